@@ -9,9 +9,9 @@ import numpy as np
 from benchmarks.bm2pca_sweeps import margins, table
 from benchmarks.datasets import archive_folder, load
 from benchmarks.protocols import few_samples
-from bsdr_models.bm2pca.conjugate import mean_field, mean_field_fit, rotation
-from bsdr_models.bm2pca.conjugate.mean_field import Data, State
-from bsdr_models.bm2pca.conjugate.views import make_view
+from bsdr_models.bm2pca.paper import mean_field, mean_field_fit, rotation
+from bsdr_models.bm2pca.paper.mean_field import Data, State
+from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 

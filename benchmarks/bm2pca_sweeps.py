@@ -12,11 +12,11 @@ from threadpoolctl import threadpool_limits
 from benchmarks.datasets import archive_folder, load
 from benchmarks.memory import MIB, peak
 from benchmarks.timing import Work, medians
-from bsdr_models.bm2pca.conjugate import mean_field
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.mean_field import Data, State
-from bsdr_models.bm2pca.conjugate.mean_field_fit import fit_mean_field
-from bsdr_models.bm2pca.conjugate.views import make_view
+from bsdr_models.bm2pca.paper import mean_field
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.mean_field import Data, State
+from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.priors import PAPER
 
 COST, N_WARM, NEWS = 10.0, 3, "20 News"

@@ -35,7 +35,11 @@ class Case:
     mib: float | None = None
 
 
-PAPER: dict[str, Any] = {"variant": "paper", "priors__projection_prior": "columnwise"}
+PAPER: dict[str, Any] = {
+    "variant": "paper",
+    "n_components": 2,
+    "priors__projection_prior": "columnwise",
+}
 LONG = (100_000, 64, 10)
 # Iterations of memory measurements.
 FEW = 30

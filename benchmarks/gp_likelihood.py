@@ -7,32 +7,19 @@ import importlib
 import importlib.util
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
 from benchmarks.timing import Work, medians
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate, evaluate_paper
-from bsdr_models.dgplvm.sparse_likelihood import evaluate_sparse, initial_inducing
 from bsdr_models.numerics.kernels import squared_distances
 
-N_FEATURES, N_COMPONENTS, N_INDUCING, N_LABELS = 256, 2, 100, 3
+N_FEATURES, N_COMPONENTS, N_LABELS = 256, 2, 3
 LOG_KERNEL = np.log([0.3, 1.0, 0.7])
-# Samples, and the largest ratio to the floor aimed at; overhead dominates for few samples.
-EXACT: tuple[tuple[int, float | None], ...] = (
-    (20, None),
-    (100, None),
-    (300, 1.3),
-    (1000, 1.3),
-    (2000, 1.3),
-)
-# Samples, and the limit in seconds.
-SPARSE = ((1000, None), (10_000, 1.0), (100_000, 10.0))
+SIZES = (20, 100, 300, 1000, 2000)
 # Plain NumPy takes seconds from here on, and GPy's prior, with Python loops, many more.
 PLAIN_UP_TO, PRIOR_UP_TO = 1000, 1000
-# Samples of a block of the sparse floor.
-BLOCK = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,30 +70,6 @@ def check_exact(case: Problem) -> None:
         assert np.abs(a - b).max() < 1e-7 * np.abs(b).max(), "gradient"
 
 
-def check_sparse(case: Problem, inducing: np.ndarray) -> None:
-    """The slope along a random direction is that of differences; few rows: the bound is one."""
-    got = evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.gram)
-    if len(case.latent) <= PLAIN_UP_TO:
-        exact = evaluate(case.latent, LOG_KERNEL, case.gram).value
-        assert exact <= got.value < exact + 1e-3 * abs(exact), "bound"
-    rng, step = np.random.default_rng(1), 1e-4
-    directions = [rng.standard_normal(a.shape) for a in (case.latent, LOG_KERNEL, inducing)]
-    ends = [
-        evaluate_sparse(
-            case.latent + sign * step * directions[0],
-            LOG_KERNEL + sign * step * directions[1],
-            inducing + sign * step * directions[2],
-            case.gram,
-        ).value
-        for sign in (1.0, -1.0)
-    ]
-    gradients = (got.latent, got.log_kernel, got.inducing)
-    slope = sum(np.vdot(g, v) for g, v in zip(gradients, directions, strict=True))
-    # The differences lack a third derivative times step**2, of the order of the value.
-    limit = 1e-4 * abs(slope) + 10.0 * step**2 * abs(got.value)
-    assert abs((ends[0] - ends[1]) / (2.0 * step) - slope) < limit, "gradient"
-
-
 def exact_floor(case: Problem) -> Work:
     """Factor, inverse from it, two triangular solutions for the root, one symmetric product."""
     K = np.exp(-0.5 * squared_distances(case.latent)) + np.eye(len(case.latent))
@@ -121,28 +84,6 @@ def exact_floor(case: Problem) -> Work:
         blas.dsyrk(-0.5, W, beta=1.0, c=inverse, lower=1, overwrite_c=1)
 
     return Work(run=run, prepare=lambda: (K.copy(order="F"), case.gram.root.copy(order="F")))
-
-
-def sparse_floor(case: Problem) -> Work:
-    """Solutions for K_uf, its square, its products with (M, M) and the root, block by block."""
-    rng = np.random.default_rng(2)
-    L = np.asfortranarray(np.eye(N_INDUCING) + 0.01 * np.tri(N_INDUCING))
-    W, root = np.asfortranarray(L @ L.T), case.gram.root
-    Z = rng.standard_normal((N_INDUCING, root.shape[1]))
-    block = np.asfortranarray(rng.standard_normal((N_INDUCING, BLOCK)))
-
-    def run(_: Any) -> None:
-        for start in range(0, len(root), BLOCK):
-            part = root[start : start + BLOCK]
-            A = blas.dtrsm(1.0, L, block[:, : len(part)], lower=1)
-            blas.dsyrk(1.0, A, lower=1)
-            _ = A @ part
-            A = blas.dtrsm(1.0, L, block[:, : len(part)], lower=1)
-            along = W @ A
-            _ = Z @ part.T
-            blas.dtrsm(1.0, L, along, lower=1, trans_a=1)
-
-    return Work(run=run)
 
 
 def rival(case: Problem, *, discriminative: bool) -> Work:
@@ -165,8 +106,8 @@ def rival(case: Problem, *, discriminative: bool) -> Work:
     )
 
 
-def measure_exact(n_samples: int, aim: float | None) -> list[str]:
-    """One line of the table of the exact density."""
+def measure(n_samples: int) -> list[str]:
+    """One line of the table."""
     case = problem(n_samples)
     works = {
         "ours": Work(run=lambda _: evaluate(case.latent, LOG_KERNEL, case.gram)),
@@ -185,48 +126,21 @@ def measure_exact(n_samples: int, aim: float | None) -> list[str]:
     milliseconds = {name: f"{1e3 * value:.3g}" for name, value in seconds.items()}
     others = [milliseconds.get(name, "-") for name in ("plain", "GPy", "GPy with prior")]
     ratio = f"{seconds['ours'] / seconds['floor']:.2f}"
-    aimed = "-" if aim is None else f"{aim:g}"
-    return [str(n_samples), milliseconds["ours"], milliseconds["floor"], ratio, aimed, *others]
-
-
-def measure_sparse(n_samples: int, aim: float | None) -> list[str]:
-    """One line of the table of the bound."""
-    case = problem(n_samples)
-    inducing = initial_inducing(case.latent, N_INDUCING, np.random.default_rng(0))
-    check_sparse(case, inducing)
-    ours = Work(run=lambda _: evaluate_sparse(case.latent, LOG_KERNEL, inducing, case.gram))
-    seconds, floor = medians(ours, sparse_floor(case))
-    aimed = "-" if aim is None else f"{1e3 * aim:g}"
-    return [
-        str(n_samples),
-        f"{1e3 * seconds:.3g}",
-        f"{1e3 * floor:.3g}",
-        f"{seconds / floor:.2f}",
-        aimed,
-    ]
+    return [str(n_samples), milliseconds["ours"], milliseconds["floor"], ratio, *others]
 
 
 def report() -> str:
-    """Markdown tables of both."""
-    exact = [
-        ["N", "ms", "floor ms", "ratio", "aim", "plain NumPy", "GPy", "GPy, discriminative"],
-        ["---"] * 8,
-        *(measure_exact(*case) for case in EXACT),
+    """Markdown table."""
+    lines = [
+        ["N", "ms", "floor ms", "ratio", "plain formulas", "GPy", "GPy, discriminative"],
+        ["---"] * 7,
+        *(measure(n_samples) for n_samples in SIZES),
     ]
-    sparse = [
-        ["N", "ms", "floor ms", "ratio", "aim, ms"],
-        ["---"] * 5,
-        *(measure_sparse(*case) for case in SPARSE),
-    ]
-    exact_table, sparse_table = (
-        "\n".join("| " + " | ".join(line) + " |" for line in lines) for lines in (exact, sparse)
-    )
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return (
         f"## D-GPLVM: the density of the features and its gradient\n\n"
         f"D = {N_FEATURES}, R = {N_COMPONENTS}, the means integrated out. The floor is the factor "
         "of the kernel matrix, its inverse from it, two triangular solutions for the root of X X' "
         "and one symmetric product. GPy's likelihood has a zero mean; - where it is not "
-        f"installed or was not run.\n\n{exact_table}\n\n"
-        f"With {N_INDUCING} inducing positions; the floor is the triangular solutions and the "
-        f"products of a block of rows.\n\n{sparse_table}\n"
+        f"installed or was not run.\n\n{table}\n"
     )

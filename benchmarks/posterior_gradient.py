@@ -1,6 +1,6 @@
 """Microseconds per log likelihood and gradient of BSDR's default, and its lower bound.
 
-The floor is the five matrix products, and Phi and phi at all nodes for every sample and competing
+The floor is the four matrix products, and Phi and phi at all nodes for every sample and competing
 class that is not decided, each timed alone.
 """
 
@@ -13,11 +13,9 @@ from benchmarks.datasets import load
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr import probit_choice
-from bsdr_models.bsdr.populations import moves_for
+from bsdr_models.bsdr import hmc, probit_choice
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.tempering import run_tempering
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5
@@ -25,18 +23,16 @@ AIM = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Samples per class of a set, or of normal classes if it has no name, and components."""
+    """Samples per class of a set, or of normal classes."""
 
     name: str
     n_per_class: int
-    r: int
 
 
 CASES = (
-    Case(name="wine", n_per_class=20, r=2),
-    Case(name="digits", n_per_class=10, r=2),
-    Case(name="digits", n_per_class=10, r=5),
-    Case(name="25 normal classes", n_per_class=10, r=2),
+    Case(name="wine", n_per_class=20),
+    Case(name="digits", n_per_class=10),
+    Case(name="25 normal classes", n_per_class=10),
 )
 
 
@@ -64,7 +60,6 @@ def problem(case: Case) -> Problem:
         Metric.learn(X).whiten(X),
         y[kept],
         n_labels=len(labels),
-        n_components=case.r,
         target="multiclass",
         priors=HierarchicalPriors(),
     )
@@ -73,24 +68,17 @@ def problem(case: Case) -> Problem:
 def measure(case: Case) -> list[str]:
     """A line of the table, at draws from the posterior, which decide most comparisons."""
     posed = problem(case)
-    moves = moves_for(posed, n_draws=1)
-    found = run_tempering(
-        posed.log_likelihood, posed.n_parameters, moves, rng=np.random.default_rng(0)
-    )
-    theta = found.draws
-    s, r, n = len(theta), posed.n_components, len(posed.y)
-    draws = posed.parameters(theta, rng=np.random.default_rng(0))
-    z = np.swapaxes(draws.latent(posed.X, np.zeros(n)), 1, 2)  # (S, R, N)
-    eta = draws.linear_predictor(posed.X, np.zeros(n))
+    sampled = hmc.sample(posed, n_chains=16, n_draws=8, rng=np.random.default_rng(0))
+    theta = sampled.theta.reshape(-1, posed.n_parameters)
+    s, n = len(theta), len(posed.y)
+    scaled = posed.split(theta)[0] * posed.column_scale(theta)[:, :, None]
+    z, eta = posed.X @ scaled, posed.linear_predictor(theta)
     slope = probit_choice.log_likelihood(eta, posed.y, posed.priors.lapse)[1]
-    flat = draws.projection.reshape(s * r, -1)
 
     def products(_: object) -> None:
-        flat @ posed.X.T
-        np.swapaxes(z, 1, 2) @ draws.weights
-        z @ slope
-        by_latent = draws.weights @ np.swapaxes(slope, 1, 2)
-        by_latent.reshape(s * r, n) @ posed.X
+        posed.X @ scaled
+        z @ posed.contrasts
+        posed.X.T @ (slope @ posed.contrasts.T)
 
     own = np.take_along_axis(eta, np.broadcast_to(posed.y[None, :, None], (s, n, 1)), axis=2)
     gap, decided = own - eta, probit_choice._DECIDED
@@ -98,14 +86,14 @@ def measure(case: Case) -> list[str]:
     counted[:, np.arange(n), posed.y] = False
     arguments = gap[counted], probit_choice._tables()[1], np.ones(2 * probit_choice.ROW)
     seconds, multiplied, factors = medians(
-        Work(run=lambda _: posed.log_likelihood(theta)),
+        Work(run=lambda _: posed.log_density(theta)),
         Work(run=products),
         Work(run=lambda _: evaluate_factors(*arguments)),
     )
     floor = multiplied + factors
     k = eta.shape[2]
     return [
-        f"{case.name}: N = {n}, K = {k}, R = {r}, S = {s}",
+        f"{case.name}: N = {n}, K = {k}, S = {s}",
         f"{1e6 * seconds:.0f}",
         f"{1e6 * multiplied:.0f}",
         f"{1e6 * factors:.0f}",
@@ -118,8 +106,8 @@ def report() -> str:
     """Markdown table."""
     head = ["", "us", "products us", "Phi and phi us", "ratio", "aim"]
     return (
-        "## BSDR: the log likelihood and its gradient\n\nS particles at once, at draws from the "
-        "posterior. The floor is the five matrix products, and Phi and phi at all nodes for every "
+        "## BSDR: the log likelihood and its gradient\n\nS states at once, at draws from the "
+        "posterior. The floor is the four matrix products, and Phi and phi at all nodes for every "
         "sample and competing class that is not decided, each timed alone.\n\n"
         f"{as_markdown(head, [measure(case) for case in CASES])}\n"
     )

@@ -73,7 +73,7 @@ def place(table: Table, task: Task, method: str) -> float | None:
         return float(task.n_components)
     if table.curve == "samples":
         return float(task.sizes[0])
-    argument = {"C": "loss__C", "weight": "priors__weight"}[table.curve]
+    argument = {"C": "loss__C", "weight": "weight"}[table.curve]
     at = (METHODS[method].configuration or {}).get(argument)
     return None if at is None else float(at)
 

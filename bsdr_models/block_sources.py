@@ -18,15 +18,13 @@ from bsdr_models.unlabeled import read_labels
 def by_blocks[M: Callable[..., Any]](method: M) -> M:
     """Let a method of X accept Dask and Zarr arrays, and call it block by block.
 
-    A model with ``block_size`` also reads memory-mapped and sparse arrays so. The result for a
-    sample must depend on that sample alone. For a Dask array the result is one lazy Dask array,
-    computed where its blocks are; for others it is in memory.
+    The result for a sample must depend on that sample alone. For a Dask array the result is one
+    lazy Dask array, computed where its blocks are; for others it is in memory.
     """
 
     @wraps(method)
     def called(model: Any, X: Any, **options: Any) -> Any:
-        block_size = getattr(getattr(model, "out_of_core", None), "block_size", None)
-        if not (is_block_source(X) or (block_size is not None and is_read_by_block(X))):
+        if not is_block_source(X):
             return method(model, X, **options)
         check_is_fitted(model)
         check_two_axes(X)
@@ -35,7 +33,7 @@ def by_blocks[M: Callable[..., Any]](method: M) -> M:
         if not is_dask(X):
             if X.shape[0] == 0:
                 raise ValueError("X has no samples: Found array with 0 sample(s)")
-            found = [of_block(block) for block in read_blocks(X, block_size=block_size)]
+            found = [of_block(block) for block in read_blocks(X)]
             return _join(found)
         if not isinstance(example, np.ndarray):
             raise ValueError(
@@ -98,11 +96,6 @@ def check_two_axes(X: Any) -> None:
             f"Expected 2D array, got {len(X.shape)}D array of shape {X.shape} instead: reshape "
             "your data, X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample"
         )
-
-
-def is_read_by_block(X: Any) -> bool:
-    """Whether X is split into blocks without conversion to an array."""
-    return is_block_source(X) or isinstance(X, np.memmap) or sparse.issparse(X)
 
 
 def read_block_labels(X: Any, y: Any) -> Any:

@@ -76,8 +76,8 @@ def cross_validated_map(
         Rescale them as well, for models whose unit differs between fits, such as one that tunes a
         metric; ``fold_scale`` is then far from 1.
     reuse_settings : bool, default=False
-        Keep what the fit to all samples has selected, such as hyper-parameters and the power of
-        pooling (``selected_params``), for the folds: several times faster. Held-out samples have
+        Keep what the fit to all samples has selected, such as hyper-parameters and the temperature
+        (``selected_params``), for the folds: several times faster. Held-out samples have
         then contributed to these few numbers, though not to the fits.
     random_state : int, RandomState, Generator or None
         Of the folds.

@@ -221,7 +221,7 @@ def _approximation(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
     rows.append(checks.restarts(ends, limits))
     if engine != "map":
         rows.append(checks.k_hat(stats))
-        known = HELD if tree.attrs.get("variant") == "label_free" else NARROW[engine]
+        known = HELD if "metric_scale" in tree.attrs else NARROW[engine]
         verdict = f"not applicable: a property of the method, not measured here; {known}"
         rows.append(Row(quantity="spread", kind="approximation", verdict=verdict))
     return rows

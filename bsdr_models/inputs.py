@@ -119,7 +119,6 @@ def check_number(
     *,
     sign: Literal["positive", "non-negative", "any"] = "positive",
     infinite: bool = False,
-    also: str = "",
 ) -> float:
     """Number of the given sign as a float, else ValueError."""
     number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
@@ -127,5 +126,5 @@ def check_number(
         number = value > 0 or (sign == "non-negative" and value == 0)
     if not number or not (infinite or math.isfinite(value)):
         wanted = ("" if sign == "any" else f"{sign} ") + ("" if infinite else "finite ")
-        raise ValueError(f"{name} must be a {wanted}number{also}, got {value!r}")
+        raise ValueError(f"{name} must be a {wanted}number, got {value!r}")
     return float(value)

@@ -7,18 +7,17 @@ from sklearn.datasets import load_wine
 from bsdr_models import (
     BM2PCAClassifier,
     BM2PCAOptimization,
-    BM2PCAPriors,
     DGPLVMClassifier,
     MNPClassifier,
 )
+from bsdr_models.bm2pca.classifier import MarginClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 MARGINS = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
 MODELS = {
-    "BM2PCA": lambda: BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0)).set_params(
-        **MARGINS
-    ),
-    "BM2PCA, paper": lambda: BM2PCAClassifier(
-        2, variant="paper", optimization=BM2PCAOptimization(n_sweeps=5)
+    "BM2PCA": lambda: BM2PCAClassifier(metric_scale=10.0).set_params(**MARGINS),
+    "BM2PCA, paper": lambda: PaperBM2PCAClassifier(
+        2, optimization=BM2PCAOptimization(n_sweeps=5)
     ).set_params(**MARGINS),
     "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),
     "MNP": MNPClassifier,
@@ -65,7 +64,7 @@ def test_answers_of_several_arrays_come_by_blocks_where_they_are_made_at_once(
     place, fitted, tmp_path
 ):
     model, X = fitted
-    if not isinstance(model, BM2PCAClassifier):
+    if not isinstance(model, MarginClassifier):
         return
     rows = place(X, tmp_path)
     if place is in_dask:

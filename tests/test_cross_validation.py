@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("short_runs")
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
 OURS = {
-    "BSDR": BSDRClassifier(sampling=Sampling(chains=1, draws=16), pooling="linear", random_state=0),
+    "BSDR": BSDRClassifier(sampling=Sampling(chains=1, draws=16), temperature=1.0, random_state=0),
     "BM2PCA": BM2PCAClassifier(random_state=0),
     "DGPLVM": DGPLVMClassifier(random_state=0),
 }
@@ -211,7 +211,7 @@ def test_other_estimators_frames_and_tuning(classes):
     alone = cross_validated_map(OURS["BSDR"], StandardScaler().fit_transform(X), y, cv=FOLDS)
     assert tree["predictions/latent_cov"].values.min(axis=0).max() > 0.0
     assert np.mean(tree["predictions/predicted"] == alone["predictions/predicted"]) > 0.9
-    tuned = GridSearchCV(OURS["BSDR"], {"pooling": ["linear", "log"]}, cv=2)
+    tuned = GridSearchCV(OURS["BSDR"], {"temperature": [1.0, 0.5]}, cv=2)
     tree = cross_validated_map(tuned, frame, y, cv=[*FOLDS.split(X, y)])
     assert tree["predictions"].sizes["component"] == 2
     tree = cross_validated_map(LDA, X, y, cv=FOLDS)

@@ -32,5 +32,5 @@ def test_demo_writes_a_page_with_pictures_and_posteriors(tmp_path, capsys):
         picture = matplotlib.image.imread(folder / name)
         assert np.unique(picture.reshape(-1, 4), axis=0).shape[0] > 20
     with xr.open_datatree(folder / "wine_bsdr.nc", engine="h5netcdf") as tree:
-        assert tree.attrs["inference_method"] == "smc"
+        assert tree.attrs["inference_method"] == "hmc"
         assert tree["posterior"].sizes["chain"] == 4

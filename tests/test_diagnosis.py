@@ -21,6 +21,7 @@ from bsdr_models import (
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.diagnosis_checks import upper_pairs
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 CHAINS, DRAWS = 4, 400
 VERDICTS = ("ok", "not converged: ", "too few draws: ", "not applicable: ")
@@ -97,13 +98,13 @@ def test_a_sampler_that_mixes_is_ok(regression):
 
 
 @pytest.mark.slow
-def test_tempered_populations_are_chains(iris):
+def test_chains_of_hamiltonian_monte_carlo_are_diagnosed(iris):
     """Two features of Iris, of which the classes overlap."""
     X, y = iris
     model = BSDRClassifier(sampling=Sampling(draws=512), random_state=0).fit(X[::2, :2], y[::2])
     found = diagnose(model.idata_)
     rows = rows_of(found)
-    assert found.title == "bsdr, smc: 4 chains of 512 draws"
+    assert found.title == "bsdr, hmc: 4 chains of 512 draws"
     assert rows["coef"].kind == rows["bias_centered"].kind == "identified"
     assert rows["projection, aligned"].kind == "aligned"
     for name in ("coef", "bias_centered", "log likelihood of y", "probability of observed class"):
@@ -306,8 +307,7 @@ def test_mean_field_of_bm2pca_says_what_is_held(iris):
 @pytest.mark.slow
 def test_gibbs_of_bm2pca_is_aligned_by_rotation(iris):
     X, y = iris
-    model = BM2PCAClassifier(
-        variant="paper",
+    model = PaperBM2PCAClassifier(
         inference="gibbs",
         n_components=2,
         sampling=Sampling(draws=30, tune=10, chains=2),

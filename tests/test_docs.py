@@ -29,7 +29,7 @@ PAGES = {
     "unlabelled": "how_to/missing_values",
     "sparse": "how_to/many_features",
     "memory": "how_to/large_data",
-    "streams": "how_to/large_data",
+    "a cluster": "how_to/large_data",
     "few samples": "how_to/few_samples",
     "permuting": "how_to/few_samples",
     "ellipse": "how_to/trust",

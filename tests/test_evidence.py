@@ -49,7 +49,7 @@ def test_coverage_has_a_row_per_engine(tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_runs")
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
-    plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=1, thin=1, tune=5)
+    plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=4, n_kept=5, thin=1, tune=5)
     text = sbc.report(tmp_path, plan)
     assert len(text.splitlines()) == 4 + len(sbc.QUANTITIES)
     assert all(f" {name} |" in text for name in (*sbc.CASES, "paper: Gibbs", "paper: mean field"))
@@ -93,18 +93,21 @@ def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d):
     """Two samples of each quantity, one from the simulation and one from the package."""
     rng = np.random.default_rng(6)
     X, new = varying_together(n, d, rng)
-    truths = simulate_hierarchical(X, sbc.PRIORS, (5000, sbc.R, sbc.K), target, rng)
+    truths = simulate_hierarchical(X, sbc.PRIORS, (5000, sbc.K), target, rng)
     metric = Metric.learn(X)
     problem = Problem.build(
         metric.whiten(X),
         truths.y[0],
         n_labels=sbc.K,
-        n_components=sbc.R,
         target=target,
         priors=sbc.PRIORS,
     )
     theta = rng.standard_normal((5000, problem.n_parameters))
+    theta[:, -1] = np.log(sbc.PRIORS.scale * np.abs(theta[:, -1]))
     theirs = sbc.of_draws(metric, problem.parameters(theta, rng=rng), new, rng)
+    if target == "regression":
+        log_noise = rng.normal(sbc.PRIORS.noise_location, sbc.PRIORS.noise_width, 5000)
+        theirs["noise scale"] = np.exp(log_noise)
     ours = sbc.of_truths(truths, new, target)
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
@@ -116,7 +119,7 @@ def test_targets_are_simulated_with_the_likelihood_that_is_sampled(target, n, d)
     """The sum of log likelihoods is within four standard errors of its expectation given eta."""
     rng = np.random.default_rng(7)
     X, _ = varying_together(n, d, rng)
-    truths = simulate_hierarchical(X, sbc.PRIORS, (4000, sbc.R, sbc.K), target, rng)
+    truths = simulate_hierarchical(X, sbc.PRIORS, (4000, sbc.K), target, rng)
     if target == "regression":
         mean = -np.sum(np.log(truths.noise_scale) + 0.5 * np.log(2 * np.pi) + 0.5, axis=1)
         mean, variance = np.repeat(mean, n), np.full(len(mean) * n, 0.5 * sbc.K)

@@ -24,7 +24,6 @@ import bsdr_models
 from bsdr_models import (
     BM2PCAClassifier,
     BM2PCAOptimization,
-    BM2PCAPriors,
     BM2PCARegressor,
     BSDRClassifier,
     BSDROptimization,
@@ -32,17 +31,18 @@ from bsdr_models import (
     DGPLVMOptimization,
     HingeLoss,
     MNPClassifier,
-    Sampling,
     cross_validated_map,
 )
-from bsdr_models.bm2pca.label_free import one_vs_rest_fit, subspace
-from bsdr_models.bsdr import SAMPLING, gibbs, populations
+from bsdr_models.bm2pca import subspace
+from bsdr_models.bsdr import SAMPLING, gibbs, hierarchical, hmc
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
-EXACT = {"sampling__chains": 1, "sampling__draws": 16, "pooling": "linear", "random_state": 0}
+EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
 PAPER = {"variant": "paper", "random_state": 0}
 SHORT = {"sampling__draws": 20, "sampling__tune": 10, "sampling__chains": 2, "random_state": 0}
 
@@ -90,53 +90,51 @@ def test_gibbs_keeps_its_draws(monkeypatch):
     assert_usable(model)
 
 
-def test_populations_that_are_done_are_kept(monkeypatch):
-    interrupt(monkeypatch, populations, "run_tempering", 3)
+def trajectories_before_draws(monkeypatch):
+    """Trajectories of the path and the adaptation of the default of BSDR."""
+    counted = interrupt(monkeypatch, hmc.Stepper, "move", -1)
+    n_draws, plain = [], hmc.sample
+
+    def sample(*args, **options):
+        n_draws.append(options["n_draws"])
+        return plain(*args, **options)
+
+    monkeypatch.setattr(hmc, "sample", sample)
+    monkeypatch.setattr(hierarchical, "choose_temperature", lambda *a, **k: (1.0, HeldOutScore()))
+    BSDRClassifier(random_state=0).fit(X, y)
+    monkeypatch.undo()
+    return len(counted) - n_draws[0]
+
+
+def test_hamiltonian_monte_carlo_keeps_its_draws(monkeypatch):
+    before = trajectories_before_draws(monkeypatch)
+    interrupt(monkeypatch, hmc.Stepper, "move", before + 6)
     model = BSDRClassifier(random_state=0).fit(X, y)
-    assert 1 <= model.idata_["posterior"].sizes["chain"] < 4
+    assert model.idata_["posterior"].sizes["draw"] == 4 * 5
     assert_usable(model)
 
 
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 @pytest.mark.parametrize("call", [3, 12])
-def test_the_ascent_of_a_label_free_subspace(monkeypatch, call):
+def test_the_ascent_of_a_classifier(monkeypatch, call, strategy):
     interrupt(monkeypatch, subspace, "objective", call)
-    model = BM2PCAClassifier(
-        loss=HingeLoss(C=0.1, calibrate=False),
-        priors=BM2PCAPriors(metric_scale=10.0),
-    ).fit(X, y)
+    loss = HingeLoss(C=0.1, strategy=strategy, calibrate=False)
+    model = BM2PCAClassifier(loss=loss, metric_scale=10.0).fit(X, y)
     assert_usable(model)
     assert (np.diff(model.lower_bounds_) >= 0.0).all()
-    whole = BM2PCAClassifier(
-        loss=HingeLoss(C=0.1, calibrate=False),
-        priors=BM2PCAPriors(metric_scale=10.0),
-    )
+    whole = BM2PCAClassifier(loss=loss, metric_scale=10.0)
     monkeypatch.undo()
     n = model.n_iter_
     np.testing.assert_array_equal(whole.fit(X, y).lower_bounds_[:n], model.lower_bounds_)
 
 
-def test_the_ascent_of_one_classifier_for_each_class(monkeypatch):
-    settings = {
-        "loss__strategy": "one_vs_rest",
-        "loss__C": 1.0,
-        "priors__metric_scale": 10.0,
-        "loss__calibrate": False,
-    }
-    whole = BM2PCAClassifier().set_params(**settings).fit(X, y)
-    assert whole.n_iter_ > 5
-    interrupt(monkeypatch, one_vs_rest_fit, "sweep", 1 + 3 + 2)  # in the second round
-    model = BM2PCAClassifier().set_params(**settings).fit(X, y)
-    assert_usable(model)
-    np.testing.assert_array_equal(model.lower_bounds_, whole.lower_bounds_[:4])
-
-
 # --------------------------------------------------------------------------- nothing to keep yet
 
 
-@pytest.mark.parametrize("n_components", [2, "auto"])
-def test_an_interrupt_of_the_first_population(monkeypatch, n_components):
-    interrupt(monkeypatch, populations, "run_tempering", 1)
-    model = BSDRClassifier(n_components, random_state=0)
+@pytest.mark.parametrize("call", [1, 30])
+def test_an_interrupt_before_there_are_draws(monkeypatch, call):
+    interrupt(monkeypatch, hmc.Stepper, "move", call)
+    model = BSDRClassifier(random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert_unfitted(model)
@@ -145,8 +143,7 @@ def test_an_interrupt_of_the_first_population(monkeypatch, n_components):
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
     """An interrupted ascent does not measure its setting."""
-    module, name = (subspace, "objective") if strategy == "shared" else (one_vs_rest_fit, "sweep")
-    calls = interrupt(monkeypatch, module, name, 7)
+    calls = interrupt(monkeypatch, subspace, "objective", 7)
     model = BM2PCAClassifier(loss=HingeLoss(strategy=strategy))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -156,14 +153,11 @@ def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
 
 def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
     """Its short runs have draws by then, which would pass for whole ones."""
-    from bsdr_models.bm2pca.conjugate import sampling
-    from bsdr_models.bm2pca.label_free import tuning
+    from bsdr_models.bm2pca.paper import sampling
 
-    monkeypatch.setattr(tuning, "GIBBS_SWEEPS", 5)
+    monkeypatch.setattr(sampling, "PATH_SWEEPS", 5)
     calls = interrupt(monkeypatch, sampling.gibbs, "step_joint", 8)
-    model = BM2PCAClassifier(variant="paper", inference="gibbs", loss=HingeLoss(C=10.0)).set_params(
-        **SHORT
-    )
+    model = PaperBM2PCAClassifier(inference="gibbs", loss=HingeLoss(C=10.0)).set_params(**SHORT)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert len(calls) == 8
@@ -171,7 +165,7 @@ def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
 
 
 def test_an_interrupt_while_a_regressor_is_calibrated(monkeypatch):
-    from bsdr_models.bm2pca.conjugate import mean_field
+    from bsdr_models.bm2pca.paper import mean_field
 
     calls = interrupt(monkeypatch, mean_field, "sweep", 70)  # in the second fold
     model = BM2PCARegressor(n_components=2, random_state=0)
@@ -204,7 +198,7 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
         MNPClassifier(),
         BM2PCAClassifier(
             loss=HingeLoss(C=0.1, calibrate=False),
-            priors=BM2PCAPriors(metric_scale=10.0),
+            metric_scale=10.0,
         ),
         DGPLVMClassifier(),
     ],
@@ -272,10 +266,10 @@ REAL = """
 import signal
 import numpy as np
 from sklearn.datasets import load_iris
-from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BSDRClassifier, HingeLoss
-from bsdr_models import MNPClassifier, Sampling
-from bsdr_models.bm2pca.conjugate import mean_field as bm2pca
-from bsdr_models.bsdr import gibbs, mean_field, mnp, populations
+from bsdr_models import BM2PCAOptimization, BSDRClassifier, HingeLoss, MNPClassifier, Sampling
+from bsdr_models.bm2pca.paper import mean_field as bm2pca
+from bsdr_models.papers import PaperBM2PCAClassifier
+from bsdr_models.bsdr import gibbs, hmc, mean_field, mnp
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -293,16 +287,15 @@ X, y = (part[::3] for part in load_iris(return_X_y=True))
 paper = dict(variant="paper", random_state=0)
 sampled = dict(inference="gibbs", sampling=Sampling(draws=50, tune=5, chains=1))
 margins = dict(
-    variant="paper",
     loss=HingeLoss(calibrate=False, C=10.0),
     optimization=BM2PCAOptimization(n_sweeps=9),
 )
 for model, module, name, call in (
-    (BSDRClassifier(random_state=0), populations, "run_tempering", 4),
+    (BSDRClassifier(random_state=0), hmc.Stepper, "move", 150),
     (BSDRClassifier(**paper), mean_field, "step", 3),
     (BSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
     (MNPClassifier(), mnp, "step", 4),
-    (BM2PCAClassifier(**margins, random_state=0), bm2pca, "step", 4),
+    (PaperBM2PCAClassifier(**margins, random_state=0), bm2pca, "step", 4),
 ):
     stop(module, name, call)
     model.fit(X, y)
@@ -321,17 +314,14 @@ def test_ctrl_c():
 # ------------------------------------------------------------------------------ in parallel
 
 PARALLEL = {
-    "populations and folds": BSDRClassifier("auto", sampling=Sampling(chains=2), random_state=0),
     "restarts": BSDRClassifier(optimization=BSDROptimization(n_restarts=3)).set_params(**PAPER),
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
-    "paper's folds": BM2PCAClassifier(
-        variant="paper",
+    "paper's folds": PaperBM2PCAClassifier(
         loss=HingeLoss(C=10.0),
         optimization=BM2PCAOptimization(start="random"),
         random_state=0,
     ),
-    "sweeps": BM2PCAClassifier(
-        variant="paper",
+    "sweeps": PaperBM2PCAClassifier(
         optimization=BM2PCAOptimization(n_sweeps="converged", n_restarts=3),
         loss=HingeLoss(calibrate=False, C=10.0),
         random_state=0,
@@ -352,7 +342,7 @@ def results(model, **where):
         model = clone(model).fit(rows, target)
     scores = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)
     fit = model.idata_["fit"]
-    climbed = [*fit["elbo"].values] if "elbo" in fit else model.idata_.attrs["log_evidence_chains"]
+    climbed = [*fit["elbo"].values] if "elbo" in fit else []
     return model.transform(rows), scores, climbed
 
 
@@ -446,7 +436,7 @@ import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier, Sampling
 warnings.simplefilter("ignore")
-BSDRClassifier(sampling=Sampling(chains=1), pooling="linear").fit(*load_iris(return_X_y=True))
+BSDRClassifier(sampling=Sampling(chains=1), temperature=1.0).fit(*load_iris(return_X_y=True))
 """
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600

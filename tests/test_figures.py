@@ -22,11 +22,11 @@ FIGURES = {
         "docs/models/bsdr.md": r"Beyond about (\d+) samples Laplace's",
         "docs/explanation/when_not_to.md": r"Beyond about (\d+) a normal approximation",
     },
-    "samples at which D-GPLVM has inducing points": {
+    "samples of the likelihood of D-GPLVM": {
         "docs/models/dgplvm.md": r"per step up to (\d+) samples",
         "docs/models/index.md": r"N² from (\d+) samples on",
         "docs/explanation/when_not_to.md": r"D-GPLVM is exact up to (\d+) samples",
-        "CHANGELOG.md": r"100 inducing points from (\d+) samples on",
+        "CHANGELOG.md": r"evenly spaced samples from (\d+) samples on",
     },
     "samples of D-GPLVM in a minute": {
         "docs/models/dgplvm.md": r"(\d+ 000) × 256: about a minute",

@@ -25,7 +25,7 @@ STEPS = ("mean_field", "joint_lbfgs", "gibbs")
 STEPS += ("posterior",)
 STEPS += ("data", "argmax_draws", "ridge_draws", "probit_*")
 STEPS += tuple(
-    f"conjugate.{name}"
+    f"paper.{name}"
     for name in (
         "mean_field",
         "initial_values",
@@ -35,25 +35,14 @@ STEPS += tuple(
         "rotation",
         "gibbs",
         "*_draws",
-        "inverse_gaussian",
-        "soft_interval",
         "sample_covariances",
     )
 )
-STEPS += tuple(
-    f"label_free.{name}"
-    for name in (
-        "*_metric",
-        "subspace",
-        "one_vs_rest",
-        "smooth_hinge",
-        "weighted_ridge",
-        "wishart_evidence",
-    )
-)
+STEPS += ("*_metric", "subspace", "smooth_hinge", "wishart_evidence")
 STEPS += ("starts",)
-STEPS += ("likelihood", "sparse_likelihood", "criteria", "mcml", "dynamics", "back_constraint")
-STEPS += ("objective", "paper.paper_objective", "gp_classifier.*", "decoder", "latent_inference")
+STEPS += ("likelihood", "criteria", "mcml", "dynamics", "back_constraint")
+STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier.*", "decoder")
+STEPS += ("latent_inference",)
 NUMERICS = ("numerics.*",)
 CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
@@ -69,8 +58,6 @@ DRIVERS = tuple(
         "optimise",
         "parallel",
         "sample_blocks",
-        "checkpoint",
-        "tempering",
         "sampling",
     )
 )
@@ -94,7 +81,7 @@ def paper_layers(paper):
             outside=("numpy", "scipy"),
         ),
         Layer(
-            modules=(f"{paper}.predict",),
+            modules=(f"{paper}.predict", f"{paper}.paper.posterior"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", *STEPS)),
                 *BASE,
@@ -103,9 +90,10 @@ def paper_layers(paper):
             outside=("numpy", "scipy", "xarray"),
         ),
         Layer(
-            modules=(f"{paper}.model", f"{paper}.conjugate.model"),
+            modules=(f"{paper}.model", f"{paper}.paper.model"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "views")),
+                *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
                 *BASE,
                 *NUMERICS,
             ),
@@ -125,7 +113,7 @@ def paper_layers(paper):
                 "tasks",
             ),
             outside=("numpy", "scipy", "sklearn", "xarray"),
-            lazy=(f"{paper}.model", f"{paper}.conjugate.model", "inference.engines", "arviz_stats"),
+            lazy=(f"{paper}.model", f"{paper}.paper.model", "inference.engines", "arviz_stats"),
         ),
     )
 
@@ -244,6 +232,7 @@ LAYERS = (
         inside=(*BASE, "alignment", "diagnosis_*", "text_table", "registry"),
         outside=("numpy", "xarray", "arviz_stats"),
     ),
+    Layer(modules=("papers",), inside=tuple(f"{paper}.paper.estimator" for paper in PAPERS)),
     Layer(modules=("registry",), inside=("spec", *(f"{paper}.spec" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
     Layer(

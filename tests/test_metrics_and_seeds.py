@@ -160,7 +160,9 @@ def test_a_bayes_factor_beyond_double_precision_is_signal(nats):
     assert "0.05 ± 0.04 nats" in lack_of_signal(weak)
     assert lack_of_signal(strong) is None
     assert lack_of_signal({"log_bayes_factor": 5.0} | weak) is None
-    assert "Bayes factor" in lack_of_signal({"log_bayes_factor": 0.5} | strong)
+    assert lack_of_signal({"log_bayes_factor": 0.5} | strong) is None
+    assert "too few samples to tell" in lack_of_signal({"log_bayes_factor": 0.5} | weak)
+    assert "too few" not in lack_of_signal({"log_bayes_factor": -2.0} | weak)
 
 
 def test_chance_is_rarely_called_a_signal():

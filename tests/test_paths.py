@@ -8,27 +8,21 @@ import pytest
 from sklearn.datasets import load_iris
 
 import bsdr_models
-from bsdr_models import BSDRClassifier, MNPClassifier, OutOfCore, demo, plots
-from bsdr_models.bsdr import estimator
+from bsdr_models import MNPClassifier, demo, plots
 
 X, y = load_iris(return_X_y=True)
-NAMES = {"path", "file", "filename", "folder", "checkpoint", "output"}
+NAMES = {"path", "file", "filename", "folder", "output"}
 
 
 def save(path):
     MNPClassifier(max_iter=3, tol=0.0).fit(X, y).save(path)
 
 
-def fit_with_checkpoint(path):
-    options = OutOfCore(block_size=50, checkpoint=path)
-    BSDRClassifier(2, inference="laplace", out_of_core=options).fit(X, y)
-
-
 def run_demo(path):
     demo.main(["--output", str(path)])
 
 
-WRITE = {"save": save, "OutOfCore": fit_with_checkpoint, "demo": run_demo}
+WRITE = {"save": save, "demo": run_demo}
 TAKE = {**WRITE, "load": bsdr_models.load}
 
 writes = pytest.mark.parametrize("function", WRITE)
@@ -39,8 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:mean field stopped")
 
 @pytest.fixture(autouse=True)
 def no_work(monkeypatch):
-    """Neither passes over the samples nor fits of the demo."""
-    monkeypatch.setattr(estimator, "check_blocks", None)
+    """No fits of the demo."""
     monkeypatch.setattr(demo, "fit_models", None)
 
 
@@ -77,7 +70,7 @@ def test_special_files_stay(function, make, tmp_path, monkeypatch):
     assert os.listdir() == ["special"]
 
 
-@pytest.mark.parametrize("function", ["load", "OutOfCore", "demo"])  # what never opens it to write
+@pytest.mark.parametrize("function", ["load", "demo"])  # what never opens it to write
 def test_devices_are_refused(function):
     with pytest.raises(OSError, match=r"device or pipe.*null|File exists.*null"):
         TAKE[function](os.devnull)
@@ -90,12 +83,11 @@ def test_a_folder_is_no_file(function, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("function", ["OutOfCore", "demo"])
-def test_a_file_is_no_folder(function, tmp_path):
+def test_a_file_is_no_folder(tmp_path):
     path = tmp_path / "file"
     path.write_text("mine")
     with pytest.raises(OSError, match=r"not a folder.*file|File exists.*file"):
-        TAKE[function](path)
+        run_demo(path)
     assert path.read_text() == "mine"
 
 
@@ -105,7 +97,7 @@ def test_read_only_folders(function, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o500)
     with pytest.raises(PermissionError, match=r"folder"):
-        WRITE[function](folder / "new" if function != "OutOfCore" else folder)
+        WRITE[function](folder / "new")
     assert list(folder.iterdir()) == []
 
 

@@ -39,14 +39,12 @@ from bsdr_models import (
     HierarchicalPriors,
     HingeLoss,
     MNPClassifier,
-    OutOfCore,
     Priors,
     persistence,
 )
-from bsdr_models.bm2pca.label_free import fit as label_free
-from bsdr_models.bm2pca.label_free import truncated_metric
-from bsdr_models.bsdr import laplace_blocks
+from bsdr_models.bm2pca import label_free, truncated_metric
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -69,7 +67,6 @@ ONE_SCALE = {
 GIBBS = {"inference": "gibbs", "random_state": 0, **FEW_DRAWS}
 SAMPLED = {"variant": "paper", **GIBBS}
 PAPER = {
-    "variant": "paper",
     "loss__C": 1.0,
     "optimization__n_sweeps": 4,
     "loss__calibrate": False,
@@ -77,7 +74,7 @@ PAPER = {
 }
 LABEL_FREE = {
     "loss__C": 1.0,
-    "priors__metric_scale": 1.0,
+    "metric_scale": 1.0,
     "loss__calibrate": False,
     "random_state": 0,
 }
@@ -91,8 +88,8 @@ QUICK = {
 # Name: estimator, samples (see `features`), targets (see `targets`).
 VARIANTS = {
     "bsdr": (BSDRClassifier().set_params(**DRAWS), "dense", "class"),
-    "bsdr, any number": (
-        BSDRClassifier("auto", priors=HierarchicalPriors(), pooling=0.5).set_params(**DRAWS),
+    "bsdr, one component": (
+        BSDRClassifier(1, priors=HierarchicalPriors(), temperature=0.5).set_params(**DRAWS),
         "frame",
         "text",
     ),
@@ -127,13 +124,6 @@ VARIANTS = {
         "wide",
         "class",
     ),
-    "bsdr, blocks": (
-        BSDRClassifier(out_of_core=OutOfCore(block_size=12)).set_params(**LAPLACE),
-        "dense",
-        "class",
-    ),
-    "bsdr, stream": (BSDRClassifier().set_params(**DRAWS), "dense", "stream"),
-    "bsdr, long stream": (BSDRClassifier().set_params(**LAPLACE), "dense", "long stream"),
     "bsdr, labels": (BSDRClassifier().set_params(**ONE_SCALE), "dense", "labels"),
     "bsdr, gibbs": (BSDRClassifier().set_params(**SAMPLED), "dense", "class"),
     "bsdr, real": (BSDRRegressor().set_params(**ONE_SCALE), "dense", "real"),
@@ -193,34 +183,32 @@ VARIANTS = {
         "partly text",
     ),
     "bm2pca, paper": (
-        BM2PCAClassifier(2, priors=BM2PCAPriors()).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, priors=BM2PCAPriors()).set_params(**PAPER),
         "dense",
         "class",
     ),
     "bm2pca, paper, one against rest": (
-        BM2PCAClassifier(2, loss=HingeLoss(strategy="one_vs_rest")).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, loss=HingeLoss(strategy="one_vs_rest")).set_params(**PAPER),
         "dense",
         "class",
     ),
     "bm2pca, paper, views": (
-        BM2PCAClassifier(2, views=list("aabb")).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, views=list("aabb")).set_params(**PAPER),
         "gaps",
         "class",
     ),
     "bm2pca, paper, unlabeled": (
-        BM2PCAClassifier(2, unlabeled=-1).set_params(**PAPER),
+        PaperBM2PCAClassifier(2, unlabeled=-1).set_params(**PAPER),
         "dense",
         "partly",
     ),
     "bm2pca, paper, sparse": (
-        BM2PCAClassifier(2).set_params(**PAPER),
+        PaperBM2PCAClassifier(2).set_params(**PAPER),
         "sparse",
         "class",
     ),
     "bm2pca, gibbs": (
-        BM2PCAClassifier(2, variant="paper", loss=HingeLoss(C=1.0, calibrate=False)).set_params(
-            **GIBBS
-        ),
+        PaperBM2PCAClassifier(2, loss=HingeLoss(C=1.0, calibrate=False)).set_params(**GIBBS),
         "dense",
         "class",
     ),
@@ -252,22 +240,7 @@ VARIANTS = {
         "dense",
         "class",
     ),
-    "dgplvm, expectation propagation": (
-        DGPLVMClassifier(optimization=DGPLVMOptimization(approximation="ep")).set_params(**QUICK),
-        "dense",
-        "class",
-    ),
     "dgplvm, inducing": (DGPLVMClassifier().set_params(**QUICK), "many", "class"),
-    "dgplvm, inducing, expectation propagation": (
-        DGPLVMClassifier(optimization=DGPLVMOptimization(approximation="ep")).set_params(**QUICK),
-        "many",
-        "class",
-    ),
-    "dgplvm, kernel reused": (
-        DGPLVMClassifier(priors=DGPLVMPriors(reuse_kernel=True)).set_params(**QUICK),
-        "dense",
-        "class",
-    ),
     "dgplvm, unlabeled": (
         DGPLVMClassifier(unlabeled=-1).set_params(**QUICK),
         "dense",
@@ -279,22 +252,29 @@ VARIANTS = {
         "sequence",
     ),
     "dgplvm, paper": (
-        DGPLVMClassifier(variant="paper").set_params(**QUICK),
+        PaperDGPLVMClassifier().set_params(optimization__max_iter=15),
+        "dense",
+        "class",
+    ),
+    "dgplvm, paper, Laplace, kernel reused": (
+        PaperDGPLVMClassifier(
+            approximation="laplace", reuse_kernel=True, optimization=DGPLVMOptimization(max_iter=15)
+        ),
         "dense",
         "class",
     ),
     "dgplvm, paper, centres": (
-        DGPLVMClassifier(variant="paper", mapping=DGPLVMMapping(n_centres=6)).set_params(**QUICK),
+        PaperDGPLVMClassifier(n_centres=6).set_params(optimization__max_iter=15),
         "dense",
         "class",
     ),
     "dgplvm, paper, sequences": (
-        DGPLVMClassifier(variant="paper").set_params(**QUICK),
+        PaperDGPLVMClassifier().set_params(optimization__max_iter=15),
         "dense",
         "sequence",
     ),
     "dgplvm, paper, free": (
-        DGPLVMClassifier(variant="paper", mapping=DGPLVMMapping(kind="none")).set_params(**QUICK),
+        PaperDGPLVMClassifier(mapping="none").set_params(optimization__max_iter=15),
         "dense",
         "class",
     ),
@@ -312,7 +292,7 @@ COMPILED = {
         "class",
     ),
     "bm2pca, nuts": (
-        BM2PCAClassifier(2, variant="paper", loss=HingeLoss(C=1.0, calibrate=False)).set_params(
+        PaperBM2PCAClassifier(2, loss=HingeLoss(C=1.0, calibrate=False)).set_params(
             **GIBBS | {"inference": "nuts"}
         ),
         "dense",
@@ -381,13 +361,6 @@ def fitted(estimator, rows, target):
         if rows == "many sparse":
             patch.setattr(truncated_metric, "MAX_EXACT", 5)
             patch.setattr(label_free, "MAX_AXES", 5)
-        if target == "long stream":
-            patch.setattr(laplace_blocks, "CHUNK", 20)
-            patch.setattr(laplace_blocks, "N_SUBSAMPLE", 20)
-        if target.endswith("stream"):
-            mixed = np.argsort(np.arange(len(y)) % 10, kind="stable")
-            stream = clone(estimator).partial_fit(X[mixed], y[mixed], classes=np.unique(y))
-            return stream, X
         return clone(estimator).fit(X, y, **keywords), X
 
 
@@ -495,17 +468,6 @@ def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
     assert_same(second.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
 
 
-def test_a_stream_continues(tmp_path):
-    model, X = fitted(*VARIANTS["bsdr, stream"])
-    model.save(tmp_path / "model.skops")
-    back = bsdr_models.load(tmp_path / "model.skops")
-    y, _ = targets("class", len(X))
-    for one in (model, back):
-        one.partial_fit(X[::-1] + 0.1, y[::-1])
-    assert back._stream.n_samples == model._stream.n_samples == 2 * len(X)
-    assert_same(back.predict_proba(X), model.predict_proba(X))
-
-
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_the_random_state_continues(kind, mnp, tmp_path):
     X, y = mnp[1], targets("real", 30)[0]
@@ -514,16 +476,6 @@ def test_the_random_state_continues(kind, mnp, tmp_path):
     back = bsdr_models.load(tmp_path / "model.skops")
     assert type(back.random_state) is type(model.random_state)
     assert_same(back.random_state.normal(size=5), model.random_state.normal(size=5))
-
-
-@pytest.mark.parametrize("kind", [Path, str])
-def test_the_path_of_a_checkpoint_is_not_in_the_file(kind, tmp_path):
-    model = clone(VARIANTS["bsdr"][0]).set_params(sampling__draws=16, sampling__chains=1)
-    X, y = features("dense"), targets("class", 30)[0]
-    model.fit(X, y).set_params(out_of_core__checkpoint=kind(tmp_path / "fit"))
-    model.save(tmp_path / "model.skops")
-    assert model.out_of_core.checkpoint == kind(tmp_path / "fit")
-    assert bsdr_models.load(tmp_path / "model.skops").out_of_core.checkpoint is None
 
 
 def test_what_was_added_to_the_tree_is_kept(tmp_path):

@@ -27,12 +27,14 @@ from benchmarks.evidence.simulate import (
     varying_together,
 )
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
-from bsdr_models.bsdr import gibbs, hierarchical, predict
+from bsdr_models.bsdr import gibbs, hmc, predict
+from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.data import Data
 from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.posterior import (
     Metric,
     Parameters,
+    Problem,
     label_log_likelihood,
     regression_log_likelihood,
 )
@@ -48,7 +50,7 @@ CASES: dict[str, tuple[Target, int, int]] = {
     "label sets": ("multilabel", 40, 6),
     "real outputs": ("regression", 20, 4),
 }
-PRIORS, R, K = HierarchicalPriors(), 2, 3
+PRIORS, K = HierarchicalPriors(), 3
 # The paper's model.
 N_PAPER, D_PAPER, R_PAPER = 18, 2, 1
 SEED = 20
@@ -71,16 +73,15 @@ class Plan:
     n_sets, n_draws
         Data sets, and draws kept of each.
     n_chains, n_kept
-        Populations of particles of a data set, and states kept of each, from which the draws are
-        taken. The default has four, and keeps more.
+        Chains of a data set, and draws of each, from which those that are kept are taken.
     thin, tune
         Gibbs sweeps of a kept draw, and before the first.
     """
 
     n_sets: int = 300
     n_draws: int = 99
-    n_chains: int = 2
-    n_kept: int = 64
+    n_chains: int = 16
+    n_kept: int = 50
     thin: int = 25
     tune: int = 500
 
@@ -95,7 +96,7 @@ def report(pictures: Path, plan: Plan | None = None) -> str:
     ]
     sizes = "; ".join(f"{name}: N = {n}, D = {d}" for name, (_, n, d) in CASES.items())
     return (
-        f"{plan.n_sets} data sets and {plan.n_draws} draws for each column. R = {R}, K = {K}; "
+        f"{plan.n_sets} data sets and {plan.n_draws} draws for each column. K = {K}; "
         f"{sizes}; the paper's model: N = {N_PAPER}, D = {D_PAPER}, R = {R_PAPER}. P-values of the "
         f"chi-square of {N_BINS} bins, **bold** below {LEVEL:.0%}; in brackets the share of "
         f"{INTERVAL:.0%} intervals that hold the truth.\n\n" + table(["quantity", *found], rows)
@@ -111,34 +112,30 @@ def verdict(ranks: IntArray | None, plan: Plan) -> str:
     return f"{shown if p >= LEVEL else f'**{shown}**'} ({held:.0%})"
 
 
-# ------------------------------------------------------------------------- the hierarchical model
+# -------------------------------------------------------------------------------- the default model
 
 
 def by_default(target: Target, n: int, d: int, plan: Plan) -> Ranks:
-    """Ranks among draws of tempered sequential Monte Carlo, with new features for each set."""
+    """Ranks among draws of the default engine, with new features for each set."""
     rows = []
     for rng in np.random.default_rng(SEED).spawn(plan.n_sets):
         X, new = varying_together(n, d, rng)
-        truth = simulate_hierarchical(X, PRIORS, (1, R, K), target, rng)
-        fit = hierarchical.fit_hierarchical(
-            X,
-            truth.y[0],
-            engine="smc",
-            n_labels=K,
-            n_components=R,
-            target=target,
-            priors=PRIORS,
-            power=1.0,
-            n_chains=plan.n_chains,
-            n_draws=plan.n_kept,
-            tune=0,
-            rng=rng,
-            declare=lambda r: None,
+        truth = simulate_hierarchical(X, PRIORS, (1, K), target, rng)
+        metric = Metric.learn(X)
+        problem = Problem.build(
+            metric.whiten(X), truth.y[0], n_labels=K, target=target, priors=PRIORS
         )
-        assert fit.log_likelihood is not None
-        kept = fit.draws.spaced(plan.n_draws)
-        draws = of_draws(fit.posterior.metric, fit.draws.take(kept), new, rng)
-        draws["log likelihood"] = fit.log_likelihood.ravel()[kept]
+        if target == "regression":
+            exact = fit_conjugate(problem, n_draws=plan.n_draws, rng=rng)
+            parameters, likelihood = exact.draws, exact.log_likelihood
+        else:
+            sampled = hmc.sample(problem, n_chains=plan.n_chains, n_draws=plan.n_kept, rng=rng)
+            theta = sampled.theta.reshape(-1, problem.n_parameters)
+            parameters = problem.parameters(theta, rng=rng)
+            likelihood = sampled.log_likelihood.ravel()
+        kept = parameters.spaced(plan.n_draws)
+        draws = of_draws(metric, parameters.take(kept), new, rng)
+        draws["log likelihood"] = likelihood[kept]
         true = of_truths(truth, new, target)
         true["log likelihood"] = log_likelihood(truth, target).sum(axis=1)
         rows.append({name: rank(true[name], draws[name], rng) for name in draws})
@@ -148,7 +145,7 @@ def by_default(target: Target, n: int, d: int, plan: Plan) -> Ranks:
 def of_draws(
     metric: Metric, draws: Parameters, new: FloatArray, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
-    """Quantities of draws of the hierarchical model, each (S,)."""
+    """Quantities of draws of the default model, each (S,)."""
     outside = rng.standard_normal((*draws.projection.shape[:2], len(metric.axes)))
     loadings = metric.loadings(draws.projection, draws.scale[:, None, None] * outside)
     coef = np.swapaxes(loadings, 1, 2) @ draws.weights

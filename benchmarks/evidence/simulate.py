@@ -6,7 +6,6 @@ Implemented independently of the functions under test.
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.covariance import ledoit_wolf
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
@@ -66,7 +65,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HierarchicalTruths:
-    """C independent data sets of the hierarchical model with the same features of N samples.
+    """C independent data sets of the model at full rank with the same features of N samples.
 
     coef, bias
         (C, D, K), (C, K); centred over classes where targets are classes.
@@ -99,37 +98,34 @@ def varying_together(
 def simulate_hierarchical(
     X: FloatArray,
     priors: HierarchicalPriors,
-    size: tuple[int, int, int],
+    size: tuple[int, int],
     target: Target,
     rng: np.random.Generator,
 ) -> HierarchicalTruths:
-    """Draw from the prior of the hierarchical model, then from its likelihood.
+    """Draw from the prior of the model at full rank, then from its likelihood.
+
+    The prior covariance of the projection is proportional to the identity.
 
     Parameters
     ----------
     X : (N, D)
         Centred.
     priors : HierarchicalPriors
-    size : (C, R, K)
-        Data sets, components, classes or labels or outputs.
+    size : (C, K)
+        Data sets, classes or labels or outputs.
     target : {"multiclass", "multilabel", "regression"}
     rng : numpy.random.Generator
     """
-    c, r, k = size
+    c, k = size
     n, d = X.shape
-    S = X.T @ X / n
-    value, vector = np.linalg.eigh(ledoit_wolf(X, assume_centered=True)[0])
-    root = (vector * np.sqrt(value)) @ vector.T
-    half = np.linalg.cholesky(root * np.trace(S) / np.trace(root @ S) / d)
-    tau = np.exp(priors.scale_location + priors.scale_width * rng.standard_normal(c))
-    Q = tau[:, None, None] * (half @ rng.standard_normal((c, d, r)))
-    W = rng.standard_normal((c, r, k))
+    tau = np.abs(priors.scale * rng.standard_normal(c))
+    coef = tau[:, None, None] / np.sqrt(d) * rng.standard_normal((c, d, k))
     b = priors.bias_scale * rng.standard_normal((c, k))
     sigma = np.exp(priors.noise_location + priors.noise_width * rng.standard_normal((c, k)))
     if target == "multiclass":
-        W -= W.mean(axis=2, keepdims=True)
+        coef -= coef.mean(axis=2, keepdims=True)
         b -= b.mean(axis=1, keepdims=True)
-    eta = X @ (Q @ W) + b[:, None]
+    eta = X @ coef + b[:, None]
     noise = rng.standard_normal((c, n, k))
     if target == "regression":
         y = eta + sigma[:, None] * noise
@@ -137,4 +133,4 @@ def simulate_hierarchical(
         y = (eta + noise).argmax(axis=2) if target == "multiclass" else eta + noise > 0.0
         guess = rng.integers(0, k if target == "multiclass" else 2, y.shape)
         y = np.where(rng.random(y.shape) < priors.lapse, guess, y).astype(y.dtype)
-    return HierarchicalTruths(coef=Q @ W, bias=b, eta=eta, scale=tau, noise_scale=sigma, y=y)
+    return HierarchicalTruths(coef=coef, bias=b, eta=eta, scale=tau, noise_scale=sigma, y=y)

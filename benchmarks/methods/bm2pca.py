@@ -1,18 +1,20 @@
-"""BM2PCA: its variants, one classifier for each class or one subspace for all."""
+"""BM2PCA and the paper's model, one classifier for each class or one subspace for all."""
 
 from functools import partial
 from typing import Any
 
 from benchmarks.methods.base import Fitted, Method, of_classifier
 from benchmarks.protocols import Training
+from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier
 
-# Arguments of BM2PCAClassifier besides n_components and random_state.
+# Arguments besides n_components and random_state.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "BM2PCA": {},
     "BM2PCA, one-vs-rest": {"loss__strategy": "one_vs_rest"},
-    "paper, one-vs-rest": {"variant": "paper", "loss__strategy": "one_vs_rest"},
-    "paper, shared": {"variant": "paper"},
+    "paper, one-vs-rest": {"loss__strategy": "one_vs_rest"},
+    "paper, shared": {},
 }
 # Slopes C of the hinge in Figs. 2 and 3 of the paper.
 COSTS = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0)
@@ -21,13 +23,20 @@ CONFIGURATIONS |= {
     for cost in COSTS
 }
 # Only names of arguments are here, and arguments are in the key of a result.
-MODULES = ("bsdr_models.bm2pca.estimator",)
+MODULES = ("bsdr_models.bm2pca.estimator", "bsdr_models.bm2pca.paper.estimator")
 CHOSEN = ("C_", "metric_scale_", "n_sweeps_", "temperature_", "n_iter_")
 
 
-def fit(training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]) -> Fitted:
+def fit(
+    training: Training,
+    n_components: int,
+    seed: int,
+    *,
+    kind: type[MarginClassifier],
+    arguments: dict[str, Any],
+) -> Fitted:
     """Features scaled by the model unless the protocol has prepared them."""
-    model = BM2PCAClassifier(
+    model: Any = kind(
         n_components, standardize=not training.prepared, random_state=seed
     ).set_params(**arguments)
     model.fit(training.X, training.y)
@@ -37,7 +46,11 @@ def fit(training: Training, n_components: int, seed: int, *, arguments: dict[str
 
 METHODS = {
     name: Method(
-        fit=partial(fit, arguments=arguments),
+        fit=partial(
+            fit,
+            kind=PaperBM2PCAClassifier if name.startswith("paper") else BM2PCAClassifier,
+            arguments=arguments,
+        ),
         modules=MODULES,
         paper="bm2pca",
         configuration=arguments,

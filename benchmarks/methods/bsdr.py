@@ -51,7 +51,7 @@ def fit(
         "live_by_norm": int(np.sum(norms > LIVE * norms.max())),
     }
     if model.variant_ == "hierarchical":
-        record["pooling_power"] = float(model.pooling_power_)
+        record["temperature"] = float(model.temperature_)
         record["log_bayes_factor"] = float(model.log_bayes_factor_)
         return model, record
     if len(model.lower_bounds_):

@@ -21,7 +21,7 @@ from sklearn.svm import SVC, LinearSVC
 from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
 from benchmarks.protocols import Training
 from bsdr_models.bm2pca import selection
-from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -53,13 +53,18 @@ def fit(
     prepared = [_Prepared(scaler, training.X, encoded, rotated) for scaler in scalings]
     choices = list(product(prepared, settings(n_components)))
     fold = assign_folds(y, sample_keys(prepared[0].samples), n_folds=selection.N_FOLDS)
-
-    def scorer(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    sizes = (encoded.shape[1],)
+    scores, best, temperature = [], 0, 1.0
+    rows = selection.rows_to_hold_out(fold, encoded, sizes)
+    for test in rows:
+        train = np.setdiff1d(np.arange(len(y)), test)
         parts = ((each.samples, machine) for each, machine in choices)
-        return np.stack([_column(machine(A[train], y[train], A[test])) for A, machine in parts])
-
-    chosen = selection.select(scorer, encoded, fold, sizes=(encoded.shape[1],))
-    best, temperature = (0, 1.0) if chosen is None else (chosen.best, chosen.temperature)
+        found = [_column(machine(A[train], y[train], A[test])) for A, machine in parts]
+        scores.append(np.stack(found))
+    if rows:
+        truth = encoded[np.concatenate(rows)]
+        chosen = selection.best_of(np.concatenate(scores, axis=1), truth, sizes)
+        best, temperature = chosen.best, chosen.temperature
     data, machine = choices[best]
 
     def predict(new: Any) -> np.ndarray:

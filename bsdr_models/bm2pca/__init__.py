@@ -9,11 +9,11 @@ _PUBLIC = {
     "SPEC": "spec",
     "EpsilonInsensitiveLoss": "settings",
     "HingeLoss": "settings",
-    "Optimization": "settings",
+    "Optimization": "paper.settings",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "Priors": "priors",
-    "build_model": "conjugate.model",
+    "build_model": "paper.model",
 }
 
 __all__ = [

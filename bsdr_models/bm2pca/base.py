@@ -9,27 +9,24 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import frames
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray
 from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.block_sources import is_block_source
 from bsdr_models.bm2pca import trees
-from bsdr_models.bm2pca.conjugate import factor_model, sampling
-from bsdr_models.bm2pca.conjugate import fit as paper
-from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
-from bsdr_models.bm2pca.conjugate.views import Moments, make_view
+from bsdr_models.bm2pca.paper import factor_model
+from bsdr_models.bm2pca.paper import fit as paper
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.paper.views import Moments, make_view
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.summary_parts import make_summary_parts
-from bsdr_models.bm2pca.task import FitResult, Strategy, Task
+from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.checks import (
     MAX_RAW,
     check_latent,
-    feature_names,
     fit_scaler,
     one_thread,
 )
-from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.inputs import read_views
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
@@ -60,34 +57,10 @@ class BaseBM2PCA(LatentSpaceEstimator):
         frames.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
 
-    def _view_columns(self) -> tuple[IntArray | None, ...]:
-        """Features of each view."""
-        groups = read_views(self.views, list(feature_names(self)))
-        if groups is None or len(groups) == 1:
-            return (None,)
-        return tuple(columns for _, columns in groups)
-
-    def _make_task(
-        self,
-        X: Rows,
-        Y: FloatArray,
-        *,
-        strategy: Strategy = "shared",
-        epsilon: float | None = None,
-    ) -> Task:
+    def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:
         """Scale validated samples and combine them with encoded targets."""
-        columns = self._view_columns()
-        return Task(
-            X=self._scale(X),
-            Y=Y,
-            epsilon=epsilon,
-            columns=columns,
-            n_features=(None,) * len(columns),
-            n_components=min(int(self.n_components), X.shape[1]),
-            strategy=strategy,
-            start=self._option("optimization").start,
-            priors=self._option("priors"),
-        )
+        n_components = min(int(self.n_components), X.shape[1])
+        return Task(X=self._scale(X), Y=Y, n_components=n_components, **options)
 
     def _scale(self, X: Rows) -> Rows:
         """Fit the scaling of the training samples and apply it; sparse samples are unchanged."""
@@ -203,9 +176,8 @@ class BaseBM2PCA(LatentSpaceEstimator):
         self._tree: xr.DataTree | None = None
         compared = trees.compare_samples(result, self._task.X)
         self._reference = None if compared is None else compared[0]
-        weights = trees.per_class(context, trees.mean_weights(result))
         latent = result.posterior.latent(self._task.X)
-        self.relevance_ = relevance(latent, context.contrast(weights))
+        self.relevance_ = relevance(latent, trees.class_contrast(result.posterior, context))
         self.components_ = result.posterior.projection.T
         self._n_features_out = len(self.components_)
         self.lower_bounds_ = result.elbo
@@ -214,16 +186,6 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(trees.complete(self._learned, X))
-
-    def _progress_options(self, *, n_restarts: int, max_iter: int) -> Any:
-        """Progress bar of mean field, as options of the coordinate ascent."""
-        return ascent_progress(
-            "BM2PCA, mean field",
-            n_restarts=n_restarts,
-            max_iter=max_iter,
-            n_jobs=self.n_jobs,
-            enabled=self.progressbar,
-        )
 
     def _summary_parts(self) -> SummaryParts:
         return make_summary_parts(self)
@@ -235,18 +197,9 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._seed)
-        return trees.fit_tree(self._learned, self._context, rng=rng)
-
-    @property
-    def model_(self) -> Any:
-        """The paper's model with one subspace as a ``pymc.Model`` on the training samples."""
-        check_is_fitted(self)
-        task = self._task
-        if getattr(self, "variant", "paper") != "paper" or task.strategy != "shared":
-            raise AttributeError("model_ needs variant='paper' and strategy='shared'")
-        sampling.check_samples(task, "model_")
-        margins = paper.make_margins(task, [self.C_])
-        return sampling.declare(task.X, margins, task.priors, n_components=task.n_components)
+        return trees.posterior_tree(
+            self._learned, self._context, inference_method=self._method, rng=rng
+        )
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
         """Random streams of the cross-validation and of the fit; the seed of later draws."""

@@ -1,14 +1,13 @@
 """Hyper-parameters of BM2PCA, validated once."""
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
 from bsdr_models.inputs import check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
-    """Hyper-parameters of BM2PCA; every Gamma is given by shape and **rate**, as in the paper.
+    """Hyper-parameters of the paper's BM2PCA; every Gamma is given by shape and **rate**, as there.
 
     Parameters
     ----------
@@ -21,10 +20,6 @@ class Priors:
         a_nu, b_nu: Gamma prior of the precision nu_c of a classifier's weights and bias.
     offset_precision : float
         delta: precision of the offset t, in units of 1 / X**2.
-    metric_scale : float, numpy.inf or "cv", default="cv"
-        Label-free variant: shrinkage of the within-class metric towards the Euclidean one, in
-        multiples of the value of maximal evidence, or chosen by cross-validation. Infinity is
-        Euclidean.
 
     Raises
     ------
@@ -42,8 +37,9 @@ class Priors:
 
     Examples
     --------
-    >>> from bsdr_models import BM2PCAClassifier, BM2PCAPriors
-    >>> model = BM2PCAClassifier(priors=BM2PCAPriors(metric_scale=10.0))
+    >>> from bsdr_models import BM2PCAPriors
+    >>> from bsdr_models.papers import PaperBM2PCAClassifier
+    >>> model = PaperBM2PCAClassifier(priors=BM2PCAPriors(loading_shape=1.0, loading_rate=1.0))
     """
 
     loading_shape: float = 1e-3
@@ -53,14 +49,10 @@ class Priors:
     weight_shape: float = 1e-1
     weight_rate: float = 1e-5
     offset_precision: float = 1e-5
-    metric_scale: float | Literal["cv"] = "cv"
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, scale = getattr(self, field.name), field.name == "metric_scale"
-            if not (scale and value == "cv"):
-                also = " or 'cv'" if scale else ""
-                check_number(field.name, value, infinite=scale, also=also)
+            check_number(field.name, getattr(self, field.name))
 
 
 PAPER = Priors()

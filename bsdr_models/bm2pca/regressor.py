@@ -10,12 +10,13 @@ from sklearn.utils.validation import check_consistent_length
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import GaussianRegressor
 from bsdr_models.bm2pca import selection
-from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.conjugate import fit as paper
-from bsdr_models.bm2pca.conjugate import regression
-from bsdr_models.bm2pca.conjugate.regression import LossGrid, make_loss_grid
+from bsdr_models.bm2pca.paper import fit as paper
+from bsdr_models.bm2pca.paper import regression
+from bsdr_models.bm2pca.paper.base import ConjugateEstimator
+from bsdr_models.bm2pca.paper.regression import LossGrid, make_loss_grid
+from bsdr_models.bm2pca.paper.settings import Optimization
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
+from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.checks import (
     feature_names,
     one_thread,
@@ -27,7 +28,7 @@ from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.rng import RandomState
 
 
-class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
+class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     r"""Bayesian max-margin principal component analysis for real targets.
 
     Each sample has latent coordinates that explain its features and its targets. The negative log
@@ -191,7 +192,9 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         given, Y = self._scale_outputs(y, missing=True)
         check_consistent_length(X, Y)
         select_rng, fit_rng = self._spawn()
-        self._observed = self._task = self._make_task(X, Y, epsilon=regression.EPSILON)
+        self._observed = self._task = self._make_task(
+            X, Y, strategy="shared", epsilon=regression.EPSILON
+        )
         with one_thread(), self._fitting(X.shape):
             self.C_, self.epsilon_ = self._choose(grid, select_rng)
             self._learn(fit_rng, given=given, samples=samples)
@@ -257,7 +260,6 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             target="regression",
             config=self._config(),
             attrs={
-                "variant": "paper",
                 "C": float(self.C_),
                 "epsilon": float(self.epsilon_),
                 "slope": self.slope_.tolist(),

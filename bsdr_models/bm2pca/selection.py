@@ -6,16 +6,16 @@ published figure uses). Accuracy instead loses up to 2 points, being too coarse 
 samples; averaging neighbouring numbers of sweeps loses 1 more. The fewest sweeps within one
 standard error of the best gain 1 to 2 points on two of four data sets and nothing on the others.
 
-The two variants need different folds.
+The recommended and the paper's model need different folds.
 
-- The paper's variant overfits with the number of sweeps, and how fast depends on the size of the
+- The paper's model overfits with the number of sweeps, and how fast depends on the size of the
   classes. A fold should keep the class sizes equal, so there are as many folds as a class has
   samples (`balanced_folds`). Five folds for classes of two samples choose too many sweeps, and
   lose 1.6 points on ORL.
-- The within-class metric of the label-free variant needs two samples of one class. Five folds
-  with one sample of a class in each leave some classes whole. Its cost matters
-  only if samples outnumber features: with classes that are barely separable, or barely not, a
-  cost of 10 overfits (digits, one-vs-rest: log loss 0.42, or 0.17 with the cost chosen).
+- The within-class metric needs two samples of one class. Five folds with one sample of a class in
+  each leave some classes whole. The cost matters only if samples outnumber features: with classes
+  that are barely separable, or barely not, a cost of 10 overfits (digits, one-vs-rest: log loss
+  0.42, or 0.17 with the cost chosen).
 
 At most `MAX_SAMPLES` are used, and folds are skipped once `ENOUGH_SAMPLES` have been held out.
 
@@ -23,6 +23,7 @@ Several tasks have one setting and a temperature each. A sample is held out with
 tasks; the loss is the mean over all known labels of held-out samples.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,10 +31,16 @@ import numpy as np
 from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.bm2pca.paper.factor_model import Rows
+from bsdr_models.bm2pca.task import Task
+from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.numerics.temperature import fit_temperature
 from bsdr_models.tasks import by_task
+
+logger = logging.getLogger(__name__)
 
 N_FOLDS = 5
 # Most labelled samples of a cross-validation.
@@ -41,7 +48,8 @@ MAX_SAMPLES = 1250
 # With so many held-out samples the standard error of the mean log loss is about 0.05.
 ENOUGH_SAMPLES = 500
 
-type Scorer = Callable[[IntArray, IntArray], FloatArray]
+# Class scores (G, M, K) of new samples under fits of G candidates to a task.
+type PathScores = Callable[[Task, Rows, np.random.Generator], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,53 +103,50 @@ def balanced_folds(groups: IntArray) -> int:
     return int(np.clip(np.median(sizes[sizes > 0]), 2, N_FOLDS))
 
 
-def select(
-    scorer: Scorer,
-    signs: FloatArray,
-    fold: IntArray,
+def cross_validate(
+    task: Task,
+    groups: IntArray,
+    path_scores: PathScores,
     *,
-    sizes: tuple[int, ...],
+    rng: np.random.Generator,
+    balanced: bool,
+    reduce: bool = True,
     n_jobs: int | None = 1,
-    on_done: Callable[[FloatArray], object] = lambda scores: None,
+    progressbar: bool = False,
 ) -> Selection | None:
-    """Compare candidates on held-out samples; None if no sample can be held out.
+    """Compare candidates on held-out samples of `Labels.groups`; None if none can be held out.
 
-    Parameters
-    ----------
-    scorer : callable
-        ``scorer(train, test)`` -> held-out class scores of every candidate, (G, M, K).
-    signs : (N, K)
-        Targets in {-1, 0, 1}.
-    fold : (N,) of int
-        From :func:`~bsdr_models.numerics.folds.assign_folds`, -1 if never held out.
-    sizes : tuple of int
-        Number of columns of each task, whose classes exclude each other; () for several labels.
-    n_jobs : int, optional
-        Folds that run in parallel.
-    on_done : callable
-        Called with the class scores of each fold.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If the user stops the comparison.
+    ``balanced`` is for folds as of `balanced_folds`, ``reduce`` for coordinates in the row space.
     """
-    rows: list[IntArray] = []
-    for number in np.unique(fold[fold >= 0]):
-        rows.append(np.flatnonzero(fold == number))
-        if _n_held_out(signs[np.concatenate(rows)], sizes) >= ENOUGH_SAMPLES:
-            break
+    keys = sample_keys(task.X)
+    index = subsample(groups, keys)
+    if len(index) < len(groups):
+        logger.info("%d of %d samples are used for cross-validation", len(index), len(groups))
+    groups, task = groups[index], task.subset(index)
+    n_folds = balanced_folds(groups) if balanced else N_FOLDS
+    fold = assign_folds(groups, keys[index], n_folds=n_folds)
+    rows = rows_to_hold_out(fold, task.Y, task.sizes)
     if not rows:
         return None
+    task, streams = task.reduced() if reduce else task, rng.spawn(len(rows))
 
-    def held_out(test: IntArray) -> FloatArray:
-        return scorer(np.flatnonzero(fold != fold[test[0]]), test)
+    def held_out(number: int) -> FloatArray:
+        train = np.setdiff1d(np.arange(len(fold)), rows[number])
+        return path_scores(task.subset(train), task.X[rows[number]], streams[number])
 
-    outcome = run_tasks(held_out, rows, n_jobs=n_jobs, what="folds", on_done=on_done)
+    with ProgressBar(len(rows), "BM2PCA, folds", enabled=progressbar) as bar:
+        outcome = run_tasks(
+            held_out, range(len(rows)), n_jobs=n_jobs, what="folds", on_done=lambda _: bar.update()
+        )
     if outcome.interrupted:
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
-    truth = signs[np.concatenate([rows[number] for number in outcome.results])]
+    truth = task.Y[np.concatenate([rows[number] for number in outcome.results])]
+    return best_of(scores, truth, task.sizes)
+
+
+def best_of(scores: FloatArray, truth: FloatArray, sizes: tuple[int, ...]) -> Selection:
+    """The candidate of smallest log loss, from scores (G, M, K) and signs (M, K) held out."""
     temperature = [temperature_of(each, truth, sizes) for each in scores]
     scored = [
         _held_out_score(log_probabilities(each, own, sizes), truth, sizes)
@@ -156,6 +161,16 @@ def select(
         temperature=temperature[best],
         held_out=scored[best],
     )
+
+
+def rows_to_hold_out(fold: IntArray, signs: FloatArray, sizes: tuple[int, ...]) -> list[IntArray]:
+    """Samples of as many folds as give enough labels of every task."""
+    rows: list[IntArray] = []
+    for number in np.unique(fold[fold >= 0]):
+        rows.append(np.flatnonzero(fold == number))
+        if _n_held_out(signs[np.concatenate(rows)], sizes) >= ENOUGH_SAMPLES:
+            break
+    return rows
 
 
 def _n_held_out(signs: FloatArray, sizes: tuple[int, ...]) -> int:

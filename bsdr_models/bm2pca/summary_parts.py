@@ -12,7 +12,7 @@ NARROW = (
     "factors: they are too small."
 )
 # Attributes of the DataTree that are settings of the model.
-SETTINGS = ("variant", "strategy", "C", "epsilon", "metric_scale", "temperature")
+SETTINGS = ("strategy", "C", "epsilon", "metric_scale", "temperature")
 
 
 def make_summary_parts(model: Any) -> summary.SummaryParts:
@@ -35,7 +35,7 @@ def make_summary_parts(model: Any) -> summary.SummaryParts:
         return summary.SummaryParts(
             sections=sections, remarks=remarks, if_not_converged=summary.not_mixed(model.idata_)
         )
-    label_free = context.attrs["variant"] == "label_free"
+    label_free = "metric_scale" in context.attrs
     ends_early = getattr(model, "n_sweeps_", None) is not None
     sections["fit"] += [
         summary.bound_line(
@@ -89,7 +89,7 @@ def _data(model: Any) -> list[summary.Line]:
 
 def _engine(model: Any) -> str:
     attrs, n_sweeps = model._context.attrs, getattr(model, "n_sweeps_", None)
-    if (attrs["variant"], attrs.get("strategy")) == ("label_free", "shared"):
+    if "metric_scale" in attrs and attrs["strategy"] == "shared":
         return "maximum of the objective, by L-BFGS"
     engine = summary.ENGINES[model._context.config.get("inference", "mean_field")]
     return engine if n_sweeps is None else f"{engine}, {n_sweeps} sweeps"

@@ -1,30 +1,35 @@
-"""Input and result of a fit, common to the variants and inference methods."""
+"""Input and result of a fit, common to both models and all inference methods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bm2pca.conjugate.factor_model import FactorModel, Rows
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Margins, margins_of
-from bsdr_models.bm2pca.conjugate.mean_field import Start, State
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, Rows
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
+from bsdr_models.bm2pca.paper.mean_field import Start
+from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import RANK_TOL, centred_gram
 
 Strategy = Literal["shared", "one_vs_rest"]
+# Values of C and of another setting of a classifier by name.
+type Candidate = dict[str, Any]
 # Most sparse samples whose Gram matrix is formed.
 MAX_GRAM = 3000
 
 
 class Posterior(Protocol):
-    """Fitted posterior for prediction; samples X are (M, P), scaled."""
+    """Fitted posterior for prediction; samples X are (M, P), scaled.
+
+    One that no sampler has drawn also has ``draw(n_draws, rng)``, draws by name.
+    """
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
@@ -48,6 +53,10 @@ class Posterior(Protocol):
     @property
     def projection_sd(self) -> FloatArray:
         """Posterior standard deviation of the projection, (P, R); NaN if unknown."""
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R, K)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +84,7 @@ class Task:
     multiclass
         Whether the loss of the label-free subspace is the hinge of all classes of a task.
     start
-        Initial latent coordinates of the paper's variant.
+        Initial latent coordinates of mean field.
     """
 
     X: Rows
@@ -87,8 +96,8 @@ class Task:
     strategy: Strategy
     sizes: tuple[int, ...] = ()
     multiclass: bool = False
-    start: Start
-    priors: Priors
+    start: Start = "label"
+    priors: Priors = PAPER
 
     @property
     def observed(self) -> BoolArray:
@@ -135,15 +144,13 @@ class FitResult:
     posterior
         For prediction.
     factor_model
-        Model of the features, for reconstruction and imputation; None for the label-free variant.
+        Model of the features, for reconstruction and imputation; None for the recommended model.
     elbo, terms
         Bound (or objective) after each iteration, and the terms of the last one by name.
     converged, interrupted
         As for :class:`bsdr_models.inference.coordinate_ascent.FitResult`.
     restarts
         Final bound of every restart.
-    state
-        All factors of q, for the paper's variant by mean field.
     sampled
         Draws of a sampler.
     """
@@ -155,5 +162,4 @@ class FitResult:
     converged: bool
     interrupted: bool = False
     restarts: tuple[float, ...] = ()
-    state: State | None = None
     sampled: Sampled | None = None

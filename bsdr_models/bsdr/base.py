@@ -150,8 +150,6 @@ class BaseBSDR(LatentSpaceEstimator):
 
     def _check_paper(self) -> None:
         self._check_linear("variant='paper'")
-        if self.n_components is None:
-            raise ValueError("variant='paper' needs a number of components, got n_components=None")
         if self.temperature not in ("auto", 1.0):
             raise ValueError(
                 f"temperature={self.temperature!r} is for variant='hierarchical': predictions of "
@@ -296,9 +294,8 @@ class BaseBSDR(LatentSpaceEstimator):
 
     @property
     def _n_asked(self) -> int:
-        """Number of components of the paper's model."""
-        assert self.n_components is not None
-        return int(self.n_components)
+        """Number of components of the paper's model, by default 2."""
+        return 2 if self.n_components is None else int(self.n_components)
 
     def _check_engine(self, target: Target) -> None:
         """Raise a ValueError if an engine is for other targets."""
@@ -311,10 +308,9 @@ class BaseBSDR(LatentSpaceEstimator):
             )
 
     def _check_width(self, n_features: int) -> None:
-        if self.n_components is not None and self.n_components > n_features:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={n_features}"
-            )
+        asked = self._n_asked if self.variant == "paper" else self.n_components
+        if asked is not None and asked > n_features:
+            raise ValueError(f"n_components={asked} must be at most n_features={n_features}")
 
     def _set_context(
         self,

@@ -24,7 +24,8 @@ independently.
 The leave-one-out density of a sample given the hyper-parameters :math:`h = (\tau, \sigma)` is
 normal with mean :math:`y_n - [\Sigma^{-1} y]_n / [\Sigma^{-1}]_{nn}` and variance
 :math:`1 / [\Sigma^{-1}]_{nn}` [3]_. Since :math:`p(h \mid y_{-n}) \propto p(h \mid y) /
-p(y_n \mid y_{-n}, h)`, draws of h have the weights :math:`1 / p(y_n \mid y_{-n}, h)`.
+p(y_n \mid y_{-n}, h)`, it is averaged with the weights of the grid over itself, which gives
+:math:`1 / p(y_n \mid y_{-n}) = E(1 / p(y_n \mid y_{-n}, h) \mid y)`.
 
 Relative scales of views are those of the largest marginal posterior density, which are then taken
 as known (empirical Bayes). With z the standard normal loadings of view v, the gradient of the log
@@ -44,7 +45,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import Akima1DInterpolator
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
@@ -55,14 +56,17 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 # Log scales are between these.
 _NEAREST, _FARTHEST = -30.0, 30.0
 # Nodes of a grid, and how many nats below the maximum densities are negligible.
-_NODES = 49
+_NODES = 81
 _NEGLIGIBLE = 20.0
-# Grids are narrowed at most so often.
+# Nodes of the coarser grids that find where densities matter, and how many of them.
+_SEARCHED = 25
 _ROUNDS = 16
 # Parts into which draws divide a cell of a grid.
-_PARTS = 16
+_PARTS = 8
+# From so many samples leave-one-out densities use every fourth node of either grid.
+_MANY = 1000
 # Numbers in the largest temporary array.
-_CHUNK = 2_000_000
+_CHUNK = 250_000
 # Quadrature weights of the gradient in the scales of views that are negligible.
 _NO_WEIGHT = 1e-9
 
@@ -130,6 +134,11 @@ class Statistics:
             axes=axes, singular=s, y=inside, one=U.T @ one, rest=rest * (n_rest > 0), n_rest=n_rest
         )
 
+    @property
+    def n_samples(self) -> int:
+        """N."""
+        return len(self.one) + self.n_rest
+
     def scaled(self, tau: FloatArray, sigma: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inverse of Sigma without the bias, (..., Q), and what it does to the constant."""
         inverse = 1.0 / (sigma[..., None] ** 2 + (tau[..., None] * self.singular) ** 2)
@@ -137,23 +146,30 @@ class Statistics:
 
     def solve(
         self, tau: FloatArray, sigma: FloatArray, y: FloatArray, bias_scale: float
-    ) -> FloatArray:
-        """Inverse of Sigma times y (..., Q)."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """Inverse of Sigma times y (..., Q), and the mean of the bias given y (...)."""
         inverse, constant = self.scaled(tau, sigma)
-        total = 1.0 / bias_scale**2 + constant @ self.one
-        return inverse * y - constant * (np.sum(constant * y, axis=-1) / total)[..., None]
+        bias = np.sum(constant * y, axis=-1) / (1.0 / bias_scale**2 + constant @ self.one)
+        return inverse * (y - bias[..., None] * self.one), bias
 
     def log_marginal(
         self, k: int, tau: FloatArray, sigma: FloatArray, bias_scale: float
     ) -> FloatArray:
         """Log density of output k given tau and sigma (P,), parameters integrated out, (P,)."""
         inverse = self.scaled(tau, sigma)[0]
-        y, one = self.y[:, k], self.one
-        total = 1.0 / bias_scale**2 + inverse @ one**2
-        square = inverse @ y**2 + self.rest[k] / sigma**2 - (inverse @ (one * y)) ** 2 / total
-        log_det = 2.0 * self.n_rest * np.log(sigma) - np.log(inverse).sum(axis=1)
-        log_det += np.log(bias_scale**2 * total)
-        return -0.5 * (square + log_det) - (len(y) + self.n_rest) * LOG_SQRT_2PI
+        # The bias that explains the part along the constant, whose squares would cancel.
+        mean = self.y[-1, k] / self.one[-1] if len(self.one) > self.axes.shape[1] else 0.0
+        centred = self.y[:, k] - mean * self.one
+        square, cross, constant = (
+            inverse @ centred**2,
+            inverse @ (centred * self.one),
+            inverse @ self.one**2,
+        )
+        total = 1.0 + bias_scale**2 * constant
+        square += self.rest[k] / sigma**2
+        square += (mean * (2.0 * cross + mean * constant) - (bias_scale * cross) ** 2) / total
+        log_det = 2.0 * self.n_rest * np.log(sigma) - np.log(inverse).sum(axis=1) + np.log(total)
+        return -0.5 * (square + log_det) - self.n_samples * LOG_SQRT_2PI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +198,10 @@ class Grid:
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray]:
         """Independent log tau (S,) and log sigma (S, K)."""
-        log_tau = _draw(*(np.tile(each, (n_draws, 1)) for each in (self.scale, self.density)), rng)
+        shape = n_draws, len(self.scale)
+        log_tau = _draw(
+            np.broadcast_to(self.scale, shape), np.broadcast_to(self.density, shape), rng
+        )
         # Nodes of the noise from the grids of both neighbours.
         right = np.clip(np.searchsorted(self.scale, log_tau), 1, len(self.scale) - 1)
         low = np.minimum(self.noise[right - 1, :, 0], self.noise[right, :, 0])
@@ -227,7 +246,7 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
         log_prior=prior,
         log_evidence=grid.log_evidence,
         log_evidence_empty=_log_evidence_empty(statistics, priors),
-        log_score=average_leave_one_out(statistics, X * size, y, tau, sigma, priors.bias_scale),
+        log_score=average_leave_one_out(statistics, grid, X * size, y, priors.bias_scale),
     )
 
 
@@ -276,56 +295,60 @@ def draw_loadings(
     size = tau[:, None, None] * statistics.singular[:r]
     y[..., :r] += size * (normal @ statistics.axes)
     scale = np.broadcast_to(tau[:, None], sigma.shape)
-    solved = statistics.solve(scale, sigma, statistics.y.T - y, bias_scale)
+    solved, move = statistics.solve(scale, sigma, statistics.y.T - y, bias_scale)
     normal += (size * solved[..., :r]) @ statistics.axes.T
-    bias += bias_scale * (solved @ statistics.one)
-    return normal, bias
+    return normal, bias + move / bias_scale
 
 
 def leave_one_out(
     statistics: Statistics,
+    k: int,
     X: FloatArray,
     y: FloatArray,
     tau: FloatArray,
     sigma: FloatArray,
     bias_scale: float,
 ) -> FloatArray:
-    """Log density of samples (M, B), (M, K) given all others and hyper-parameters, (M, S)."""
-    r = statistics.axes.shape[1]
+    """Log density of output k of samples (M, B), (M,) given all others, tau and sigma, (M, P)."""
+    r, some = statistics.axes.shape[1], statistics.n_rest > 0
     basis = (X @ statistics.axes) / statistics.singular[:r]
     if r < len(statistics.one):
         constant = (1.0 - basis @ statistics.one[:r]) / statistics.one[r]
         basis = np.column_stack([basis, constant])
-    square = basis**2
-    outside = np.maximum(1.0 - square.sum(axis=1), 0.0) * (statistics.n_rest > 0)
-    residual = (y - basis @ statistics.y) * (statistics.n_rest > 0)
-    total = np.zeros((len(X), len(tau)))
-    for k, noise in enumerate(sigma.T):
-        inverse, constant = statistics.scaled(tau, noise)
-        share = 1.0 / bias_scale**2 + constant @ statistics.one
-        solved = statistics.solve(tau, noise, statistics.y[:, k], bias_scale)
-        precision = square @ inverse.T + outside[:, None] / noise**2
-        precision -= (basis @ constant.T) ** 2 / share
-        error = (basis @ solved.T + residual[:, k, None] / noise**2) / precision  # y - mean
-        total += 0.5 * np.log(precision) - LOG_SQRT_2PI - 0.5 * error**2 * precision
-    return total
+    outside = some * np.maximum(1.0 - np.sum(basis**2, axis=1), 0.0)
+    residual = some * (y - basis @ statistics.y[:, k])
+    inverse, constant = statistics.scaled(tau, sigma)
+    total = 1.0 / bias_scale**2 + constant @ statistics.one
+    solved, _ = statistics.solve(tau, sigma, statistics.y[:, k], bias_scale)
+    precision = basis**2 @ inverse.T + outside[:, None] / sigma**2
+    precision -= (basis @ constant.T) ** 2 / total
+    scaled = basis @ solved.T + residual[:, None] / sigma**2
+    return 0.5 * (np.log(precision) - scaled**2 / precision) - LOG_SQRT_2PI
 
 
 def average_leave_one_out(
-    statistics: Statistics,
-    X: FloatArray,
-    y: FloatArray,
-    tau: FloatArray,
-    sigma: FloatArray,
-    bias_scale: float,
+    statistics: Statistics, grid: Grid, X: FloatArray, y: FloatArray, bias_scale: float
 ) -> FloatArray:
-    """Leave-one-out log densities, averaged over draws of the hyper-parameters, (N,)."""
-    step = max(1, _CHUNK // max(len(tau), X.shape[1]))
+    """Log density of samples given all others, averaged over the grid, (N,)."""
+    every = 1 if len(X) < _MANY else 4
+    kept = np.flatnonzero(grid.density > grid.density.max() - _NEGLIGIBLE)[::every]
+    log_tau, density, noise_density = grid.scale[kept], grid.density[kept], grid.noise_density[kept]
+    matters = noise_density > noise_density.max(axis=2, keepdims=True) - _NEGLIGIBLE
+    nodes = np.flatnonzero(matters.any(axis=(0, 1)))[::every]
+    log_sigma, noise_density = grid.noise[kept][:, :, nodes], noise_density[:, :, nodes]
+    weight = noise_density - logsumexp(noise_density, axis=2, keepdims=True)
+    shape = len(log_tau), log_sigma.shape[2]
+    tau = np.repeat(np.exp(log_tau), shape[1])
     score = np.empty(len(X))
+    step = max(1, _CHUNK // max(len(tau), X.shape[1]))
     for start in range(0, len(X), step):
         rows = slice(start, start + step)
-        each = leave_one_out(statistics, X[rows], y[rows], tau, sigma, bias_scale)
-        score[rows] = np.log(len(tau)) - logsumexp(-each, axis=1)
+        total = np.tile(density - logsumexp(density), (len(X[rows]), 1))
+        for k in range(y.shape[1]):
+            sigma = np.exp(log_sigma[:, k]).ravel()
+            each = leave_one_out(statistics, k, X[rows], y[rows, k], tau, sigma, bias_scale)
+            total += logsumexp(weight[:, k] - each.reshape(-1, *shape), axis=2)
+        score[rows] = -logsumexp(total, axis=1)
     return score
 
 
@@ -335,16 +358,17 @@ def fit_views(problem: Problem, X: FloatArray, one: FloatArray, y: FloatArray) -
     def objective(views: FloatArray) -> tuple[float, FloatArray]:
         size = _column_scale(problem, views)
         value, gradient = log_evidence_of_views(problem, Statistics.learn(X * size, one, y, n))
-        return 0.5 * views @ views - value, views - problem.priors.view_width * gradient
+        return float(0.5 * views @ views) - value, views - problem.priors.view_width * gradient
 
     n = len(problem.X)
-    return minimize(objective, np.zeros(problem.n_views), jac=True, method="L-BFGS-B").x
+    start = np.zeros(problem.n_views)
+    return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B").x)
 
 
 def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[float, FloatArray]:
     """Log evidence, and its gradient in the log scale of each view (V,)."""
     priors, grid = problem.priors, make_grid(statistics, problem.priors)
-    b, r = statistics.axes.shape
+    r = statistics.axes.shape[1]
     scale_weight = np.exp(grid.density - logsumexp(grid.density))
     noise = grid.noise_density
     weight = np.exp(noise - logsumexp(noise, axis=2, keepdims=True)) * scale_weight[:, None, None]
@@ -355,12 +379,13 @@ def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[flo
         root = np.sqrt(weight[row, k, column]) * tau
         inverse, constant = statistics.scaled(tau, sigma)
         constant /= np.sqrt(1.0 / priors.bias_scale**2 + constant @ statistics.one)[:, None]
-        solved = statistics.solve(tau, sigma, statistics.y[:, k], priors.bias_scale)
+        solved, _ = statistics.solve(tau, sigma, statistics.y[:, k], priors.bias_scale)
         for half in (solved, constant):
             half = root[:, None] * half[:, :r]
             moments += half.T @ half
         moments[np.diag_indices(r)] -= root**2 @ inverse[:, :r]
     turned = statistics.axes * statistics.singular[:r]
+    assert problem.views is not None
     by_feature = np.sum((turned @ moments) * turned, axis=1)
     return grid.log_evidence, np.bincount(problem.views, by_feature, minlength=problem.n_views)
 
@@ -403,21 +428,19 @@ def _log_evidence_empty(statistics: Statistics, priors: HierarchicalPriors) -> f
 def _narrow(
     log_density: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Nodes (..., G) between bounds (...) where densities are not negligible, and their log.
-
-    Half of the nodes or more are there.
-    """
+    """Nodes (..., G) between bounds (...) where densities are not negligible, and their log."""
     for _ in range(_ROUNDS):
-        nodes = np.linspace(low, high, _NODES, axis=-1)
+        nodes = np.linspace(low, high, _SEARCHED, axis=-1)
         value = log_density(nodes)
         matters = value > value.max(axis=-1, keepdims=True) - _NEGLIGIBLE
         first = np.maximum(matters.argmax(axis=-1) - 1, 0)
-        last = np.minimum(_NODES - matters[..., ::-1].argmax(axis=-1), _NODES - 1)
-        if (2 * (last - first) >= _NODES).all():
-            break
+        last = np.minimum(_SEARCHED - matters[..., ::-1].argmax(axis=-1), _SEARCHED - 1)
         ends = (np.take_along_axis(nodes, end[..., None], axis=-1) for end in (first, last))
         low, high = (end[..., 0] for end in ends)
-    return nodes, value
+        if (3 * (last - first) >= 2 * _SEARCHED).all():
+            break
+    nodes = np.linspace(low, high, _NODES, axis=-1)
+    return nodes, log_density(nodes)
 
 
 def _log_integral(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
@@ -427,9 +450,11 @@ def _log_integral(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
 
 
 def _draw(nodes: FloatArray, log_density: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """One draw from each density (S, G), interpolated by a spline, (S,)."""
+    """One draw from each density (S, G), interpolated by splines, (S,)."""
     place = np.arange(_NODES * _PARTS - _PARTS + 1) / _PARTS
-    fine = CubicSpline(np.arange(_NODES), log_density, axis=1)(place)
+    least = log_density.max(axis=1, keepdims=True) - 2.0 * _NEGLIGIBLE
+    smooth = Akima1DInterpolator(np.arange(_NODES), np.maximum(log_density, least), axis=1)
+    fine = smooth(place)
     density = np.exp(fine - fine.max(axis=1, keepdims=True))
     total = np.cumsum(0.5 * (density[:, 1:] + density[:, :-1]), axis=1)
     level = rng.random(len(total)) * total[:, -1]
@@ -451,8 +476,7 @@ def _log_likelihood(
     residual = statistics.y.T - bias[..., None] * statistics.one
     residual[..., :r] -= tau[:, None, None] * statistics.singular[:r] * (normal @ statistics.axes)
     square = (np.sum(residual**2, axis=2) + statistics.rest) / sigma**2
-    n = len(statistics.one) + statistics.n_rest
-    return np.sum(-0.5 * square - n * (np.log(sigma) + LOG_SQRT_2PI), axis=1)
+    return np.sum(-0.5 * square - statistics.n_samples * (np.log(sigma) + LOG_SQRT_2PI), axis=1)
 
 
 def _log_prior_noise(log_sigma: FloatArray, priors: HierarchicalPriors) -> FloatArray:

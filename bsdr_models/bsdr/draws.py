@@ -257,7 +257,8 @@ class Posterior:
 
     def _tempered(self, eta: FloatArray, temperature: float) -> FloatArray:
         """Log probabilities at a temperature from eta (S, M, K), (M, K)."""
-        log_p = temper(log_probabilities(eta, self.target, self.lapse), temperature)
+        log_p = log_probabilities(eta, self.target, self.lapse)
+        log_p = temper(log_p, temperature, self.lapse)
         return log_p if self.target == "multiclass" else log_p[..., 0]
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -270,15 +271,23 @@ class Posterior:
         return mean, std
 
     def _linear_predictors(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Blocks of scaled samples, and eta of each under all draws."""
-        for part, _, latent in self._latent(X, self.draws.bias.shape[1]):
+        """Blocks of scaled samples, and eta of each under all draws.
+
+        Of labels without what the training samples do not determine: its posterior is the prior,
+        and it would only add the same noise to the scores of all classes.
+        """
+        inside = self.target != "regression"
+        for part, _, latent in self._latent(X, self.draws.bias.shape[1], inside=inside):
             yield part, latent @ self.draws.weights + self.draws.bias[:, None]
 
     def _latent(
-        self, X: FloatArray, width: int
+        self, X: FloatArray, width: int, *, inside: bool = False
     ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
         """Blocks of scaled samples, their whitened features, and latent coordinates by draw."""
-        whitened, outside = self.metric.whiten(X), self.metric.outside_sd(X)
+        whitened = self.metric.whiten(X)
+        outside = self.metric.outside_sd(X)
+        if inside:
+            outside = np.zeros_like(outside)
         groups: Any = [(np.arange(len(X)), None)]
         if isinstance(self.metric, Views):
             groups = self.metric.residuals(X)

@@ -43,7 +43,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Number of latent coordinates, the leading canonical variates. None is all of them, the
         number of classes less one (for multi-label targets, the number of labels); see
         ``n_components_``. Predictions do not depend on it. For the paper's model the dimension of
-        the latent space, which must be given.
+        the latent space, 2 by default.
     variant : {"hierarchical", "paper"}, default="hierarchical"
         The model, see :func:`bsdr_models.bsdr.build_model`. Arguments marked "paper's model" below
         raise an error for the other.
@@ -71,7 +71,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples
-        (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and 1 without a signal.
+        (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and at least 1 without a signal.
     priors : HierarchicalPriors or Priors, optional
         Hyper-parameters: :class:`HierarchicalPriors` for the hierarchical model, :class:`Priors`
         for the paper's, which include the kind of its projection prior and the latent scale.
@@ -266,7 +266,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Returns
         -------
         BSDRClassifier
-            With the paper's probit for predictions, linear pooling, and all draws in ``idata_``,
+            With the paper's probit for predictions, and all draws in ``idata_``,
             whose components are aligned by signed permutations. Other groups and variables of the
             tree are kept there as they are.
 

@@ -5,7 +5,8 @@ data draws of a linear predictor differ more than the data justify, and it is un
 logarithm is therefore divided by a temperature T (temperature scaling [1]_),
 
 .. math::
-    p_T(k \mid x) \propto p(k \mid x)^{1/T},
+    p_T(k \mid x) = (1 - \epsilon) \frac{p(k \mid x)^{1/T}}{\sum_j p(j \mid x)^{1/T}}
+    + \frac{\epsilon}{K},
 
 which maximises the log score of held-out samples, penalised by a normal prior of :math:`\log T`.
 T = 1 is the posterior predictive. The temperature affects predictions only, not the posterior.
@@ -22,6 +23,7 @@ References
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -38,10 +40,10 @@ from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_sub
 type Temperature = Literal["auto"] | float
 
 # Folds; trajectories of each before and for its draws.
-N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 8, 8
+N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 5
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
-_LOG_T, _LOG_T_WIDTH, _RANGE = -math.log(2.0), 0.5, (0.1, 5.0)
+_LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 5.0)
 # Samples by which whitened features are compared, and iterations of the search for a mode.
 _N_COMPARED, _MAX_ITER = 500, 60
 
@@ -58,28 +60,35 @@ def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArr
     return np.asarray(logsumexp(both, axis=0) - math.log(len(eta)))
 
 
-def temper(log_p: FloatArray, temperature: float) -> FloatArray:
-    """Log probabilities (..., K) at a temperature, normalised.
+def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
+    """Log probabilities (..., K) at a temperature, normalised, with the lapse as before.
 
     Examples
     --------
     >>> import numpy as np
     >>> from bsdr_models.bsdr.held_out import temper
-    >>> np.exp(temper(np.log([[0.8, 0.2]]), 0.5)).round(2).tolist()
+    >>> np.exp(temper(np.log([[0.8, 0.2]]), 0.5, 0.003)).round(2).tolist()
     [[0.94, 0.06]]
     """
+    if temperature == 1.0:
+        return log_p
     scaled = log_p / temperature
-    return np.asarray(scaled - logsumexp(scaled, axis=-1, keepdims=True))
+    scaled -= logsumexp(scaled, axis=-1, keepdims=True)
+    return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
 
 
-def fit_temperature(log_p: FloatArray, y: IntArray) -> float:
-    """Temperature from log probabilities (M, K) of held-out samples and their classes (M,)."""
+def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
+    """Temperature from log probabilities (M, K) of held-out samples and their classes (M,).
+
+    Without a signal it is at least one, with a wider prior.
+    """
+    mean, width = (_LOG_T, _LOG_T_WIDTH) if signal else (0.0, 1.0)
 
     def loss(log_t: float) -> float:
-        score = temper(log_p, math.exp(log_t))[np.arange(len(y)), y].sum()
-        return 0.5 * ((log_t - _LOG_T) / _LOG_T_WIDTH) ** 2 - float(score)
+        score = temper(log_p, math.exp(log_t), lapse)[np.arange(len(y)), y].sum()
+        return 0.5 * ((log_t - mean) / width) ** 2 - float(score)
 
-    bounds = math.log(_RANGE[0]), math.log(_RANGE[1])
+    bounds = math.log(_RANGE[0]) if signal else 0.0, math.log(_RANGE[1])
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
 
 
@@ -96,13 +105,13 @@ def make_folds(problem: Problem) -> IntArray:
 
 
 def choose_temperature(
-    problem: Problem, sampled: Sampled, *, rng: np.random.Generator
+    problem: Problem, sampled: Sampled, *, signal: bool, rng: np.random.Generator
 ) -> tuple[float, HeldOutScore]:
     """Temperature by folds of the samples, and the held-out log score at it.
 
     The chains of each fold start from the last states of those of all samples, and forget the
     held-out labels within a few trajectories. Features are whitened as for all samples, which does
-    not use labels.
+    not use labels. As of new samples, directions that no other sample has are left out.
 
     Returns
     -------
@@ -119,19 +128,32 @@ def choose_temperature(
         theta = continue_on(
             problem.select(~out), sampled, n_warm_up=_N_WARM_UP, n_draws=_N_KEPT, rng=stream
         )
-        held_out = problem.select(out)
+        held_out = _in_span(problem.select(out), problem.X[~out])
         eta = held_out.linear_predictor(theta)
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
         y.append(held_out.y)
-    return _score(np.concatenate(log_p), np.concatenate(y), problem.target)
+    return _score(np.concatenate(log_p), np.concatenate(y), problem)
 
 
-def _score(log_p: FloatArray, y: np.ndarray, target: Target) -> tuple[float, HeldOutScore]:
+def _in_span(problem: Problem, X: FloatArray) -> Problem:
+    """The problem with the parts of its samples that lie in the span of others, X (N, B)."""
+    if problem.views is not None or len(X) >= X.shape[1]:
+        return problem
+    basis = np.linalg.qr(X.T)[0]
+    return replace(problem, X=problem.X @ basis @ basis.T)
+
+
+def _score(
+    log_p: FloatArray, y: np.ndarray, problem: Problem, *, signal: bool = True
+) -> tuple[float, HeldOutScore]:
     """Temperature and score of held-out predictions, as of :func:`log_probabilities`."""
-    index = y if target == "multiclass" else 1 - y.astype(np.int64)  # the first outcome is 1
+    lapse = problem.priors.lapse
+    index = (
+        y if problem.target == "multiclass" else 1 - y.astype(np.int64)
+    )  # the first outcome is 1
     flat, flat_index = log_p.reshape(-1, log_p.shape[-1]), index.ravel()
-    temperature = fit_temperature(flat, flat_index)
-    score = temper(flat, temperature)[np.arange(len(flat)), flat_index].reshape(index.shape)
+    temperature = fit_temperature(flat, flat_index, lapse, signal=signal)
+    score = temper(flat, temperature, lapse)[np.arange(len(flat)), flat_index].reshape(index.shape)
     return temperature, HeldOutScore.of(score, y)
 
 
@@ -150,7 +172,7 @@ def compare(problems: Sequence[Problem]) -> list[float]:
             eta = held_out.linear_predictor(mode[None])
             log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
             y.append(held_out.y)
-        scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem.target)[1].score)
+        scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem)[1].score)
     return scores
 
 

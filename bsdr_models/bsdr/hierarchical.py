@@ -33,8 +33,9 @@ from bsdr_models.options import N_DRAWS
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
-# Exponents of the prior covariance that are compared.
-EXPONENTS = (0.0, 0.5)
+# Exponents of the prior covariance that are compared, and the least gain in the held-out log score,
+# in nats per sample, for anything but the first of all that are compared.
+EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
 # Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
 WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 100, 30
 # Work of an evaluation, see `work`, up to which there are most draws; and above which Laplace's
@@ -57,11 +58,12 @@ class MapChoice:
     kernels: tuple[Any, ...]
     names: tuple[str, ...]
     scores: tuple[float, ...]
+    chosen: int
 
     @property
     def kernel(self) -> Any:
-        """The kernel with the best score."""
-        return self.kernels[int(np.argmax(self.scores))]
+        """The kernel that was chosen."""
+        return self.kernels[self.chosen]
 
     def attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
@@ -182,15 +184,15 @@ class HierarchicalFit:
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        if self.r_hat > R_HAT_LIMIT:
+        if (reason := lack_of_signal(self.attrs())) is not None:
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=5)
+        elif self.r_hat > R_HAT_LIMIT:
             warnings.warn(
                 f"the chains have not mixed: R-hat reaches {self.r_hat:.2f}; take more draws "
                 "(sampling=Sampling(draws=...))",
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        elif (reason := lack_of_signal(self.attrs())) is not None:
-            warnings.warn(no_signal(reason), UserWarning, stacklevel=5)
 
 
 def fit_hierarchical(
@@ -281,6 +283,7 @@ def fit_hierarchical(
         if n_draws is None:
             share = np.sqrt(_MODERATE / max(work(problem), 1.0))
             n_walk = int(np.clip(_MOST_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
+            n_walk *= 1 if problem.views is None else 2
         else:
             n_walk = -(-n_draws // WALKERS)
         with sampling_progress(progressbar) as on_step:
@@ -292,14 +295,14 @@ def fit_hierarchical(
                 on_step=on_step,
             )
         interrupted, held_out = sampled.interrupted, HeldOutScore()
-        if not interrupted:
+        if temperature is None and not interrupted:
+            signal = sampled.log_evidence - sampled.log_evidence_empty >= NO_SIGNAL
             try:
-                chosen, held_out = choose_temperature(problem, sampled, rng=fold_rng)
+                temperature, held_out = choose_temperature(
+                    problem, sampled, signal=signal, rng=fold_rng
+                )
             except KeyboardInterrupt:  # the draws can still be used
                 interrupted = True
-            else:
-                signal = sampled.log_evidence - sampled.log_evidence_empty >= NO_SIGNAL
-                temperature = temperature or (chosen if signal else 1.0)
         theta = sampled.theta.reshape(-1, problem.n_parameters)
         stats = {"diverging": sampled.divergent}
         by_chain = {
@@ -399,7 +402,10 @@ def choose_map(
         scores = [score_outputs(problem, rng) for problem in problems]
     else:
         scores = compare(problems)
-    best = candidates[int(np.argmax(scores))][2]
+    chosen = int(np.argmax(scores))
+    if scores[chosen] < scores[0] + _LEAST_GAIN:
+        chosen = 0
+    best = candidates[chosen][2]
     if len(kernels) == 1:
         return best, None
     names = tuple(
@@ -407,7 +413,7 @@ def choose_map(
         for kernel, exponent, _ in candidates
     )
     compared = tuple(kernel for kernel, _, _ in candidates)
-    return best, MapChoice(kernels=compared, names=names, scores=tuple(scores))
+    return best, MapChoice(kernels=compared, names=names, scores=tuple(scores), chosen=chosen)
 
 
 def score_outputs(problem: Problem, rng: np.random.Generator) -> float:

@@ -52,7 +52,7 @@ from bsdr_models.bsdr.posterior import (
 # one. The path ends where the posterior density has fallen by so many nats.
 _FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -4.0, 0.5, 4, 7.0
 # Rounds of adaptation, and trajectories of each.
-_ROUNDS, _PER_ROUND = 4, 6
+_ROUNDS, _PER_ROUND = 3, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
 _ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
 # Length of a trajectory as an angle of the rotation, its range as factors, most steps of one.
@@ -135,16 +135,16 @@ class Whitening:
     def expand(self, z: FloatArray) -> FloatArray:
         """L z, (C, P)."""
         loadings, bias, scales = self._split(z)
-        loadings = (loadings * self.loadings) @ self.axes.T
-        parts = [loadings.reshape(len(z), -1), bias @ self.bias, scales * self.scales]
-        return np.concatenate(parts, axis=1)
+        return self._join(
+            z, (loadings * self.loadings) @ self.axes.T, bias @ self.bias, scales * self.scales
+        )
 
     def pull_back(self, gradient: FloatArray) -> FloatArray:
         """L' times gradients in theta, (C, P)."""
         loadings, bias, scales = self._split(gradient)
-        loadings = (loadings @ self.axes) * self.loadings
-        parts = [loadings.reshape(len(gradient), -1), bias @ self.bias, scales * self.scales]
-        return np.concatenate(parts, axis=1)
+        return self._join(
+            gradient, (loadings @ self.axes) * self.loadings, bias @ self.bias, scales * self.scales
+        )
 
     def whiten(self, theta: FloatArray) -> FloatArray:
         """z of parameters, (C, P); zero for those that are fixed."""
@@ -157,9 +157,19 @@ class Whitening:
 
     def _split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Parts of vectors (C, P): loadings (C, B, J), biases (C, J) and scales (C, V + 1)."""
-        ends = self.loadings.size, self.loadings.size + len(self.bias)
-        loadings, bias, scales = np.split(vectors, ends, axis=1)
-        return loadings.reshape(-1, *self.loadings.shape), bias, scales
+        n, j = self.loadings.size, len(self.bias)
+        loadings = vectors[:, :n].reshape(-1, *self.loadings.shape)
+        return loadings, vectors[:, n : n + j], vectors[:, n + j :]
+
+    def _join(
+        self, like: FloatArray, loadings: FloatArray, bias: FloatArray, scales: FloatArray
+    ) -> FloatArray:
+        """Vectors (C, P) from their parts, see `_split`."""
+        n, j = self.loadings.size, len(self.bias)
+        out = np.empty_like(like)
+        out[:, :n] = loadings.reshape(len(like), -1)
+        out[:, n : n + j], out[:, n + j :] = bias, scales
+        return out
 
 
 def _scale_deviations(problem: Problem, theta: FloatArray, sd_log_scale: float) -> FloatArray:
@@ -408,7 +418,8 @@ def _follow_path(
     begin, end = problem.n_loadings, problem.n_loadings + len(problem.contrasts)
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
-    step, nodes, derivatives, kept = _FIRST_STEP, [], [], []
+    step, nodes = _FIRST_STEP, list[float]()
+    derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in _nodes():
         theta = theta.copy()
         theta[:, -1] = u

@@ -274,7 +274,7 @@ def declare_hierarchical(
         scale = pm.HalfNormal("scale", priors.scale)
         if linear:
             model.add_coord(dims.FEATURE, features)
-            metric = Metric.learn(X_array) if feature_map is None else feature_map
+            metric = feature_map if isinstance(feature_map, Metric) else Metric.learn(X_array)
             X_data, P = _linear_map(X_array, scale, metric)
         else:
             Z = _whitened_map(np.asarray(X_array, dtype=np.float64), scale, priors, feature_map)

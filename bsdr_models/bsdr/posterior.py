@@ -348,10 +348,9 @@ class Problem:
 
     def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Standard normals (S, B, J), (S, J) and (S, V), and log tau (S,), as views."""
-        ends = np.cumsum([self.n_loadings, len(self.contrasts), self.n_views])
-        loadings, bias, views, log_scale = np.split(theta, ends, axis=1)
-        shape = len(theta), self.X.shape[1], len(self.contrasts)
-        return loadings.reshape(shape), bias, views, log_scale[:, 0]
+        n, j = self.n_loadings, len(self.contrasts)
+        loadings = theta[:, :n].reshape(len(theta), -1, j)
+        return loadings, theta[:, n : n + j], theta[:, n + j : -1], theta[:, -1]
 
     def column_scale(self, theta: FloatArray) -> FloatArray:
         """tau times the relative scale of the view of each whitened feature, (S, B) or (S, 1)."""
@@ -364,11 +363,9 @@ class Problem:
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
         loadings, bias, _, _ = self.split(theta)
-        scaled = loadings * self.column_scale(theta)[:, :, None]
-        s, b, j = scaled.shape
-        z = self.X @ scaled.transpose(1, 0, 2).reshape(b, s * j)
-        z = z.reshape(-1, s, j).transpose(1, 0, 2) + self.priors.bias_scale * bias[:, None]
-        return np.ascontiguousarray(z @ self.contrasts)
+        z = self.X @ (loadings * self.column_scale(theta)[:, :, None])
+        z += self.priors.bias_scale * bias[:, None]
+        return np.asarray(z @ self.contrasts)
 
     def log_likelihood(self, theta: FloatArray) -> FloatArray:
         """Log likelihood of vectors (S, P), in nats, (S,)."""
@@ -378,7 +375,7 @@ class Problem:
     def log_prior(self, theta: FloatArray) -> FloatArray:
         """Log prior density of vectors (S, P), (S,)."""
         normal, log_scale = theta[:, :-1], theta[:, -1]
-        value = -0.5 * np.sum(normal**2, axis=1) - normal.shape[1] * LOG_SQRT_2PI
+        value = -0.5 * np.einsum("sp,sp->s", normal, normal) - normal.shape[1] * LOG_SQRT_2PI
         return value + log_prior_scale(log_scale, self.priors.scale)
 
     def log_density(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -391,28 +388,28 @@ class Problem:
         -------
         (S,), (S,), (S, P)
         """
-        possible = (np.abs(theta) < _IMPOSSIBLE).all(axis=1)
+        possible = np.abs(theta).max(axis=1) < _IMPOSSIBLE
         if not possible.all():
             theta = np.where(possible[:, None], theta, 0.0)
-        loadings = self.split(theta)[0]
-        s, b, j = loadings.shape
+        loadings, normal, log_scale = self.split(theta)[0], theta[:, :-1], theta[:, -1]
         scale = self.column_scale(theta)[:, :, None]
         each, slope = label_log_likelihood(
             self.linear_predictor(theta), self.y, self.target, self.priors.lapse
         )
         by_score = slope @ self.contrasts.T  # (S, N, J)
-        by_loading = self.X.T @ by_score.transpose(1, 0, 2).reshape(-1, s * j)
-        by_loading = by_loading.reshape(b, s, j).transpose(1, 0, 2) * scale
-        by_feature = np.sum(by_loading * loadings, axis=2)  # of the log scale of a feature, (S, B)
-        parts = [by_loading.reshape(s, -1), self.priors.bias_scale * by_score.sum(axis=1)]
+        by_loading = (self.X.T @ by_score) * scale
+        n, j = self.n_loadings, len(self.contrasts)
+        gradient = np.empty(theta.shape)
+        gradient[:, :n] = by_loading.reshape(len(theta), -1)
+        gradient[:, n : n + j] = self.priors.bias_scale * by_score.sum(axis=1)
+        gradient[:, -1] = np.einsum("sp,sp->s", gradient[:, :n], theta[:, :n])
         if self.views is not None:
+            by_feature = np.sum(by_loading * loadings, axis=2)
             first = np.searchsorted(self.views, np.arange(self.n_views))
             by_view = np.add.reduceat(by_feature, first, axis=1)
-            parts.append(self.priors.view_width * by_view)
-        parts.append(by_feature.sum(axis=1, keepdims=True))
-        gradient = np.concatenate(parts, axis=1)
-        gradient[:, :-1] -= theta[:, :-1]
-        gradient[:, -1] += 1.0 - np.exp(2.0 * theta[:, -1]) / self.priors.scale**2
+            gradient[:, n + j : -1] = self.priors.view_width * by_view
+        gradient[:, :-1] -= normal
+        gradient[:, -1] += 1.0 - np.exp(2.0 * log_scale) / self.priors.scale**2
         value, prior = each.sum(axis=1), self.log_prior(theta)
         possible &= np.isfinite(value + gradient.sum(axis=1))
         if not possible.all():

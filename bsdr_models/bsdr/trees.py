@@ -203,8 +203,8 @@ def hierarchical_tree(
     row space of the training samples is drawn by ``rng``. ``attrs`` are further root attributes.
     """
     posterior, draws = fit.posterior, fit.draws
-    p, total, r = context.X.shape[1], len(draws.scale), posterior.n_components
-    k, per_chain = draws.bias.shape[1], total // fit.n_chains
+    p, r = context.X.shape[1], posterior.n_components
+    k, per_chain = draws.bias.shape[1], fit.n_draws
     n_kept = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k) * fit.n_chains), 5, per_chain))
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(fit.n_chains)[:, None] * per_chain + one).ravel()

@@ -17,7 +17,6 @@ As in the paper y are features and x latent coordinates. M is the inverse of K_b
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
@@ -35,61 +34,12 @@ CHUNK = 4096
 # Added to the diagonal of the kernel of the centres, of unit variance.
 CENTRE_JITTER = 1e-8
 
-
-class MappingPrior(Protocol):
-    """Prior of one component of the latent coordinates given the features, up to its scale."""
-
-    @property
-    def mean_weights(self) -> FloatArray:
-        """Weights c (N,) of the samples in the mean of the class centroids; 0 without a label."""
-
-    @property
-    def n_raw(self) -> int:
-        """Rows of the argument of ``root``."""
-
-    def root(self, raw: FloatArray) -> FloatArray:
-        """Product with a square root of K_b, (n_raw, R) -> (N, R)."""
-
-    def root_transposed(self, values: FloatArray) -> FloatArray:
-        """Product with its transpose, (N, R) -> (n_raw, R)."""
-
-    def raw(self, values: FloatArray) -> FloatArray:
-        """Minimum-norm ``raw`` with ``root(raw) == values``, (N, R) -> (n_raw, R)."""
-
-    def solve(self, values: FloatArray) -> FloatArray:
-        """M times values, (N, R)."""
-
-    def blocks(self, index: IntArray) -> FloatArray:
-        """Square blocks M_II for sets of samples, (B, L) -> (B, L, L)."""
-
-    def diagonal(self) -> FloatArray:
-        """Diagonal of M, (N,)."""
-
-    def weights(self, values: FloatArray) -> FloatArray:
-        """Coefficients of ``features`` in the mean, given centred latent coordinates, (P, R)."""
-
-    def features(self, X: FloatArray) -> FloatArray:
-        """Features of the mapping, of samples (M, D): (M, P)."""
-
-    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Centres (m, D) and factors (m, R) of the kernels whose sum is the mapping."""
-
-    def variance(self, features: FloatArray) -> FloatArray:
-        """Predictive variance given the training samples, (M,), without the scale."""
-
-    def left_out_variance(self) -> FloatArray:
-        """Predictive variance of each training sample given the others, (N,)."""
-
-    def far_features(self) -> FloatArray:
-        """Features of a sample infinitely far from the training samples, (1, P)."""
-
-    @property
-    def decay(self) -> float:
-        """Factor of squared distances in the exponent of the kernel."""
+# Prior of one component of the latent coordinates given the features, up to its scale.
+type MappingPrior = DenseMapping | LowRankMapping
 
 
 def median_distance(X: FloatArray) -> float:
-    """Median squared distance between samples, or their mean if the median is 0, or 1.
+    """Median squared distance between samples (N, D), or their mean if the median is 0, or 1.
 
     Of evenly spaced samples if there are more than ``MEDIAN_SAMPLES``.
     """
@@ -117,20 +67,22 @@ def energy(prior: MappingPrior, latent: FloatArray) -> tuple[float, FloatArray]:
     return float(np.vdot(latent, product)), product
 
 
+def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
+    """Class indicators (N, R), shrunk halfway to their leave-one-out predictions.
+
+    At the indicators themselves the gradient of the criterion is zero.
+    """
+    residual = prior.solve(latent - prior.mean_weights @ latent)
+    return latent - 0.5 * residual / prior.diagonal()[:, None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseMapping:
-    """Mapping with all samples as centres.
+    """Mapping with kernels at all training samples, X (N, D).
 
-    X
-        Training samples, (N, D).
-    decay
-        Factor of squared distances in the exponent: g / (2 med).
-    mean_variance, noise
-        omega, lambda.
-    factor, inverse
-        Lower Cholesky factor of K_b and its inverse M, (N, N).
-    mean_weights
-        c, (N,).
+    Squared distances are multiplied by ``decay``, g / (2 med), in the exponent; ``mean_variance``
+    is omega, ``noise`` lambda, ``factor`` the lower Cholesky factor of K_b (N, N), ``inverse`` M,
+    and ``mean_weights`` c (N,).
     """
 
     X: FloatArray
@@ -151,7 +103,7 @@ class DenseMapping:
         noise: float,
         mean_variance: float,
     ) -> "DenseMapping":
-        """Prior on training samples; ``width`` is g, ``noise`` is lambda."""
+        """Prior on training samples (N, D); ``width`` is g, ``noise`` is lambda."""
         decay = width / (2.0 * median_distance(X))
         cov = np.exp(-decay * squared_distances(X)) + mean_variance
         cov[np.diag_indices_from(cov)] += noise
@@ -169,80 +121,65 @@ class DenseMapping:
             mean_weights=mean_weights,
         )
 
-    @property
-    def n_raw(self) -> int:
-        """N."""
-        return len(self.X)
-
     def root(self, raw: FloatArray) -> FloatArray:
-        """L_b times raw."""
+        """Product of a square root of K_b and raw coordinates, (N, R) -> (N, R)."""
         return np.asarray(blas.dtrmm(1.0, self.factor.T, raw, lower=0, trans_a=1))
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
-        """L_b' times values."""
+        """Product of the transposed root and values, (N, R) -> (N, R)."""
         return np.asarray(blas.dtrmm(1.0, self.factor.T, values, lower=0))
 
     def raw(self, values: FloatArray) -> FloatArray:
-        """The solution of L_b raw = values."""
+        """Raw coordinates whose product with the root is values, (N, R) -> (N, R)."""
         return np.asarray(solve_triangular(self.factor, values, lower=True))
 
     def solve(self, values: FloatArray) -> FloatArray:
-        """M times values."""
+        """M times values, (N, R)."""
         return np.asarray(blas.dsymm(1.0, self.inverse.T, values))
 
     def blocks(self, index: IntArray) -> FloatArray:
-        """M_II, (B, L, L)."""
+        """Square blocks M_II for sets of samples, (B, L) -> (B, L, L)."""
         return self.inverse[index[:, :, None], index[:, None, :]]
 
     def diagonal(self) -> FloatArray:
-        """Diagonal of M."""
+        """Diagonal of M, (N,)."""
         return np.diagonal(self.inverse)
 
     def weights(self, values: FloatArray) -> FloatArray:
-        """M times values, (N, R)."""
+        """Coefficients of `features` in the mean, given centred latent coordinates, (N, R)."""
         return self.solve(values)
 
     def features(self, X: FloatArray) -> FloatArray:
-        """Covariances with the training samples, (M, N)."""
+        """Covariances of new samples (M, D) with the training samples, (M, N)."""
         return np.exp(-self.decay * squared_distances(X, self.X)) + self.mean_variance
 
     def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """All samples, and their weights."""
+        """Centres (N, D) and factors (N, R) of the kernels whose sum is the mapping."""
         return self.X, weights
 
     def far_features(self) -> FloatArray:
-        """omega for every training sample, (1, N)."""
+        """Features of a sample infinitely far from the training samples, (1, N)."""
         return np.full((1, len(self.X)), self.mean_variance)
 
     def variance(self, features: FloatArray) -> FloatArray:
-        """1 + omega + lambda - k' M k."""
+        """Predictive variance of new samples, without the scale, (M, N) -> (M,)."""
         half = solve_triangular(self.factor, features.T, lower=True)
         left = 1.0 + self.mean_variance + self.noise - (half**2).sum(axis=0)
         return np.maximum(left, self.noise)
 
     def left_out_variance(self) -> FloatArray:
-        """1 / M_nn."""
+        """Predictive variance of each training sample given the others, (N,)."""
         return np.maximum(1.0 / self.diagonal(), self.noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowRankMapping:
-    r"""Mapping with kernels at a few centres: :math:`K_b = \Psi \Psi^\top + \lambda I`.
+    r"""Mapping with kernels at centres (m, D): :math:`K_b = \Psi \Psi^\top + \lambda I`.
 
-    Psi (N, P) has the Nyström features of the samples and a column of :math:`\sqrt\omega`.
-
-    centres
-        (m, D).
-    centre_factor
-        Lower Cholesky factor of the kernel of the centres, (m, m).
-    psi
-        (N, P), P = m + 1.
-    inner
-        Lower Cholesky factor of lambda I + Psi' Psi, (P, P).
-    theta
-        Psi times the inverse transpose of ``inner``: M = (I - theta theta') / lambda.
-    decay, mean_variance, noise, mean_weights
-        As in :class:`DenseMapping`.
+    ``psi`` (N, P), P = m + 1, are the Nyström features of the samples and a column of the root of
+    omega; ``centre_factor`` and ``inner`` are the lower Cholesky factors of the kernel of the
+    centres and of lambda I + Psi' Psi, and ``theta`` is Psi times the inverse transpose of
+    ``inner``, so that M = (I - theta theta') / lambda. The rest is as in :class:`DenseMapping`.
     """
 
     centres: FloatArray
@@ -288,30 +225,25 @@ class LowRankMapping:
             mean_weights=mean_weights,
         )
 
-    @property
-    def n_raw(self) -> int:
-        """P + N."""
-        return self.psi.shape[1] + len(self.psi)
-
     def root(self, raw: FloatArray) -> FloatArray:
-        """[Psi, sqrt(lambda) I] times raw."""
+        """Product of the root [Psi, sqrt(lambda) I] and raw coordinates, (P + N, R) -> (N, R)."""
         p = self.psi.shape[1]
         return self.psi @ raw[:p] + np.sqrt(self.noise) * raw[p:]
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
-        """[Psi, sqrt(lambda) I]' times values."""
+        """Product of the transposed root and values, (N, R) -> (P + N, R)."""
         return np.concatenate([self.psi.T @ values, np.sqrt(self.noise) * values])
 
     def raw(self, values: FloatArray) -> FloatArray:
-        """The least-squares solution of ``root(raw) == values``."""
+        """Raw coordinates of least norm whose product with the root is values, (P + N, R)."""
         return self.root_transposed(self.solve(values))
 
     def solve(self, values: FloatArray) -> FloatArray:
-        """M times values."""
+        """M times values, (N, R)."""
         return (values - self.theta @ (self.theta.T @ values)) / self.noise
 
     def blocks(self, index: IntArray) -> FloatArray:
-        """M_II, (B, L, L)."""
+        """Square blocks M_II for sets of samples, (B, L) -> (B, L, L)."""
         size = index.shape[1]
         blocks = np.empty((len(index), size, size))
         step = max(1, BLOCK_NUMBERS // (size * self.theta.shape[1]))
@@ -321,35 +253,35 @@ class LowRankMapping:
         return blocks / self.noise
 
     def diagonal(self) -> FloatArray:
-        """Diagonal of M."""
+        """Diagonal of M, (N,)."""
         return (1.0 - (self.theta**2).sum(axis=1)) / self.noise
 
     def weights(self, values: FloatArray) -> FloatArray:
-        """Psi' M times values, (P, R)."""
+        """Coefficients of `features` in the mean, given centred latent coordinates, (P, R)."""
         return cho_solve((self.inner, True), self.psi.T @ values)
 
     def features(self, X: FloatArray) -> FloatArray:
-        """Psi of new samples, (M, P)."""
+        """Psi of new samples, (M, D) -> (M, P)."""
         return _nystroem(X, self.centres, self.centre_factor, self.decay, self.mean_variance)
 
     def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The centres and L^-T weights, for the features are L^-1 times kernels."""
+        """Centres (m, D) and factors (m, R) of the kernels whose sum is the mapping."""
         factors = solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
         return self.centres, factors
 
     def far_features(self) -> FloatArray:
-        """Zero but for the constant, (1, P)."""
+        """Features of a sample infinitely far from the training samples, (1, P)."""
         features = np.zeros((1, self.psi.shape[1]))
         features[0, -1] = np.sqrt(self.mean_variance)
         return features
 
     def variance(self, features: FloatArray) -> FloatArray:
-        """1 + omega + lambda minus psi psi', plus lambda psi (lambda I + Psi' Psi)^-1 psi'."""
+        """Predictive variance of new samples, without the scale, (M, P) -> (M,)."""
         half = solve_triangular(self.inner, features.T, lower=True)
         return self._residual_variance(features) + self.noise * (half**2).sum(axis=0)
 
     def left_out_variance(self) -> FloatArray:
-        """1 / M_nn - lambda plus the variance not represented by the centres."""
+        """Predictive variance of each training sample given the others, (N,)."""
         return 1.0 / self.diagonal() - self.noise + self._residual_variance(self.psi)
 
     def _residual_variance(self, features: FloatArray) -> FloatArray:

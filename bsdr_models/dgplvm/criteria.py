@@ -1,14 +1,7 @@
 r"""Criteria of class separation in the latent space: the discriminative prior.
 
-With :math:`X` the latent coordinates of the :math:`N_l` labelled samples, :math:`m_c` the mean of
-class c and :math:`\bar m` the mean of all,
-
-.. math::
-    S_w = \tfrac{1}{N_l} \sum_n (x_n - m_{y_n})(x_n - m_{y_n})^\top, \qquad
-    S_b = \tfrac{1}{N_l} \sum_n (m_{y_n} - \bar m)(m_{y_n} - \bar m)^\top, \qquad
-    S_t = S_b + S_w .
-
-(The paper interchanges the right hand sides of its eqs. (10) and (11).) The criteria are
+With scatter matrices of the :math:`N_l` labelled samples within classes, between their means, and
+in total, :math:`S_t = S_b + S_w`, the criteria are
 
 =============== ============================================ ==================
 name            J                                            in the paper
@@ -30,11 +23,8 @@ features,
         \Delta_{ij}, \qquad
     \Delta_{ij} = (x_i - x_j)(x_i - x_j)^\top ,
 
-and A = 1 gives :math:`S_w` and :math:`S_b`. Distant samples of a class may stay apart, and there
-may be more components than classes less one.
-
-All but mcml are functions of the generalised eigenvalues of the between-class and total matrices,
-and so invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
+and A = 1 gives :math:`S_w` and :math:`S_b`. All but mcml are invariant under
+:math:`X \to XQ + 1b^\top` for every invertible Q.
 
 References
 ----------
@@ -66,12 +56,8 @@ _SINGULAR = 1e-12
 class Criterion(ABC):
     """A criterion for given labels: latent (N, R) -> (J, dJ/dlatent).
 
-    n_samples
-        N, unlabelled samples included.
-    order
-        Indices of the labelled samples, sorted by class, (N_l,).
-    counts
-        Samples of each class that is present, (C,).
+    ``order`` (N_l,) are the labelled samples, sorted by class, and ``counts`` (C,) the numbers of
+    samples of the classes that are present.
     """
 
     n_samples: int
@@ -89,40 +75,17 @@ class Criterion(ABC):
         return len(self.counts)
 
     def check(self, n_components: int) -> None:
-        """Check that the criterion is defined for this number of components.
-
-        Raises
-        ------
-        ValueError
-            If there are not more labelled samples than components.
-        """
+        """Raise a ValueError if the criterion is not defined for so many components."""
         if n_components >= self.n_labelled:
             raise ValueError(
                 f"{n_components} components need more labelled samples, got {self.n_labelled}"
             )
 
     def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
-        """J and its gradient, which is 0 for unlabelled samples.
+        """J >= 0 and its gradient (N, R), which is 0 for unlabelled samples.
 
-        Parameters
-        ----------
-        latent : (N, R)
-
-        Returns
-        -------
-        value : float
-            J, not negative.
-        gradient : (N, R)
-
-        Raises
-        ------
-        ValueError
-            From :meth:`check`, or if the shape is not (N, R).
-        numpy.linalg.LinAlgError
-            If J is not defined for these latent coordinates.
+        A LinAlgError says that J is not defined for these latent coordinates.
         """
-        if latent.ndim != 2 or latent.shape[0] != self.n_samples:
-            raise ValueError(f"latent must have shape ({self.n_samples}, R), got {latent.shape}")
         self.check(latent.shape[1])
         X = latent[self.order]
         value, slope = self._evaluate(X - X.mean(axis=0))
@@ -145,15 +108,11 @@ class MCMLCriterion(Criterion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterCriterion(Criterion):
-    """A criterion of scatter matrices.
+    """A criterion of scatter matrices, by its name.
 
-    name
-        One of `NAMES` but ``"mcml"``.
-    within
-        Laplacian of the weights A_ij / N_c of pairs of one class, (N_l, N_l), sparse and in sorted
-        order; only for local_fisher.
-    between
-        The same of the weights A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A.
+    ``within`` and ``between`` (N_l, N_l) are the Laplacians of the weights A_ij / N_c of pairs of
+    one class, and A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A; only for
+    local_fisher.
     """
 
     name: str
@@ -161,14 +120,7 @@ class ScatterCriterion(Criterion):
     between: sparse.csr_array | None = None
 
     def check(self, n_components: int) -> None:
-        """Check that the criterion is defined for this number of components.
-
-        Raises
-        ------
-        ValueError
-            If trace_ratio has more components than classes less one, or there are not more
-            labelled samples than components.
-        """
+        """Raise a ValueError if the criterion is not defined for so many components."""
         if self.name == "trace_ratio" and n_components > self.n_present - 1:
             raise ValueError(
                 f"trace_ratio with {self.n_present} classes present is defined for at most "
@@ -186,11 +138,6 @@ class ScatterCriterion(Criterion):
         .. math::
             \frac{dJ}{dX} = \frac{2}{N_l} \big[ (BX)\, V diag(f'(1 - l)) V^\top
                 - (WX)\, V diag(f'\, l) V^\top \big] .
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If the between-class or total scatter is singular.
         """
         WX, BX = self._apply(X)
         V, w, b = self._axes(X, WX, BX)  # (R, R), (R,), (R,), with w + b = 1
@@ -257,36 +204,12 @@ def make_criterion(
     *,
     affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
 ) -> Criterion:
-    """A criterion for given labels.
+    """The named criterion for classes (N,), -1 without a label.
 
-    An evaluation costs O(N R^2), for local_fisher also O(R) per non-zero of the affinity, and for
-    mcml O(R) per pair of samples.
-
-    Parameters
-    ----------
-    name : str
-        'trace_ratio', 'inverse_trace', 'total', 'local_fisher' or 'mcml'.
-    y_index : (N,)
-        Class of each sample, below ``n_labels``; -1 without a label.
-    n_labels : int
-        K. Classes without samples are ignored.
-    affinity : (N, N), dense or sparse, optional
-        For local_fisher only, from :func:`local_affinity`. Symmetric, between 0 and 1; entries
-        between classes and of unlabelled samples are ignored.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, a label is out of range, fewer than two classes have samples, or
-        the affinity is missing, not needed or not as described.
+    Classes without samples are ignored. ``affinity`` (N, N), for local_fisher only, is symmetric
+    and between 0 and 1; entries between classes and of unlabelled samples are ignored. A ValueError
+    names what is wrong with an argument.
     """
-    if name not in NAMES:
-        raise ValueError(f"criterion must be one of {NAMES}, got {name!r}")
-    y_index = np.asarray(y_index)
-    if y_index.ndim != 1 or y_index.min(initial=0) < -1 or y_index.max(initial=-1) >= n_labels:
-        raise ValueError(f"y_index must be (N,) with values from -1 to {n_labels - 1}")
-    if (affinity is not None) != (name == "local_fisher"):
-        raise ValueError("affinity must be given for local_fisher, and only for it")
     labelled = np.flatnonzero(y_index >= 0)
     order = labelled[np.argsort(y_index[labelled], kind="stable")]
     present, counts = np.unique(y_index[order], return_counts=True)
@@ -298,8 +221,6 @@ def make_criterion(
         return MCMLCriterion(**common)
     if affinity is None:
         return ScatterCriterion(name=name, **common)
-    if affinity.shape != (n, n):
-        raise ValueError(f"affinity must have shape ({n}, {n}), got {affinity.shape}")
     within, between = _local_laplacians(sparse.csr_array(affinity)[order][:, order], counts)
     return ScatterCriterion(name=name, within=within, between=between, **common)
 
@@ -314,12 +235,6 @@ def _local_laplacians(
     rows, columns = pairs.coords
     same = label[rows] == label[columns]
     A = sparse.csr_array((pairs.data[same], (rows[same], columns[same])), shape=pairs.shape)
-    if not (np.isfinite(A.data).all() and A.data.min(initial=0.0) >= 0.0):
-        raise ValueError("affinity must be finite and not negative")
-    if A.data.max(initial=0.0) > 1.0:
-        raise ValueError("affinity must not exceed 1")
-    if abs(A - A.T).max() > 1e-12:
-        raise ValueError("affinity must be symmetric")
     return _laplacian(A, 1.0 / size), _laplacian(A, 1.0 / len(label) - 1.0 / size)
 
 
@@ -330,32 +245,12 @@ def _laplacian(A: sparse.csr_array, weight: FloatArray) -> sparse.csr_array:
 
 
 def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
-    r"""Affinity of pairs of one class with local scaling, as in local Fisher analysis [2]_.
+    r"""Affinity (N, N) of pairs of samples (N, D) of one class with local scaling [2]_.
 
-    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i
-    to its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
+    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i to
+    its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
     fewer). If that distance is 0, a sample has affinity 1 to its copies and 0 to the others.
-
-    Parameters
-    ----------
-    X : (N, D)
-        Features.
-    y_index : (N,)
-        Class of each sample; -1 without a label.
-    n_neighbors : int
-
-    Returns
-    -------
-    (N, N), sparse
-        One dense block per class with a unit diagonal; empty for unlabelled samples.
-
-    Raises
-    ------
-    ValueError
-        If ``n_neighbors`` is less than 1.
     """
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
     n = len(y_index)
     rows, columns, values = [], [], []
     for label in np.unique(y_index[y_index >= 0]):

@@ -1,7 +1,7 @@
 r"""Decoder: the Gaussian process from latent coordinates to features of a fitted model.
 
 Given N training samples Y at X, the D features at new latent coordinates x are normal with equal
-variances. With k the kernel between x and the training samples,
+variances. With k the kernel between x and the training samples, without noise,
 
 .. math::
     \mu(x) = Y^\top v, \quad v = u + A k, \qquad
@@ -10,17 +10,14 @@ variances. With k the kernel between x and the training samples,
 the paper's eqs. (15) and (16) for :math:`u = 0, A = K^{-1}` and :math:`c = k(x, x)`, noise
 included. A constant of each feature with a flat prior, integrated out, has
 :math:`A = K^{-1} - K^{-1} 1 1^\top K^{-1} / s`, :math:`u = K^{-1} 1 / s` and
-:math:`c = k(x, x) + 1 / s` with :math:`s = 1^\top K^{-1} 1`. Noise is independent for each sample:
-k has none, even if x coincides with a training sample.
-
-The negative log joint density of y and x is eq. (14), with a factor t on its first part,
+:math:`c = k(x, x) + 1 / s` with :math:`s = 1^\top K^{-1} 1`. The negative log joint density of y
+and x is eq. (14), with a factor t on its first part,
 
 .. math::
     f(x) = t \Big[ \tfrac{|y - \mu(x)|^2}{2 \sigma^2(x)} + \tfrac{D}{2} \log 2\pi\sigma^2(x) \Big]
         + \tfrac12 |x|^2 + \tfrac{R}{2} \log 2\pi.
 
-Only the part of y in the row space of Y depends on x. It has at most N coordinates, so the cost
-does not grow with the number of features.
+Only the part of y in the row space of Y depends on x, so the cost does not grow with D.
 """
 
 from dataclasses import dataclass, field
@@ -40,14 +37,10 @@ CHUNK = 2**21
 class Targets:
     """Features of P samples to be embedded, reduced to r <= min(N, D) coordinates.
 
-    projected
-        Coordinates in the row space of the training samples, less the offset, (P, r).
-    residual
-        Squared norm of the orthogonal complement, (P,).
-    prior_mean, prior_variance
-        Of the latent coordinates, (P, R) and (P,); 0 and 1 in eq. (14).
-    left_out
-        Index of the training sample to leave out, (P,), or None.
+    ``projected`` (P, r) are coordinates in the row space of the training samples, less the offset,
+    and ``residual`` (P,) is the squared norm of the rest; ``prior_mean`` (P, R) and
+    ``prior_variance`` (P,) are those of the latent coordinates, and ``left_out`` (P,) is the
+    training sample to leave out.
     """
 
     projected: FloatArray
@@ -71,23 +64,11 @@ class Evaluation:
 class Decoder:
     """The generative part of a fitted model, from :meth:`of`.
 
-    latent
-        X, latent coordinates of the training samples, (N, R).
-    signal_variance, lengthscale, noise_variance, bias
-        theta_1, 1 / sqrt(theta_2), 1 / theta_4 and theta_3 of eq. (5), in the units of the
-        features and of the latent coordinates.
-    offset
-        Y'u plus the mean of the features if integrated out, (D,).
-    basis
-        Orthonormal basis of the row space of Y, (D, r).
-    loadings
-        A Y in this basis, transposed: (r, N).
-    root
-        (N, N) with root' root = A.
-    mean_weights
-        u, (N,).
-    max_variance
-        c, the variance far from all training samples, but for the bias.
+    The kernel parameters are in the units of the features and of the latent coordinates (N, R);
+    ``offset`` (D,) is Y'u plus the mean of the features if integrated out, ``basis`` (D, r) an
+    orthonormal basis of the row space of Y, ``loadings`` (r, N) A Y in this basis, transposed,
+    ``root`` (N, N) a root of A, ``mean_weights`` u (N,), and ``max_variance`` c, the variance far
+    from all training samples, but for the bias.
     """
 
     latent: FloatArray
@@ -115,28 +96,12 @@ class Decoder:
         bias: float = 0.0,
         integrate_mean: bool = True,
     ) -> "Decoder":
-        """Condition the Gaussian process on the training samples, in O(N^3 + N^2 D).
+        """Condition the Gaussian process on latent coordinates (N, R) and features (N, D).
 
-        Parameters
-        ----------
-        latent : (N, R)
-        features : (N, D)
-            Centred by the caller if the mean is not integrated out, as in the paper.
-        signal_variance, lengthscale, noise_variance, bias : float
-            See the class.
-        integrate_mean : bool
-            Whether every feature has a constant with a flat prior.
-
-        Raises
-        ------
-        ValueError
-            If the shapes disagree or a parameter is out of range.
+        With ``integrate_mean`` every feature has a constant with a flat prior; without, features
+        are centred by the caller, as in the paper.
         """
         X, Y = np.asarray(latent, dtype=np.float64), np.asarray(features, dtype=np.float64)
-        if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
-            raise ValueError(f"latent {X.shape} and features {Y.shape} must have the same rows")
-        if not (min(signal_variance, lengthscale, noise_variance) > 0.0 and bias >= 0.0):
-            raise ValueError("variances and the length-scale must be positive, the bias at least 0")
         centre = Y.mean(axis=0) if integrate_mean else np.zeros(Y.shape[1])
         Y = Y - centre
         K = _rbf(X, X, signal_variance, lengthscale)[0] + bias
@@ -168,14 +133,11 @@ class Decoder:
 
     @property
     def n_features(self) -> int:
-        """D."""
+        """Number of features, D."""
         return len(self.offset)
 
     def features(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean (M, D) and variance (M,) of the features at latent coordinates (M, R).
-
-        Eqs. (15) and (16); the variance is that of each feature, noise included.
-        """
+        """Mean (M, D) and variance (M,) of the features at latent coordinates (M, R)."""
         moments = self.feature_moments(np.asarray(latent, dtype=np.float64))
         return self.offset + moments.mean @ self.basis.T, moments.variance
 
@@ -279,24 +241,13 @@ class Decoder:
         g, mean = np.split(k @ self._stacked, [len(self.latent)], axis=1)
         variance = self.max_variance - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
         return FeatureMoments(
-            latent=latent,
-            root_k=g,
-            mean=mean,
-            variance=np.maximum(variance, self.noise_variance),
+            latent=latent, root_k=g, mean=mean, variance=np.maximum(variance, self.noise_variance)
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureMoments:
-    """Predictive distribution of the features at C points (C, R).
-
-    root_k
-        (C, N).
-    mean
-        In the basis of the decoder, less the offset, (C, r).
-    variance
-        (C,).
-    """
+    """Mean (C, r), in the basis and less the offset, and variance (C,) of features at C points."""
 
     latent: FloatArray
     root_k: FloatArray

@@ -1,6 +1,6 @@
 """Posterior draws of the whole model, as a fit result."""
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,33 +8,26 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.learn import (
     FitResult,
-    Options,
     draws_posterior,
     make_decoder,
     score_left_out,
+    search_fields,
 )
 from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
 
 
-def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapFit:
-    """The posterior mode, at which chains are initialised.
+def find_mode(
+    task: Task, mapping: Mapping, optimization: Optimization, *, rng: np.random.Generator
+) -> MapFit:
+    """The posterior mode, at which chains are initialised, from one initialisation.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        If the user interrupts the optimiser: there are no draws yet to return.
+    An interrupt is raised again: there are no draws yet to return.
     """
-    mode = fit_map(
-        task,
-        widths=options.widths,
-        noises=options.noises,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        rng=rng,
-        progressbar=options.progressbar,
-    )
+    sampling.check(task)
+    mode = fit_map(task, mapping, replace(optimization, n_restarts=1), rng=rng)
     if mode.search.interrupted:
         raise KeyboardInterrupt
     return mode
@@ -43,50 +36,30 @@ def find_mode(task: Task, options: Options, *, rng: np.random.Generator) -> MapF
 def learn_draws(
     engine: str,
     task: Task,
-    options: Options,
+    mapping: Mapping,
+    optimization: Optimization,
     *,
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> FitResult:
-    """Posterior draws of the well-posed model.
-
-    Parameters
-    ----------
-    engine : {"nuts", "advi"}
-    schedule : Schedule
-    rng : numpy.random.Generator
-
-    Raises
-    ------
-    ValueError
-        If the density has no finite integral, or samples are not embedded by the mapping.
-    """
-    if options.placement != "map":
+    """Posterior draws by "nuts" or "advi"; the density must be proper, see `sampling.check`."""
+    if mapping.embedding != "map":
         raise ValueError(
             "inference='nuts' and 'advi' need samples that are embedded by the mapping, with "
             "placement='map' and kind='kernel'"
         )
-    sampling.check(task)
-    mode = find_mode(task, options, rng=rng)
+    mode = find_mode(task, mapping, optimization, rng=rng)
     sampled = sampling.sample(engine, task, mode, schedule=schedule, rng=rng)
     latents = _stacked(sampled.draws["latent"])
     assert mode.mapping_prior is not None
     posterior, left_out = draws_posterior(
-        mode.mapping_prior,
-        latents,
-        mode.latent,
-        mode.tuples,
-        task,
-        approximation=options.approximation,
+        mode.mapping_prior, latents, mode.latent, mode.tuples, task
     )
     held_out = score_left_out(posterior, task.y_index)
     reason = lack_of_signal(held_out.named())
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
-    kernel = {
-        name: _stacked(sampled.draws[name])
-        for name in ("signal_variance", "lengthscale", "noise_variance")
-    }
+    kernel = {name: _stacked(sampled.draws[name]) for name in sampling.KERNEL}
     log_kernel = np.log([values[typical] for values in kernel.values()])
     return FitResult(
         posterior=posterior,
@@ -97,23 +70,13 @@ def learn_draws(
             "criterion": float(sampled.draws["criterion"].mean()),
         },
         decoder=make_decoder(latents[typical], task.X, log_kernel, mode.gram.variance),
-        terms=mode.terms,
-        trace=-mode.search.trace,
-        restarts=tuple(-value for value in mode.search.values),
-        settings={"map_width": mode.settings.width, "map_noise": mode.settings.noise},
         converged=False,
         interrupted=sampled.interrupted,
         held_out=held_out,
-        warnings=() if reason is None else (no_signal(reason),),
+        messages=() if reason is None else (no_signal(reason),),
         sampled=sampled,
+        **search_fields(task, mode),
     )
-
-
-def declare_model(task: Task, options: Options, *, rng: np.random.Generator) -> Any:
-    """The well-posed model of a task as a ``pymc.Model``."""
-    sampling.check(task)
-    mode = find_mode(task, options, rng=rng)
-    return sampling.declare_model(task, mode)
 
 
 def _stacked(values: FloatArray) -> FloatArray:

@@ -1,32 +1,25 @@
-r"""Dynamical prior of the latent coordinates of sequences.
+r"""Dynamical prior of the latent coordinates of sequences, Eqs. (19) and (20) of [1]_.
 
-Eqs. (19) and (20) of [1]_, after [2]_. Every component of the next latent coordinates is a Gaussian
-process of the present ones, with zero mean and a common kernel,
-
-.. math::
-    k(x_i, x_j) = s \exp(-|x_i - x_j|^2 / 2 l^2) + m\, x_i^\top x_j + q\, \delta_{ij} .
-
-With T transitions from the rows of :math:`X_{in}` to those of :math:`X_{out}`
+Every component of the next latent coordinates is a Gaussian process of the present ones, with zero
+mean and a common kernel, for T transitions from the rows of :math:`X_{in}` to those of
+:math:`X_{out}`:
 
 .. math::
+    k(x_i, x_j) = s \exp(-|x_i - x_j|^2 / 2 l^2) + m\, x_i^\top x_j + q\, \delta_{ij}, \qquad
     L_d = \tfrac{R}{2} \ln|K_X| + \tfrac12 tr(K_X^{-1} X_{out} X_{out}^\top)
         + \tfrac{T R}{2} \ln 2\pi .
 
-The noise of transitions is independent (:math:`\delta_{ij}` is by index). All sequences share the
-function; this prior does not depend on the first sample of each, which has no predecessor. Given
-those, exp(-L_d) is a proper density of the others although they are also in :math:`K_X`: it is the
-product over time of the predictive densities given earlier transitions.
+All sequences share the function. Given their first samples, exp(-L_d) is a proper density of the
+others: the product over time of predictive densities given earlier transitions.
 
 References
 ----------
 .. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
        classification. ICML.
-.. [2] J. Wang, D. Fleet, A. Hertzmann (2005). Gaussian process dynamical models. NIPS.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +27,7 @@ from scipy.linalg import blas, lapack
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.priors import LogNormal
-from bsdr_models.numerics.kernels import rbf, rbf_slopes, rbf_triangle
+from bsdr_models.numerics.kernels import rbf, rbf_gradient
 from bsdr_models.numerics.linalg import factorise_inplace
 
 _LN_2PI = math.log(2.0 * math.pi)
@@ -44,35 +37,14 @@ _LN_2PI = math.log(2.0 * math.pi)
 class DynamicsPriors:
     """Priors of the kernel of the dynamics, for latent coordinates of unit variance.
 
-    Parameters
-    ----------
-    signal_variance : LogNormal
-        s: variance of the smooth part.
-    lengthscale : LogNormal
-        l.
-    linear_variance : LogNormal
-        m: variance of the coefficients of the linear part. About 1, for the identity has
-        coefficients 1.
-    noise_variance : LogNormal
-        q: variance of the noise of a transition. If nothing else constrains the latent coordinates,
-        the mode has q near its lower bound.
-
-    Raises
-    ------
-    ValueError
-        If one of them is not a LogNormal.
+    The linear part has a variance m of about 1, for the identity has coefficients 1; if nothing
+    else constrains the latent coordinates, the mode has q near its lower bound.
     """
 
     signal_variance: LogNormal = field(default=LogNormal(0.3, 1.0))
     lengthscale: LogNormal = field(default=LogNormal(1.0, 0.5))
     linear_variance: LogNormal = field(default=LogNormal(1.0, 1.0))
     noise_variance: LogNormal = field(default=LogNormal(0.1, 1.0))
-
-    def __post_init__(self) -> None:
-        for name in (part.name for part in fields(self)):
-            value = getattr(self, name)
-            if not isinstance(value, LogNormal):
-                raise ValueError(f"{name} must be a LogNormal, got {value!r}")
 
     @property
     def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal, LogNormal]:
@@ -102,15 +74,7 @@ class DynamicsPriors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicsEvaluation:
-    """L_d and its gradients.
-
-    value
-        In nats, all constants included; the priors of the parameters are not.
-    latent
-        Gradient with respect to the latent coordinates, (N, R).
-    log_parameters
-        Gradient with respect to the logarithms of s, l, m and q, (4,).
-    """
+    """L_d and its gradients in latent coordinates (N, R) and log s, l, m and q, (4,)."""
 
     value: float
     latent: FloatArray
@@ -119,13 +83,7 @@ class DynamicsEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dynamics:
-    """Transitions between samples.
-
-    before, after
-        Indices of consecutive samples, (T,) each.
-    n_samples
-        N.
-    """
+    """Transitions between N samples, by the indices of consecutive ones, (T,) each."""
 
     before: IntArray
     after: IntArray
@@ -133,18 +91,9 @@ class Dynamics:
 
     @classmethod
     def of(cls, sequence: ArrayLike) -> "Dynamics":
-        """From the sequence of each sample.
+        """From the name or number (N,) of the sequence of each sample.
 
-        Parameters
-        ----------
-        sequence : (N,)
-            Names or numbers. Samples of one sequence are in order of time; sequences may
-            be interleaved.
-
-        Raises
-        ------
-        ValueError
-            If the shape is wrong, or no sequence has two samples.
+        Samples of one sequence are in order of time; sequences may be interleaved.
         """
         names = np.asarray(sequence)
         if names.ndim != 1:
@@ -157,28 +106,15 @@ class Dynamics:
         return cls(before=order[:-1][follows], after=order[1:][follows], n_samples=len(names))
 
     def evaluate(self, latent: FloatArray, log_parameters: FloatArray) -> DynamicsEvaluation:
-        r"""L_d and its gradients.
+        r"""L_d and its gradients at latent coordinates (N, R) and log s, l, m and q, (4,).
 
         With :math:`A = K_X^{-1} X_{out}` the gradient with respect to :math:`K_X` is
         :math:`G = (R K_X^{-1} - A A^\top) / 2`, and that with respect to :math:`X_{out}` is A.
-
-        Parameters
-        ----------
-        latent : (N, R)
-        log_parameters : (4,)
-            Logarithms of s, l, m and q.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If the kernel matrix is not numerically positive definite.
         """
-        signal, lengthscale, linear, noise = np.exp(log_parameters)
+        _, lengthscale, linear, noise = np.exp(log_parameters)
         start, end = latent[self.before], latent[self.after]  # X_in, X_out, (T, R)
         n, r = end.shape
-        factor, log_det = factorise_inplace(
-            _kernel_triangle(start, log_parameters), name="kernel matrix of the dynamics"
-        )
+        smooth, factor, log_det = _factorise(start, log_parameters)
         half = blas.dtrsm(1.0, factor, end, lower=1)
         value = 0.5 * r * (log_det + n * _LN_2PI) + 0.5 * float(np.vdot(half, half))
         A = blas.dtrsm(1.0, factor, half, lower=1, trans_a=1)
@@ -187,7 +123,7 @@ class Dynamics:
             raise np.linalg.LinAlgError("kernel matrix of the dynamics has no inverse")
         G = blas.dsyrk(-0.5, A, beta=0.5 * r, c=inverse, lower=1, overwrite_c=1)
 
-        by_smooth, by_input = rbf_slopes(start, lengthscale, signal, G)
+        by_smooth, by_input = rbf_gradient(start, smooth, lengthscale, G)
         by_scale = -float(np.vdot(by_input, start))  # the smooth part depends on start / l
         m_G_X = linear * blas.dsymm(1.0, G, start, lower=1)
         gradient = np.zeros(latent.shape)
@@ -196,23 +132,10 @@ class Dynamics:
         slopes = [by_smooth, by_scale, float(np.vdot(m_G_X, start)), noise * np.trace(G)]
         return DynamicsEvaluation(value=value, latent=gradient, log_parameters=np.array(slopes))
 
-    def penalty(
-        self, log_parameters: FloatArray
-    ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
-        """L_d as a function of the latent coordinates, (N, R) to its value and gradient."""
-
-        def value_and_gradient(latent: FloatArray) -> tuple[float, FloatArray]:
-            found = self.evaluate(latent, log_parameters)
-            return found.value, found.latent
-
-        return value_and_gradient
-
     def predictor(self, latent: FloatArray, log_parameters: FloatArray) -> "Predictor":
         """Predictor of transitions, given the latent coordinates (N, R) of the samples."""
         start = latent[self.before]
-        factor, _ = factorise_inplace(
-            _kernel_triangle(start, log_parameters), name="kernel matrix of the dynamics"
-        )
+        _, factor, _ = _factorise(start, log_parameters)
         half = blas.dtrsm(1.0, factor, latent[self.after], lower=1)
         return Predictor(
             start=start,
@@ -226,14 +149,8 @@ class Dynamics:
 class Predictor:
     """Predictive distribution of the next latent coordinates.
 
-    start
-        X_in, (T, R).
-    coefficients
-        K_X^-1 X_out, (T, R).
-    factor
-        Lower Cholesky factor of K_X, (T, T).
-    log_parameters
-        Logarithms of s, l, m and q, (4,).
+    ``start`` (T, R) is X_in, ``coefficients`` (T, R) K_X^-1 X_out, ``factor`` (T, T) the lower
+    Cholesky factor of K_X, and ``log_parameters`` (4,) are those of :class:`Dynamics`.
     """
 
     start: FloatArray
@@ -242,18 +159,7 @@ class Predictor:
     log_parameters: FloatArray
 
     def predict(self, latent_in: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the latent coordinates that follow ``latent_in``.
-
-        Parameters
-        ----------
-        latent_in : (M, R)
-
-        Returns
-        -------
-        mean : (M, R)
-        variance : (M,)
-            Of every component, noise included.
-        """
+        """Mean (M, R) and variance (M,) of what follows latent coordinates (M, R)."""
         signal, lengthscale, linear, noise = np.exp(self.log_parameters)
         cross = rbf(self.start, latent_in, lengthscale, signal)  # (T, M)
         cross += linear * self.start @ latent_in.T
@@ -263,10 +169,13 @@ class Predictor:
         return cross.T @ self.coefficients, np.maximum(own - explained, 0.0) + noise
 
 
-def _kernel_triangle(start: FloatArray, log_parameters: FloatArray) -> FloatArray:
-    """Lower triangle of K_X for inputs X_in, in Fortran order."""
+def _factorise(
+    start: FloatArray, log_parameters: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """Smooth part of K_X for inputs (T, R), lower Cholesky factor of K_X, and ln|K_X|."""
     signal, lengthscale, linear, noise = np.exp(log_parameters)
-    K = rbf_triangle(start, lengthscale, signal)
-    K = blas.dsyrk(linear, start, beta=1.0, c=K, lower=1, overwrite_c=1)
-    K.T.reshape(-1)[:: len(K) + 1] += noise
-    return K
+    smooth = rbf(start, None, lengthscale, signal)
+    K = (smooth + linear * start @ start.T).T  # in Fortran order
+    K[np.diag_indices_from(K)] += noise
+    factor, log_det = factorise_inplace(K, name="kernel matrix of the dynamics")
+    return smooth, factor, log_det

@@ -35,18 +35,10 @@ type Transition = Callable[[FloatArray], tuple[FloatArray, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class InferredLatent:
-    """Latent coordinates of M samples with R components.
+    """Latent coordinates of M samples with R components, at the minimum of eq. (14).
 
-    latent
-        Minimum of eq. (14), (M, R).
-    cov
-        Inverse Hessian at the minimum, (M, R, R): Laplace's approximation.
-    value
-        Eq. (14) with all constants, in nats, (M,).
-    log_density
-        Untempered log density of the features given ``latent``, (M,).
-    converged
-        (M,).
+    ``cov`` (M, R, R) is the inverse Hessian there, ``value`` (M,) eq. (14) with all constants, in
+    nats, and ``log_density`` (M,) the untempered log density of the features.
     """
 
     latent: FloatArray
@@ -64,18 +56,11 @@ def infer_latent(
     n_starts: int = 4,
     temper: float = 1.0,
 ) -> InferredLatent:
-    """Embed new samples at the minimum of eq. (14).
+    """Embed new samples (M, D) at the minimum of eq. (14).
 
-    Parameters
-    ----------
-    features : (M, D)
-    starts : (M, S, R), optional
-        More initial values, per sample.
-    n_starts : int
-        Initial values per sample beside the best training sample: the lowest local minima of a
-        grid (one and two components) or of quasi-random points.
-    temper : float
-        t, below 1 for correlated features.
+    The best training sample, the ``n_starts`` lowest local minima of a grid (one and two
+    components) or of quasi-random points, and ``starts`` (M, S, R) are the initial values.
+    ``temper`` is t, below 1 for correlated features.
     """
     return _optimise(decoder, decoder.targets(features), starts, n_starts, temper)
 
@@ -87,15 +72,8 @@ def infer_latent_left_out(
 
     Exact, by a rank-one update, with the kernel and the other latent coordinates held fixed. The
     results are comparable to those of new samples: see :func:`tail_probability`.
-
-    Raises
-    ------
-    ValueError
-        If there are not N samples.
     """
     targets = replace(decoder.targets(features), left_out=np.arange(len(decoder.latent)))
-    if len(targets.projected) != len(decoder.latent):
-        raise ValueError(f"features must have {len(decoder.latent)} rows, got {len(features)}")
     return _optimise(decoder, targets, None, n_starts, temper)
 
 
@@ -129,7 +107,7 @@ def _candidates(decoder: Decoder) -> "_Candidates":
         few, many = _CELLS[R]
         reach = np.ptp(X, axis=0).max() * (1.0 + 2.0 * _MARGIN)
         cells = np.clip(np.ceil(4.0 * reach / decoder.lengthscale), few, many)
-        points = grid_points(landscape_grid(X, n=int(cells) + 1))
+        points = grid_points(X, int(cells) + 1)
     else:
         normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
         points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
@@ -239,37 +217,22 @@ class _Candidates:
         return self.moments.latent[np.column_stack([chosen, sample])], valid
 
 
-def landscape_grid(
-    latent: FloatArray, *, n: int = 60, margin: float = _MARGIN
-) -> tuple[FloatArray, ...]:
-    """Axes of a grid over latent coordinates (N, R): R arrays (n,), with a margin on each side.
+def grid_points(latent: FloatArray, n: int, margin: float = _MARGIN) -> FloatArray:
+    """Points of a grid, n per axis, over latent coordinates (N, R): (n^R, R), in C order.
 
-    The margin is a share of the largest range, the same for all axes.
+    The margin on each side is a share of the largest range, the same for all axes.
     """
     low, high = latent.min(axis=0), latent.max(axis=0)
     pad = margin * (float((high - low).max()) or 1.0)
-    return tuple(np.linspace(a - pad, b + pad, n) for a, b in zip(low, high, strict=True))
-
-
-def grid_points(axes: tuple[FloatArray, ...]) -> FloatArray:
-    """All points of a grid, (n_1 ... n_R, R), in C order."""
+    axes = [np.linspace(a - pad, b + pad, n) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
 def tail_probability(log_density: FloatArray, reference: FloatArray) -> FloatArray:
-    """Empirical p-values of samples: the share of reference samples that are no more likely.
+    """Empirical p-values (M,): the share of reference values (N,) that are no larger.
 
-    Parameters
-    ----------
-    log_density : (M,)
-    reference : (N,)
-        The same of the training samples, each left out (:func:`infer_latent_left_out`).
-
-    Returns
-    -------
-    (M,)
-        (1 + number of reference values not above) / (1 + N): about uniform for samples like the
-        training samples, and small for outliers.
+    (1 + their number) / (1 + N): about uniform for samples like the training samples, if these are
+    the reference, each left out, and small for outliers.
     """
     below = np.searchsorted(np.sort(reference), log_density, side="right")
     return np.asarray((1.0 + below) / (1.0 + len(reference)))

@@ -1,20 +1,19 @@
 """Fit of the whole model: latent coordinates, an embedder of new samples and a classifier."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier, fit_gp_classifier
-from bsdr_models.dgplvm.gp_classifier.probit_kernels import Kernel, SmoothBiasKernel
 from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_left_out
 from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
@@ -23,11 +22,9 @@ from bsdr_models.dgplvm.leave_one_out import (
     mapping_scale,
     minimum_slope,
 )
-from bsdr_models.dgplvm.map_search import Task, fit_map
-from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
+from bsdr_models.dgplvm.map_search import MapFit, Task, evenly_spaced, fit_map
 from bsdr_models.dgplvm.predict import (
-    DrawPosterior,
-    Embedder,
+    Draw,
     LatentCoordinates,
     LikelihoodEmbedder,
     MappingEmbedder,
@@ -37,8 +34,6 @@ from bsdr_models.dgplvm.predict import (
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
-
-type Approximation = Literal["laplace", "ep"]
 
 # Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
@@ -51,136 +46,64 @@ _GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Options of the optimiser, the embedder and the classifier.
-
-    approximation
-        Of the classifier.
-    placement
-        ``"map"`` or ``"likelihood"``: how new samples are embedded.
-    reuse_kernel
-        Whether the classifier reuses the kernel of the features.
-    widths, noises
-        Candidates for the settings of the mapping.
-    n_starts, max_iter, tol
-        Initialisations, iterations and tolerance of the optimiser.
-    n_jobs
-        Initialisations that run in parallel.
-    """
-
-    approximation: Approximation
-    placement: str = "map"
-    reuse_kernel: bool = False
-    widths: Sequence[float] = WIDTHS
-    noises: Sequence[float] = NOISES
-    n_starts: int = 1
-    max_iter: int = 500
-    tol: float = 1e-6
-    progressbar: bool = False
-    n_jobs: int | None = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """Result of a fit, the same for all variants and engines.
+    """Result of a fit by any engine.
 
-    posterior
-        Embeds and classifies new samples.
-    latent
-        Latent coordinates of the training samples, (N, R).
-    left_out
-        Their leave-one-out latent coordinates, which plots show.
-    variables
-        Other variables of the model at the mode, or their means over draws.
-    decoder
-        From latent coordinates to features.
-    terms
-        Terms of the objective, in nats.
-    trace, restarts
-        Log density after each iteration of the best run, and at the end of every run.
-    settings
-        Width and noise of the mapping, if any.
-    held_out
-        Log score of leave-one-out predictions; NaN for the paper's variant, which has none.
-
-    Warnings
-    --------
-        Messages for the user.
-    sampled
-        Draws, for a sampler.
+    The posterior embeds and classifies new samples; ``left_out`` are the leave-one-out latent
+    coordinates, which plots show. ``variables`` are at the mode, or means over draws; ``trace`` and
+    ``restarts`` are the log density after each iteration of the best run, and at the end of every
+    run. ``settings`` are width and noise of the mapping, ``held_out`` is NaN if there are no
+    leave-one-out predictions, and ``messages`` are warnings.
     """
 
-    posterior: Posterior | DrawPosterior
+    posterior: Posterior
     latent: FloatArray
     left_out: LatentCoordinates
     variables: Mapping[str, float]
     decoder: Decoder
+    weight: float
+    criterion: str
     terms: Mapping[str, float]
     trace: FloatArray
     restarts: tuple[float, ...]
     settings: dict[str, float]
     converged: bool
     interrupted: bool
-    held_out: HeldOutScore
-    warnings: tuple[str, ...] = ()
+    held_out: HeldOutScore = HeldOutScore()  # noqa: RUF009
+    messages: tuple[str, ...] = ()
     sampled: Sampled | None = None
 
 
-def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> FitResult:
-    """Fit the posterior mode of the well-posed model."""
-    fit = fit_map(
-        task,
-        widths=options.widths,
-        noises=options.noises,
-        n_starts=options.n_starts,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        rng=rng,
-        progressbar=options.progressbar,
-        n_jobs=options.n_jobs,
-    )
+def learn_mode(
+    task: Task,
+    mapping: settings.Mapping,
+    optimization: settings.Optimization,
+    *,
+    rng: np.random.Generator,
+    progressbar: bool = False,
+    n_jobs: int | None = 1,
+) -> FitResult:
+    """Fit the posterior mode."""
+    fit = fit_map(task, mapping, optimization, rng=rng, progressbar=progressbar, n_jobs=n_jobs)
     signal, lengthscale, noise = np.exp(fit.log_kernel)
     decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.gram.variance)
-    reuse = None
-    if options.reuse_kernel:
-        reuse = SmoothBiasKernel(
-            signal_variance=decoder.signal_variance,
-            lengthscale=decoder.lengthscale,
-            bias_variance=0.0,
-            noise_variance=decoder.noise_variance,
-        )
-    if fit.mapping_prior is not None and options.placement == "map":
-        posterior, left_out, warnings = posterior_by_mapping(
-            fit.mapping_prior,
-            fit.latent,
-            fit.tuples,
-            task,
-            approximation=options.approximation,
-            reuse=reuse,
+    if fit.mapping_prior is not None and mapping.embedding == "map":
+        draw, left_out, messages = posterior_by_mapping(
+            fit.mapping_prior, fit.latent, fit.tuples, task
         )
     else:
-        temper = fit.gram.n_effective / fit.gram.n_features if task.tempered else 1.0
-        posterior, left_out, warnings = posterior_by_likelihood(
-            decoder,
-            task,
-            temper=temper,
-            approximation=options.approximation,
-            reuse=reuse,
-            dynamics=(
-                None
-                if task.dynamics is None
-                else task.dynamics.predictor(fit.latent, fit.log_dynamics)
-            ),
-        )
+        draw, left_out = posterior_by_likelihood(decoder, fit, task)
+        messages = []
+    posterior = Posterior(draws=(draw,))
     held_out = score_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
-        warnings = [no_signal(reason)]
+        messages = [no_signal(reason)]
     # Classes of a single sample have no scatter, whatever the weight.
     several_samples = len(task.known) > task.n_labels
     if fit.collapse is not None and np.isfinite(task.weight) and several_samples:
-        warnings.append(fit.collapse)
+        messages.append(fit.collapse)
     if (message := disagreement(fit.search)) is not None:
-        warnings.append(message)
+        messages.append(message)
     return FitResult(
         posterior=posterior,
         latent=fit.latent,
@@ -192,15 +115,24 @@ def learn_mode(task: Task, options: Options, *, rng: np.random.Generator) -> Fit
             "criterion": fit.criterion,
         },
         decoder=decoder,
-        terms=fit.terms,
-        trace=-fit.search.trace,
-        restarts=tuple(-value for value in fit.search.values),
-        settings={"map_width": fit.settings.width, "map_noise": fit.settings.noise},
         converged=fit.search.converged,
         interrupted=fit.search.interrupted,
         held_out=held_out,
-        warnings=tuple(warnings),
+        messages=tuple(messages),
+        **search_fields(task, fit),
     )
+
+
+def search_fields(task: Task, fit: MapFit) -> dict[str, Any]:
+    """Fields of a :class:`FitResult` that are those of the search of the mode for any engine."""
+    return {
+        "weight": task.weight,
+        "criterion": task.criterion,
+        "terms": fit.terms,
+        "trace": -fit.search.trace,
+        "restarts": tuple(-value for value in fit.search.values),
+        "settings": {"map_width": fit.settings.width, "map_noise": fit.settings.noise},
+    }
 
 
 def posterior_by_mapping(
@@ -209,14 +141,9 @@ def posterior_by_mapping(
     tuples: IntArray,
     task: Task,
     *,
-    approximation: Approximation,
-    reuse: Kernel | None = None,
     kernel_parameters: FloatArray | None = None,
-) -> tuple[Posterior, LatentCoordinates, list[str]]:
-    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates.
-
-    The parameters of its kernel are optimised unless given.
-    """
+) -> tuple[Draw, LatentCoordinates, list[str]]:
+    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
     found = leave_one_out(prior, latent, task.y_index, tuples)
     scale = mapping_scale(found, latent, task.y_index)
     conservative = None
@@ -227,69 +154,53 @@ def posterior_by_mapping(
         enforce_centroid_order(found, latent, task.y_index),
         task.y_index,
         task.n_labels,
-        approximation=approximation,
         priors=task.priors,
-        reuse=reuse,
         kernel_parameters=kernel_parameters,
         relative_variance=found.relative_variance,
         conservative_latent=conservative,
     )
-    classifier = without_shift(classifier, found)
     embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
     return (
-        Posterior(embedder=embedder, classifier=classifier),
-        _as_coordinates(found, scale),
+        Draw(embedder=embedder, classifier=without_shift(classifier, found)),
+        LatentCoordinates(
+            mean=found.latent,
+            cov=scale * found.variance[:, None, None] * np.eye(found.latent.shape[1]),
+        ),
         [] if found.predictive else [_not_predictive(found)],
     )
 
 
 def posterior_by_likelihood(
-    decoder: Decoder,
-    task: Task,
-    *,
-    temper: float,
-    approximation: Approximation,
-    reuse: Kernel | None = None,
-    dynamics: Predictor | None = None,
-) -> tuple[Posterior, LatentCoordinates, list[str]]:
+    decoder: Decoder, fit: MapFit, task: Task
+) -> tuple[Draw, LatentCoordinates]:
     """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
     Samples that are not in the decoder are embedded as new samples.
     """
-    inside, n = decoder_samples(len(task.X)), len(task.X)
+    temper = fit.gram.n_effective / fit.gram.n_features if task.tempered else 1.0
+    n, r = fit.latent.shape
+    inside = evenly_spaced(n, DECODER_SAMPLES)
     outside = np.setdiff1d(np.arange(n), inside)
-    own = infer_latent_left_out(decoder, task.X[inside], temper=temper)
-    r = task.n_components
     mean, cov = np.empty((n, r)), np.empty((n, r, r))
-    mean[inside], cov[inside] = own.latent, own.cov
+    left_out = infer_latent_left_out(decoder, task.X[inside], temper=temper)
+    mean[inside], cov[inside] = left_out.latent, left_out.cov
     if len(outside):
         others = infer_latent(decoder, task.X[outside], temper=temper)
         mean[outside], cov[outside] = others.latent, others.cov
-    classifier = fit_gp_classifier(
-        mean,
-        task.y_index,
-        task.n_labels,
-        approximation=approximation,
-        priors=task.priors,
-        reuse=reuse,
-    )
-    embedder: Embedder = LikelihoodEmbedder(decoder=decoder, temper=temper, dynamics=dynamics)
+    classifier = fit_gp_classifier(mean, task.y_index, task.n_labels, priors=task.priors)
+    dynamics: Predictor | None = None
+    if task.dynamics is not None:
+        dynamics = task.dynamics.predictor(fit.latent, fit.log_dynamics)
+    embedder = LikelihoodEmbedder(decoder=decoder, temper=temper, dynamics=dynamics)
     return (
-        Posterior(embedder=embedder, classifier=classifier),
+        Draw(embedder=embedder, classifier=classifier),
         LatentCoordinates(mean=mean, cov=cov),
-        [],
     )
 
 
 def draws_posterior(
-    prior: MappingPrior,
-    latents: FloatArray,
-    mode: FloatArray,
-    tuples: IntArray,
-    task: Task,
-    *,
-    approximation: Approximation,
-) -> tuple[DrawPosterior, LatentCoordinates]:
+    prior: MappingPrior, latents: FloatArray, mode: FloatArray, tuples: IntArray, task: Task
+) -> tuple[Posterior, LatentCoordinates]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 
     The kernel parameters of these classifiers are those at the mode, (N, R): optimising them for
@@ -297,25 +208,22 @@ def draws_posterior(
     """
     known, n = task.known, len(latents)
     fit = partial(posterior_by_mapping, prior, tuples=tuples, task=task)
-    at_mode = fit(mode, approximation=approximation)[0].classifier
-    parameters = at_mode.kernel_parameters
-    posteriors, left_out, probabilities = [], [], []
+    parameters = fit(mode)[0].classifier.kernel_parameters
+    draws, left_out, probabilities = [], [], []
     # The first draws of this order are evenly spaced, however many there are.
     for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
-        posterior, coordinates, _ = fit(
-            latents[i], approximation=approximation, kernel_parameters=parameters
-        )
-        posteriors.append(posterior)
+        draw, coordinates, _ = fit(latents[i], kernel_parameters=parameters)
+        draws.append(draw)
         left_out.append(coordinates)
-        probabilities.append(np.exp(posterior.classifier.left_out[known]))
-        size = len(posteriors)
+        probabilities.append(np.exp(draw.classifier.left_out[known]))
+        size = len(draws)
         if size % DRAWS_STEP == 0:
             error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
             if error < DRAWS_ERROR:
                 break
-        if (size + 1) * posterior.classifier.nbytes > DRAWS_MEMORY:
+        if (size + 1) * draw.classifier.nbytes > DRAWS_MEMORY:
             break
-    return DrawPosterior(draws=tuple(posteriors)), mixture(left_out)
+    return Posterior(draws=tuple(draws)), mixture(left_out)
 
 
 def without_shift(classifier: GPClassifier, found: LeaveOneOutFit) -> GPClassifier:
@@ -329,27 +237,19 @@ def without_shift(classifier: GPClassifier, found: LeaveOneOutFit) -> GPClassifi
     return replace(classifier, left_out=log_p)
 
 
-def score_left_out(posterior: Posterior | DrawPosterior, y_index: IntArray) -> HeldOutScore:
+def score_left_out(posterior: Posterior, y_index: IntArray) -> HeldOutScore:
     """Log score of leave-one-out predictions, which the only sample of a class does not have."""
-    draws = posterior.draws if isinstance(posterior, DrawPosterior) else (posterior,)
-    log_p = logsumexp([draw.classifier.left_out for draw in draws], axis=0) - np.log(len(draws))
+    log_p = posterior.left_out()
     known = np.flatnonzero(y_index >= 0)
     known = known[np.bincount(y_index[known])[y_index[known]] > 1]
     return HeldOutScore.of(log_p[known, y_index[known]], y_index[known])
-
-
-def decoder_samples(n_samples: int) -> IntArray:
-    """Indices of the samples in a decoder: all, or ``DECODER_SAMPLES`` evenly spaced ones."""
-    return np.unique(
-        np.linspace(0, n_samples - 1, min(n_samples, DECODER_SAMPLES)).astype(np.int64)
-    )
 
 
 def make_decoder(
     latent: FloatArray, X: FloatArray, log_kernel: FloatArray, variance: float
 ) -> Decoder:
     """The generative part of a fit, on at most ``DECODER_SAMPLES`` samples."""
-    kept = decoder_samples(len(X))
+    kept = evenly_spaced(len(X), DECODER_SAMPLES)
     signal, lengthscale, noise = np.exp(log_kernel)
     return Decoder.of(
         latent[kept],
@@ -370,11 +270,6 @@ def disagreement(search: MapResult) -> str | None:
         f"optimum, the others up to {max(search.values) - search.value:.3g} nats above it: the "
         "mode is not unique"
     )
-
-
-def _as_coordinates(found: LeaveOneOutFit, scale: float) -> LatentCoordinates:
-    eye = np.eye(found.latent.shape[1])
-    return LatentCoordinates(mean=found.latent, cov=scale * found.variance[:, None, None] * eye)
 
 
 def _not_predictive(found: LeaveOneOutFit) -> str:

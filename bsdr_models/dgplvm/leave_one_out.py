@@ -29,15 +29,11 @@ FEW_SAMPLES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOneOutFit:
-    """Leave-one-out latent coordinates of the labelled samples.
+    """Leave-one-out latent coordinates (N, R); unlabelled samples keep their fitted ones.
 
-    latent
-        (N, R); unlabelled samples keep their fitted latent coordinates.
-    variance
-        Predictive variance under the mapping, up to its scale, (N,); 0 without a label.
-    slope
-        Of the leave-one-out class centroids on the fitted ones; about 1 for a mapping that
-        predicts the classes, 0 or less for one that does not.
+    ``variance`` (N,) is that under the mapping, up to its scale, and 0 without a label. ``slope``
+    is that of the leave-one-out class centroids on the fitted ones: about 1 for a mapping that
+    predicts the classes, 0 or less for one that does not.
     """
 
     latent: FloatArray
@@ -85,18 +81,12 @@ def leave_out_tuples(y_index: IntArray, X: FloatArray, seed: int = 0) -> IntArra
 def leave_one_out(
     prior: MappingPrior, latent: FloatArray, y_index: IntArray, tuples: IntArray
 ) -> LeaveOneOutFit:
-    r"""Leave-one-out latent coordinates of the labelled samples.
+    r"""Leave-one-out latent coordinates of the labelled samples, from latent coordinates (N, R).
 
     .. math::
         \tilde x_I = x_I - (M_{II})^{-1} [M (X - 1 c^\top X)]_I
 
-    Parameters
-    ----------
-    latent : (N, R)
-    y_index : (N,)
-        Class of each sample, -1 without a label.
-    tuples : (N_labelled, T, L)
-        From :func:`leave_out_tuples`.
+    Classes are (N,), -1 without a label, and tuples are from :func:`leave_out_tuples`.
     """
     residual = prior.solve(latent - prior.mean_weights @ latent)
     n_known, n_tuples, size = tuples.shape

@@ -1,44 +1,31 @@
 r"""Density of the features given latent coordinates, every feature a Gaussian process.
 
-The features are independent given the latent coordinates, so that with the kernel matrix K of the
-samples the density depends on the features by D and S = X X' only. There are two forms.
-
-:func:`evaluate` has the kernel
+With the kernel matrix K of the samples the density depends on the features by D and S = X X' only.
+:func:`evaluate` integrates out the mean of each feature under a flat prior,
 
 .. math::
-    K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I,
+    \tfrac{D}{2} [\ln|K| + \ln(1' K^{-1} 1) - \ln N + (N - 1) \ln 2\pi] + \tfrac12 tr(P S), \qquad
+    P = K^{-1} - K^{-1} 1 1' K^{-1} / 1' K^{-1} 1,
 
-with v the variance of the features, and integrates out the mean of each feature under a flat prior.
-It is the density of any N - 1 orthonormal contrasts of the samples and depends on K through
-:math:`P = K^{-1} - K^{-1} 1 1' K^{-1} / 1' K^{-1} 1`:
-
-.. math::
-    \tfrac{D}{2} [\ln|K| + \ln(1' K^{-1} 1) - \ln N + (N - 1) \ln 2\pi] + \tfrac12 tr(P S).
-
-With a zero mean instead, any signal would be penalised: centred features are orthogonal to 1, but
-K has a large eigenvalue near it.
-
-:func:`evaluate_paper` has the paper's kernel (5) and density (8), with zero mean and the bias as a
-hyper-parameter.
+with :math:`K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I` and v the variance of the features. With
+a zero mean any signal would be penalised: centred features are orthogonal to 1, but K has a large
+eigenvalue near it. :func:`evaluate_paper` has the paper's kernel (5) and density (8).
 
 Both cost a Cholesky factor, its inverse, two triangular solves with a root of S and a symmetric
 product. Values are negative log densities in nats with all constants.
 """
 
 import math
-import threading
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.numerics.kernels import rbf_slopes, rbf_triangle
+from bsdr_models.numerics.kernels import rbf, rbf_gradient
+from bsdr_models.numerics.linalg import factorise_inplace
 
 _LN_2PI = math.log(2.0 * math.pi)
-# Maximum number of array elements that stay allocated between evaluations.
-_KEPT_ENTRIES = 2**20
-_kept = threading.local()
 # Eigenvalues below this share of the largest, per sample, are rounding errors.
 _RANK_TOL = 1e-15
 
@@ -47,16 +34,9 @@ _RANK_TOL = 1e-15
 class FeatureGram:
     """Gram matrix of the features, to which the densities reduce them.
 
-    root
-        (N, r), Fortran order, with root root' = X X'; r is the rank of X.
-    total
-        tr(X X').
-    variance
-        v, of one feature about its mean, averaged over features: total / ((N - 1) D).
-    n_features
-        D.
-    n_effective
-        Effective number of features, tr(S)^2 / tr(S^2), at most D.
+    ``root`` (N, r), in Fortran order, has root root' = X X', of trace ``total``; ``variance`` is v,
+    of one feature about its mean, averaged over features, and ``n_effective`` tr(S)^2 / tr(S^2), at
+    most D.
     """
 
     root: FloatArray
@@ -67,18 +47,7 @@ class FeatureGram:
 
     @classmethod
     def of(cls, X: FloatArray) -> "FeatureGram":
-        """From centred features.
-
-        Parameters
-        ----------
-        X : (N, D)
-            Its columns have mean zero.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer than two samples or all are equal.
-        """
+        """From centred features (N, D) of at least two samples that are not all equal."""
         n_samples, n_features = X.shape
         if n_samples < 2:
             raise ValueError(f"the density needs at least two samples, got {n_samples}")
@@ -86,7 +55,7 @@ class FeatureGram:
         size, axes = np.linalg.eigh(X @ X.T if wide else X.T @ X)
         total = float(size.sum())
         if not total > 0.0:
-            raise ValueError("all samples are equal")
+            raise ValueError("all samples of X are equal")
         kept = size > _RANK_TOL * n_samples * size[-1]
         axes = axes[:, kept]
         # The transpose of a product is in Fortran order without a copy.
@@ -102,15 +71,7 @@ class FeatureGram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A negative log density and its gradients.
-
-    value
-        In nats, all constants included.
-    latent
-        Gradient with respect to the latent coordinates, (N, R).
-    log_kernel
-        Gradient with respect to the logs of the kernel parameters.
-    """
+    """A negative log density, and its gradients in latent coordinates and log parameters."""
 
     value: float
     latent: FloatArray
@@ -118,134 +79,73 @@ class Evaluation:
 
 
 def evaluate(latent: FloatArray, log_kernel: FloatArray, gram: FeatureGram) -> Evaluation:
-    """Density with the means of the features integrated out.
+    """Density with the means of the features integrated out, at latent coordinates (N, R).
 
-    Parameters
-    ----------
-    latent : (N, R)
-    log_kernel : (3,)
-        Logs of signal a, length-scale l and noise b; a and b are in units of the variance of the
-        features.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If ``latent`` is not finite or the kernel matrix not numerically positive definite.
+    ``log_kernel`` (3,) are logs of signal a, length-scale l and noise b, with a and b in units of
+    the variance of the features. A LinAlgError, which the optimiser handles, says that the latent
+    coordinates are not finite or the kernel matrix is not numerically positive definite.
     """
-    check_latent(latent)
     signal, lengthscale, noise = np.exp(log_kernel)
     signal, noise = signal * gram.variance, noise * gram.variance
     n, d = len(latent), gram.n_features
-    K, half = _arrays(n, gram.root.shape[1] + 1)
-    rbf_triangle(latent, lengthscale, signal, out=K)
-    _diagonal(K)[:] += noise
-    factor, log_det = _factorise(K)
+    smooth = rbf(latent, None, lengthscale, signal)
+    factor, log_det = _factorise(latent, smooth, noise)
+    half = np.empty((n, gram.root.shape[1] + 1), order="F")
     half[:, :-1], half[:, -1] = gram.root, 1.0
     half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)  # L^-1 [root, 1]
     root, ones = half[:, :-1], half[:, -1]
     weight = ones @ ones  # 1' K^-1 1
     blas.dger(-1.0 / weight, ones, ones @ root, a=root, overwrite_a=1)
     value = 0.5 * d * (log_det + math.log(weight / n) + (n - 1) * _LN_2PI)
-    value += 0.5 * _sum_of_squares(root)  # P = L^-T (I - e e') L^-1, e along L^-1 1
+    value += 0.5 * float(np.vdot(root, root))  # P = L^-T (I - e e') L^-1, e along L^-1 1
     ones *= math.sqrt(d / weight)
 
     G = _kernel_gradient(factor, half, d)
-    total, gradient = rbf_slopes(latent, lengthscale, signal, G)
+    total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
     by_scale = -float(np.vdot(gradient, latent))  # K depends on latent / l only
-    slopes = np.array([total, by_scale, noise * _diagonal(G).sum()])
+    slopes = np.array([total, by_scale, noise * np.trace(G)])
     return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
 def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram) -> Evaluation:
     """Eq. (8) of the paper with its constant, under the kernel (5); the mean is zero.
 
-    The noise is on the diagonal, even if latent coordinates coincide. The prior of theta is not
-    included.
-
-    Parameters
-    ----------
-    latent : (N, R)
-    log_theta : (4,)
-        Logs of output variance, inverse squared width, bias and inverse noise variance.
-    gram : FeatureGram
-        Its ``variance`` is not used.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If ``latent`` is not finite or the kernel matrix not numerically positive definite.
+    ``log_theta`` (4,) are logs of output variance, inverse squared width, bias and inverse noise
+    variance, whose prior is not included. The noise is on the diagonal, even if latent coordinates
+    coincide. A LinAlgError is raised as by :func:`evaluate`.
     """
-    check_latent(latent)
     signal, precision, bias, noise_precision = np.exp(log_theta)
     n, d = len(latent), gram.n_features
     lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
-    K = rbf_triangle(latent, lengthscale, signal)
-    K = blas.dsyr(bias, ones, lower=1, a=K, overwrite_a=1)
-    _diagonal(K)[:] += 1.0 / noise_precision
-    factor, log_det = _factorise(K)
+    smooth = rbf(latent, None, lengthscale, signal)
+    factor, log_det = _factorise(latent, smooth + bias, 1.0 / noise_precision)
     half = blas.dtrsm(1.0, factor, gram.root, lower=1)
-    value = 0.5 * d * (log_det + n * _LN_2PI) + 0.5 * _sum_of_squares(half)
+    value = 0.5 * d * (log_det + n * _LN_2PI) + 0.5 * float(np.vdot(half, half))
 
     G = _kernel_gradient(factor, half, d)
-    total, gradient = rbf_slopes(latent, lengthscale, signal, G)
+    total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
     by_precision = 0.5 * float(np.vdot(gradient, latent))
     by_bias = bias * float(ones @ blas.dsymv(1.0, G, ones, lower=1))
-    by_noise = -_diagonal(G).sum() / noise_precision
-    slopes = np.array([total, by_precision, by_bias, by_noise])
+    slopes = np.array([total, by_precision, by_bias, -np.trace(G) / noise_precision])
     return Evaluation(value=value, latent=gradient, log_kernel=slopes)
 
 
-def check_latent(*arrays: FloatArray) -> None:
-    """Raise a LinAlgError, which the optimiser handles, unless all arrays are finite.
-
-    The compiled exponentials do not propagate NaN and infinity.
-    """
-    if not all(math.isfinite(array.sum()) for array in arrays):
+def _factorise(latent: FloatArray, smooth: FloatArray, noise: float) -> tuple[FloatArray, float]:
+    """Lower Cholesky factor of a symmetric kernel matrix with noise on its diagonal, and ln|K|."""
+    if not math.isfinite(latent.sum()):
         raise np.linalg.LinAlgError("the latent coordinates are not finite")
-
-
-def _arrays(n: int, width: int) -> tuple[FloatArray, FloatArray]:
-    """Work arrays (n, n) and (n, width) in Fortran order, valid until the next evaluation.
-
-    Each thread reuses them, up to a few megabytes: allocation would take a tenth of the time at a
-    few hundred samples.
-    """
-    flat: FloatArray | None = getattr(_kept, "flat", None)
-    size = n * (n + width)
-    if flat is None or flat.size < size:
-        flat = np.empty(size)
-        if size <= _KEPT_ENTRIES:
-            _kept.flat = flat
-    square, rest = flat[: n * n], flat[n * n : size]
-    return square.reshape(n, n).T, rest.reshape(width, n).T
-
-
-def _factorise(K: FloatArray) -> tuple[FloatArray, float]:
-    """Lower Cholesky factor, in place of the lower triangle of K, and ln|K|."""
-    factor, info = lapack.dpotrf(K, lower=1, clean=0, overwrite_a=1)
-    if info != 0:
-        raise np.linalg.LinAlgError("the kernel matrix is not positive definite")
-    return factor, 2.0 * float(np.log(_diagonal(factor)).sum())
+    K = smooth.copy().T  # in Fortran order
+    K[np.diag_indices_from(K)] += noise
+    return factorise_inplace(K, name="the kernel matrix")
 
 
 def _kernel_gradient(factor: FloatArray, half: FloatArray, n_features: int) -> FloatArray:
-    """Gradient with respect to K, (D K^-1 - W W') / 2 with W = L^-T half.
+    """Lower triangle of the gradient in K, (D K^-1 - W W') / 2 with W = L^-T half.
 
-    Both arguments are overwritten, the factor by the lower triangle of G.
+    Both arguments are overwritten.
     """
     W = blas.dtrsm(1.0, factor, half, lower=1, trans_a=1, overwrite_b=1)
     inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix has no inverse")
     return np.asarray(blas.dsyrk(-0.5, W, beta=0.5 * n_features, c=inverse, lower=1, overwrite_c=1))
-
-
-def _diagonal(matrix: FloatArray) -> FloatArray:
-    """Writable view of the diagonal of a matrix in Fortran order."""
-    return matrix.T.reshape(-1)[:: len(matrix) + 1]
-
-
-def _sum_of_squares(matrix: FloatArray) -> float:
-    """Sum of squares of a matrix in Fortran order."""
-    entries = matrix.T.reshape(-1)
-    return float(entries @ entries)

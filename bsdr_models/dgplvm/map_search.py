@@ -1,36 +1,33 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance
+from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance, shrink_towards_loo
 from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
 from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.mapping_selection import (
-    NOISES,
-    WIDTHS,
     MappingSettings,
     choose_settings,
     extend,
     initial_coordinates,
-    mapping_factory,
+    make_mapping,
 )
 from bsdr_models.dgplvm.objective import N_KERNEL, Objective
 from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.sparse_likelihood import initial_inducing
-from bsdr_models.dgplvm.starts import make_starts
+from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.dgplvm.starts import first_names, starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
-# Maximum number of samples with a dense mapping, and with an exact likelihood at the mode.
-EXACT_SAMPLES, EXACT_LIKELIHOOD = 2000, 700
-# For more samples: centres of the mapping, and inducing points of the likelihood.
-N_CENTRES, N_INDUCING = 300, 100
+# Maximum number of samples with a dense mapping; for more, the number of its centres.
+EXACT_SAMPLES, N_CENTRES = 2000, 300
+# Maximum number of samples whose density enters the objective at the mode, at cubic cost.
+N_MODELLED = 700
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
 NO_SIGNAL = 0.05
 # Criterion below which every class has collapsed to a point.
@@ -39,24 +36,12 @@ NO_SCATTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Training data and hyper-parameters.
+    """Training data, scaled and centred (N, D), classes (N,), -1 without a label, and settings.
 
-    X
-        (N, D), scaled and centred.
-    y_index
-        Class of each sample, -1 without a label, (N,).
-    n_labels, n_components
-        K, R.
-    weight
-        kappa: weight of the criterion per labelled sample and effective feature; may be infinite.
-    criterion
-        Name of the criterion.
-    tempered
-        Whether the likelihood is tempered by the share of effective features.
-    n_centres
-        Centres of the mapping; None for all up to ``EXACT_SAMPLES``, 0 for no mapping.
-    dynamics
-        Transitions between samples; None without sequences.
+    ``weight`` is kappa, per labelled sample and effective feature, and may be infinite;
+    ``tempered`` is whether the likelihood is tempered by the share of effective features. The
+    mapping has ``n_centres``, None for all up to ``EXACT_SAMPLES``, 0 for no mapping; ``dynamics``
+    are for sequences.
     """
 
     X: FloatArray
@@ -77,41 +62,23 @@ class Task:
 
     @property
     def dense(self) -> bool:
-        """Whether all samples are centres."""
+        """Whether all samples are centres of the mapping."""
         return self.n_centres is None and len(self.X) <= EXACT_SAMPLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapFit:
-    """Latent coordinates and parameters at the mode.
+    """Latent coordinates (N, R), whitened over labelled samples, and parameters at the mode.
 
-    latent
-        (N, R), whitened over labelled samples.
-    log_kernel
-        Logarithms of signal variance, length-scale and noise variance.
-    log_dynamics
-        Logarithms of the parameters of the dynamics; empty without sequences.
-    gram
-        Gram matrix of the features.
-    inducing
-        Inducing points (M, R) of the sparse likelihood, or None.
-    tuples
-        Sets of samples that are left out together, (N_labelled, T, L).
-    mapping_prior, settings
-        The prior of the mapping, None without a mapping; and its settings.
-    terms
-        Terms of the objective.
-    criterion
-        J.
-    search
-        Result of the optimiser.
+    ``log_kernel`` are logarithms of signal variance, length-scale and noise variance,
+    ``log_dynamics`` those of the dynamics, empty without sequences; ``tuples`` (N_labelled, T, L)
+    are left out together, and ``mapping_prior`` is None without a mapping.
     """
 
     latent: FloatArray
     log_kernel: FloatArray
     log_dynamics: FloatArray
     gram: FeatureGram
-    inducing: FloatArray | None
     tuples: IntArray
     mapping_prior: MappingPrior | None
     settings: MappingSettings
@@ -138,78 +105,49 @@ class MapFit:
 
 def fit_map(
     task: Task,
+    mapping: Mapping,
+    optimization: Optimization,
     *,
-    widths: Sequence[float] = WIDTHS,
-    noises: Sequence[float] = NOISES,
-    n_starts: int = 1,
-    max_iter: int = 500,
-    tol: float = 1e-6,
     rng: np.random.Generator,
     progressbar: bool = False,
     n_jobs: int | None = 1,
 ) -> MapFit:
     """Choose the settings of the mapping, then compute the mode.
 
-    Parameters
-    ----------
-    widths, noises : sequence of float
-        Candidates for the settings of the mapping.
-    n_starts : int
-        Initialisations: class indicators, shrunk halfway to their leave-one-out predictions;
-        principal components; linear discriminants; shrunken ones; then random ones.
-    max_iter, tol
-        Of :func:`~bsdr_models.inference.optimise.run_map`.
-    rng : numpy.random.Generator
-        For centres and random initialisations.
-    n_jobs : int, optional
-        Initialisations that run in parallel.
+    Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
+    those of `starts.first_names`. The generator is for centres and random initialisations.
     """
     known = task.known
     tuples = leave_out_tuples(task.y_index[known], task.X[known])
-    prior, settings, latent = _mapping_and_initial(task, widths, noises, tuples, rng)
-    objective = make_objective(task, prior)
+    prior, settings, latent = _mapping_and_initial(task, mapping, tuples, rng)
+    objective = make_objective(task, prior, N_MODELLED)
     if np.isinf(task.weight):
-        return _closed_form(
-            objective, latent, known[tuples], settings, max_iter=max_iter, tol=tol, rng=rng
-        )
+        return _closed_form(objective, latent, known[tuples], settings, optimization)
     initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
-    inducing = None
-    if len(task.X) > EXACT_LIKELIHOOD:
-        inducing = initial_inducing(initial[0], N_INDUCING, rng)
-        objective = replace(objective, n_inducing=len(inducing))
-    if n_starts > 1:
-        initial += make_starts(
-            task.X, task.y_index, task.n_labels, task.n_components, n_starts=n_starts - 1, rng=rng
-        )
+    initial += starts(
+        task.X,
+        task.y_index,
+        task.n_labels,
+        n_components=task.n_components,
+        names=first_names(int(optimization.n_restarts) - 1),
+        rng=rng,
+    )
+    packed = [objective.pack(start, objective.log_medians) for start in initial]
     search = run_map(
         objective,
-        [objective.pack(start, objective.log_medians, inducing) for start in initial],
-        bounds=objective.bounds,
-        max_iter=max_iter,
-        tol=tol,
+        packed,
+        bounds=objective.bounds(len(packed[0])),
+        max_iter=int(optimization.max_iter),
+        tol=optimization.tol,
         progressbar=progressbar,
         n_jobs=n_jobs,
     )
-    _, log_parameters, inducing = objective.unpack(search.x)
-    latent = objective.latent(search.x)
-    return _result(objective, latent, log_parameters, inducing, known[tuples], settings, search)
-
-
-def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
-    """Class indicators (N, R), shrunk halfway to their leave-one-out predictions.
-
-    At the indicators themselves the gradient of the criterion is zero.
-    """
-    residual = prior.solve(latent - prior.mean_weights @ latent)
-    return latent - 0.5 * residual / prior.diagonal()[:, None]
+    latent, log_parameters = objective.latent(search.x), objective.unpack(search.x)[1]
+    return _result(objective, latent, log_parameters, known[tuples], settings, search)
 
 
 def _mapping_and_initial(
-    task: Task,
-    widths: Sequence[float],
-    noises: Sequence[float],
-    tuples: IntArray,
-    rng: np.random.Generator,
+    task: Task, mapping: Mapping, tuples: IntArray, rng: np.random.Generator
 ) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
     X, y, known = task.X, task.y_index, task.known
@@ -224,17 +162,17 @@ def _mapping_and_initial(
         task.n_labels,
         mean_variance=mean_variance,
         tuples=tuples,
-        widths=widths,
-        noises=noises,
+        widths=mapping.widths,
+        noises=mapping.noises,
     )
     make = partial(
-        mapping_factory, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
+        make_mapping, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
     )
-    whole = labelled = make(X, y)(settings)
+    whole = labelled = make(X, y, settings=settings)
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
         width = 2.0 * whole.decay * median_distance(X[known])
-        labelled = make(X[known], y[known])(MappingSettings(width=width, noise=settings.noise))
+        labelled = make(X[known], y[known], settings=settings._replace(width=width))
     initial = initial_coordinates(
         labelled, X[known], y[known], task.n_labels, task.n_components, tuples
     )
@@ -247,10 +185,18 @@ def _mapping_and_initial(
     return prior, settings, latent
 
 
-def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
-    """The objective F of a task."""
-    gram = FeatureGram.of(task.X)
-    known = task.known
+def evenly_spaced(n_samples: int, most: int) -> IntArray:
+    """Indices of all samples, or of ``most`` evenly spaced ones."""
+    return np.unique(np.linspace(0, n_samples - 1, min(n_samples, most)).astype(np.int64))
+
+
+def make_objective(task: Task, prior: MappingPrior | None, most: int | None = None) -> Objective:
+    """The objective F of a task; with a mapping, at most so many samples have a density in it."""
+    n, known, modelled, X = len(task.X), task.known, None, task.X
+    if most is not None and n > most and prior is not None:
+        modelled = evenly_spaced(n, most)
+        X = X[modelled] - X[modelled].mean(axis=0)
+    gram = FeatureGram.of(X)
     options = {}
     if task.criterion == "local_fisher":
         options["affinity"] = local_affinity(task.X, task.y_index)
@@ -262,7 +208,8 @@ def make_objective(task: Task, prior: MappingPrior | None) -> Objective:
         known=known,
         priors=task.priors,
         n_components=task.n_components,
-        temper=gram.n_effective / gram.n_features if task.tempered else 1.0,
+        temper=(gram.n_effective / gram.n_features if task.tempered else 1.0) * n / len(X),
+        modelled=modelled,
         dynamics=task.dynamics,
         dynamics_priors=None if task.dynamics is None else DynamicsPriors(),
     )
@@ -273,49 +220,38 @@ def _closed_form(
     latent: FloatArray,
     tuples: IntArray,
     settings: MappingSettings,
-    *,
-    max_iter: int,
-    tol: float,
-    rng: np.random.Generator,
+    optimization: Optimization,
 ) -> MapFit:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
-    inducing = None
-    if len(latent) > EXACT_LIKELIHOOD:
-        # Usually one point per class; not for unlabelled samples and additional components.
-        inducing = np.unique(latent.round(12), axis=0)
-        if len(inducing) > N_INDUCING:
-            inducing = initial_inducing(latent, N_INDUCING, rng)
 
     def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:
-        terms = objective.terms(latent, log_parameters, inducing)
+        terms = objective.terms(latent, log_parameters)
         return terms.total, terms.log_parameters
 
     search = run_map(
         value_and_gradient,
         [objective.log_medians],
         bounds=objective.parameter_bounds,
-        max_iter=max_iter,
-        tol=tol,
+        max_iter=int(optimization.max_iter),
+        tol=optimization.tol,
     )
-    return _result(objective, latent, search.x, inducing, tuples, settings, search)
+    return _result(objective, latent, search.x, tuples, settings, search)
 
 
 def _result(
     objective: Objective,
     latent: FloatArray,
     log_parameters: FloatArray,
-    inducing: FloatArray | None,
     tuples: IntArray,
     settings: MappingSettings,
     search: MapResult,
 ) -> MapFit:
-    terms = objective.terms(latent, log_parameters, inducing)
+    terms = objective.terms(latent, log_parameters)
     return MapFit(
         latent=latent,
         log_kernel=log_parameters[:N_KERNEL],
         log_dynamics=log_parameters[N_KERNEL:],
         gram=objective.gram,
-        inducing=inducing,
         tuples=tuples,
         mapping_prior=objective.mapping_prior,
         settings=settings,

@@ -5,8 +5,8 @@ is a penalised kernel discriminant analysis. These are known before any fit, so 
 mapping and its noise lambda minimise their leave-one-out error.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,42 +30,28 @@ NOISE_PRIOR = LogNormal(0.03, 1.5)
 SETTING_SAMPLES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappingSettings:
-    """Hyper-parameters of the mapping.
-
-    width
-        g: squared distances are divided by 2 med / g.
-    noise
-        lambda, relative to the variance of the smooth part.
-    """
+class MappingSettings(NamedTuple):
+    """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
 
     width: float
     noise: float
 
 
-type MappingFactory = Callable[[MappingSettings], MappingPrior]
-
-
-def mapping_factory(
+def make_mapping(
     X: FloatArray,
     y_index: IntArray,
     n_labels: int,
+    settings: MappingSettings,
     *,
     mean_variance: float,
     centres: FloatArray | None = None,
-) -> MappingFactory:
-    """Prior of the mapping on training samples (N, D) as a function of its settings."""
-    weights = centroid_weights(y_index, n_labels)
-
-    def make(settings: MappingSettings) -> MappingPrior:
-        width, noise = settings.width, settings.noise
-        options = {"width": width, "noise": noise, "mean_variance": mean_variance}
-        if centres is None:
-            return DenseMapping.of(X, weights, **options)
-        return LowRankMapping.of(X, weights, centres, **options)
-
-    return make
+) -> MappingPrior:
+    """Prior of the mapping on training samples (N, D), with kernels at all or at centres (m, D)."""
+    weights, (width, noise) = centroid_weights(y_index, n_labels), settings
+    options = {"width": width, "noise": noise, "mean_variance": mean_variance}
+    if centres is None:
+        return DenseMapping.of(X, weights, **options)
+    return LowRankMapping.of(X, weights, centres, **options)
 
 
 def choose_settings(
@@ -80,15 +66,8 @@ def choose_settings(
 ) -> MappingSettings:
     """Settings with the smallest penalised leave-one-out error of the class indicators.
 
-    Parameters
-    ----------
-    X : (N, D)
-    y_index : (N,)
-        No unlabelled samples.
-    tuples : (N, T, L), optional
-        From :func:`~bsdr_models.dgplvm.leave_one_out.leave_out_tuples`.
-    widths, noises : sequence of float
-        Candidates; a single pair is returned without any computation.
+    Samples are (N, D), all with a class (N,), and tuples from `leave_one_out.leave_out_tuples`. A
+    single pair of candidates is returned without any computation.
     """
     candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
     if len(candidates) == 1:
@@ -98,10 +77,10 @@ def choose_settings(
         X, y_index, tuples = X[subset], y_index[subset], None
     targets = whitened_indicators(y_index, n_labels)
     sets = leave_out_tuples(y_index, X) if tuples is None else tuples
-    make = mapping_factory(X, y_index, n_labels, mean_variance=mean_variance)
 
     def loss(settings: MappingSettings) -> float:
-        fit = leave_one_out(make(settings), targets, y_index, sets)
+        prior = make_mapping(X, y_index, n_labels, settings, mean_variance=mean_variance)
+        fit = leave_one_out(prior, targets, y_index, sets)
         error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
         width, _ = WIDTH_PRIOR.negative_log_density(np.log(settings.width))
         noise, _ = NOISE_PRIOR.negative_log_density(np.log(settings.noise))
@@ -132,26 +111,11 @@ def initial_coordinates(
     n_components: int,
     tuples: IntArray | None = None,
 ) -> FloatArray:
-    """Whitened initial latent coordinates of labelled samples.
+    """Whitened initial latent coordinates of labelled samples, (N, R).
 
     Of more whitened indicators than components, the combinations with the best leave-one-out
     prediction are taken. Missing components are leading principal components of the features,
     uncorrelated with the indicators.
-
-    Parameters
-    ----------
-    X : (N, D)
-    y_index : (N,)
-        No unlabelled samples.
-
-    Returns
-    -------
-    (N, R)
-
-    Raises
-    ------
-    ValueError
-        If there are too few samples or features for that many components.
     """
     indicators = whitened_indicators(y_index, n_labels)
     n_indicators = indicators.shape[1]
@@ -167,11 +131,7 @@ def initial_coordinates(
 
 
 def extend(prior: MappingPrior, latent: FloatArray, X: FloatArray) -> FloatArray:
-    r"""Mean latent coordinates (M, R) of new samples, given those of the training samples.
-
-    .. math::
-        m(y) = c^\top X + k_b(y)^\top M (X - 1 c^\top X)
-    """
+    """Mean latent coordinates (M, R) of new samples, given those of the training samples."""
     mean = prior.mean_weights @ latent
     return mean + prior.features(X) @ prior.weights(latent - mean)
 

@@ -1,25 +1,14 @@
-r"""The criterion of maximally collapsing metric learning (MCML) in the latent space.
-
-With the softmax of negative squared distances, and the distribution in which a sample selects only
-samples of its class, all with the same probability,
+r"""The criterion of maximally collapsing metric learning (MCML) [1]_ in the latent space.
 
 .. math::
     p_s(j | i) \propto \exp(-s |x_i - x_j|^2 / m), \quad j \ne i, \qquad
-    p_0(j | i) = \frac{[y_i = y_j]}{N_{y_i} - 1},
+    p_0(j | i) = \frac{[y_i = y_j]}{N_{y_i} - 1}, \qquad
+    J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
 
-J is the smallest mean Kullback-Leibler divergence over s,
-
-.. math::
-    J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)), \qquad
-    m = \tfrac{1}{N_l} \sum_i |x_i - \bar x|^2 .
-
-The sum is over the n labelled samples whose class has another one. Globerson and Roweis [1]_
-minimise it over a metric, which includes the scale; here the scale of the latent coordinates is
-fixed by whitening, and s takes its place. J does not change if the latent coordinates are rotated,
-reflected, moved, or scaled by a common factor. It is 0 if every class is a point, at most about
-:math:`\log((N_l - 1) / (N_c - 1))`, and defined for any number of components. A class must be a
-single cluster, but pairs of distant classes contribute nothing, unlike in a ratio of scatters. An
-evaluation costs O(N_l^2 R), and a few exponentials of each pair.
+with m the mean squared distance from the mean, over the n labelled samples whose class has another
+one. The metric of the paper includes a scale; that of the latent coordinates is fixed by whitening,
+and s takes its place. J is invariant to rotation, translation and scale, and defined for any number
+of components. An evaluation costs O(N_l^2 R), and a few exponentials of each pair.
 
 References
 ----------
@@ -41,28 +30,10 @@ _STEPS, _TOL = 100, 1e-11
 
 
 def smallest_divergence(X: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
-    r"""J and its gradient.
+    """J and its gradient at centred coordinates (N_l, R), sorted by class, with class sizes (C,).
 
     J is a minimum over s, so that its gradient is that at a fixed s: with :math:`d_{ij} =
     |x_i - x_j|^2 / m`, :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
-
-    Parameters
-    ----------
-    X : (N_l, R)
-        Centred latent coordinates of the labelled samples, sorted by class.
-    counts : (C,)
-        Samples of each class.
-
-    Returns
-    -------
-    value : float
-        J, not negative.
-    gradient : (N_l, R)
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If all latent coordinates are equal.
     """
     peak = float(np.abs(X).max())
     if not (np.isfinite(peak) and peak > 0.0):

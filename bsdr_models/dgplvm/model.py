@@ -30,14 +30,7 @@ this model. X has a prior given the features and a likelihood of the same featur
 to a power :math:`\tau = D_\mathrm{eff} / D \le 1` because correlated features are not independent.
 So these three factors are potentials, which predictive draws ignore.
 
-*The posterior is proper.* U, a, :math:`\ell` and b have proper priors. J and the trace are not
-negative, so the last two factors are at most 1. All eigenvalues of K are at least v b, so the
-likelihood is at most a constant times a power of 1 / b, whose expectation under a log-normal prior
-is finite. For every invertible G the X of U G is that of U up to a rotation: only N(U; 0, I)
-identifies U.
-
-*The paper's objective*, Eq. (13), has no posterior: J is invariant to translation, rotation and
-scale of X, so that exp(-J) has an infinite integral, as has 1 / theta. It is minimised with bounds.
+The posterior is proper; the derivation on the site says why, and why that of the paper is not.
 
 References
 ----------
@@ -56,10 +49,10 @@ from pytensor.tensor import linalg
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, shrink_towards_loo
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.inputs import check_features, check_number, encode_classes
-from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.numerics.linalg import cholesky
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -148,15 +141,21 @@ def build_model(
     _check_components(n_components, criterion, n_samples=len(X_array), n_classes=len(classes))
 
     Y = X_array - X_array.mean(axis=0)
-    root, variance, n_effective = _summarise(Y)
-    L_b = mapping_factor(Y, width=width, noise=map_noise, mean_variance=priors.map_mean_variance)
+    gram = FeatureGram.of(Y)
+    mapping = DenseMapping.of(
+        Y,
+        centroid_weights(y_index, len(classes)),
+        width=width,
+        noise=map_noise,
+        mean_variance=priors.map_mean_variance,
+    )
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: classes,
     }
-    start = _initial_raw(Y, y_index, L_b, n_components)
+    start = _initial_raw(Y, y_index, mapping, n_components)
     with pm.Model(coords=coords) as model:
         pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         pm.Data("y", y_index, dims=dims.OBS)
@@ -167,18 +166,18 @@ def build_model(
         b = _log_normal("noise_variance", priors.noise_variance)
 
         latent = pm.Deterministic(
-            "latent", whiten(L_b @ U, y_index, n_components), dims=LATENT_DIMS
+            "latent", whiten(mapping.factor @ U, y_index, n_components), dims=LATENT_DIMS
         )
         J = pm.Deterministic("criterion", scatter_ratio(latent, y_index, criterion, n_components))
         if density is not None:
             pm.Potential("density", density(U, pt.log(pt.stack([a, ell, b]))))
             return model
         n_labeled = int((y_index >= 0).sum())
-        tau = n_effective / Y.shape[1] if tempered else 1.0
-        K = kernel(latent, variance * a, ell, variance * b)
-        pm.Potential("generative", tau * log_likelihood(K, root, n_features=Y.shape[1]))
-        pm.Potential("discriminative", -weight * n_labeled * n_effective * J)
-        pm.Potential("map", log_mapping_prior(latent, L_b, y_index, dof=priors.map_dof))
+        tau = gram.n_effective / gram.n_features if tempered else 1.0
+        K = kernel(latent, gram.variance * a, ell, gram.variance * b)
+        pm.Potential("generative", tau * log_likelihood(K, gram.root, n_features=gram.n_features))
+        pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
+        pm.Potential("map", log_mapping_prior(latent, mapping, dof=priors.map_dof))
     return model
 
 
@@ -268,70 +267,30 @@ def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
     return total
 
 
-def log_mapping_prior(latent: Tensor, L_b: FloatArray, y_index: IntArray, *, dof: float) -> Tensor:
+def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> Tensor:
     r"""Log prior of the mapping, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
-    n_samples = len(y_index)
-    c = centroid_weights(y_index)
-    E = np.eye(n_samples) - np.outer(np.ones(n_samples), c)
-    half = np.linalg.solve(L_b, E)  # its square is Pi
+    n_samples = len(mapping.X)
+    E = np.eye(n_samples) - np.outer(np.ones(n_samples), mapping.mean_weights)
+    half = np.linalg.solve(mapping.factor, E)  # its square is Pi
     square = ((half @ latent) ** 2).sum()
     return -0.5 * ((n_samples - 1) * latent.shape[1] + dof) * pt.log1p(square / dof)
 
 
-# Constants
-
-
-def centroid_weights(y_index: IntArray) -> FloatArray:
-    """c (N,), weights of the samples in the mean of the class centroids; 0 without a label."""
-    classes, counts = np.unique(y_index[y_index >= 0], return_counts=True)
-    c = np.zeros(len(y_index))
-    for label, count in zip(classes, counts, strict=True):
-        c[y_index == label] = 1.0 / (len(classes) * count)
-    return c
-
-
-def mapping_factor(
-    Y: FloatArray, *, width: float, noise: float, mean_variance: float
-) -> FloatArray:
-    """L_b (N, N), the lower Cholesky factor of the covariance of the mapping."""
-    squares = squared_distances(Y)
-    pairs = squares[np.triu_indices(len(Y), 1)]
-    median = np.median(pairs) or pairs.mean()
-    K_b = np.exp(-0.5 * width * squares / median) + mean_variance + noise * np.eye(len(Y))
-    return cholesky(K_b, name="covariance of the mapping")
-
-
-def _summarise(Y: FloatArray) -> tuple[FloatArray, float, float]:
-    """Root (N, r) of YY', mean variance of the features, and their effective number."""
-    left, singular, _ = np.linalg.svd(Y, full_matrices=False)
-    n, d = Y.shape
-    total = float((singular**2).sum())
-    if not total > 0.0:
-        raise ValueError("all samples of X are equal")
-    n_effective = min(float(d), total**2 / float((singular**4).sum()))
-    return left * singular, total / ((n - 1) * d), n_effective
-
-
-def _initial_raw(
-    Y: FloatArray, y_index: IntArray, L_b: FloatArray, n_components: int
-) -> FloatArray:
-    """Initial U, with mean square one, of class indicators shrunk to leave-one-out predictions.
+def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:
+    """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones.
 
     Class indicators are followed by principal components of the features if there are more
     components.
     """
     indicator = (y_index[:, None] == np.unique(y_index[y_index >= 0])).astype(np.float64)
-    c = centroid_weights(y_index)
-    centred = indicator - (y_index >= 0)[:, None] * (c @ indicator)
+    centred = indicator - (y_index >= 0)[:, None] * (mapping.mean_weights @ indicator)
     axes, size, _ = np.linalg.svd(centred, full_matrices=False)
     rank = int((size > 1e-8 * size[0]).sum())
     principal, _, _ = np.linalg.svd(Y - axes[:, :rank] @ (axes[:, :rank].T @ Y))
-    C = np.column_stack([axes[:, :rank], principal])[:, :n_components]
-    inverse = np.linalg.inv(L_b).T @ np.linalg.inv(L_b)
-    residual = inverse @ (C - c @ C) / np.diagonal(inverse)[:, None]
-    U = np.linalg.solve(L_b, C - 0.5 * residual)
-    start: FloatArray = U / np.sqrt((U**2).mean(axis=0))
-    return start
+    U = mapping.raw(
+        shrink_towards_loo(mapping, np.column_stack([axes[:, :rank], principal])[:, :r])
+    )
+    return U / np.sqrt((U**2).mean(axis=0))
 
 
 # Validation

@@ -15,7 +15,8 @@ with n labelled samples, :math:`\bar a` their mean and :math:`A_c` their centred
         - \sum_i \log p(t_i).
 
 L is the negative log likelihood with the means of the features integrated out, tempered by
-:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are not independent. J is the
+:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are not independent. Of many samples
+it is that of some, times their share. J is the
 criterion, with weight :math:`w = \kappa\,n\,D_{\mathrm{eff}}`. The third term is the prior of the
 mapping (:mod:`~bsdr_models.dgplvm.back_constraint`) with its scale integrated out; t are log
 kernel parameters. Together with :math:`U_{ij} \sim N(0, 1)`, exp(-F) is a proper density.
@@ -29,9 +30,8 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, energy
 from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate
 from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.dgplvm.sparse_likelihood import SparseEvaluation, evaluate_sparse
 
 # Number of parameters of the kernel of the features.
 N_KERNEL = 3
@@ -41,16 +41,10 @@ type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitened:
-    """Whitened latent coordinates, with what their derivatives need.
+    """Whitened latent coordinates X (N, R), with what their derivatives need.
 
-    latent
-        X, (N, R).
-    centred
-        Raw coordinates less the mean of the labelled samples, (N, R).
-    known
-        Indices of labelled samples, (n,).
-    axes, sizes
-        Right singular vectors (R, R) and singular values (R,) of their rows of ``centred``.
+    ``centred`` (N, R) are raw coordinates less the mean of the labelled samples, whose rows have
+    right singular vectors ``axes`` (R, R) and singular values ``sizes``.
     """
 
     latent: FloatArray
@@ -78,13 +72,7 @@ class Whitened:
 
 
 def whiten(raw: FloatArray, known: IntArray) -> Whitened:
-    """Transform (N, R) linearly so that labelled samples have mean 0 and covariance I.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the labelled samples do not span R dimensions.
-    """
+    """Transform (N, R) linearly so that labelled samples have mean 0 and covariance I."""
     centred = raw - raw[known].mean(axis=0)
     _, sizes, axes = np.linalg.svd(centred[known], full_matrices=False)
     if len(sizes) < raw.shape[1] or not sizes[-1] > 1e-12 * sizes[0]:
@@ -95,21 +83,12 @@ def whiten(raw: FloatArray, known: IntArray) -> Whitened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Terms of the objective, in nats, and its gradients.
-
-    values
-        ``likelihood``, ``criterion``, ``map`` and ``priors``, and ``dynamics`` for sequences.
-    criterion
-        J itself, without its weight.
-    latent, log_parameters, inducing
-        Gradients.
-    """
+    """Terms of the objective by name, in nats, J without its weight, and the gradients."""
 
     values: dict[str, float]
     criterion: float
     latent: FloatArray
     log_parameters: FloatArray
-    inducing: FloatArray | None
 
     @property
     def total(self) -> float:
@@ -119,28 +98,12 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """F of a vector of raw coordinates, log parameters and inducing points.
+    """F of a vector of raw coordinates and log parameters.
 
     The log parameters are those of the kernel of the features, (3,), followed by those of the
-    dynamics, (4,), for sequences.
-
-    gram
-        Gram matrix of the features.
-    mapping_prior
-        Prior of the latent coordinates given the features; None for free ones, whose raw
-        coordinates are those before whitening.
-    criterion
-        From latent coordinates to J and its gradient.
-    weight
-        w.
-    known
-        Indices of labelled samples.
-    temper
-        tau.
-    n_inducing
-        Inducing points of the sparse likelihood; 0 for the exact one.
-    dynamics, dynamics_priors
-        Transitions between samples and priors of their kernel; None without sequences.
+    dynamics, (4,), for sequences. ``gram`` is of the ``modelled`` samples, whose density enters F
+    (None for all), and ``temper`` is tau, divided by their share; ``weight`` is w. Without a prior
+    of the mapping, raw coordinates are those before whitening.
     """
 
     gram: FeatureGram
@@ -151,30 +114,30 @@ class Objective:
     priors: Priors
     n_components: int
     temper: float
-    n_inducing: int = 0
+    modelled: IntArray | None = None
     dynamics: Dynamics | None = None
     dynamics_priors: DynamicsPriors | None = None
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """F and its gradient, for the optimiser."""
-        raw, log_parameters, inducing = self.unpack(x)
+        raw, log_parameters = self.unpack(x)
         white = whiten(self._coordinates(raw), self.known)
-        terms = self.terms(white.latent, log_parameters, inducing)
+        terms = self.terms(white.latent, log_parameters)
         gradient = white.pullback(terms.latent)
         if self.mapping_prior is not None:
             gradient = self.mapping_prior.root_transposed(gradient)
-        return terms.total, self._join(gradient, terms.log_parameters, terms.inducing)
+        return terms.total, np.concatenate([gradient.ravel(), terms.log_parameters])
 
-    def terms(
-        self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
-    ) -> Terms:
-        """Terms of F, and gradients by latent coordinates, log parameters and inducing points."""
-        found = self._likelihood(latent, log_parameters[:N_KERNEL], inducing)
-        J, slope = self.criterion(latent)
-        values = {"likelihood": self.temper * found.value, "criterion": self.weight * J}
-        gradient = self.temper * found.latent + self.weight * slope
+    def terms(self, latent: FloatArray, log_parameters: FloatArray) -> Terms:
+        """Terms of F, and gradients in latent coordinates (N, R) and log parameters."""
+        J, gradient = self.criterion(latent)
+        gradient = self.weight * gradient
+        rows = slice(None) if self.modelled is None else self.modelled
+        density = evaluate(latent[rows], log_parameters[:N_KERNEL], self.gram)
+        values = {"likelihood": self.temper * density.value, "criterion": self.weight * J}
+        gradient[rows] += self.temper * density.latent
         log_gradient = np.zeros(len(log_parameters))
-        log_gradient[:N_KERNEL] = self.temper * found.log_kernel
+        log_gradient[:N_KERNEL] = self.temper * density.log_kernel
         if self.mapping_prior is not None:
             values["map"], by_mapping = self._mapping_term(latent)
             gradient += by_mapping
@@ -188,27 +151,13 @@ class Objective:
             value, by_log = prior.negative_log_density(log_parameters[i])
             values["priors"] += value
             log_gradient[i] += by_log
-        by_inducing = found.inducing if isinstance(found, SparseEvaluation) else None
-        return Terms(
-            values=values,
-            criterion=J,
-            latent=gradient,
-            log_parameters=log_gradient,
-            inducing=None if by_inducing is None else self.temper * by_inducing,
-        )
+        return Terms(values=values, criterion=J, latent=gradient, log_parameters=log_gradient)
 
     @property
     def _parameter_priors(self) -> tuple[LogNormal, ...]:
         if self.dynamics_priors is None:
             return self.priors.kernel
         return self.priors.kernel + self.dynamics_priors.kernel
-
-    def _likelihood(
-        self, latent: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None
-    ) -> Evaluation | SparseEvaluation:
-        if inducing is None:
-            return evaluate(latent, log_kernel, self.gram)
-        return evaluate_sparse(latent, log_kernel, inducing, self.gram)
 
     def _mapping_term(self, latent: FloatArray) -> tuple[float, FloatArray]:
         """A multivariate t: the normal prior with its inverse Gamma scale integrated out."""
@@ -222,20 +171,15 @@ class Objective:
         """Latent coordinates (N, R) of an optimisation vector."""
         return whiten(self._coordinates(self.unpack(x)[0]), self.known).latent
 
-    def pack(
-        self, latent: FloatArray, log_parameters: FloatArray, inducing: FloatArray | None = None
-    ) -> FloatArray:
+    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
         """Optimisation vector with given latent coordinates, before whitening."""
         raw = latent if self.mapping_prior is None else self.mapping_prior.raw(latent)
-        return self._join(raw, log_parameters, inducing)
+        return np.concatenate([raw.ravel(), log_parameters])
 
-    def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-        """Raw coordinates, log parameters, inducing points (M, R) or None."""
-        size = self._n_raw * self.n_components
-        end = size + len(self._parameter_priors)
-        raw = x[:size].reshape(-1, self.n_components)
-        inducing = x[end:].reshape(-1, self.n_components) if self.n_inducing else None
-        return raw, x[size:end], inducing
+    def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Raw coordinates and log parameters."""
+        size = len(x) - len(self._parameter_priors)
+        return x[:size].reshape(-1, self.n_components), x[size:]
 
     @property
     def log_medians(self) -> FloatArray:
@@ -248,22 +192,11 @@ class Objective:
         low, high = np.array([prior.bounds for prior in self._parameter_priors]).T
         return low, high
 
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Bounds of an optimisation vector; only log parameters are bounded."""
-        free = np.full(self._n_raw * self.n_components, np.inf)
-        points = np.full(self.n_inducing * self.n_components, np.inf)
+    def bounds(self, size: int) -> tuple[FloatArray, FloatArray]:
+        """Bounds of an optimisation vector of that size; only log parameters are bounded."""
         low, high = self.parameter_bounds
-        return np.concatenate([-free, low, -points]), np.concatenate([free, high, points])
-
-    @property
-    def _n_raw(self) -> int:
-        return len(self.gram.root) if self.mapping_prior is None else self.mapping_prior.n_raw
+        free = np.full(size - len(low), np.inf)
+        return np.concatenate([-free, low]), np.concatenate([free, high])
 
     def _coordinates(self, raw: FloatArray) -> FloatArray:
         return raw if self.mapping_prior is None else self.mapping_prior.root(raw)
-
-    @staticmethod
-    def _join(raw: FloatArray, log_kernel: FloatArray, inducing: FloatArray | None) -> FloatArray:
-        parts = [raw.ravel(), log_kernel]
-        return np.concatenate(parts if inducing is None else [*parts, inducing.ravel()])

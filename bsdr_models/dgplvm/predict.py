@@ -11,6 +11,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.dynamics import Predictor
+from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier
 from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_sequence
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -27,35 +28,14 @@ def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
     return LatentCoordinates(mean=mean, cov=np.mean([part.cov for part in parts], axis=0) + between)
 
 
-class Classifier(Protocol):
-    """Interface of a classifier of latent coordinates."""
-
-    @property
-    def left_out(self) -> FloatArray:
-        """Leave-one-out log probabilities of the training samples, (N, K)."""
-
-    @property
-    def kernel_parameters(self) -> FloatArray:
-        """Of the kernel of the classifier."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the largest arrays."""
-
-    def log_probabilities(
-        self, latent: FloatArray, relative_variance: FloatArray | None = None
-    ) -> FloatArray:
-        """(M, R) -> (M, K), normalised; ``relative_variance`` (M,) is that of ``latent``."""
-
-
 class Embedder(Protocol):
-    """Interface of a method that embeds new samples (M, D), given in scaled units."""
+    """A method that embeds new samples (M, D), given in scaled units."""
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances of the latent coordinates."""
+        """Means and covariances of the latent coordinates, (M, R) and (M, R, R)."""
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Means only, (M, R)."""
+        """Means of the latent coordinates, (M, R)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +46,8 @@ class MappingEmbedder:
         x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
         s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
 
-    prior
-        Prior of the mapping.
-    mean
-        m, (R,).
-    weights
-        Coefficients of the features of the mapping in the mean, (P, R).
-    scale
-        s**2.
-    typical_variance
-        Mean variance of leave-one-out latent coordinates, without the scale.
+    ``weights`` (P, R) are coefficients of the features of the mapping, ``scale`` is s**2, and
+    ``typical_variance`` the mean variance of leave-one-out latent coordinates, without the scale.
     """
 
     prior: MappingPrior
@@ -99,33 +71,31 @@ class MappingEmbedder:
         )
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Means, (M, R)."""
+        """Means of the latent coordinates, (M, R)."""
         return self.mean + self.prior.features(X) @ self.weights
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances, (M, R) and (M, R, R)."""
+        """Means and covariances of the latent coordinates, (M, R) and (M, R, R)."""
+        return self.embed_features(*self.features(X))
+
+    def features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Features of the mapping (M, P), and variances (M,) without the scale."""
         features = self.prior.features(X)
-        return self.embed_features(features, self.prior.variance(features))
+        return features, self.prior.variance(features)
 
     def embed_features(self, features: FloatArray, variance: FloatArray) -> LatentCoordinates:
-        """The same from features of the mapping (M, P), and their variances (M,)."""
+        """Means and covariances from features of the mapping (M, P), and variances (M,)."""
         return LatentCoordinates(
             mean=self.mean + features @ self.weights,
             cov=(self.scale * variance)[:, None, None] * np.eye(len(self.mean)),
         )
-
-    def latent_and_relative_variance(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means, and variances relative to the typical one, (M,)."""
-        features = self.prior.features(X)
-        relative = self.prior.variance(features) / self.typical_variance
-        return self.mean + features @ self.weights, relative
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of an infinitely distant sample, (M,)."""
         return self._relative(self.prior.variance(self.prior.features(X)))
 
     def out_of_range_left_out(self) -> FloatArray:
-        """The same for each training sample given the others, (N,)."""
+        """Relative variance of each training sample given the others, (N,)."""
         return self._relative(self.prior.left_out_variance())
 
     def _relative(self, variance: FloatArray) -> FloatArray:
@@ -133,14 +103,9 @@ class MappingEmbedder:
         return np.minimum(variance / far, 1.0)
 
     def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Derivatives of the latent coordinates with respect to the features of samples (M, D).
+        """Mean and sd (D, R) over samples (M, D) of the derivatives of the latent coordinates.
 
-        Returns
-        -------
-        mean, sd : (D, R)
-            Over samples.
-        share : (D,)
-            Of each feature in the sum of squares over samples and components.
+        Also the share (D,) of each feature in the sum of squares over samples and components.
         """
         centres, factors = self.prior.expansion(self.weights)
         decay, n = self.prior.decay, len(X)
@@ -163,14 +128,9 @@ class MappingEmbedder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodEmbedder:
-    """Embedding by likelihood, Eq. (14) of the paper: an optimisation per sample.
+    """Embedding by likelihood tempered by a factor, Eq. (14) of the paper: a search per sample.
 
-    decoder
-        The generative part.
-    temper
-        Factor of the log likelihood.
-    dynamics
-        Predicts the next latent coordinates; None without sequences.
+    ``dynamics`` predict the next latent coordinates of a sequence.
     """
 
     decoder: Decoder
@@ -182,12 +142,12 @@ class LikelihoodEmbedder:
         return infer_latent(self.decoder, X, temper=self.temper).latent
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Optima, and the inverse Hessians there."""
+        """Optima (M, R), and the inverse Hessians there (M, R, R)."""
         found = infer_latent(self.decoder, X, temper=self.temper)
         return LatentCoordinates(mean=found.latent, cov=found.cov)
 
     def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
-        """The same with priors predicted from the sample before in its sequence, named in (M,)."""
+        """Optima with priors predicted from the sample before in its sequence, named in (M,)."""
         mean = np.empty((len(X), self.decoder.latent.shape[1]))
         cov = np.empty((*mean.shape, mean.shape[1]))
         for name in np.unique(sequence):
@@ -204,69 +164,63 @@ class LikelihoodEmbedder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior:
+class Draw:
     """Embedder and classifier, given one set of latent coordinates of the training samples."""
 
     embedder: Embedder
-    classifier: Classifier
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Mean latent coordinates, (M, R)."""
-        return self.embedder.latent(X)
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances of the latent coordinates of samples (M, D)."""
-        return self.embedder.embed(X)
-
-    def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log class probabilities of samples, (M, K)."""
-        if isinstance(self.embedder, MappingEmbedder):
-            return self.classifier.log_probabilities(*self.embedder.latent_and_relative_variance(X))
-        return self.classifier.log_probabilities(self.embedder.latent(X))
-
-    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
-        """Log class probabilities at latent coordinates (G, R): (G, K)."""
-        return self.classifier.log_probabilities(latent)
+    classifier: GPClassifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawPosterior:
-    """Average over posterior draws of the latent coordinates, whose components are aligned."""
+class Posterior:
+    """Average over posterior draws, whose components are aligned; a mode is a single draw.
 
-    draws: tuple[Posterior, ...]
+    Several draws have embedders by the same mapping.
+    """
+
+    draws: tuple[Draw, ...]
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder of the last draw."""
+        return self.draws[-1].embedder
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Mean latent coordinates over draws, (M, R)."""
-        return self.embed(X).mean
+        """Mean latent coordinates of samples (M, D), (M, R)."""
+        return self.embedder.latent(X) if len(self.draws) == 1 else self.embed(X).mean
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Mean and covariance of the mixture over draws."""
-        features, variance = self._features(X)
-        return mixture([each.embed_features(features, variance) for each in self._embedders])
+        """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
+        embedders = self._mappings
+        if not embedders:
+            return self.embedder.embed(X)
+        features, variance = embedders[0].features(X)
+        return mixture([each.embed_features(features, variance) for each in embedders])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log of the mean probability over draws, (M, K)."""
-        features, variance = self._features(X)
+        """Log of the mean class probabilities of samples (M, D), (M, K)."""
+        embedders = self._mappings
+        if not embedders:
+            return self.log_probabilities_at(self.embedder.latent(X))
+        features, variance = embedders[0].features(X)
         return self._log_mean(
             draw.classifier.log_probabilities(
                 embedder.mean + features @ embedder.weights, variance / embedder.typical_variance
             )
-            for draw, embedder in zip(self.draws, self._embedders, strict=True)
+            for draw, embedder in zip(self.draws, embedders, strict=True)
         )
 
-    def _features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Features of the mapping (M, P) and variances (M,) of samples, the same for all draws."""
-        prior = self._embedders[0].prior
-        features = prior.features(X)
-        return features, prior.variance(features)
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
+        return self._log_mean(draw.classifier.log_probabilities(latent) for draw in self.draws)
+
+    def left_out(self) -> FloatArray:
+        """Log of the mean leave-one-out probabilities of the training samples, (N, K)."""
+        return self._log_mean(draw.classifier.left_out for draw in self.draws)
 
     @property
-    def _embedders(self) -> list[MappingEmbedder]:
+    def _mappings(self) -> list[MappingEmbedder]:
         return [draw.embedder for draw in self.draws if isinstance(draw.embedder, MappingEmbedder)]
-
-    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
-        """Log of the mean probability at latent coordinates (G, R): (G, K)."""
-        return self._log_mean(draw.log_probabilities_at(latent) for draw in self.draws)
 
     def _log_mean(self, log_p: Iterable[FloatArray]) -> FloatArray:
         return np.asarray(reduce(np.logaddexp, log_p) - np.log(len(self.draws)))

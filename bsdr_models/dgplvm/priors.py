@@ -65,15 +65,13 @@ class LogNormal:
 class Priors:
     """Hyper-parameters of D-GPLVM.
 
-    All but the first two and ``reuse_kernel`` are of the well-posed model, where latent coordinates
-    have unit variance, and features are in units of their mean variance.
+    Latent coordinates have unit variance, and features are in units of their mean variance.
 
     Parameters
     ----------
-    weight : float, optional
-        Weight of the discriminative prior. Whitened variant: per labelled sample and effective
-        feature, 10 by default; ``numpy.inf`` is the closed-form limit, a penalised kernel
-        discriminant analysis. Paper's variant: 1 / sigma_d**2, 1e4 by default.
+    weight : float, default=10
+        Weight of the discriminative prior, per labelled sample and effective feature;
+        ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
     criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
         Measure of class separation in the discriminative prior. "auto" is the paper's
         tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). Local Fisher lets a
@@ -99,9 +97,6 @@ class Priors:
         In units of the root mean square distance of the class centroids from their mean.
     linear_variance : LogNormal
         Variance of its linear part.
-    reuse_kernel : bool, default=False
-        Whether the classifier has the kernel of the features, as in Section 5 of the paper, instead
-        of a kernel of its own.
 
     Raises
     ------
@@ -118,7 +113,7 @@ class Priors:
     >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="mcml"))
     """
 
-    weight: float | None = None
+    weight: float = 10.0
     criterion: CriterionName = "auto"
     signal_variance: LogNormal = LogNormal(0.3, 0.15)
     lengthscale: LogNormal = LogNormal(1.0, 0.02)
@@ -128,16 +123,12 @@ class Priors:
     nonlinear_variance: LogNormal = LogNormal(math.exp(-1.6), 1.5)
     classifier_lengthscale: LogNormal = LogNormal(1.0, 0.35)
     linear_variance: LogNormal = LogNormal(math.exp(3.0), 0.7)
-    reuse_kernel: bool = False
 
     def __post_init__(self) -> None:
-        if self.weight is not None:
-            check_number("weight", self.weight, infinite=True)
+        check_number("weight", self.weight, infinite=True)
         if self.criterion not in get_args(CriterionName):
             names = get_args(CriterionName)
             raise ValueError(f"criterion must be one of {names}, got {self.criterion!r}")
-        if not isinstance(self.reuse_kernel, bool):
-            raise ValueError(f"reuse_kernel must be a bool, got {self.reuse_kernel!r}")
         for name in ("map_dof", "map_mean_variance"):
             check_number(name, getattr(self, name))
         for field in fields(self):

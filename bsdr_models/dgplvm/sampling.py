@@ -41,35 +41,12 @@ MODE = "FAST_COMPILE"
 
 
 def sample(
-    engine: str,
-    task: Task,
-    mode: MapFit,
-    *,
-    schedule: Schedule,
-    rng: np.random.Generator,
+    engine: str, task: Task, mode: MapFit, *, schedule: Schedule, rng: np.random.Generator
 ) -> Sampled:
-    """Posterior draws of latent coordinates and kernel parameters.
+    """Posterior draws by "nuts" or "advi", with chains initialised at the mode.
 
-    Parameters
-    ----------
-    engine : {"nuts", "advi"}
-    task : Task
-        With a finite weight, criterion ``trace_ratio`` or ``total``, a dense mapping, and no
-        dynamics.
-    mode : MapFit
-        Initialises the chains; its settings of the mapping are used.
-    schedule : Schedule
-
-    Returns
-    -------
-    Sampled
-        ``latent`` (chain, draw, N, R), aligned to the mode, and kernel parameters and criterion
-        (chain, draw).
-
-    Raises
-    ------
-    ValueError
-        If the density of the task cannot be sampled, see :func:`check`.
+    The settings of the mapping are those of the mode. Latent coordinates (chain, draw, N, R) are
+    aligned to the mode; kernel parameters and criterion are (chain, draw).
     """
     check(task)
     # PyMC takes most of a second to import and is not needed for the mode.
@@ -121,7 +98,7 @@ def check(task: Task) -> None:
 
 
 def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:
-    """The PyMC model on the training samples."""
+    """The PyMC model on the training samples, with the settings of the mapping of a mode."""
     from bsdr_models.dgplvm.model import build_model
 
     assert mode.settings is not None
@@ -149,7 +126,7 @@ class Density:
     def __call__(
         self, raw: FloatArray, log_kernel: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Value, gradient by U (N, R) and by the log parameters (3,).
+        """Value, gradient in U (N, R) and in the log parameters (3,).
 
         Minus infinity if a factorisation fails.
         """
@@ -167,16 +144,11 @@ class Density:
 
 
 def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArray]:
-    """The mode with U'U = N I, and the inverse curvature there, by 2 (N R + 3) gradients.
+    """The mode with U'U = N I, (N R + 3,), and the inverse curvature there.
 
-    Returns
-    -------
-    x : (N R + 3,)
-        Raw coordinates and log parameters.
-    covariance : (N R + 3, N R + 3)
-        Without correlations of coordinates and parameters.
+    By 2 (N R + 3) gradients; without correlations of coordinates and parameters.
     """
-    raw, log_kernel, _ = objective.unpack(objective.pack(mode.latent, mode.log_kernel))
+    raw, log_kernel = objective.unpack(objective.pack(mode.latent, mode.log_kernel))
     n, r = raw.shape
     left, _, right = np.linalg.svd(raw, full_matrices=False)
     x = np.concatenate([(np.sqrt(n) * left @ right).ravel(), log_kernel])
@@ -203,7 +175,7 @@ def _initial_values(
 ) -> dict[str, Any]:
     """A draw of the normal at the mode, by variable."""
     x = x + cholesky(covariance, name="covariance at the mode") @ rng.standard_normal(len(x))
-    raw, log_kernel, _ = objective.unpack(x)
+    raw, log_kernel = objective.unpack(x)
     return {"latent_raw": raw, **dict(zip(KERNEL, np.exp(log_kernel), strict=True))}
 
 

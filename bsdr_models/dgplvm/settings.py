@@ -9,17 +9,12 @@ from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm import mcml
-from bsdr_models.dgplvm.learn import Approximation
-from bsdr_models.dgplvm.map_search import EXACT_SAMPLES
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, ITERATIONS, POSITIVE, Options
 
-Variant = Literal["whitened", "paper"]
 Inference = Literal["map", "nuts", "advi"]
 
-# Default weight by variant: per labelled sample and effective feature, and 1 / sigma_d**2.
-WEIGHTS = {"whitened": 10.0, "paper": 1e4}
 # Relative participation ratio of the variances below which features have different units.
 SAME_UNITS = 0.25
 # Finite stand-in for infinity; a feature divided by it is negligible.
@@ -96,21 +91,18 @@ class Mapping(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization(Options):
-    """Settings of the search of the posterior mode, and of the posterior of the classifier.
+    """Settings of the search of the posterior mode.
 
     Parameters
     ----------
     n_restarts : int, default=1
-        Initialisations, in this order: class indicators (not for the paper's variant), principal
+        Initialisations, in this order: class indicators (not for the paper's model), principal
         components, discriminants, shrunken discriminants, random. More than one shows whether the
         optimum is unique.
     max_iter : int, default=500
         Iterations per initialisation.
     tol : float, default=1e-6
         The optimiser has converged when an iteration gains less than about this many nats.
-    approximation : {"auto", "laplace", "ep"}, default="auto"
-        Posterior of the classifier by Laplace's method or expectation propagation. "auto" is
-        Laplace's for two classes or more than 2000 samples, else expectation propagation.
 
     Raises
     ------
@@ -127,15 +119,11 @@ class Optimization(Options):
     >>> model = DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=3))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
-        **ITERATIONS,
-        "approximation": [StrOptions({"auto", "laplace", "ep"})],
-    }
+    _constraints: ClassVar[dict[str, list[Any]]] = ITERATIONS
 
     n_restarts: int = 1
     max_iter: int = 500
     tol: float = 1e-6
-    approximation: Literal["auto", "laplace", "ep"] = "auto"
 
 
 def choose_components(n_components: int | None, n_classes: int) -> int:
@@ -165,18 +153,6 @@ def choose_criterion(criterion: str, n_components: int, n_classes: int, n_labell
             )
         return criterion
     return "trace_ratio" if n_components <= n_classes - 1 else "total"
-
-
-def choose_approximation(
-    approximation: Literal["auto", "laplace", "ep"], n_classes: int, n_samples: int
-) -> Approximation:
-    """Laplace for two classes, EP for more: the one with the smaller log loss in benchmarks.
-
-    With many samples they agree, and Laplace is faster.
-    """
-    if approximation == "auto":
-        return "laplace" if n_classes == 2 or n_samples > EXACT_SAMPLES else "ep"
-    return approximation
 
 
 def common_scale(scaler: Scaler) -> Scaler:

@@ -23,54 +23,21 @@ def starts(
     names: Sequence[str],
     rng: np.random.Generator,
 ) -> list[FloatArray]:
-    """Initial latent coordinates for each name, with columns of mean 0 and variance 1.
+    """Initial latent coordinates (N, R) for each name, with columns of mean 0 and variance 1.
 
-    Parameters
-    ----------
-    X : (N, D)
-        Features, centred or not.
-    y_index : (N,)
-        Class of each sample; -1 without a label. These are projected on the directions of the
-        others.
-    n_labels : int
-        K.
-    n_components : int
-        R. Discriminant directions, at most the classes present less one, are followed by
-        principal axes of the residuals.
-    names : sequence of str
-        'pca', 'lda' (shrinkage 0.001), 'shrinkage_lda' (shrinkage 0.1) or 'random' (standard
-        normal), in any order, with repetitions.
-    rng : numpy.random.Generator
-        For 'random', and for columns beyond the rank of X.
-
-    Returns
-    -------
-    list of (N, R)
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown.
+    From features (N, D) and classes (N,), -1 without a label; such samples are projected on the
+    directions of the others. Names are 'pca', 'lda' (shrinkage 0.001), 'shrinkage_lda' (shrinkage
+    0.1) and 'random' (standard normal). Discriminant directions, at most the classes present less
+    one, are followed by principal axes of the residuals, and by random columns beyond the rank of
+    X.
     """
-    unknown = set(names) - set(NAMES)
-    if unknown:
-        raise ValueError(f"starts must be among {NAMES}, got {sorted(unknown)}")
     X = X - X.mean(axis=0)
     return [_start(name, X, y_index, n_labels, n_components, rng) for name in names]
 
 
-def make_starts(
-    X: FloatArray,
-    y_index: IntArray,
-    n_labels: int,
-    n_components: int,
-    *,
-    n_starts: int,
-    rng: np.random.Generator,
-) -> list[FloatArray]:
-    """As :func:`starts`, with the first ``n_starts`` of ``NAMES``, the last one repeated."""
-    names = [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
-    return starts(X, y_index, n_labels, n_components=n_components, names=names, rng=rng)
+def first_names(n_starts: int) -> list[str]:
+    """The first names of initialisations, the last one repeated."""
+    return [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
 
 
 def _start(
@@ -88,7 +55,8 @@ def _start(
             columns = _discriminants(X, y_index, n_labels, share)[:, :n_components]
         missing = n_components - columns.shape[1]
         if missing > 0:
-            columns = np.hstack([columns, _principal(_residuals(X, columns), missing)])
+            residuals = X - columns @ np.linalg.lstsq(columns, X, rcond=None)[0]
+            columns = np.hstack([columns, DenseDesign(residuals).principal_scores(missing)])
     missing = n_components - columns.shape[1]
     return standardise(np.hstack([columns, rng.standard_normal((len(X), missing))]))
 
@@ -108,15 +76,3 @@ def _discriminants(X: FloatArray, y_index: IntArray, n_labels: int, share: float
     _, _, directions = np.linalg.svd(Y.T @ columns.fitted)
     n_directions = len(np.unique(y_index[labelled])) - 1
     return (X - centre) @ (columns.mean @ directions[:n_directions].T)
-
-
-def _principal(X: FloatArray, n_scores: int) -> FloatArray:
-    """Scores of the leading principal components, up to the rank."""
-    return DenseDesign(X).principal_scores(n_scores)
-
-
-def _residuals(X: FloatArray, columns: FloatArray) -> FloatArray:
-    """Residuals of the regression of X on columns, which have mean 0."""
-    if columns.shape[1] == 0:
-        return X
-    return X - columns @ np.linalg.lstsq(columns, X, rcond=None)[0]

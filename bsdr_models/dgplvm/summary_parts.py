@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models import summary
-from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier
 from bsdr_models.dgplvm.leave_one_out import centroid_slope
-from bsdr_models.dgplvm.predict import Posterior
 
 
 def summary_parts(model: Any) -> summary.SummaryParts:
@@ -17,7 +15,6 @@ def summary_parts(model: Any) -> summary.SummaryParts:
     counts = np.bincount(context.index[known], minlength=len(context.labels))
     sections = {
         "model": [
-            ("variant", attrs["variant"]),
             ("criterion", f"{attrs['criterion']}, weight {attrs['weight']:g}"),
             *((name.replace("_", " "), f"{v:g}") for name, v in result.settings.items()),
         ],
@@ -36,7 +33,7 @@ def summary_parts(model: Any) -> summary.SummaryParts:
         ],
         "held-out samples": _held_out(model),
     }
-    remarks = [summary.sentence(message) for message in result.warnings]
+    remarks = [summary.sentence(message) for message in result.messages]
     if result.sampled is not None:
         engine, tree = summary.ENGINES[config["inference"]], model.idata_
         sections["fit"] = [
@@ -49,10 +46,7 @@ def summary_parts(model: Any) -> summary.SummaryParts:
     sections["fit"] = [
         ("engine", "posterior mode, by L-BFGS"),
         summary.bound_line(
-            "log density",
-            result.trace,
-            converged=result.converged,
-            interrupted=result.interrupted,
+            "log density", result.trace, converged=result.converged, interrupted=result.interrupted
         ),
         *summary.restart_line(result.restarts, best=result.trace[-1], name="starts"),
     ]
@@ -62,13 +56,11 @@ def summary_parts(model: Any) -> summary.SummaryParts:
 def _held_out(model: Any) -> list[summary.Line]:
     """Leave-one-out accuracy and log score of the training samples."""
     result, y = model._learned, model._context.index
-    posterior, paper = result.posterior, model._context.attrs["variant"] == "paper"
-    if paper or not isinstance(posterior, Posterior):
+    if not result.settings or result.sampled is not None:  # the paper's model has no settings
         return []
-    known, classifier = y >= 0, posterior.classifier
-    assert isinstance(classifier, GPClassifier)
+    known = y >= 0
     slope = centroid_slope(result.latent[known], result.left_out.mean[known], y[known])
-    log_p = classifier.left_out[known]
+    log_p = result.posterior.left_out()[known]
     accuracy = float(np.mean(log_p.argmax(axis=1) == y[known]))
     return [
         ("accuracy", f"{accuracy:.3f}"),

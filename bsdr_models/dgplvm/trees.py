@@ -8,7 +8,7 @@ import xarray as xr
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.latent_inference import tail_probability
 from bsdr_models.dgplvm.learn import FitResult
-from bsdr_models.dgplvm.predict import Embedder, MappingEmbedder, Posterior
+from bsdr_models.dgplvm.predict import Embedder, MappingEmbedder
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dims import LABEL, TERM
 from bsdr_models.inference import datatree
@@ -25,7 +25,7 @@ def fit_tree(
     are the leave-one-out latent coordinates, which are not biased by the label of the sample.
     """
     r = result.latent.shape[1]
-    embedder = any_embedder(result)
+    embedder = result.posterior.embedder
     index = context.index
     assert index is not None
     fit: dict[str, Any] = {
@@ -47,10 +47,7 @@ def fit_tree(
             "out_of_range": own,
             "tail_probability": tail_probability(-own, -own),
         }
-    groups: dict[str, dict[str, Any]] = {
-        "posterior": _posterior(result),
-        "fit": fit,
-    }
+    groups: dict[str, dict[str, Any]] = {"posterior": _posterior(result), "fit": fit}
     if result.sampled is not None:
         fit |= dict(result.sampled.fit)
         groups["sample_stats"] = dict(result.sampled.sample_stats)
@@ -78,12 +75,6 @@ def _posterior(result: FitResult) -> dict[str, Any]:
         return draws
     mode: dict[str, Any] = {name: np.array(v)[None, None] for name, v in result.variables.items()}
     return {"latent": result.latent[None, None], **mode}
-
-
-def any_embedder(result: FitResult) -> Embedder:
-    """The embedder, of the last draw if there are several."""
-    posterior = result.posterior
-    return (posterior if isinstance(posterior, Posterior) else posterior.draws[-1]).embedder
 
 
 def out_of_range(embedder: Embedder, X: FloatArray) -> dict[str, FloatArray]:

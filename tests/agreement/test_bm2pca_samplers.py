@@ -14,9 +14,9 @@ import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
 
-from bsdr_models.bm2pca.conjugate import gibbs
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.conjugate.model import build_model
+from bsdr_models.bm2pca.paper import gibbs
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.model import build_model
 from bsdr_models.bm2pca.priors import SAMPLING
 from bsdr_models.inference.gibbs import run_gibbs
 

@@ -16,6 +16,7 @@ from sklearn.datasets import load_wine
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.inference.sampling import Schedule
 
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def curved():
 
 
 def mode_of(problem):
-    return fit_map(problem, rng=np.random.default_rng(83))
+    return fit_map(problem, Mapping(), Optimization(), rng=np.random.default_rng(83))
 
 
 def by_engine(engine, problem, mode, *, seed, draws):

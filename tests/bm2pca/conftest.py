@@ -14,11 +14,11 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.conjugate.sample_covariances import StackedCovariances
-from bsdr_models.bm2pca.conjugate.views import Loadings, Offset, ViewState
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.sample_covariances import StackedCovariances
+from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.factors import Gamma
 
@@ -39,8 +39,6 @@ CASES = {
     "batch": {"problems": 2},
     "shared": {"outcomes": 5, "blank": 0.3},
     "shared batch": {"problems": 2, "outcomes": 5},
-    "pooled": {"pooled": 4},
-    "pooled shared batch": {"problems": 2, "outcomes": 5, "blank": 0.3, "pooled": 4},
     "regression": {"regression": True},
     "regression shared": {"regression": True, "outcomes": 5, "blank": 0.3},
     "missing": {"missing": 0.3},
@@ -48,9 +46,8 @@ CASES = {
     "views": {"features": (6, 8)},
     "views with missing": {"features": (6, 8), "missing": 0.3, "problems": 2},
     "wide": {"features": (13,), "rows": 7},
-    "wide pooled batch": {"features": (13,), "rows": 7, "pooled": 4, "problems": 2},
     "sparse": {"sparse": True},
-    "sparse batch": {"sparse": True, "problems": 2, "pooled": 4},
+    "sparse batch": {"sparse": True, "problems": 2},
     "sparse wide": {"sparse": True, "features": (13,), "rows": 7},
 }
 VIEW_FACTORS = ("loadings", "loading_precision", "offset", "noise_precision")
@@ -62,7 +59,7 @@ class Problem:
     """Samples for the joint density, and as the package holds them in ``data``.
 
     ``X``: samples of each view over all features, NaN if missing. ``y``: targets (P, N, K), 0
-    without one; samples after the first N are pooled. ``known``: mask of the targets.
+    without one. ``known``: mask of the targets.
     """
 
     X: tuple[np.ndarray, ...]
@@ -86,7 +83,6 @@ def make_problem(
         "problems": 1,
         "outcomes": 1,
         "blank": 0.0,
-        "pooled": 0,
         "regression": False,
         "missing": 0.0,
         "features": (6,),
@@ -94,8 +90,8 @@ def make_problem(
         "sparse": False,
     } | CASES[case]
     rng = np.random.default_rng([17, seed])
-    n, pooled = spec["rows"], spec["pooled"]
-    X = [rng.standard_normal((n + pooled, d)) + rng.standard_normal(d) for d in spec["features"]]
+    n = spec["rows"]
+    X = [rng.standard_normal((n, d)) + rng.standard_normal(d) for d in spec["features"]]
     if spec["missing"]:
         X[-1][rng.random(X[-1].shape) < spec["missing"]] = np.nan
     if spec["sparse"]:
@@ -114,7 +110,7 @@ def make_problem(
         margins = EpsilonInsensitive(y=y, observed=known, cost=cost, epsilon=epsilon)
     else:
         margins = Hinge(y=y, cost=cost)
-    held = tuple(views.make_view(csr_array(x) if spec["sparse"] else x, n_pooled=pooled) for x in X)
+    held = tuple(views.make_view(csr_array(x) if spec["sparse"] else x) for x in X)
     return Problem(
         X=tuple(X),
         y=y,
@@ -205,11 +201,6 @@ def draw_q(problem, state, *, size, rng):
         )
     z = state.latent
     Z = normals(z.mean, z.cov.dense())
-    if z.pooled is not None:
-        view, X = problem.data.views[0], problem.X[0][problem.y.shape[1] :]
-        X = X if view.basis is None else X @ view.basis
-        mean = X @ z.pooled.map.swapaxes(1, 2) + z.pooled.shift[:, None]
-        Z = np.concatenate([Z, normals(mean, z.pooled.cov[:, None])], axis=2)
     draws["latent"] = Z
     eta = normals(state.weights.mean.swapaxes(1, 2), state.weights.cov)
     draws["weights"] = eta.swapaxes(2, 3)
@@ -286,21 +277,12 @@ def scrambled(problem, rng):
                 noise_precision=gammas(p),
             )
         )
-    pooled = None
-    if problem.data.n_pooled:
-        cov = random_covs(rng, p, r)
-        pooled = mf.Pooled(
-            map=0.3 * rng.standard_normal((p, r, problem.data.views[0].total.size)),
-            shift=rng.standard_normal((p, r)),
-            cov=cov,
-            log_det=log_dets(cov),
-        )
     mean = rng.standard_normal((p, n, r))
     cov = random_covs(rng, p, k, 1 + r)
     sides = (p, n, k) if problem.epsilon is None else (2, p, n, k)
     return mf.State(
         views=tuple(own),
-        latent=mf.make_latent(mean, stacked(random_covs(rng, p, n, r)), pooled, problem.data),
+        latent=mf.make_latent(mean, stacked(random_covs(rng, p, n, r)), problem.data),
         weights=mf.Weights(mean=rng.standard_normal((p, 1 + r, k)), cov=cov, log_det=log_dets(cov)),
         weight_precision=gammas(p, k),
         slack=rng.uniform(0.5, 3.0, sides),
@@ -368,15 +350,12 @@ def moves_of(problem, state, name):
         yield "scale", s.shape, lambda step: replace(state, slack=s * (1.0 + step))
     elif name == "latent":
 
-        def latent(mean=z.mean, cov=z.cov, pooled=z.pooled):
-            return replace(state, latent=mf.make_latent(mean, cov, pooled, data))
+        def latent(mean=z.mean, cov=z.cov):
+            return replace(state, latent=mf.make_latent(mean, cov, data))
 
         dense = z.cov.dense()
         yield "mean", z.mean.shape, lambda step: latent(mean=z.mean + step)
         yield "cov", dense.shape, lambda step: latent(cov=stacked(stretched(dense, step)))
-        if z.pooled is not None:
-            for what, shape, move in moves(z.pooled):
-                yield what, shape, lambda step, move=move: latent(pooled=move(step))
     elif name in VIEW_FACTORS:
         for v, own in enumerate(state.views):
             for what, shape, move in moves(getattr(own, name)):

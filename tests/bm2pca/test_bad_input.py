@@ -9,13 +9,14 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor, EpsilonInsensitiveLoss, HingeLoss
-from bsdr_models.bm2pca.conjugate import sampling
+from bsdr_models.bm2pca.paper import sampling
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
 QUICK = {"loss__calibrate": False, "random_state": 0}
-FREE = {"priors__metric_scale": 10.0, **QUICK}
-PAPER = {"variant": "paper", "loss__C": 10.0, "optimization__n_sweeps": 5, **QUICK}
+FREE = {"metric_scale": 10.0, **QUICK}
+PAPER = {"loss__C": 10.0, "optimization__n_sweeps": 5, **QUICK}
 FEW_DRAWS = {
     **PAPER,
     "inference": "gibbs",
@@ -29,11 +30,11 @@ CLASSIFIERS = {
     "label_free_one_vs_rest": lambda **more: BM2PCAClassifier().set_params(
         **FREE | {"loss__strategy": "one_vs_rest"} | more
     ),
-    "paper": lambda **more: BM2PCAClassifier().set_params(**PAPER | more),
-    "paper_one_vs_rest": lambda **more: BM2PCAClassifier().set_params(
+    "paper": lambda **more: PaperBM2PCAClassifier().set_params(**PAPER | more),
+    "paper_one_vs_rest": lambda **more: PaperBM2PCAClassifier().set_params(
         **PAPER | {"loss__strategy": "one_vs_rest"} | more
     ),
-    "gibbs": lambda **more: BM2PCAClassifier().set_params(**FEW_DRAWS | more),
+    "gibbs": lambda **more: PaperBM2PCAClassifier().set_params(**FEW_DRAWS | more),
 }
 ESTIMATORS = {
     **CLASSIFIERS,
@@ -223,15 +224,9 @@ def test_different_criteria_raise(iris):
 
 
 @pytest.mark.parametrize("inference", ["gibbs", "nuts", "advi"])
-@pytest.mark.parametrize(
-    ("variant", "strategy"),
-    [("label_free", "shared"), ("label_free", "one_vs_rest"), ("paper", "one_vs_rest")],
-)
-def test_samplers_need_the_papers_model_with_one_subspace(iris, inference, variant, strategy):
-    model = BM2PCAClassifier(
-        inference=inference, variant=variant, loss=HingeLoss(strategy=strategy)
-    )
-    with pytest.raises(ValueError, match="needs variant='paper' and strategy='shared'"):
+def test_samplers_need_one_subspace(iris, inference):
+    model = PaperBM2PCAClassifier(inference=inference, loss=HingeLoss(strategy="one_vs_rest"))
+    with pytest.raises(ValueError, match="needs strategy='shared', got 'one_vs_rest'"):
         model.fit(*iris)
 
 
@@ -299,26 +294,22 @@ def test_predictions_do_not_depend_on_the_batch(iris, fitted, name, missing):
 
 
 def test_refit_removes_results_of_other_arguments(iris):
-    model = BM2PCAClassifier(random_state=0).fit(*iris)
-    assert model.metric_scale_ in (1.0, 10.0, 100.0, np.inf)
+    model = PaperBM2PCAClassifier(random_state=0).fit(*iris)
+    assert model.n_sweeps_ <= 20
     assert model.cv_results_ is not None
-    model.set_params(
-        variant="paper", loss__C=10.0, optimization__n_sweeps=3, loss__calibrate=False
-    ).fit(*iris)
-    assert not hasattr(model, "metric_scale_")
+    model.set_params(loss__C=10.0, loss__calibrate=False, inference="gibbs", sampling__draws=9)
+    model.set_params(sampling__tune=9, sampling__chains=2).fit(*iris)
+    assert not hasattr(model, "n_sweeps_")
     assert model.cv_results_ is None
     assert model.temperature_ == 1.0
-    assert model.n_sweeps_ == 3
 
 
 LIMITED = {
     "paper": lambda: CLASSIFIERS["paper"](
         optimization__n_sweeps="converged", optimization__max_iter=2, optimization__tol=0.0
     ),
-    "label_free": lambda: CLASSIFIERS["label_free"](optimization__max_iter=2),
-    "label_free_one_vs_rest": lambda: CLASSIFIERS["label_free_one_vs_rest"](
-        optimization__max_iter=2
-    ),
+    "label_free": lambda: CLASSIFIERS["label_free"](max_iter=2),
+    "label_free_one_vs_rest": lambda: CLASSIFIERS["label_free_one_vs_rest"](max_iter=2),
     "regressor": lambda: ESTIMATORS["regressor"](optimization__max_iter=2, optimization__tol=0.0),
 }
 
@@ -338,7 +329,7 @@ def test_max_iter_warns_and_the_result_is_usable(iris, kind):
 
 @pytest.mark.parametrize("name", ["paper", "paper_one_vs_rest", "regressor"])
 def test_an_interrupt_keeps_the_sweeps_so_far(iris, monkeypatch, name):
-    from bsdr_models.bm2pca.conjugate import mean_field
+    from bsdr_models.bm2pca.paper import mean_field
 
     X, y = iris
     step, calls = mean_field.step, []
@@ -381,7 +372,7 @@ def test_an_interrupt_while_sampling_keeps_the_draws(iris, monkeypatch, n_draws)
 
 @pytest.mark.parametrize("name", ["paper", "regressor", "gibbs"])
 def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, monkeypatch, name):
-    from bsdr_models.bm2pca.conjugate import mean_field
+    from bsdr_models.bm2pca.paper import mean_field
 
     def tired(*args, **kwargs):
         raise KeyboardInterrupt

@@ -13,10 +13,10 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import gammaln
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.sample_covariances import StackedCovariances
-from bsdr_models.bm2pca.conjugate.views import make_view
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.sample_covariances import StackedCovariances
+from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.numerics.factors import Gamma
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -46,11 +46,10 @@ def known(lab, problem, rng):
     )
     z, w = state.latent, state.weights
     flat = StackedCovariances(cov=0.0 * z.cov.dense(), log_det=0.0 * z.cov.log_det)
-    pooled = z.pooled and replace(z.pooled, cov=0.0 * z.pooled.cov, log_det=0.0 * z.pooled.log_det)
     return replace(
         state,
         views=own,
-        latent=mf.make_latent(z.mean, flat, pooled, problem.data),
+        latent=mf.make_latent(z.mean, flat, problem.data),
         weights=replace(w, cov=0.0 * w.cov, log_det=0.0 * w.log_det),
         weight_precision=known_gamma(state.weight_precision.mean),
     )
@@ -90,16 +89,6 @@ def features(problem, state, p):
         yield X, W, t, own.noise_precision.mean[p], own
 
 
-def all_means(problem, state, p):
-    """Latent means of all samples of problem p."""
-    z = state.latent
-    if z.pooled is None:
-        return z.mean[p]
-    X, basis = problem.X[0][problem.y.shape[1] :], problem.data.views[0].basis
-    X = X if basis is None else X @ basis
-    return np.concatenate([z.mean[p], X @ z.pooled.map[p].T + z.pooled.shift[p]])
-
-
 def close(value, expected):
     np.testing.assert_allclose(value, expected, rtol=1e-7, atol=1e-9)
 
@@ -110,7 +99,7 @@ def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
     bound = bound_without(state, problem, "features", "latent", "margins")
     n_samples, covs = problem.y.shape[1], state.latent.cov.dense()
     for p, bias_and_weights in enumerate(state.weights.mean):
-        means, evidence = all_means(problem, state, p), 0.0
+        means, evidence = state.latent.mean[p], 0.0
         for n, found in enumerate(means):
             y, rows, noise = [], [], []
             for X, W, t, tau, _ in features(problem, state, p):
@@ -130,7 +119,7 @@ def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
             )
             evidence += each
             close(found, mean)
-            close(covs[p, n] if n < n_samples else state.latent.pooled.cov[p], cov)
+            close(covs[p, n], cov)
         close(bound[p], evidence)
 
 
@@ -163,7 +152,7 @@ def test_loadings_are_the_exact_posterior_when_the_rest_is_known(lab, case):
     state = lab.updated(problem, known(lab, problem, np.random.default_rng(4)), "loadings")
     bound = bound_without(state, problem, "features", "loadings")
     for p in range(len(problem.y)):
-        Z, evidence = all_means(problem, state, p), 0.0
+        Z, evidence = state.latent.mean[p], 0.0
         for X, W, t, tau, own in features(problem, state, p):
             prior = np.diag(1.0 / own.loading_precision.mean[p])
             covs = np.broadcast_to(own.loadings.cov[p], (len(W), *prior.shape))
@@ -184,7 +173,7 @@ def test_offset_is_the_exact_posterior_when_the_rest_is_known(lab, case):
     bound = bound_without(state, problem, "features", "offset")
     prior = np.eye(1) / problem.priors.offset_precision
     for p in range(len(problem.y)):
-        Z, evidence = all_means(problem, state, p), 0.0
+        Z, evidence = state.latent.mean[p], 0.0
         for X, W, t, tau, own in features(problem, state, p):
             variance = np.broadcast_to(own.offset.variance[p], t.shape)
             for j, gap in enumerate((X - Z @ W.T).T):
@@ -212,7 +201,7 @@ def test_precisions_give_the_exact_evidence(lab, case):
     terms = mf.bound_terms(state, problem.data, problem.priors)
     r = problem.n_components
     for p, weights in enumerate(state.weights.mean):
-        Z, noise, columns, n_loadings = all_means(problem, state, p), 0.0, 0.0, 0
+        Z, noise, columns, n_loadings = state.latent.mean[p], 0.0, 0.0, 0
         for X, W, t, _, _ in features(problem, state, p):
             residuals = X - Z @ W.T - t
             count, square = np.sum(~np.isnan(residuals)), np.nansum(residuals**2)
@@ -260,7 +249,7 @@ def classifier(lab, *, Z, y, nu, cost):
     flat = StackedCovariances(cov=np.zeros((1, n, r, r)), log_det=np.zeros(1))
     state = replace(
         state,
-        latent=mf.make_latent(Z[None], flat, None, data),
+        latent=mf.make_latent(Z[None], flat, data),
         weight_precision=known_gamma([[nu]]),
     )
     for _ in range(500):

@@ -4,18 +4,21 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAClassifier, BM2PCARegressor, load
+from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BM2PCARegressor, load
 from bsdr_models.numerics.outliers import Reference
+from bsdr_models.papers import PaperBM2PCAClassifier
 
-VARIANTS = ("label_free", "paper")
+KINDS = ("label_free", "paper")
 N, LONE = 60, 7
 
 
-def quick(variant, **more):
+def quick(kind, **more):
     """A fit without cross-validation."""
-    settings = {"priors__metric_scale": 10.0, "loss__C": 10.0, "optimization__n_sweeps": 5}
-    model = BM2PCAClassifier(variant=variant, random_state=0)
-    return model.set_params(**settings | {"loss__calibrate": 0.5} | more)
+    model = BM2PCAClassifier(metric_scale=10.0)
+    if kind == "paper":
+        model = PaperBM2PCAClassifier(optimization=BM2PCAOptimization(n_sweeps=5))
+    settings = {"loss__C": 10.0, "loss__calibrate": 0.5, "random_state": 0}
+    return model.set_params(**settings | more)
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +32,11 @@ def samples():
     return X[:N], y[:N], X[N:], y[N:]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_values_beyond_the_bound_are_set_to_it(samples, variant, sign):
+def test_values_beyond_the_bound_are_set_to_it(samples, kind, sign):
     X, y, new, _ = samples
-    model = quick(variant).fit(X, y)
+    model = quick(kind).fit(X, y)
     at_bound, far, further = new[:20].copy(), new[:20].copy(), new[:20].copy()
     at_bound[:, -1] = X[:, -1].mean() + sign * X[:, -1].std() * np.sqrt(N - 1.0)
     far[:, -1], further[:, -1] = 2.0 + 0.1 * sign, 2.0 + 1e9 * sign
@@ -47,11 +50,11 @@ def test_values_beyond_the_bound_are_set_to_it(samples, variant, sign):
     np.testing.assert_allclose(tree["probability"], model.predict_proba(at_bound), atol=1e-9)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_training_samples_keep_the_bound_and_are_unchanged(samples, variant):
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_samples_keep_the_bound_and_are_unchanged(samples, kind):
     """The lone value attains the bound, so that a smaller one would move it."""
     X, y, _, _ = samples
-    model = quick(variant).fit(X, y)
+    model = quick(kind).fit(X, y)
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
     np.testing.assert_allclose(np.abs(scaled).max(), scaled[LONE, -1])
     np.testing.assert_allclose(scaled[LONE, -1], np.sqrt(N - 1.0))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.sample_covariances import AxisCovariances, StackedCovariances
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.sample_covariances import AxisCovariances, StackedCovariances
 
 
 def run(state, data, priors, n_sweeps=6):
@@ -45,7 +45,7 @@ def same_terms(state, data, other, other_data, priors):
 
 
 def unreduced_view(X, n_features=None):
-    """A view that is neither reduced nor pooled."""
+    """A view that is not reduced."""
     return views.View(
         X=X,
         mask=None,
@@ -91,7 +91,7 @@ def test_wide_data_are_reduced_to_the_row_space_without_loss(lab, case):
         offset=replace(own.offset, mean=own.offset.mean @ basis.T),
     )
     z = state.latent
-    other = replace(state, views=(lifted,), latent=mf.make_latent(z.mean, z.cov, None, whole.data))
+    other = replace(state, views=(lifted,), latent=mf.make_latent(z.mean, z.cov, whole.data))
     end = run(state, reduced.data, reduced.priors, 20)
     other = run(other, whole.data, whole.priors, 20)
     same_terms(end, reduced.data, other, whole.data, reduced.priors)
@@ -115,9 +115,7 @@ def problem_alone(state, p):
     return replace(state, **changed)
 
 
-@pytest.mark.parametrize(
-    "case", ["batch", "missing shared batch", "wide pooled batch", "sparse batch"]
-)
+@pytest.mark.parametrize("case", ["batch", "missing shared batch", "sparse batch"])
 def test_joint_and_separate_fits_of_problems_agree(lab, case):
     """Of different targets and costs."""
     both = lab.make_problem(case)
@@ -134,37 +132,6 @@ def test_joint_and_separate_fits_of_problems_agree(lab, case):
         assert_same(problem_alone(end, p), other)
         bounds.append(mf.info(other, alone, both.priors).elbo)
     assert mf.info(end, both.data, both.priors).elbo == pytest.approx(sum(bounds), rel=1e-10)
-
-
-@pytest.mark.parametrize("case", ["pooled", "pooled shared batch", "wide pooled batch"])
-def test_pooled_and_unlabelled_samples_agree(lab, case):
-    pooled = lab.make_problem(case)
-    p, n, k = pooled.y.shape
-    extra = pooled.data.n_pooled
-    assert extra == 4
-    blank = np.zeros((p, extra, k))
-    view = views.make_view(pooled.X[0])
-    assert view.pool is None
-    rows = replace(
-        pooled,
-        data=mf.Data(
-            views=(view,),
-            margins=Hinge(y=np.concatenate([pooled.y, blank], axis=1), cost=pooled.cost),
-        ),
-    )
-    state = lab.unfinished(pooled, np.random.default_rng(7))
-    ones = np.ones((p, extra, k))
-    other = replace(state, slack=np.concatenate([state.slack, ones], axis=1))
-    # Sufficient statistics agree before q(Z) is updated.
-    state = replace(state, latent=mf.update_latent(state, pooled.data))
-    other = replace(other, latent=mf.update_latent(other, rows.data))
-    for _ in range(5):
-        same_terms(state, pooled.data, other, rows.data, pooled.priors)
-        state = run(state, pooled.data, pooled.priors, 1)
-        other = run(other, rows.data, rows.priors, 1)
-    assert_same(state.views[0], other.views[0])
-    assert_same(state.weights, other.weights)
-    np.testing.assert_allclose(state.latent.mean, other.latent.mean[:, :n], rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("case", ["binary", "shared batch", "regression shared"])
@@ -186,7 +153,7 @@ def test_a_full_mask_is_a_complete_view(lab, case):
         offset=replace(own.offset, variance=own.offset.variance.repeat(d, axis=1)),
     )
     z = state.latent
-    other = replace(state, views=(spread,), latent=mf.make_latent(z.mean, z.cov, None, masked.data))
+    other = replace(state, views=(spread,), latent=mf.make_latent(z.mean, z.cov, masked.data))
     end = run(state, complete.data, complete.priors)
     other = run(other, masked.data, masked.priors)
     same_terms(end, complete.data, other, masked.data, complete.priors)
@@ -213,7 +180,7 @@ def test_one_view_in_two_halves_of_equal_precisions(lab):
     other = replace(
         state,
         views=tuple(split(state.views[0])),
-        latent=mf.make_latent(z.mean, z.cov, None, halves.data),
+        latent=mf.make_latent(z.mean, z.cov, halves.data),
     )
     for name in ("loadings", "offset", "latent", "weights", "slack") * 2:
         state, other = lab.updated(whole, state, name), lab.updated(halves, other, name)
@@ -247,12 +214,6 @@ def test_fit_is_equivariant_to_latent_rotations_at_equal_loading_precisions(lab,
     z, w = state.latent, state.weights
     full = np.pad(rotation, ((1, 0), (1, 0)))
     full[0, 0] = 1.0
-    pooled = z.pooled and replace(
-        z.pooled,
-        map=rotation @ z.pooled.map,
-        shift=z.pooled.shift @ rotation.T,
-        cov=rotation @ z.pooled.cov @ rotation.T,
-    )
     turned = replace(
         state,
         views=tuple(
@@ -269,7 +230,6 @@ def test_fit_is_equivariant_to_latent_rotations_at_equal_loading_precisions(lab,
         latent=mf.make_latent(
             z.mean @ rotation.T,
             z.cov.transformed(np.tile(rotation, (len(z.mean), 1, 1))),
-            pooled,
             problem.data,
         ),
         weights=replace(w, mean=full @ w.mean, cov=full @ w.cov @ full.T),

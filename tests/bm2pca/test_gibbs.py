@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bm2pca.conjugate import gibbs, inverse_gaussian, soft_margin_draws
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.model import build_model
+from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.model import build_model
 
 CASES = ("binary", "shared", "regression", "regression shared")
 
@@ -174,12 +174,10 @@ def test_precisions(lab, problem):
 
 
 def test_slack_scales(lab, problem, monkeypatch):
-    """The density of inverse_gaussian.draw at its argument s."""
+    """The density of draw_slack_scale at its argument s."""
     state = some_state(problem)
     seen = []
-    monkeypatch.setattr(
-        inverse_gaussian, "draw_inverse_gaussian", lambda s, *, rng: seen.append(s) or s + 1.0
-    )
+    monkeypatch.setattr(gibbs, "draw_slack_scale", lambda s, *, rng: seen.append(s) or s + 1.0)
     scores = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
     found = gibbs.sample_slack(data_of(problem).margins, scores, rng=None)
     (s,) = seen

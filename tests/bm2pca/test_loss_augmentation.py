@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from bsdr_models.bm2pca.conjugate.loss_augmentation import SMALLEST, EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import SMALLEST, EpsilonInsensitive, Hinge
 
 COST = np.array([0.7, 2.5])[:, None, None]
 EPSILON = 0.3

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.views import make_view
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.priors import PAPER
 
 STARTS = ("label", "pca", "random")
@@ -20,7 +20,7 @@ STARTS = ("label", "pca", "random")
 
 
 def test_cases_cover_all_data_formats(lab):
-    """Both kinds of sample covariances; reduced, sparse, dense, incomplete and pooled data."""
+    """Both kinds of sample covariances; reduced, sparse, dense and incomplete data."""
     found = set()
     for case in lab.CASES:
         problem = lab.make_problem(case)
@@ -30,9 +30,8 @@ def test_cases_cover_all_data_formats(lab):
             found.add(type(view.X).__name__)
             found |= {"mask"} if view.mask is not None else set()
             found |= {"basis"} if view.basis is not None else set()
-            found |= {"pool"} if view.pool is not None else set()
     forms = {"AxisCovariances", "StackedCovariances", "ndarray", "csr_array"}
-    assert found == forms | {"mask", "basis", "pool"}
+    assert found == forms | {"mask", "basis"}
 
 
 def test_bound_is_the_monte_carlo_expectation(lab, case):

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate import views
-from bsdr_models.bm2pca.conjugate.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.conjugate.sample_covariances import AxisCovariances
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper import views
+from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.sample_covariances import AxisCovariances
 from bsdr_models.numerics.factors import Gamma
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -102,16 +102,6 @@ def uncrossed(second, weights):
     second[..., 0, 1:] -= weights.cov[..., 0, 1:]
     second[..., 1:, 0] -= weights.cov[..., 1:, 0]
     return second
-
-
-def pool_without_covariance(sound):
-    """Sums over pooled samples without their covariance."""
-
-    def faulty(mean, cov, pooled, data):
-        certain = replace(pooled, cov=0.0 * pooled.cov)
-        return replace(sound(mean, cov, certain, data), pooled=pooled)
-
-    return faulty
 
 
 PRINTED = [
@@ -211,18 +201,6 @@ BOUND_FAULTS = [
         term("latent", lambda state, data: -0.5 * state.latent.mean[0].size),
     ),
     Fault(
-        "entropy of pooled samples dropped",
-        ALL,
-        term("latent", lambda state, data: -0.5 * data.n_pooled * state.latent.pooled.log_det),
-        "pooled",
-    ),
-    Fault(
-        "pooled samples missing from the count of latents",
-        BOUND,
-        term("latent", lambda state, data: -0.5 * data.n_pooled * state.latent.mean.shape[2]),
-        "pooled",
-    ),
-    Fault(
         "log determinant of the axes counted for one sample",
         ("monte_carlo", "monotone"),
         computed(
@@ -300,24 +278,6 @@ BOUND_FAULTS = [
 ]
 ROW_FAULTS = [
     Fault(
-        "squares of pooled samples dropped",
-        BOUND,
-        kept(square=lambda view: float(np.sum(view.X**2))),
-        "pooled",
-    ),
-    Fault(
-        "pooled samples missing from the count of samples",
-        BOUND,
-        kept(count=lambda view: view.count - view.pool.n),
-        "pooled",
-    ),
-    Fault(
-        "pooled samples missing from the total",
-        BOUND,
-        kept(total=lambda view: view.total - view.pool.total),
-        "pooled",
-    ),
-    Fault(
         "all samples counted for a feature with missing values",
         BOUND,
         kept(count=lambda view: every_sample(view).count),
@@ -344,12 +304,6 @@ ROW_FAULTS = [
         after(
             mf, "update_latent", lambda new, state, _: replace(new, moments=state.latent.moments)
         ),
-    ),
-    Fault(
-        "sums over pooled samples without their covariance",
-        ALL,
-        (mf, "make_latent", pool_without_covariance),
-        "pooled",
     ),
 ]
 UPDATE_FAULTS = [

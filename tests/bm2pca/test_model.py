@@ -14,7 +14,7 @@ from arviz_stats.base import array_stats
 from scipy import stats
 from sklearn.datasets import load_wine
 
-from bsdr_models.bm2pca.conjugate.model import TINY, build_model, log_decay, log_expected_factor
+from bsdr_models.bm2pca.paper.model import TINY, build_model, log_decay, log_expected_factor
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference.engines import fit_advi, sample_nuts

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma, exp1, gammaln
 
-from bsdr_models.bm2pca.conjugate import mean_field as mf
+from bsdr_models.bm2pca.paper import mean_field as mf
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -214,7 +214,7 @@ class Plain:
 
 def plain_problems(problem, state):
     """The state of each problem, over all features and rows, as the loop holds it."""
-    z, n_samples = state.latent, problem.y.shape[1]
+    z = state.latent
     for p in range(len(problem.y)):
         views = []
         for own, view in zip(state.views, problem.data.views, strict=True):
@@ -230,10 +230,6 @@ def plain_problems(problem, state):
                 )
             )
         rows = list(zip(z.mean[p], z.cov.dense()[p], strict=True))
-        if z.pooled is not None:
-            X, basis = problem.X[0][n_samples:], problem.data.views[0].basis
-            X = X if basis is None else X @ basis
-            rows += [(z.pooled.map[p] @ x + z.pooled.shift[p], z.pooled.cov[p]) for x in X]
         yield Plain(
             X=list(problem.X),
             y=problem.y[p],

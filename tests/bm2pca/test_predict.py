@@ -3,22 +3,26 @@
 Monte Carlo comparisons are at 4.5 standard errors.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
-from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BM2PCAPriors, HingeLoss
-from bsdr_models.bm2pca.conjugate import factor_model as gen
-from bsdr_models.bm2pca.conjugate.factor_model import (
+from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, HingeLoss
+from bsdr_models.bm2pca.paper import factor_model as gen
+from bsdr_models.bm2pca.paper.factor_model import (
     FactorModel,
     Part,
     concatenate_problems,
     fit_decoder,
 )
-from bsdr_models.bm2pca.conjugate.mean_field import Weights
-from bsdr_models.bm2pca.conjugate.views import Moments, make_view
-from bsdr_models.bm2pca.predict import DrawPosterior, MarginPosterior
+from bsdr_models.bm2pca.paper.mean_field import Weights
+from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
+from bsdr_models.bm2pca.paper.views import Moments, make_view
 from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 R, K = 3, 2
 N_DRAWS = 100_000
@@ -142,7 +146,7 @@ def random_posterior(problems=2, spread=0.2, seed=74):
         log_det=np.zeros((problems, K)),
     )
     model = FactorModel(parts=(known_part(rng, 7, problems=problems, spread=spread),))
-    return rng, MarginPosterior(factor_model=model, weights=weights)
+    return rng, MarginPosterior(factor_model=model, state=SimpleNamespace(weights=weights))
 
 
 def agree(draws, mean, variance=None):
@@ -170,7 +174,7 @@ def test_score_moments_are_those_of_draws(missing):
         for n in range(4):
             z = rng.multivariate_normal(centre[p, n], cov[p, n], size=N_DRAWS)
             for c in range(K):
-                w = posterior.weights
+                w = posterior.state.weights
                 eta = rng.multivariate_normal(w.mean[p, :, c], w.cov[p, c], size=N_DRAWS)
                 f = eta[:, 0] + np.sum(eta[:, 1:] * z, axis=1)
                 agree(f, mean[n, p * K + c], variance[n, p * K + c])
@@ -181,14 +185,14 @@ def test_coefficients_give_the_mean_score_of_complete_samples():
     rng, posterior = random_posterior(spread=0.0)
     part = posterior.factor_model.parts[0]
     coef, intercept = posterior.factor_model.coefficients(
-        [part.loadings], [part.offset], [part.noise_precision], posterior.weights.mean
+        [part.loadings], [part.offset], [part.noise_precision], posterior.state.weights.mean
     )
     rows = rng.standard_normal((3, 7))
     for p in range(2):
         centre, spread = joint_normal([part], p, 7)
         for row in rows:
             z, _ = conditional(centre, spread, np.arange(R), R + np.arange(7), row)
-            eta = posterior.weights.mean[p]
+            eta = posterior.state.weights.mean[p]
             expected = eta[0] + z @ eta[1:]
             got = row @ coef[:, p * K : (p + 1) * K] + intercept[p * K : (p + 1) * K]
             np.testing.assert_allclose(got, expected, rtol=1e-9)
@@ -283,17 +287,18 @@ def test_a_decoder_of_known_latent_coordinates_is_a_regression():
     np.testing.assert_allclose(1.0 / state.noise_precision.mean[0], noise, rtol=0.02)
 
 
-@pytest.mark.parametrize("variant", ["label_free", "paper"])
-def test_imputation_is_close_to_the_true_conditional_mean(variant):
+MODELS = {
+    "label_free": BM2PCAClassifier(metric_scale=10.0),
+    "paper": PaperBM2PCAClassifier(optimization=BM2PCAOptimization(n_sweeps=20)),
+}
+
+
+@pytest.mark.parametrize("kind", ["label_free", "paper"])
+def test_imputation_is_close_to_the_true_conditional_mean(kind):
     rng, X, t, cov = principal_data(2200)
     y = (X[:, 0] + 0.5 * rng.standard_normal(2200) > t[0]).astype(int)
-    model = BM2PCAClassifier(
-        2,
-        variant=variant,
-        loss=HingeLoss(C=10.0, calibrate=False),
-        optimization=BM2PCAOptimization(n_sweeps=20),
-        priors=BM2PCAPriors(metric_scale=10.0),
-        random_state=0,
+    model = clone(MODELS[kind]).set_params(
+        n_components=2, loss=HingeLoss(C=10.0, calibrate=False), random_state=0
     )
     train, test = X[:2000].copy(), X[2000:]
     train[rng.random(train.shape) < 0.2] = np.nan
@@ -313,19 +318,20 @@ def test_imputation_is_close_to_the_true_conditional_mean(variant):
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-@pytest.mark.parametrize("variant", ["label_free", "paper"])
-def test_inverse_transform_reconstructs_the_samples(variant, strategy):
+@pytest.mark.parametrize("kind", ["label_free", "paper"])
+def test_inverse_transform_reconstructs_the_samples(kind, strategy):
     """With all components only the noise is lost."""
     rng, X, t, _ = principal_data(400, noise=0.1)
     y = (X[:, :3] - t[:3]).argmax(axis=1)
-    model = BM2PCAClassifier(
-        6,
-        variant=variant,
-        loss=HingeLoss(strategy=strategy, C=1.0, calibrate=False),
-        optimization=BM2PCAOptimization(n_sweeps=20),
-        priors=BM2PCAPriors(metric_scale=np.inf),
-        random_state=0,
-    ).fit(X, y)
+    model = (
+        clone(MODELS[kind])
+        .set_params(
+            n_components=6,
+            loss=HingeLoss(strategy=strategy, C=1.0, calibrate=False),
+            random_state=0,
+        )
+        .fit(X, y)
+    )
     back = model.inverse_transform(model.transform(X))
     assert back.shape == X.shape
     lost = np.mean((back - X) ** 2) / np.mean((X - X.mean(axis=0)) ** 2)

@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor, EpsilonInsensitiveLoss
-from bsdr_models.bm2pca.conjugate import regression
-from bsdr_models.bm2pca.conjugate.regression import (
+from bsdr_models.bm2pca.paper import regression
+from bsdr_models.bm2pca.paper.regression import (
     LossGrid,
     calibration,
     make_loss_grid,
@@ -97,7 +97,7 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
     mean, std = model.predict(new, return_std=True)
     rng = np.random.default_rng(12)
     z_mean, z_cov = model.transform(new, return_cov=True)
-    eta = model._learned.posterior.weights
+    eta = model._learned.posterior.state.weights
     for n in range(3):
         z = rng.multivariate_normal(z_mean[n], z_cov[n], size=200_000)
         w = rng.multivariate_normal(eta.mean[0, :, 0], eta.cov[0, 0], size=200_000)
@@ -414,29 +414,11 @@ def test_samples_without_a_target_improve_the_subspace():
     assert np.mean(helped) > np.mean(alone) + 0.05
 
 
-def test_pooled_samples_give_the_same_predictions(monkeypatch):
-    """A sweep over pooled samples costs no more than one over the labelled ones."""
-    from bsdr_models.bm2pca.conjugate import fit as paper
-
-    X, new, y, _ = low_rank(60, d=5)
-    y = np.where(np.arange(60) % 3 == 0, y, np.nan)
-    model = quick(n_components=2).fit(X, y)
-    make_data = paper.make_data
-    monkeypatch.setattr(
-        paper, "make_data", lambda task, costs, **more: make_data(task, costs, pool=False)
-    )
-    plain = quick(n_components=2).fit(X, y)
-    assert model._learned.state.latent.pooled is not None
-    assert plain._learned.state.latent.pooled is None
-    np.testing.assert_allclose(model.predict(new), plain.predict(new), rtol=0.02, atol=0.5)
-
-
-def test_seed_does_not_matter_beside_pooled_samples():
+def test_seed_does_not_matter_beside_unlabelled_samples():
     """The start beside targets is a function of the features of all samples."""
     X, new, y, _ = low_rank(40, seed=0)
     X, y = np.r_[X, new], np.r_[y, np.full(len(new), np.nan)]
     one, *others = (quick(random_state=seed).fit(X, y) for seed in range(3))
-    assert one._learned.state.latent.pooled is not None
     for other in others:
         assert abs(one.lower_bounds_[-1] - other.lower_bounds_[-1]) < 0.01
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.conjugate.sample_covariances import (
+from bsdr_models.bm2pca.paper.sample_covariances import (
     AxisCovariances,
     StackedCovariances,
     shared_axes,

@@ -8,20 +8,18 @@ from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
-from bsdr_models.bm2pca import selection
-from bsdr_models.bm2pca.conjugate import fit as paper
-from bsdr_models.bm2pca.label_free import fit as label_free
-from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.bm2pca.selection import N_FOLDS, balanced_folds, select, subsample
-from bsdr_models.bm2pca.settings import (
-    COSTS,
-    LABEL_FREE_COSTS,
-    MULTICLASS_COSTS,
-    SCALES,
-    SWEEPS,
-    HingeLoss,
-    make_grid,
+from bsdr_models.bm2pca import label_free, selection
+from bsdr_models.bm2pca.paper import fit as paper
+from bsdr_models.bm2pca.paper import settings as paper_settings
+from bsdr_models.bm2pca.selection import (
+    N_FOLDS,
+    balanced_folds,
+    best_of,
+    cross_validate,
+    rows_to_hold_out,
+    subsample,
 )
+from bsdr_models.bm2pca.settings import COSTS, MULTICLASS_COSTS, SCALES, HingeLoss, candidates
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
 
@@ -79,16 +77,14 @@ def classes(n=60, k=4, seed=0):
     return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
 
 
-def rule(scores, signs, fold, *, sizes=None):
-    sizes = (signs.shape[1],) if sizes is None else sizes
-    return select(lambda train, test: scores[:, test], signs, fold, sizes=sizes)
+def rule(scores, signs, *, sizes=None):
+    return best_of(scores, signs, (signs.shape[1],) if sizes is None else sizes)
 
 
 def test_log_loss_and_accuracy_are_those_of_held_out_samples():
     y, scores = classes()
     scores[1] *= 30.0
-    fold = assign_folds(y, keys(y), n_folds=N_FOLDS)
-    found = rule(scores, one_hot_signs(y), fold)
+    found = rule(scores, one_hot_signs(y))
     np.testing.assert_allclose(found.accuracy, (scores.argmax(axis=2) == y).mean(axis=1))
     assert found.best == found.log_loss.argmin()
     proba = softmax(scores[found.best] / found.temperature, axis=1)
@@ -98,9 +94,8 @@ def test_log_loss_and_accuracy_are_those_of_held_out_samples():
 def test_selection_is_invariant_to_the_scale_of_the_scores():
     """Each candidate has its own best temperature."""
     y, scores = classes()
-    fold = assign_folds(y, keys(y), n_folds=N_FOLDS)
-    plain = rule(scores, one_hot_signs(y), fold)
-    scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y), fold)
+    plain = rule(scores, one_hot_signs(y))
+    scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y))
     np.testing.assert_allclose(scaled.log_loss, plain.log_loss, rtol=1e-7)
     np.testing.assert_allclose(scaled.temperature / plain.temperature, [1e-3, 50.0][plain.best])
 
@@ -113,7 +108,7 @@ def test_selection_prefers_log_loss_to_accuracy():
     wrong[::10] *= -8.0
     narrow = sure.copy()
     narrow[::5] *= -0.05
-    found = rule(np.stack([wrong, narrow]), one_hot_signs(y), np.arange(100) % 5)
+    found = rule(np.stack([wrong, narrow]), one_hot_signs(y))
     assert found.accuracy[0] > found.accuracy[1]
     assert found.best == 1
 
@@ -121,7 +116,7 @@ def test_selection_prefers_log_loss_to_accuracy():
 def test_two_classes_have_one_score():
     y, scores = classes(k=2)
     margin = scores[:, :, 1:] - scores[:, :, :1]
-    found = rule(margin, 2.0 * (y % 2)[:, None] - 1.0, np.arange(60) % 5)
+    found = rule(margin, 2.0 * (y % 2)[:, None] - 1.0)
     proba = expit(margin[found.best, :, 0] / found.temperature)
     assert found.log_loss[found.best] == pytest.approx(log_loss(y % 2, proba), rel=1e-9)
     np.testing.assert_allclose(found.accuracy, ((margin[:, :, 0] > 0) == y % 2).mean(axis=1))
@@ -131,10 +126,9 @@ def test_missing_labels_are_ignored():
     rng = np.random.default_rng(2)
     signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
     scores = rng.standard_normal((2, 50, 3)) + signs
-    fold = np.arange(50) % 5
-    found = rule(scores, signs, fold, sizes=())
+    found = rule(scores, signs, sizes=())
     spoilt = np.where(signs == 0.0, 1e6, scores)
-    again = rule(spoilt, signs, fold, sizes=())
+    again = rule(spoilt, signs, sizes=())
     np.testing.assert_allclose(again.log_loss, found.log_loss)
     known = signs != 0.0
     proba = expit(scores[found.best][known] / found.temperature)
@@ -143,36 +137,38 @@ def test_missing_labels_are_ignored():
 
 
 def test_training_and_test_sets_are_disjoint():
-    y, scores = classes()
-    fold = assign_folds(y, keys(y), n_folds=N_FOLDS)
-    seen = []
+    """Every sample is held out once; scores are those of the fold that it is in."""
+    task, seen = replace(wide_task("shared"), sizes=(3,)), []
+    groups = np.arange(18) % 3
 
-    def scorer(train, test):
-        seen.append(test)
-        np.testing.assert_array_equal(np.union1d(train, test), np.arange(60))
-        assert not np.intersect1d(train, test).size
-        return scores[:, test]
+    def path_scores(part, X, rng):
+        assert len(part.X) + len(X) == 18
+        both = np.concatenate([part.X, X])
+        assert len(np.unique(both, axis=0)) == 18
+        seen.append(X)
+        return 2.0 * X[None, :, :3]
 
-    select(scorer, one_hot_signs(y), fold, sizes=(y.max() + 1,))
-    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(60))
+    found = cross_validate(
+        task, groups, path_scores, rng=np.random.default_rng(0), balanced=False, reduce=False
+    )
+    seen = np.concatenate(seen)
+    order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
+    np.testing.assert_array_equal(np.sort(order), np.arange(18))
+    expected = best_of(2.0 * seen[None, :, :3], task.Y[order], (3,))
+    np.testing.assert_array_equal(found.log_loss, expected.log_loss)
 
 
 def test_folds_are_skipped_after_enough_samples(monkeypatch):
     monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
-    y, scores = classes()
-    calls = []
-    select(
-        lambda train, test: (calls.append(len(test)), scores[:, test])[1],
-        one_hot_signs(y),
-        np.arange(60) % 5,
-        sizes=(y.max() + 1,),
-    )
-    assert calls == [12, 12]
+    y, _ = classes()
+    rows = rows_to_hold_out(np.arange(60) % 5, one_hot_signs(y), (4,))
+    assert [len(each) for each in rows] == [12, 12]
 
 
 def test_no_selection_without_held_out_samples():
-    y = np.arange(4)
-    assert rule(np.zeros((1, 4, 4)), one_hot_signs(y), np.full(4, -1)) is None
+    task = wide_task("shared").subset(np.arange(3))
+    options = {"rng": np.random.default_rng(0), "balanced": False}
+    assert cross_validate(task, np.arange(3), None, **options) is None
 
 
 # ------------------------------------------------------------------------------- candidates
@@ -181,44 +177,36 @@ def test_no_selection_without_held_out_samples():
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_costs_are_compared_only_if_they_matter(strategy):
     tall, wide, asked = (
-        make_grid("label_free", HingeLoss(C=C, strategy=strategy), "cv", PAPER, wide=w)
+        candidates(HingeLoss(C=C, strategy=strategy), "cv", wide=w, multiclass=False)
         for C, w in ((None, False), (None, True), ("cv", True))
     )
-    assert tall.costs == asked.costs == LABEL_FREE_COSTS[strategy]
-    assert wide.costs == (max(tall.costs),)
-    assert wide.fallback.cost == tall.fallback.cost == max(tall.costs)
-    assert [c.scale for c in wide.candidates] == list(SCALES)
+    assert tall == asked
+    assert [each["C"] for each in tall[:: len(SCALES)]] == list(COSTS[strategy])
+    assert {each["C"] for each in wide} == {max(COSTS[strategy])}
+    assert [each["metric_scale"] for each in wide] == list(SCALES)
 
 
 def test_the_hinge_of_all_classes_compares_two_costs_of_few_samples():
     tall, wide = (
-        make_grid("label_free", HingeLoss(), "cv", PAPER, wide=wide, multiclass=True)
-        for wide in (False, True)
+        candidates(HingeLoss(), "cv", wide=wide, multiclass=True) for wide in (False, True)
     )
-    assert tall.costs == MULTICLASS_COSTS
-    assert wide.costs == MULTICLASS_COSTS[:2]
+    assert [each["C"] for each in tall[:: len(SCALES)]] == list(MULTICLASS_COSTS)
+    assert [each["C"] for each in wide[:: len(SCALES)]] == list(MULTICLASS_COSTS[:2])
 
 
 def test_the_candidates_of_the_paper_are_costs_with_sweeps():
-    grid = make_grid("paper", HingeLoss(), "cv", PAPER, wide=True)
-    assert len(grid.candidates) == len(COSTS) * len(SWEEPS)
-    assert [c.n_sweeps for c in grid.candidates[: len(SWEEPS)]] == list(SWEEPS)
-    assert grid.candidates[len(SWEEPS)].cost == COSTS[1]
-    assert grid.fallback in grid.candidates
-    assert make_grid("paper", HingeLoss(C=2.0), "converged", PAPER, wide=True).sweeps == ()
+    found = paper_settings.candidates(HingeLoss(), "cv")
+    sweeps, costs = paper_settings.SWEEPS, paper_settings.COSTS
+    assert found == [{"C": c, "n_sweeps": s} for c in costs for s in sweeps]
+    converged = paper_settings.candidates(HingeLoss(C=2.0), "converged")
+    assert converged == [{"C": 2.0, "n_sweeps": None}]
 
 
 @pytest.mark.parametrize("scale", [2.0, np.inf])
-@pytest.mark.parametrize("variant", ["paper", "label_free"])
-def test_a_number_is_the_only_candidate(variant, scale):
-    grid = make_grid(variant, HingeLoss(C=3.0), 4, replace(PAPER, metric_scale=scale), wide=False)
-    (candidate,) = grid.candidates
-    assert candidate == grid.fallback
-    assert candidate.cost == 3.0
-    if variant == "paper":
-        assert (candidate.n_sweeps, candidate.scale) == (4, None)
-    else:
-        assert (candidate.n_sweeps, candidate.scale) == (None, scale)
+def test_a_number_is_the_only_candidate(scale):
+    found = candidates(HingeLoss(C=3.0), scale, wide=False, multiclass=True)
+    assert found == [{"C": 3.0, "metric_scale": scale}]
+    assert paper_settings.candidates(HingeLoss(C=3.0), 4) == [{"C": 3.0, "n_sweeps": 4}]
 
 
 # ------------------------------------------------------------------------------- paths
@@ -236,8 +224,6 @@ def wide_task(strategy, *, sparse=False):
         Y=one_hot_signs(y),
         n_components=2,
         strategy=strategy,
-        start="label",
-        priors=PAPER,
     )
 
 
@@ -250,7 +236,8 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
     task, sweeps = wide_task(strategy), (1, 3, 4)
     # The random stream of the first restart; some initial values are random.
     (rng,) = np.random.default_rng(0).spawn(1)
-    path = paper.path_scores(task, TRAIN, TEST, costs=(cost,), sweeps=sweeps, rng=rng)
+    settings = [{"C": cost, "n_sweeps": each} for each in sweeps]
+    path = paper.path_scores(task.subset(TRAIN), task.X[TEST], rng, candidates=settings)
     for scores, n in zip(path, sweeps, strict=True):
         stream = np.random.default_rng(0)
         fit = paper.fit_conjugate(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
@@ -261,7 +248,12 @@ def test_costs_of_a_path_come_first():
     """Initial values are deterministic, so joint and separate fits of two costs agree."""
     task, rng = wide_task("shared"), np.random.default_rng(0)
     both, *single = (
-        paper.path_scores(task, TRAIN, TEST, costs=costs, sweeps=(1, 5), rng=rng)
+        paper.path_scores(
+            task.subset(TRAIN),
+            task.X[TEST],
+            rng,
+            candidates=[{"C": cost, "n_sweeps": n} for cost in costs for n in (1, 5)],
+        )
         for costs in ((1.0, 40.0), (1.0,), (40.0,))
     )
     np.testing.assert_allclose(both, np.concatenate(single), rtol=1e-8)
@@ -271,9 +263,9 @@ def test_costs_of_a_path_come_first():
 def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     task = wide_task(strategy)
     monkeypatch.setattr(label_free, "PATH_ITER", 2000)
-    monkeypatch.setattr(label_free, "PATH_TOL", 1e-4)
-    monkeypatch.setattr(label_free, "PATH_SUBSPACE_TOL", 1e-10)
-    path = label_free.path_scores(task, TRAIN, TEST, scales=(1.0, np.inf), costs=(10.0,))
+    monkeypatch.setattr(label_free, "PATH_TOL", 1e-10)
+    settings = [{"C": 10.0, "metric_scale": scale} for scale in (1.0, np.inf)]
+    path = label_free.path_scores(task.subset(TRAIN), task.X[TEST], None, candidates=settings)
     for scores, scale in zip(path, (1.0, np.inf), strict=True):
         fit = label_free.fit_label_free(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
@@ -287,12 +279,15 @@ def test_row_space_coordinates_give_the_same_scores(strategy, sparse):
     reduced = task.reduced()
     assert reduced.X.shape == (18, 18)
     assert not hasattr(reduced.X, "nnz")
-    scales = {"scales": (1.0, np.inf), "costs": (10.0,)}
-    a, b = (label_free.path_scores(t, TRAIN, TEST, **scales) for t in (task, reduced))
-    np.testing.assert_allclose(a, b, atol=2e-3)
-    seeing = {"costs": (10.0,), "sweeps": (1, 4)}
+    settings = [{"C": 10.0, "metric_scale": scale} for scale in (1.0, np.inf)]
     a, b = (
-        paper.path_scores(t, TRAIN, TEST, rng=np.random.default_rng(0), **seeing)
+        label_free.path_scores(t.subset(TRAIN), t.X[TEST], None, candidates=settings)
+        for t in (task, reduced)
+    )
+    np.testing.assert_allclose(a, b, atol=2e-3)
+    settings = [{"C": 10.0, "n_sweeps": n} for n in (1, 4)]
+    a, b = (
+        paper.path_scores(t.subset(TRAIN), t.X[TEST], np.random.default_rng(0), candidates=settings)
         for t in (task, reduced)
     )
     np.testing.assert_allclose(a, b, atol=1e-6)

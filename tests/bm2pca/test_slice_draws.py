@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bm2pca.conjugate import slice_draws
+from bsdr_models.bm2pca.paper.soft_margin_draws import draw_slices
 
 LAWS = {
     "skew": stats.gamma(2.5),
@@ -36,9 +36,7 @@ def test_density_is_left_alone(name, width):
         start, log_density, cdf = law.rvs(n, random_state=rng), law.logpdf, law.cdf
     x = start
     for _ in range(3):
-        x = x + slice_draws.draw_slices(
-            lambda a, x=x: log_density(x + a), width, n_chains=n, rng=rng
-        )
+        x = x + draw_slices(lambda a, x=x: log_density(x + a), width, n_chains=n, rng=rng)
     assert np.all(x != start)
     assert stats.kstest(x, cdf).pvalue > 1e-3
 
@@ -54,14 +52,14 @@ def test_an_angle_of_an_ellipse_leaves_a_posterior_alone():
         def log_factor(angle, x=x, other=other):
             return 2.0 * (np.cos(angle) * x[0] + np.sin(angle) * other[0])
 
-        angle = slice_draws.draw_slices(log_factor, 2.0 * np.pi, n_chains=n, rng=rng)
+        angle = draw_slices(log_factor, 2.0 * np.pi, n_chains=n, rng=rng)
         x = np.cos(angle) * x + np.sin(angle) * other
     assert stats.kstest(x[0], stats.norm(2.0).cdf).pvalue > 1e-3
     assert stats.kstest(x[1], "norm").pvalue > 1e-3
 
 
 def test_a_density_that_is_nowhere_a_number_is_given_up():
-    found = slice_draws.draw_slices(
+    found = draw_slices(
         lambda a: np.full(3, np.nan), 1.0, n_chains=3, rng=np.random.default_rng(33)
     )
     np.testing.assert_array_equal(found, 0.0)

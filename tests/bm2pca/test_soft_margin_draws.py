@@ -2,13 +2,14 @@
 
 One input: weights (e_0, e) live in a plane and their precision integrates out to a Student t, so
 that expectations of bounded functions are sums over a grid. The expected margin factors in it are
-those of ``soft_interval``, which has its own tests against the definition.
+those of ``log_masses``, which has its own tests against the definition.
 """
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
-from bsdr_models.bm2pca.conjugate import soft_interval, soft_margin_draws
+from bsdr_models.bm2pca.paper import soft_margin_draws
 
 N = 6
 SHAPE, RATE = 3.0, 2.0
@@ -44,7 +45,8 @@ def grid_expectations(kind):
     for n in range(N):
         centre = e0 + e * mean[n, 0]
         sd = np.abs(e) * np.sqrt(covs[n, 0, 0])
-        log_p += soft_interval.log_mean(centre, sd, lower[n], upper[n], COST)
+        masses = soft_margin_draws.log_masses(centre, sd, lower[n], upper[n], COST)
+        log_p += logsumexp(masses, axis=0)
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
     return {name: (p * value).sum() for name, value in bounded(e0, e, square).items()}

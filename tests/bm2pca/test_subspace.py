@@ -1,4 +1,4 @@
-"""The shared subspace: objective, maximum by another algorithm, covariances."""
+"""Max-margin classifiers: objective, maximum by another algorithm, covariances."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize
 from scipy.sparse.linalg import aslinearoperator
 
-from bsdr_models.bm2pca.label_free import subspace as ss
-from bsdr_models.bm2pca.label_free.subspace import Settings, SubspaceState
+from bsdr_models.bm2pca import subspace as ss
+from bsdr_models.bm2pca.subspace import Settings, SubspaceState
 
 # No number is its own inverse and no two agree.
 SETTINGS = Settings(cost=3.5, latent_variance=0.02, projection_precision=0.6, weight_precision=1.4)
@@ -32,18 +32,6 @@ def make_problem(seed=0, n=40, r=6, k=3, n_labels=3):
     return A, Y, state, rng
 
 
-def flat(*arrays):
-    return np.concatenate([a.ravel() for a in arrays])
-
-
-def unflat(point, like):
-    size = like.projection.size
-    return SubspaceState(
-        projection=point[:size].reshape(like.projection.shape),
-        weights=point[size:].reshape(like.weights.shape),
-    )
-
-
 # ------------------------------------------------------------------------------- the objective
 
 
@@ -64,25 +52,26 @@ def test_objective_is_the_bound_by_draws_of_the_latent():
     assert np.sqrt(error) < 0.1
 
 
+@pytest.mark.parametrize("one_vs_rest", [False, True])
 @pytest.mark.parametrize("settings", [SETTINGS, Settings(), ALL_CLASSES])
-def test_gradient_is_that_of_finite_differences(settings):
-    A, Y, state, _ = make_problem()
-    _, *slopes = ss.objective(state, A, Y, settings)
+def test_gradient_is_that_of_finite_differences(settings, one_vs_rest):
+    A, Y, state, rng = make_problem()
+    if one_vs_rest:
+        state = SubspaceState(projection=None, weights=rng.standard_normal((7, 3)))
+    _, gradient = ss.objective(state, A, Y, settings)
     expected = optimize.approx_fprime(
-        flat(state.projection, state.weights),
-        lambda point: ss.objective(unflat(point, state), A, Y, settings)[0],
-        1e-7,
+        state.packed, lambda point: ss.objective(state.unpack(point), A, Y, settings)[0], 1e-7
     )
-    np.testing.assert_allclose(flat(*slopes), expected, rtol=1e-4, atol=2e-4)
+    np.testing.assert_allclose(gradient.packed, expected, rtol=1e-4, atol=2e-4)
 
 
 def test_gradient_is_finite_without_weights_and_on_the_margin():
     A, Y, state, _ = make_problem()
     state = replace(state, weights=np.zeros_like(state.weights))
     state.weights[0] = 1.0
-    value, *slopes = ss.objective(state, A, np.ones_like(Y), SETTINGS)
+    value, gradient = ss.objective(state, A, np.ones_like(Y), SETTINGS)
     assert np.isfinite(value)
-    assert np.isfinite(flat(*slopes)).all()
+    assert np.isfinite(gradient.packed).all()
 
 
 # ----------------------------------------------------------------------------------- optimisation
@@ -137,12 +126,28 @@ def test_conjugate_sweeps_reach_the_same_maximum(settings):
     np.testing.assert_allclose(fit.state.scores(A), state.scores(A), atol=0.05)
 
 
+@pytest.mark.parametrize("n_components", [3, None])
 @pytest.mark.parametrize("settings", [SETTINGS, ALL_CLASSES])
-def test_fit_is_stationary(settings):
+def test_fit_is_stationary(settings, n_components):
     A, Y, _, _ = make_problem()
-    fit = ss.fit_subspace(A, Y, n_components=3, settings=settings, tol=1e-13)
-    _, *slopes = ss.objective(fit.state, A, Y, settings)
-    assert np.abs(flat(*slopes)).max() < 1e-3
+    fit = ss.fit_subspace(A, Y, n_components=n_components, settings=settings, tol=1e-13)
+    _, gradient = ss.objective(fit.state, A, Y, settings)
+    assert np.abs(gradient.packed).max() < 1e-3
+
+
+def test_classifiers_one_vs_rest_are_independent_problems():
+    """Each is the maximum of its own objective, which another algorithm finds as well."""
+    A, Y, _, _ = make_problem()
+    found = ss.fit_subspace(A, Y, n_components=None, settings=SETTINGS, tol=1e-13).state.weights
+
+    def loss(h, y):
+        u = 1.0 - y * (A @ h[1:] + h[0])
+        hinge = u + np.sqrt(u**2 + SPREAD**2 * h[1:] @ h[1:])
+        return COST * hinge[y != 0.0].sum() + 0.7 * h @ h
+
+    for weights, y in zip(found.T, Y.T, strict=True):
+        end = optimize.minimize(loss, np.full(7, 0.1), args=(y,), method="BFGS")
+        np.testing.assert_allclose(weights, end.x, atol=1e-3)
 
 
 def test_initial_projection_spans_the_class_means():

@@ -13,23 +13,22 @@ from sklearn.metrics import log_loss
 
 import bsdr_models
 from bsdr_models import BM2PCAClassifier, plots, select_task
-from bsdr_models.bm2pca import selection
-from bsdr_models.bm2pca.label_free import fit as label_free
-from bsdr_models.bm2pca.label_free import subspace as ss
+from bsdr_models.bm2pca import label_free, selection
+from bsdr_models.bm2pca import subspace as ss
 from bsdr_models.bm2pca.labels import encode
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.temperature import fit_temperature
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 SIZES = (3, 1, 4)
 FORMS = {
     "label_free": {},
     "label_free_one_vs_rest": {"loss__strategy": "one_vs_rest"},
-    "paper": {"variant": "paper"},
-    "paper_one_vs_rest": {"variant": "paper", "loss__strategy": "one_vs_rest"},
+    "paper": {},
+    "paper_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "gibbs": {
-        "variant": "paper",
         "inference": "gibbs",
         "sampling__draws": 30,
         "sampling__tune": 30,
@@ -41,17 +40,19 @@ every_form = pytest.mark.parametrize("form", FORMS)
 
 def make(form="label_free", **more):
     """One candidate setting, uncalibrated unless said otherwise."""
-    few = {"optimization__n_sweeps": 4} if form.startswith("paper") else {}
-    fixed = {"loss__C": 3.0, "priors__metric_scale": 10.0, "loss__calibrate": False}
-    return BM2PCAClassifier(unlabeled=-1, random_state=0).set_params(
-        **{**fixed, **few, **FORMS[form], **more}
-    )
+    model, own = PaperBM2PCAClassifier(), {}
+    if form.startswith("label_free"):
+        model, own = BM2PCAClassifier(), {"metric_scale": 10.0}
+    elif form.startswith("paper"):
+        own = {"optimization__n_sweeps": 4}
+    fixed = {"unlabeled": -1, "random_state": 0, "loss__C": 3.0, "loss__calibrate": False}
+    return model.set_params(**{**fixed, **own, **FORMS[form], **more})
 
 
 def quiet_fit(model, X, Y):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "R-hat of the identified quantities")
-        warnings.filterwarnings("ignore", "no evidence that the targets")
+        warnings.filterwarnings("ignore", "no evidence that the targets depend on X")
         return model.fit(X, Y)
 
 
@@ -140,20 +141,14 @@ def test_missing_labels_are_terms_left_out(multiclass):
         multiclass=multiclass,
         task_sizes=SIZES,
     )
-    found, *slopes = ss.objective(state, A, Y, settings)
+    found, gradient = ss.objective(state, A, Y, settings)
     assert found == pytest.approx(plain_objective(state, A, Y, settings), rel=1e-12)
 
     def value(point):
-        Q, H = np.split(point, [state.projection.size])
-        shaped = ss.SubspaceState(
-            projection=Q.reshape(state.projection.shape), weights=H.reshape(state.weights.shape)
-        )
-        return plain_objective(shaped, A, Y, settings)
+        return plain_objective(state.unpack(point), A, Y, settings)
 
-    point = np.concatenate([state.projection.ravel(), state.weights.ravel()])
-    expected = optimize.approx_fprime(point, value, 1e-7)
-    got = np.concatenate([slope.ravel() for slope in slopes])
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-4)
+    expected = optimize.approx_fprime(state.packed, value, 1e-7)
+    np.testing.assert_allclose(gradient.packed, expected, rtol=1e-4, atol=2e-4)
 
 
 def test_curvature_of_a_task_is_that_of_the_task_alone():
@@ -248,12 +243,7 @@ def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     _, signs, _ = problem(n=200)
     scores = np.random.default_rng(4).standard_normal((2, *signs.shape))
     scores[1] += signs
-    fold = np.where(signs.any(axis=1), np.arange(200) % 5, -1)
-
-    def choose(values):
-        return selection.select(lambda train, test: values[:, test], signs, fold, sizes=SIZES)
-
-    found = choose(scores)
+    found = selection.best_of(scores, signs, SIZES)
     assert found.best == 1
     total, right, count = 0.0, 0, 0
     for index, (size, end) in enumerate(zip(SIZES, np.cumsum(SIZES), strict=True)):
@@ -269,7 +259,7 @@ def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     assert found.log_loss[1] == pytest.approx(total / count, rel=1e-9)
     assert found.accuracy[1] == pytest.approx(right / count)
     assert found.held_out.score == pytest.approx(-total / count, rel=1e-9)
-    spoilt = choose(np.where(signs == 0.0, 1e6, scores))
+    spoilt = selection.best_of(np.where(signs == 0.0, 1e6, scores), signs, SIZES)
     np.testing.assert_allclose(spoilt.log_loss, found.log_loss)
 
 
@@ -277,14 +267,7 @@ def test_folds_go_on_until_every_task_has_enough_labels(monkeypatch):
     monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
     _, signs, _ = problem(n=100)
     signs[20:, 3] = 0.0  # the second task has labels of the first samples only
-    fold, held_out = np.arange(100) % 5, []
-
-    def scorer(train, test):
-        held_out.append(test)
-        return np.zeros((1, len(test), signs.shape[1]))
-
-    selection.select(scorer, signs, fold, sizes=SIZES)
-    assert len(held_out) == 5
+    assert len(selection.rows_to_hold_out(np.arange(100) % 5, signs, SIZES)) == 5
 
 
 def test_a_task_without_held_out_labels_is_not_calibrated(data):
@@ -442,7 +425,7 @@ def test_bad_tasks_are_refused_before_any_work(data, monkeypatch, form, case):
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the input was checked")
 
-    monkeypatch.setattr("bsdr_models.bm2pca.estimator.one_thread", refuse)
+    monkeypatch.setattr("bsdr_models.bm2pca.classifier.one_thread", refuse)
     Y, arguments, match = BAD[case]
     with pytest.raises(ValueError, match=match):
         make(form, **arguments).fit(data[0][:60], Y)

@@ -9,16 +9,9 @@ from scipy import sparse
 from scipy.special import softmax
 from sklearn.datasets import load_digits
 
-from bsdr_models.bm2pca.label_free import (
-    mixture,
-    one_vs_rest,
-    one_vs_rest_fit,
-    subspace,
-    transduction,
-)
-from bsdr_models.bm2pca.label_free.transduction import fit_responsibilities
-from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca import mixture, subspace, transduction
+from bsdr_models.bm2pca.transduction import fit_responsibilities
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 
 # N, d, K
 SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}
@@ -58,11 +51,8 @@ def span_coordinates(X):
 
 
 def scores(strategy, A, Y, rows, n_components=10):
-    if strategy == "shared":
-        return subspace.fit_subspace(A, Y, n_components=n_components).state.scores(rows)
-    found = one_vs_rest_fit.fit_one_vs_rest(one_vs_rest.make_label_data(A, Y), PAPER, cost=10.0)
-    mean = found.state.weights.mean
-    return rows @ mean[1:] + mean[0]
+    n_components = n_components if strategy == "shared" else None
+    return subspace.fit_subspace(A, Y, n_components=n_components).state.scores(rows)
 
 
 def fit_and_score(strategy, X, Y, rows, found=None):

@@ -18,6 +18,7 @@ from bsdr_models import BM2PCAClassifier, BM2PCARegressor, plots
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -25,27 +26,24 @@ TARGETS = ("multiclass", "binary", "multilabel", "regression")
 ENGINES = {
     "label_free": {},
     "label_free_one_vs_rest": {"loss__strategy": "one_vs_rest"},
-    "paper": {"variant": "paper", "optimization__n_sweeps": 8},
+    "paper": {"optimization__n_sweeps": 8},
     "paper_one_vs_rest": {
-        "variant": "paper",
         "loss__strategy": "one_vs_rest",
         "optimization__n_sweeps": 8,
     },
     "gibbs": {
-        "variant": "paper",
         "inference": "gibbs",
         "sampling__draws": 60,
         "sampling__tune": 60,
         "sampling__chains": 2,
     },
     "nuts": {
-        "variant": "paper",
         "inference": "nuts",
         "sampling__draws": 30,
         "sampling__tune": 30,
         "sampling__chains": 2,
     },
-    "advi": {"variant": "paper", "inference": "advi", "sampling__draws": 60},
+    "advi": {"inference": "advi", "sampling__draws": 60},
 }
 SLOW = ("nuts", "advi")
 SHARED = ("label_free", "paper", "gibbs")
@@ -85,13 +83,11 @@ def toy(target):
 def make(engine, target, **more):
     if target == "regression":
         return BM2PCARegressor(R, random_state=0).set_params(**more)
-    fixed = {
-        "loss__C": 5.0,
-        "priors__metric_scale": 10.0,
-        "loss__calibrate": False,
-        "random_state": 0,
-    }
-    return BM2PCAClassifier(R).set_params(**fixed | ENGINES[engine] | more)
+    fixed = {"loss__C": 5.0, "loss__calibrate": False, "random_state": 0}
+    model = PaperBM2PCAClassifier(R)
+    if engine.startswith("label_free"):
+        model = BM2PCAClassifier(R, metric_scale=10.0)
+    return model.set_params(**fixed | ENGINES[engine] | more)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +180,7 @@ def test_attributes(fitted, engine, target):
         assert tree.attrs["std_factor"] == model.std_factor_.tolist()
     else:
         assert tree.attrs["temperature"] == model.temperature_
-        assert tree.attrs["variant"] == model.variant
+        assert ("metric_scale" in tree.attrs) == engine.startswith("label_free")
         assert tree.attrs["link"] == "softmax"
     if method == "mean_field":
         np.testing.assert_array_equal(tree["fit/elbo"], model.lower_bounds_)
@@ -233,7 +229,7 @@ def test_coefficients_and_methods_give_the_same_predictions(fitted, engine, targ
 def test_coefficients_are_projection_times_weights(fitted, engine, target):
     model = fitted(engine, target)
     posterior = model.idata_["posterior"].dataset.mean(("chain", "draw"))
-    weights = trees.per_class(model._context, trees.mean_weights(model._learned))
+    weights = trees.per_class(model._context, model._posterior.mean_weights)
     expected = model.components_.T @ weights
     got = posterior["coef"].values
     assert np.linalg.norm(got - expected) < 0.12 * np.linalg.norm(expected)
@@ -259,7 +255,7 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     posterior, result = model.idata_["posterior"].dataset, model._learned
     n = posterior.sizes["draw"]
     assert n >= 100
-    part, state = result.factor_model.parts[0], result.state
+    part, state = result.factor_model.parts[0], result.posterior.state
     per_class = partial(trees.per_class, model._context)
     for name, mean in {
         "loadings": part.loadings[0],

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models.bm2pca.label_free import one_vs_rest, subspace, truncated_metric
-from bsdr_models.bm2pca.label_free.truncated_metric import TruncatedSpectrum, fit_spectrum
-from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
+from bsdr_models.bm2pca import subspace, truncated_metric
+from bsdr_models.bm2pca.truncated_metric import TruncatedSpectrum, fit_spectrum
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 
 N, D, K = 30, 45, 3
 RANK = N - K
@@ -71,16 +71,15 @@ def test_metric_samples_are_an_operator_with_a_transpose():
     assert not metric.outside(X).any()
 
 
-def test_a_shared_subspace_accepts_the_operator_and_one_vs_rest_raises():
+@pytest.mark.parametrize("n_components", [2, None])
+def test_classifiers_accept_the_operator(n_components):
     X, Y, _ = make_samples()
     metric = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
-    one = subspace.fit_subspace(metric.A, Y, n_components=2)
-    other = subspace.fit_subspace(metric.A @ np.eye(D), Y, n_components=2)
+    one = subspace.fit_subspace(metric.A, Y, n_components=n_components)
+    other = subspace.fit_subspace(metric.A @ np.eye(D), Y, n_components=n_components)
     np.testing.assert_allclose(
         one.state.scores(metric.A), other.state.scores(metric.A @ np.eye(D)), atol=1e-3
     )
-    with pytest.raises(ValueError, match="shared subspace"):
-        one_vs_rest.make_label_data(metric.A, Y)
 
 
 def test_unlabelled_samples_are_not_used():

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from bsdr_models.bm2pca.conjugate import initial_values, views
-from bsdr_models.bm2pca.conjugate import mean_field as mf
-from bsdr_models.bm2pca.conjugate.initial_values import principal_scores
-from bsdr_models.bm2pca.conjugate.loss_augmentation import Hinge
-from bsdr_models.bm2pca.conjugate.views import make_view
+from bsdr_models.bm2pca.paper import initial_values, views
+from bsdr_models.bm2pca.paper import mean_field as mf
+from bsdr_models.bm2pca.paper.initial_values import principal_scores
+from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.priors import PAPER
 
 FORMS = {"tall": (9, 5), "wide": (6, 14), "square": (7, 7)}
@@ -27,30 +27,22 @@ def dense(X):
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
-@pytest.mark.parametrize("n_pooled", [0, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_sums_of_a_complete_view(form, sparse, n_pooled):
+def test_sums_of_a_complete_view(form, sparse):
     X = rows(form, sparse=sparse)
-    (n, d), first = X.shape, len(X) - n_pooled
-    view = make_view(csr_array(X) if sparse else X, n_pooled=n_pooled)
+    n, d = X.shape
+    view = make_view(csr_array(X) if sparse else X)
     assert (view.basis is not None) == (form == "wide")
     assert isinstance(view.X, np.ndarray) == (not sparse or form == "wide")
     basis = np.eye(d) if view.basis is None else view.basis
     np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
-    np.testing.assert_allclose(dense(view.X) @ basis.T, X[:first], atol=1e-12)
+    np.testing.assert_allclose(dense(view.X) @ basis.T, X, atol=1e-12)
     np.testing.assert_allclose(basis @ view.total, X.sum(axis=0), atol=1e-12)
     assert view.square == pytest.approx(np.sum(X**2), rel=1e-12)
     np.testing.assert_array_equal(view.count, [n])
     assert (view.n_features, view.copies, view.n_observed) == (d, d, n * d)
     assert view.mask is None
-    if n_pooled:
-        rest = X[first:]
-        assert view.pool.n == n_pooled
-        np.testing.assert_allclose(basis @ view.pool.total, rest.sum(axis=0), atol=1e-12)
-        np.testing.assert_allclose(basis @ view.pool.gram @ basis.T, rest.T @ rest, atol=1e-11)
-    else:
-        assert view.pool is None
 
 
 def test_counts_of_a_view_with_missing_values():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg, optimize, sparse, stats
 
-from bsdr_models.bm2pca.label_free.within_class_metric import Spectrum
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 
 # N, d, K
 SHAPES = {"tall": (30, 4, 3), "wide": (9, 14, 3), "single": (8, 1, 2), "square": (7, 7, 2)}

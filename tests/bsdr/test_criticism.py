@@ -213,7 +213,7 @@ def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
     }
     kind = BSDRRegressor if target == "regression" else BSDRClassifier
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="no evidence that the targets")
+        warnings.filterwarnings("ignore", message="no evidence that the targets depend on X")
         model = kind(2, variant="paper", random_state=0).set_params(**CONFIGURATIONS[name])
         model.fit(X, y[target] * 1)
     tree = model.idata_

@@ -27,6 +27,7 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.bsdr import SAMPLING
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
 
 FEW_DRAWS = {
     "inference": "gibbs",
@@ -35,15 +36,9 @@ FEW_DRAWS = {
     "sampling__chains": 2,
 }
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
-BSDR_PAPER = {
-    "n_components": 2,
-    "variant": "paper",
-    "optimization__max_iter": 15,
-    "random_state": 0,
-}
-FREE = {"priors__metric_scale": 10.0, "loss__calibrate": False, "random_state": 0}
+BSDR_PAPER = {"variant": "paper", "optimization__max_iter": 15, "random_state": 0}
+FREE = {"metric_scale": 10.0, "loss__calibrate": False, "random_state": 0}
 MARGINS = {
-    "variant": "paper",
     "loss__C": 10.0,
     "optimization__n_sweeps": 5,
     "loss__calibrate": False,
@@ -54,9 +49,9 @@ CLASSIFIERS = {
     "bsdr": BSDRClassifier().set_params(**EXACT),
     "bsdr_paper": BSDRClassifier().set_params(**BSDR_PAPER),
     "bsdr_laplace": BSDRClassifier(
-        inference="laplace", sampling=Sampling(draws=10), random_state=0
+        inference="laplace", sampling=Sampling(draws=30), random_state=0
     ),
-    "bsdr_gibbs": BSDRClassifier(2, variant="paper", priors=SAMPLING, random_state=0).set_params(
+    "bsdr_gibbs": BSDRClassifier(variant="paper", priors=SAMPLING, random_state=0).set_params(
         **FEW_DRAWS
     ),
     "mnp": MNPClassifier(max_iter=30),
@@ -64,11 +59,11 @@ CLASSIFIERS = {
     "bm2pca_one_vs_rest": BM2PCAClassifier(
         loss=HingeLoss(strategy="one_vs_rest", C=1.0)
     ).set_params(**FREE),
-    "bm2pca_paper": BM2PCAClassifier().set_params(**MARGINS),
-    "bm2pca_paper_one_vs_rest": BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest")).set_params(
-        **MARGINS
-    ),
-    "bm2pca_gibbs": BM2PCAClassifier(2).set_params(**FEW_DRAWS, **MARGINS),
+    "bm2pca_paper": PaperBM2PCAClassifier().set_params(**MARGINS),
+    "bm2pca_paper_one_vs_rest": PaperBM2PCAClassifier(
+        loss=HingeLoss(strategy="one_vs_rest")
+    ).set_params(**MARGINS),
+    "bm2pca_gibbs": PaperBM2PCAClassifier(2).set_params(**FEW_DRAWS, **MARGINS),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_limit": DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf), random_state=0),
     "dgplvm_free": DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
@@ -76,12 +71,12 @@ CLASSIFIERS = {
         mapping=DGPLVMMapping(placement="likelihood"), random_state=0
     ),
     "dgplvm_centres": DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=12), random_state=0),
-    "dgplvm_paper": DGPLVMClassifier(
-        variant="paper", optimization=DGPLVMOptimization(max_iter=25), random_state=0
+    "dgplvm_paper": PaperDGPLVMClassifier(
+        optimization=DGPLVMOptimization(max_iter=25), random_state=0
     ),
 }
 REGRESSORS = {
-    "bsdr_regressor": BSDRRegressor().set_params(**EXACT),
+    "bsdr_regressor": BSDRRegressor(sampling=Sampling(draws=30), random_state=0),
     "bsdr_regressor_paper": BSDRRegressor().set_params(**BSDR_PAPER),
     "bm2pca_regressor": BM2PCARegressor(
         loss=EpsilonInsensitiveLoss(calibrate=False), random_state=0
@@ -93,9 +88,11 @@ KINDS = {
     "BSDRClassifier": ESTIMATORS["bsdr"],
     "BSDRRegressor": ESTIMATORS["bsdr_regressor"],
     "MNPClassifier": ESTIMATORS["mnp"],
-    "BM2PCAClassifier": ESTIMATORS["bm2pca_paper"],
+    "BM2PCAClassifier": ESTIMATORS["bm2pca"],
+    "PaperBM2PCAClassifier": ESTIMATORS["bm2pca_paper"],
     "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
     "DGPLVMClassifier": ESTIMATORS["dgplvm_limit"],
+    "PaperDGPLVMClassifier": ESTIMATORS["dgplvm_paper"],
 }
 # Takes most of a second.
 SLOW = {"bm2pca_gibbs"}
@@ -249,6 +246,6 @@ def no_work(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the input was checked")
 
-    for module in ("bsdr.base", "bm2pca.estimator", "bm2pca.regressor", "dgplvm.estimator"):
+    for module in ("bsdr.base", "bm2pca.classifier", "bm2pca.regressor", "dgplvm.estimator"):
         monkeypatch.setattr(f"bsdr_models.{module}.one_thread", refuse)
     monkeypatch.setattr("bsdr_models.bsdr.mnp.run_coordinate_ascent", refuse)

@@ -35,13 +35,12 @@ OPENINGS = (
     r"\d+ components need more labelled samples",
     r"the centroids of all classes coincide",
 )
-PAPER = {"n_components": 2, "variant": "paper", "optimization__max_iter": 4}
+PAPER = {"variant": "paper", "optimization__max_iter": 4}
 CHOICES = {
     "BSDRClassifier": (
         {"temperature": "auto"},
         {"standardize": False, "temperature": 1.0},
         {"sampling__chains": 2, "temperature": 0.5},
-        {"inference": "laplace"},
         {**PAPER, "priors__latent_scale": 1e-3, "priors__projection_prior": "entrywise"},
         {**PAPER, "priors__latent_scale": 30.0, "priors__projection_prior": "rowwise"},
         {
@@ -57,6 +56,11 @@ CHOICES = {
         {"max_iter": 4, "standardize": False},
     ),
     "BM2PCAClassifier": (
+        {"metric_scale": 10.0, "max_iter": 20},
+        {"metric_scale": np.inf, "max_iter": 20},
+        {"metric_scale": 1.0, "loss__strategy": "one_vs_rest", "max_iter": 20},
+    ),
+    "PaperBM2PCAClassifier": (
         {"optimization__n_sweeps": 3},
         {"optimization__n_sweeps": 3, "standardize": False},
         {
@@ -65,14 +69,6 @@ CHOICES = {
             "optimization__start": "pca",
         },
         {"optimization__n_sweeps": 3, "optimization__start": "random", "loss__C": 1e-3},
-        {"variant": "label_free", "priors__metric_scale": 10.0, "optimization__max_iter": 20},
-        {"variant": "label_free", "priors__metric_scale": np.inf, "optimization__max_iter": 20},
-        {
-            "variant": "label_free",
-            "priors__metric_scale": 1.0,
-            "loss__strategy": "one_vs_rest",
-            "optimization__max_iter": 20,
-        },
     ),
     "DGPLVMClassifier": (
         {"priors__weight": np.inf},
@@ -92,8 +88,8 @@ CHOICES = {
         {"priors__weight": 10.0, "optimization__max_iter": 3, "mapping__kind": "none"},
         {"priors__weight": 10.0, "optimization__max_iter": 3, "priors__criterion": "local_fisher"},
         {"priors__weight": 10.0, "optimization__max_iter": 3, "priors__criterion": "mcml"},
-        {"variant": "paper", "priors__weight": None, "optimization__max_iter": 3},
     ),
+    "PaperDGPLVMClassifier": ({"optimization__max_iter": 3},),
     "BSDRRegressor": (
         {},
         {"standardize": False},

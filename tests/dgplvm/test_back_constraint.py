@@ -51,8 +51,8 @@ def test_operators_match_the_dense_covariance(kind, problem, rng):
     K = dense_form(prior, kind, X)
     M = np.linalg.inv(K)
     V = rng.standard_normal((len(X), 2))
-    raw = rng.standard_normal((prior.n_raw, 2))
-    root = prior.root(np.eye(prior.n_raw))
+    n_raw = len(prior.raw(V))
+    raw, root = rng.standard_normal((n_raw, 2)), prior.root(np.eye(n_raw))
 
     np.testing.assert_allclose(root @ root.T, K, atol=1e-10)
     np.testing.assert_allclose(prior.root(raw), root @ raw, atol=1e-12)

@@ -15,20 +15,21 @@ from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search as fit_module
-from bsdr_models.dgplvm.paper import paper_fit
+from bsdr_models.dgplvm.paper import fit as paper_fit
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import run_map
+from bsdr_models.papers import PaperDGPLVMClassifier
 
 MODELS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
     "free": {"mapping__kind": "none"},
     "likelihood": {"mapping__placement": "likelihood"},
-    "paper": {"variant": "paper", "optimization__max_iter": 25},
+    "paper": {"optimization__max_iter": 25},
     "centres": {"mapping__n_centres": 12},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
-each_variant = pytest.mark.parametrize("name", ["default", "paper"])
+each_model = pytest.mark.parametrize("name", ["default", "paper"])
 
 # Expected warnings: labels without signal, one sample of a class, few iterations.
 EXPLAINED = (
@@ -40,11 +41,12 @@ EXPLAINED = (
     "the search stopped after max_iter",
     ".* ended at a bound",
 )
-SHORT = EXPLAINED[-2:]  # of the paper's variant, on any data
+SHORT = EXPLAINED[-2:]  # of the paper's model, on any data
 
 
 def make(name="default", **more):
-    return DGPLVMClassifier().set_params(**{"random_state": 0} | MODELS[name] | more)
+    kind = PaperDGPLVMClassifier if name == "paper" else DGPLVMClassifier
+    return kind().set_params(**{"random_state": 0} | MODELS[name] | more)
 
 
 def fit(model, X, y, explained=SHORT, **more):
@@ -83,9 +85,10 @@ def outputs(model, X):
     assert set(model.predict(X)) <= set(model.classes_)
     found["mean"], found["cov"] = model.transform(X, return_cov=True)
     smallest = np.linalg.eigvalsh(found["cov"]).min()
-    assert smallest >= 0.0 if model.variant == "paper" else smallest > 0.0
+    paper = isinstance(model, PaperDGPLVMClassifier)
+    assert smallest >= 0.0 if paper else smallest > 0.0
     found["back"] = model.inverse_transform(found["mean"])
-    if model.variant == "whitened" and model._option("mapping").embedding == "map":
+    if not paper and model._option("mapping").embedding == "map":
         found["out_of_range"] = model.out_of_range(X)
         assert (found["out_of_range"] >= 0.0).all()
         assert (found["out_of_range"] <= 1.0).all()
@@ -137,7 +140,7 @@ SEQUENCES_REFUSED = {
 
 
 @pytest.mark.parametrize("kind", SEQUENCES_REFUSED)
-@each_variant
+@each_model
 def test_invalid_sequences_raise(iris, name, kind):
     sequence, match = SEQUENCES_REFUSED[kind]
     with pytest.raises(ValueError, match=match):
@@ -160,7 +163,7 @@ def test_sequence_names_may_be_of_any_type(iris, kind):
         (np.full((3, 2), np.inf), "Z contains NaN or infinity"),
     ],
 )
-@each_variant
+@each_model
 def test_invalid_latent_coordinates_raise(fitted, name, rows, match):
     with pytest.raises(ValueError, match=match):
         fitted(name).inverse_transform(rows)
@@ -181,10 +184,20 @@ def no_work(monkeypatch):
     monkeypatch.setattr(paper_fit, "run_map", refuse)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"weight": np.inf}, "The 'weight' parameter"),
+        ({"n_components": 3, "criterion": "trace_ratio"}, "needs n_components <= 2"),
+        ({"n_components": 2, "n_centres": 1}, "n_centres=1 must be at least n_components=2"),
+    ],
+)
+def test_arguments_of_the_paper_are_checked(iris, no_work, arguments, match):
+    with pytest.raises(ValueError, match=match):
+        PaperDGPLVMClassifier(**arguments).fit(*iris)
+
+
 COMBINATIONS = [
-    ({"variant": "paper", "priors__weight": np.inf}, "needs a finite weight"),
-    ({"variant": "paper", "inference": "nuts"}, "variant='paper' has inference='map' only"),
-    ({"variant": "paper", "inference": "advi"}, "variant='paper' has inference='map' only"),
     (
         {"mapping__kind": "none", "mapping__placement": "map"},
         "placement='map' needs kind='kernel'",
@@ -214,9 +227,10 @@ def test_errors_name_invalid_hyper_parameters(value):
 
 
 def test_out_of_range_needs_a_mapping(iris, fitted):
-    for name in ("paper", "free", "likelihood"):
+    for name in ("free", "likelihood"):
         with pytest.raises(AttributeError, match="embedding by the mapping"):
             fitted(name).out_of_range(iris[0])
+    assert not hasattr(PaperDGPLVMClassifier, "out_of_range")
 
 
 @pytest.mark.parametrize(("n_components", "match"), [
@@ -241,8 +255,8 @@ def test_refit_deletes_attributes_of_the_last_fit(iris):
     model = fit(make("default"), *iris)
     assert model.map_width_ > 0.0
     assert model.components_.shape == (2, 4)
-    fit(model.set_params(**MODELS["paper"]), *iris)
-    for name in ("map_width_", "map_noise_", "components_", "feature_relevance_"):
+    fit(model.set_params(mapping__kind="none"), *iris)
+    for name in ("components_", "feature_relevance_"):
         assert not hasattr(model, name)
 
 
@@ -482,7 +496,7 @@ def test_an_interrupt_keeps_the_current_iterate(iris, monkeypatch, name, calls):
     assert_finite(model, iris[0])
 
 
-@each_variant
+@each_model
 def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, monkeypatch, name):
     X, y = iris
     model = fit(make(name), X, y)
@@ -499,10 +513,10 @@ def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, mon
 @pytest.mark.parametrize("n_samples", [44, 45])
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "free"])
 def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples):
-    """Above the limit the mapping has few centres and the likelihood inducing points."""
+    """Above the limit the mapping has few centres; few samples have a density."""
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_INDUCING", 8)
+    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
     X, y = iris
     model = fit(make(name), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
@@ -511,10 +525,9 @@ def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples)
 
 @pytest.mark.parametrize("name", ["default", "limit"])
 def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
-    """There are more unlabelled samples than inducing points."""
     monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 20)
     monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_INDUCING", 8)
+    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
     X, y = iris
     given = np.where(np.arange(45) % 5 == 0, y, -1)
     model = fit(make(name, unlabeled=-1), X, given, EXPLAINED)
@@ -522,7 +535,5 @@ def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
     assert model.score(X, y) > 0.85
 
 
-def test_the_papers_mapping_needs_a_centre_for_each_component(iris):
-    with pytest.raises(ValueError, match="n_centres=1 must be at least n_components=2"):
-        make("paper", n_components=2, mapping__n_centres=1).fit(*iris)
-    fit(make("paper", n_components=2, mapping__n_centres=2), *iris, explained=EXPLAINED)
+def test_a_centre_for_each_component_is_enough_for_the_paper(iris):
+    fit(make("paper", n_components=2, n_centres=2), *iris, explained=EXPLAINED)

@@ -10,6 +10,7 @@ from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMMapping, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.papers import PaperDGPLVMClassifier
 
 FORMS = {
     "default": {},
@@ -21,12 +22,15 @@ FORMS = {
     "inverse_trace": {"priors__criterion": "inverse_trace"},
     "local_fisher": {"priors__criterion": "local_fisher"},
     "mcml": {"priors__criterion": "mcml"},
-    "laplace": {"optimization__approximation": "laplace"},
-    "reuse": {"priors__reuse_kernel": True},
-    "paper": {"variant": "paper", "optimization__max_iter": 100},
 }
-BY_MAP = [name for name in FORMS if name not in ("free", "likelihood", "paper")]
-every_form = pytest.mark.parametrize("name", FORMS)
+PAPER = {
+    "paper": {"optimization__max_iter": 100},
+    "paper, Laplace": {"optimization__max_iter": 100, "approximation": "laplace"},
+    "paper, its kernel": {"optimization__max_iter": 100, "reuse_kernel": True, "weight": 10.0},
+    "paper, free": {"optimization__max_iter": 100, "mapping": "none", "weight": 10.0},
+}
+BY_MAP = [name for name in FORMS if name not in ("free", "likelihood")]
+every_form = pytest.mark.parametrize("name", FORMS | PAPER)
 by_map = pytest.mark.parametrize("name", BY_MAP)
 
 
@@ -40,16 +44,16 @@ def wine():
 
 @pytest.fixture(scope="module")
 def models(wine):
-    """Every variant, fitted once."""
+    """Every form, fitted once."""
     cache = {}
 
     def get(name):
         if name not in cache:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
-                cache[name] = (
-                    DGPLVMClassifier(random_state=0).set_params(**FORMS[name]).fit(wine[0], wine[2])
-                )
+                kind = PaperDGPLVMClassifier if name in PAPER else DGPLVMClassifier
+                model = kind(random_state=0).set_params(**(FORMS | PAPER)[name])
+                cache[name] = model.fit(wine[0], wine[2])
         return cache[name]
 
     return get
@@ -91,10 +95,11 @@ def test_fitted_attributes(wine, models, name):
     assert model.n_iter_ == len(model.log_density_)
     assert not model.interrupted_
     assert model.standardized_  # proline is in units a thousand times those of hue
-    assert model.get_feature_names_out().tolist() == ["dgplvmclassifier0", "dgplvmclassifier1"]
+    prefix = type(model).__name__.lower()
+    assert model.get_feature_names_out().tolist() == [f"{prefix}0", f"{prefix}1"]
     for attribute in ("components_", "feature_relevance_"):
         assert hasattr(model, attribute) == (name in BY_MAP)
-    if name == "paper":
+    if name in PAPER:
         assert not hasattr(model, "map_width_")
     else:
         assert model.converged_

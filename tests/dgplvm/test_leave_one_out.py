@@ -18,7 +18,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 
 def condition(prior, latent, left, row):
     """Conditional mean and variance of a sample given all but some, by dense algebra."""
-    root = prior.root(np.eye(prior.n_raw))
+    root = prior.root(np.eye(len(prior.raw(latent))))
     K, mean = root @ root.T, prior.mean_weights @ latent
     kept = np.setdiff1d(np.arange(len(latent)), left)
     weights = np.linalg.solve(K[np.ix_(kept, kept)], K[kept, row])

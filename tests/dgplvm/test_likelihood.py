@@ -242,8 +242,7 @@ def test_latent_coordinates_that_are_not_finite_raise(density, logs, bad):
         density(latent, logs, FeatureGram.of(X))
 
 
-def test_work_arrays_are_safe_across_sizes_and_threads():
-    """Work arrays are reused between evaluations; results are not overwritten."""
+def test_evaluations_are_safe_across_sizes_and_threads():
     problems = [problem((n, 9, 2), seed=n) for n in (40, 12, 60, 12, 25)]
 
     def run(case):

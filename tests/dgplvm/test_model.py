@@ -12,10 +12,10 @@ from scipy import stats
 from scipy.linalg import helmert, sqrtm
 
 from bsdr_models.dgplvm import draws, sampling
-from bsdr_models.dgplvm.learn import Options
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model
 from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.inference.sampling import Schedule
 
@@ -256,7 +256,9 @@ def task_and_mode(case):
         criterion=options.get("criterion", "trace_ratio"),
         tempered=options.get("tempered", True),
     )
-    mode = fit_map(task, widths=(2.0,), noises=(0.02,), rng=np.random.default_rng(10))
+    mode = fit_map(
+        task, Mapping(width=2.0, noise=0.02), Optimization(), rng=np.random.default_rng(10)
+    )
     return task, mode
 
 
@@ -331,7 +333,8 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
         draws.learn_draws(
             "nuts",
             replace(task, **changes),
-            Options(approximation="laplace"),
+            Mapping(),
+            Optimization(),
             schedule=Schedule(draws=10, tune=10, chains=1),
             rng=np.random.default_rng(12),
         )
@@ -339,7 +342,7 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["nuts", "advi"])
-def test_a_few_draws(engine, monkeypatch):
+def test_a_short_runs(engine, monkeypatch):
     monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
     task, mode = task_and_mode("two classes")
     sampled = sampling.sample(

@@ -6,10 +6,10 @@ import pytest
 from bsdr_models.dgplvm.gp_classifier import probit_ep
 from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
     ep_by_features,
-    laplace_by_features,
     numerical_factor,
     pivoted_cholesky,
 )
+from bsdr_models.dgplvm.paper.laplace import laplace_by_features
 
 METHODS = {"laplace": laplace_by_features, "ep": ep_by_features}
 both = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)

@@ -11,11 +11,10 @@ from scipy.stats import multivariate_normal, norm
 
 from bsdr_models.dgplvm.gp_classifier.probit_ep import hazard
 from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
-    derivatives,
     ep_by_features,
-    laplace_by_features,
     numerical_factor,
 )
+from bsdr_models.dgplvm.paper.laplace import derivatives, laplace_by_features
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 GOLDEN = Path(__file__).parents[1] / "dgplvm" / "golden" / "gp_probit.json"

@@ -40,16 +40,6 @@ def test_criterion():
             choose(name, 3, 3)
 
 
-def test_approximation():
-    choose = settings.choose_approximation
-    assert choose("auto", 2, 100) == "laplace"
-    assert choose("auto", 3, 100) == "ep"
-    assert choose("auto", 3, 100_000) == "laplace"
-    for given in ("laplace", "ep"):
-        for n_classes in (2, 3):
-            assert choose(given, n_classes, 100) == given
-
-
 # ------------------------------------------------------------------------------------ units
 
 

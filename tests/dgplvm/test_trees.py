@@ -14,6 +14,7 @@ from bsdr_models import DGPLVMClassifier, plots
 from bsdr_models.dgplvm import trees
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference import datatree
+from bsdr_models.papers import PaperDGPLVMClassifier
 
 N, D, K = 40, 5, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -26,7 +27,7 @@ MODELS = {
     "free": {"mapping__kind": "none"},
     "likelihood": {"mapping__placement": "likelihood"},
     "centres": {"mapping__n_centres": 12},
-    "paper": {"variant": "paper", "optimization__max_iter": 40},
+    "paper": {"optimization__max_iter": 40},
     "unlabelled": {"unlabeled": "?"},
     "starts": {"optimization__n_restarts": 4},
 }
@@ -53,7 +54,8 @@ def fitted():
         if name not in cache:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
-                model = DGPLVMClassifier(random_state=0).set_params(**MODELS[name])
+                kind = PaperDGPLVMClassifier if name == "paper" else DGPLVMClassifier
+                model = kind(random_state=0).set_params(**MODELS[name])
                 cache[name] = model.fit(*toy(name))
         return cache[name]
 
@@ -113,7 +115,6 @@ def test_attributes(fitted, name):
     assert tree.attrs["inference_method"] == "map"
     assert tree.attrs["target"] == "multiclass"
     assert tree.attrs["created_by"].startswith("bsdr_models ")
-    assert tree.attrs["variant"] == model.variant
     assert tree.attrs["criterion"] == ("total" if name == "three" else "trace_ratio")
     assert tree.attrs["interrupted"] == 0
     assert tree.attrs["converged"] == int(model.converged_)
@@ -127,8 +128,11 @@ def test_attributes(fitted, name):
     config = json.loads(tree.attrs["config"])
     assert "random_state" not in config
     assert config["n_components"] == model.n_components
-    assert config["priors"]["map_dof"] == 4.0
-    assert config["priors"]["lengthscale"] == {"log_sd": 0.02, "median": 1.0}
+    if name == "paper":
+        assert config["weight"] == 1e4
+    else:
+        assert config["priors"]["map_dof"] == 4.0
+        assert config["priors"]["lengthscale"] == {"log_sd": 0.02, "median": 1.0}
     assert config["unlabeled"] == model.unlabeled
     assert "note" not in tree["posterior"].attrs
 
@@ -197,7 +201,7 @@ def test_leave_one_out_is_distributed_as_new_samples():
         assert 0.5 < ratio < 2.0  # 80 degrees of freedom each: up to 1.4 is expected
 
 
-def test_latent_mean_of_the_paper_variant_is_the_fitted_one(fitted):
+def test_latent_mean_of_the_paper_is_the_fitted_one(fitted):
     model = fitted("paper")
     np.testing.assert_array_equal(model.idata_["fit/latent_mean"], model.latent_)
     np.testing.assert_array_equal(model.idata_["fit/latent_cov"], 0.0)

@@ -9,7 +9,7 @@ from sklearn.datasets import load_wine
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import cross_val_score
 
-from bsdr_models import BSDRClassifier, BSDROptimization, Sampling
+from bsdr_models import BSDRClassifier, BSDROptimization
 from bsdr_models.inference.parallel import n_workers, run_tasks
 
 QUICK = {"variant": "paper", "optimization__tol": 1e6, "random_state": 0}
@@ -34,12 +34,11 @@ def test_parallel_run_on_the_cluster(on_dask):
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(1, sampling=Sampling(chains=2, draws=16), pooling="linear", random_state=0),
         BSDRClassifier(1, optimization=BSDROptimization(n_restarts=3, max_iter=30)).set_params(
             **QUICK
         ),
     ],
-    ids=["populations", "restarts"],
+    ids=["restarts"],
 )
 def test_tasks_on_the_cluster_end_where_they_end_here(threads_cluster, model):
     X, y = load_wine(return_X_y=True)

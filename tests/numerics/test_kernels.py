@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bsdr_models.numerics.kernels import (
-    rbf,
-    rbf_cross_slopes,
-    rbf_slopes,
-    rbf_triangle,
-    squared_distances,
-)
+from bsdr_models.numerics.kernels import rbf, rbf_gradient, squared_distances
 
 # Rounding of a sum of D products, relative to the largest of them.
 EPS = np.finfo(float).eps
@@ -68,47 +62,22 @@ def test_kernel_is_a_gaussian_of_the_distance(d):
     assert np.all(np.diagonal(own) == 1.0)
 
 
-@pytest.mark.parametrize(("n", "r"), [(1, 1), (2, 3), (70, 1), (41, 2), (20, 10)])
-def test_triangle_is_that_of_the_kernel(n, r):
-    rows = np.random.default_rng(83).standard_normal((n, r))
-    triangle = rbf_triangle(rows, 0.8, 2.5)
-    assert triangle.flags.f_contiguous
-    expected = 2.5 * np.exp(-0.5 * (cdist(rows, rows) / 0.8) ** 2)
-    np.testing.assert_allclose(np.tril(triangle), np.tril(expected), rtol=1e-13)
-
-
-def test_triangle_of_distant_rows_is_empty():
-    """exp(-1e12) is zero; the least value kept is far below rounding."""
-    triangle = rbf_triangle(np.array([[0.0], [1e6]]), 1.0, 1.0)
-    assert 0.0 <= triangle[1, 0] < 1e-300
-    assert triangle[0, 0] == triangle[1, 1] == 1.0
+def test_kernel_of_distant_rows_is_zero():
+    kernel = rbf(np.array([[0.0], [1e6]]), None, 1.0, 2.0)
+    assert np.array_equal(kernel, 2.0 * np.eye(2))
 
 
 @pytest.mark.parametrize(("n", "r"), [(1, 1), (2, 3), (33, 2), (9, 10)])
-def test_slopes_are_those_of_a_weighted_sum(n, r):
+def test_gradient_is_that_of_a_weighted_sum(n, r):
     """The kernel's slope along a coordinate is written out pair by pair."""
     rng = np.random.default_rng(89)
     rows, weight = rng.standard_normal((n, r)), rng.standard_normal((n, n))
     weight = weight + weight.T
     lengthscale, amplitude = 0.8, 2.5
-    lower = np.asfortranarray(np.where(np.tri(n, dtype=bool), weight, np.nan))
-    total, gradient = rbf_slopes(rows, lengthscale, amplitude, lower)
-
     kernel = amplitude * np.exp(-0.5 * (cdist(rows, rows) / lengthscale) ** 2)
+    lower = np.asfortranarray(np.where(np.tri(n, dtype=bool), weight, np.nan))
+    total, gradient = rbf_gradient(rows, kernel, lengthscale, lower)
     assert total == pytest.approx(np.sum(weight * kernel), rel=1e-11, abs=1e-11)
     difference = rows[:, None] - rows
     expected = -2.0 * np.einsum("ij,ij,ijr->ir", weight, kernel, difference) / lengthscale**2
     np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=1e-11)
-
-
-@pytest.mark.parametrize(("n", "m", "r"), [(1, 1, 1), (30, 4, 2), (3, 40, 10)])
-def test_slopes_between_two_sets_are_those_of_a_weighted_sum(n, m, r):
-    rng = np.random.default_rng(97)
-    A, B, weight = (rng.standard_normal(shape) for shape in ((n, r), (m, r), (n, m)))
-    total, by_A, by_B = rbf_cross_slopes(A, B, 0.8, 2.5, weight)
-
-    kernel = 2.5 * np.exp(-0.5 * (cdist(A, B) / 0.8) ** 2)
-    assert total == pytest.approx(np.sum(weight * kernel), rel=1e-11, abs=1e-11)
-    pull = np.einsum("ij,ij,ijr->ijr", weight, kernel, A[:, None] - B) / 0.8**2
-    np.testing.assert_allclose(by_A, -pull.sum(axis=1), rtol=0.0, atol=1e-11)
-    np.testing.assert_allclose(by_B, pull.sum(axis=0), rtol=0.0, atol=1e-11)

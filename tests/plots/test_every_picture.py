@@ -47,7 +47,7 @@ def scaled(model, n_components=2, **options):
     return model(n_components, random_state=0).set_params(**options)
 
 
-EXACT = {"sampling__chains": 2, "sampling__draws": 64, "pooling": "linear"}
+EXACT = {"sampling__chains": 2, "sampling__draws": 400, "temperature": 1.0}
 MODELS = {
     # Long names of classes.
     "bsdr": lambda: (scaled(BSDRClassifier, **EXACT), *classes(60, 8, LONG)),

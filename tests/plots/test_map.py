@@ -70,7 +70,7 @@ def new(wine, make_predictions):
 
 FITTED = {
     "bsdr": lambda: BSDRClassifier(
-        sampling=Sampling(draws=64, chains=2), pooling="log", random_state=0
+        sampling=Sampling(draws=400, chains=2), temperature=0.5, random_state=0
     ),
     "paper": lambda: BSDRClassifier(variant="paper", random_state=0),
     "bm2pca": lambda: BM2PCAClassifier(random_state=0),

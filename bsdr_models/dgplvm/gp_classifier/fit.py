@@ -1,4 +1,4 @@
-r"""Gaussian process classification of latent coordinates, by Laplace's method or EP.
+r"""Gaussian process classification of latent coordinates, by expectation propagation.
 
 Each class has a one-against-rest problem with a probit link; two classes share one latent function.
 With u the latent coordinates in units of the distance between classes,
@@ -6,8 +6,8 @@ With u the latent coordinates in units of the distance between classes,
 .. math::
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
-t maximises the sum of the log evidences of all problems and the log density of its prior. The paper
-uses the kernel of the features instead, which can be passed as ``reuse``.
+t maximises the sum of the log evidences of all problems and the log density of its prior. For the
+model of the paper the kernel can be given, and the posteriors be those of Laplace's method.
 """
 
 from dataclasses import dataclass, replace
@@ -18,14 +18,16 @@ from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import (
-    METHODS,
-    Fitted,
     Functions,
-    Method,
     fit_functions,
     rescale,
 )
-from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import Sites, numerical_factor
+from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
+    Approximate,
+    Sites,
+    ep_by_features,
+    numerical_factor,
+)
 from bsdr_models.dgplvm.gp_classifier.probit_kernels import NUGGET, Kernel, SmoothLinearKernel
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics import temperature
@@ -51,27 +53,10 @@ class GPClassifier:
     """Latent functions of P one-against-rest problems, and class probabilities from them.
 
     P is the number of classes with samples, or 1 for two of them (positive for the second), or 0
-    for one.
-
-    functions
-        Of all problems.
-    kernel_parameters
-        t, (3,); empty for a fixed kernel.
-    present
-        Classes with samples, ascending.
-    n_labels
-        K.
-    n_samples
-        Labelled training samples.
-    temperature
-        Divisor of the log odds, fitted to leave-one-out log odds.
-    left_out
-        Leave-one-out log probabilities of the training samples, (N, K). Where labels have moved the
-        latent coordinates, those at the ones before.
-    log_evidence
-        Sum over functions, in nats.
-    converged
-        Whether every approximation and the optimisation of the kernel have converged.
+    for one; ``present`` are these classes, ascending, of ``n_labels``. ``kernel_parameters`` is t
+    (3,), empty for a fixed kernel, ``temperature`` the divisor of the log odds, fitted to
+    leave-one-out log odds, and ``left_out`` (N, K) the leave-one-out log probabilities of the
+    training samples, where labels have moved the latent coordinates those at the ones before.
     """
 
     functions: Functions
@@ -86,7 +71,7 @@ class GPClassifier:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the latent functions."""
+        """Memory of the latent functions, in bytes."""
         return self.functions.nbytes
 
     def log_probabilities(
@@ -96,8 +81,7 @@ class GPClassifier:
 
         ``relative_variance`` (M,) of the latent coordinates is relative to the training samples.
         """
-        mean, variance = self.functions.moments(latent)
-        log_odds = probit_log_odds(mean / np.sqrt(1.0 + variance))
+        log_odds = probit_log_odds(self.functions.probits(latent))
         return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
 
     def from_log_odds(self, log_odds: FloatArray) -> FloatArray:
@@ -124,52 +108,29 @@ def fit_gp_classifier(
     y_index: IntArray,
     n_labels: int,
     *,
-    approximation: Method,
     priors: Priors,
     kernel_parameters: FloatArray | None = None,
-    reuse: Kernel | None = None,
+    kernel: Kernel | None = None,
+    approximate: Approximate = ep_by_features,
     n_inducing: int | None = None,
     relative_variance: FloatArray | None = None,
     conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
-    """Fit latent functions to the labels at latent coordinates.
+    """Fit latent functions to the classes (N,) at latent coordinates (N, R), -1 without a label.
 
-    Parameters
-    ----------
-    latent : (N, R)
-        Leave-one-out latent coordinates, which are distributed as those of new samples.
-    y_index : (N,)
-        Class of each sample, -1 without a label; these are ignored.
-    n_labels : int
-        K.
-    priors : Priors
-        Its ``classifier`` part.
-    kernel_parameters : (3,), optional
-        t. By default optimised, on a subset of more than ``SEARCH_SAMPLES`` samples.
-    reuse : Kernel, optional
-        A fixed kernel.
-    n_inducing : int, optional
-        Number of inducing points. By default the numerical rank of the kernel matrix for up to
-        ``EXACT_SAMPLES`` samples, and ``INDUCING_SAMPLES`` for more.
-    relative_variance : (N,), optional
-        Variance of the latent coordinates of each sample, relative to its mean.
-    conservative_latent : (N, R), optional
-        Latent coordinates with less separated classes, to limit the confidence: the temperature
-        fitted to them is a lower bound.
-
-    Raises
-    ------
-    ValueError
-        If no sample has a label, or the approximation is unknown.
+    Latent coordinates are leave-one-out ones, distributed as those of new samples; their variance
+    (N,) may be given relative to its mean. The kernel parameters t are optimised, on a subset of
+    many samples, unless they or a kernel are given. ``n_inducing`` is by default the numerical rank
+    of the kernel matrix, and ``INDUCING_SAMPLES`` for more than ``EXACT_SAMPLES`` samples. The
+    temperature fitted to ``conservative_latent`` (N, R), whose classes are less separated, is a
+    lower bound, to limit the confidence.
     """
-    if approximation not in METHODS:
-        raise ValueError(f"approximation must be 'laplace' or 'ep', got {approximation!r}")
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
         raise ValueError("the classifier needs at least one sample with a label")
     present, y = np.unique(y_index[known], return_inverse=True)
     labelled, signs = latent[known], one_against_rest(y, len(present))
-    kernel, kernel_converged = reuse, True
+    kernel_converged = True
     if kernel is None:
         kernel = kernel_at_prior(labelled, y, len(present), priors)
         if kernel_parameters is not None:
@@ -177,29 +138,38 @@ def fit_gp_classifier(
         elif len(signs):
             subset = stratified_subset(y, SEARCH_SAMPLES)
             kernel, kernel_converged = _optimise_kernel(
-                kernel, labelled[subset], signs[:, subset], approximation, priors
+                kernel, labelled[subset], signs[:, subset], approximate, priors
             )
     if n_inducing is None and len(labelled) > EXACT_SAMPLES:
         n_inducing = INDUCING_SAMPLES
-    fitted = fit_functions(kernel, labelled, signs, approximation, n_inducing)
+    fitted = fit_functions(kernel, labelled, signs, approximate, n_inducing)
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
-    classifier = _calibrate(fitted, log_odds, y, present, n_labels, kernel_converged)
-    if isinstance(kernel, SmoothLinearKernel):
-        classifier = replace(classifier, kernel_parameters=kernel.log_values)
+    # Problems of several classes are fitted separately, and their normalised odds may be over- or
+    # underconfident. A single probit is calibrated.
+    divisor = temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0
     if conservative_latent is not None and len(present) > 1:
-        mean, variance = classifier.functions.moments(conservative_latent[known])
-        lowest = temperature.fit_temperature(probit_log_odds(mean / np.sqrt(1.0 + variance)), y)
-        classifier = replace(classifier, temperature=max(lowest, classifier.temperature))
-    left_out = np.empty((len(latent), n_labels))
-    left_out[known] = classifier.from_log_odds(log_odds)
+        conservative = probit_log_odds(fitted.functions.probits(conservative_latent[known]))
+        divisor = max(divisor, temperature.fit_temperature(conservative, y))
+    classifier = GPClassifier(
+        functions=fitted.functions,
+        kernel_parameters=getattr(kernel, "log_values", np.empty(0)),
+        present=present,
+        n_labels=n_labels,
+        n_samples=len(y),
+        temperature=divisor,
+        left_out=np.empty((len(latent), n_labels)),
+        log_evidence=float(fitted.log_evidence.sum()),
+        converged=kernel_converged and fitted.converged,
+    )
     unlabelled = y_index < 0
-    left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
-    return replace(classifier, left_out=left_out)
+    classifier.left_out[known] = classifier.from_log_odds(log_odds)
+    classifier.left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
+    return classifier
 
 
 def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
-    """Signs of every problem, (P, N)."""
+    """Signs of every problem, +1 or -1, (P, N)."""
     signs = np.where(np.equal.outer(np.arange(n_labels), y), 1.0, -1.0)
     return signs[1:] if n_labels <= 2 else signs
 
@@ -235,37 +205,11 @@ def kernel_at_prior(
     return SmoothLinearKernel(centre=centre, scale=scale or 1.0, log_values=log_values)
 
 
-def _calibrate(
-    fitted: Fitted,
-    log_odds: FloatArray,
-    y: IntArray,
-    present: IntArray,
-    n_labels: int,
-    kernel_converged: bool,
-) -> GPClassifier:
-    """Classifier with a temperature fitted to leave-one-out log odds; 1 for up to two classes.
-
-    The problems of several classes are fitted separately, and their normalised odds may be over-
-    or underconfident. A single probit is calibrated.
-    """
-    return GPClassifier(
-        functions=fitted.functions,
-        kernel_parameters=np.empty(0),
-        present=present,
-        n_labels=n_labels,
-        n_samples=len(y),
-        temperature=temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0,
-        left_out=np.empty((0, n_labels)),
-        log_evidence=float(fitted.log_evidence.sum()),
-        converged=kernel_converged and fitted.converged,
-    )
-
-
 def _optimise_kernel(
     start: SmoothLinearKernel,
     latent: FloatArray,
     signs: FloatArray,
-    approximation: Method,
+    approximate: Approximate,
     priors: Priors,
 ) -> tuple[SmoothLinearKernel, bool]:
     """Kernel with the maximum a posteriori t, and whether the optimisation has converged.
@@ -288,7 +232,7 @@ def _optimise_kernel(
         F = rescale(numerical_factor(K)[0], np.diagonal(K), NUGGET)
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
         for p, sign in enumerate(signs):
-            fit = METHODS[approximation](F, sign, start=sites[p], tol=SEARCH_TOL)
+            fit = approximate(F, sign, start=sites[p], tol=SEARCH_TOL)
             sites[p] = fit.sites
             value -= fit.log_evidence
             G += fit.kernel_gradient(F)

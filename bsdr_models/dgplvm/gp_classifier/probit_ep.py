@@ -77,32 +77,11 @@ def sweep_weights(
 ) -> tuple[int, float, float]:
     """Update all sites in up to ``most`` sweeps, for a posterior of M weights.
 
-    Parameters
-    ----------
-    features : (N, M)
-    sign : (N,)
-        +1 or -1.
-    S, nu : (N,)
-        Precisions and locations of the sites, changed in place.
-    covariance : (M, M)
-        Of the weights; changed in place.
-    weights : (M,)
-        Their mean; changed in place.
-    before : float
-        Change of the sweep before the first.
-    step : float
-        Share of a moment-matching update that is made.
-    tol : float
-        Change of a sweep that ends the search.
-    most : int
-
-    Returns
-    -------
-    n_sweeps : int
-    change : float
-        Largest change of a marginal in the last sweep: of its mean in standard deviations, and of
-        the logarithm of its variance.
-    step : float
+    Features are (N, M), signs +1 or -1; sites S and nu (N,), covariance (M, M) and mean of the
+    weights are changed in place. ``step`` is the share of a moment-matching update that is made,
+    and ``before`` the change of the sweep before the first. Returned are the number of sweeps, the
+    largest change of a marginal in the last one, of its mean in standard deviations and of its log
+    variance, and the step.
     """
     n_features = features.shape[1]
     shrinks = np.empty(_BLOCK)

@@ -15,29 +15,20 @@ References
 .. [1] E. Snelson, Z. Ghahramani (2006). Sparse Gaussian processes using pseudo-inputs. NIPS.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
-    FeaturePosterior,
+    Approximate,
     ep_by_features,
-    laplace_by_features,
     numerical_factor,
     pivoted_cholesky,
 )
 from bsdr_models.dgplvm.gp_classifier.probit_kernels import Kernel
 
-type Method = Literal["laplace", "ep"]
-
-METHODS: dict[str, Callable[..., FeaturePosterior]] = {
-    "laplace": laplace_by_features,
-    "ep": ep_by_features,
-}
 # New samples whose covariances are held in memory at a time.
 CHUNK = 4096
 # For the choice of inducing samples, which is deterministic.
@@ -46,18 +37,10 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """P latent functions by features of inducing samples.
+    """P latent functions by features of M inducing samples (M, R).
 
-    kernel
-    inducing
-        Inducing samples, (M, R).
-    factor
-        Lower triangular factor of their covariance, (M, M). Features are its inverse times the
-        covariances with them.
-    weights
-        Means of the weights of the features, (P, M).
-    roots
-        (P, M, M): the covariance of the weights is root' root.
+    Features are the inverse of ``factor`` (M, M), lower triangular, times the covariances with
+    them; ``weights`` (P, M) are their mean weights, whose covariances are root' root, (P, M, M).
     """
 
     kernel: Kernel
@@ -68,7 +51,7 @@ class Functions:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the roots."""
+        """Memory of the roots, in bytes."""
         return self.roots.nbytes
 
     def features(self, latent: FloatArray) -> FloatArray:
@@ -88,19 +71,15 @@ class Functions:
                 variance[rows, p] = np.square(features @ root.T).sum(axis=1) + left
         return mean, np.maximum(variance, 0.0)
 
+    def probits(self, latent: FloatArray) -> FloatArray:
+        """Probits of the signs +1 at latent coordinates (L, R), (L, P)."""
+        mean, variance = self.moments(latent)
+        return mean / np.sqrt(1.0 + variance)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """Functions, and leave-one-out predictions of the training samples.
-
-    functions
-    left_out
-        Leave-one-out probits, (N, P): the probability of the sign +1 is their normal distribution
-        function.
-    log_evidence
-        Of each function, in nats, (P,).
-    converged
-    """
+    """Functions, leave-one-out probits (N, P), and log evidence of each function, in nats, (P,)."""
 
     functions: Functions
     left_out: FloatArray
@@ -112,21 +91,12 @@ def fit_functions(
     kernel: Kernel,
     latent: FloatArray,
     signs: FloatArray,
-    method: Method,
+    approximate: Approximate = ep_by_features,
     n_inducing: int | None = None,
 ) -> Fitted:
-    """Fit latent functions.
+    """Fit latent functions to signs (P, N) at latent coordinates (N, R).
 
-    Parameters
-    ----------
-    kernel : Kernel
-    latent : (N, R)
-    signs : (P, N)
-        +1 or -1.
-    method : {"laplace", "ep"}
-    n_inducing : int, optional
-        Maximum number of inducing samples. By default as many as the numerical rank of the kernel
-        matrix, which is computed.
+    The number of inducing samples is by default the numerical rank of the kernel matrix.
     """
     n, own = len(latent), kernel.own_variance
     diagonal = kernel.diagonal(latent) - own
@@ -140,7 +110,7 @@ def fit_functions(
     m = len(pivots)
     factor = np.tril(F[pivots])
     F = rescale(F, diagonal, own)
-    fits = [METHODS[method](F, sign) for sign in signs]
+    fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
     return Fitted(
         functions=Functions(

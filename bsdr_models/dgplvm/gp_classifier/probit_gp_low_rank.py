@@ -1,17 +1,14 @@
-r"""Binary Gaussian process classification with a probit link, by Laplace's method or EP [1]_.
+r"""Binary Gaussian process classification with a probit link, by expectation propagation [1]_.
 
 A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples: latent values are
 :math:`f = F w` with w ~ N(0, I), and a sign :math:`z_i = \pm 1` has probability
-:math:`\Phi(z_i f_i)`. Both methods replace every factor by a normal *site* of precision S and
-location nu,
+:math:`\Phi(z_i f_i)`. Every factor is replaced by a normal *site* of precision S and location nu,
 
 .. math::
     q(w) \propto N(w; 0, I) \prod_i \exp(\nu_i f_i - S_i f_i^2 / 2)
         = N(A^{-1} F^\top \nu, A^{-1}), \qquad A = I + F^\top S F.
 
-Laplace's method updates all sites at once by Newton steps, expectation propagation (EP) updates
-them sequentially. A smooth kernel of few coordinates has a low numerical rank M, and every step
-costs N M^2.
+A smooth kernel of few coordinates has a low numerical rank M, and every step costs N M^2.
 
 References
 ----------
@@ -30,12 +27,9 @@ from scipy.special import log_ndtr
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.gp_classifier.probit_ep import sweep_weights
 from bsdr_models.numerics.linalg import factorise_inplace
-from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 # Samples whose features are multiplied at a time.
 CHUNK = 8192
-# Smallest step of the line search.
-LEAST_STEP = 1e-6
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
 SWEEPS = 5
 # Part of the largest variance that a factor of the numerical rank leaves to a sample.
@@ -44,13 +38,7 @@ RANK_TOL = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sites:
-    """Normal factors that approximate those of the signs, by natural parameters.
-
-    precision
-        S, (N,), non-negative.
-    location
-        nu = precision times mean, (N,).
-    """
+    """Normal factors that approximate those of the signs: precisions and locations, (N,) each."""
 
     precision: FloatArray
     location: FloatArray
@@ -60,21 +48,10 @@ class Sites:
 class FeaturePosterior:
     """Normal posterior of M weights, and of the latent values of N samples.
 
-    weights
-        Mean of w, (M,).
-    root
-        Inverse of the lower Cholesky factor of A, (M, M): the covariance of w is root' root.
-    mean, variance
-        Of the latent values, (N,).
-    log_evidence
-        In nats.
-    sites
-    drift
-        (N,): gradient of the log evidence through the mode, in the prior values. Zero for EP, whose
-        evidence is stationary in the sites.
-    converged
-    n_iterations
-        Newton steps, or sweeps.
+    ``root`` (M, M) is the inverse of the lower Cholesky factor of A, so that the covariance of the
+    weights is root' root; ``mean`` and ``variance`` (N,) are of the latent values. ``drift`` (N,)
+    is the gradient of the log evidence through the mode, in the prior values, and zero for EP,
+    whose evidence is stationary in the sites.
     """
 
     weights: FloatArray
@@ -112,7 +89,11 @@ class FeaturePosterior:
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the latent function at samples with features (L, M), each (L,)."""
-        return features @ self.weights, _row_squares(features, self.root)
+        return features @ self.weights, row_squares(features, self.root)
+
+
+# From features (N, M) and signs (N,) to the posterior of the weights.
+type Approximate = Callable[..., FeaturePosterior]
 
 
 def pivoted_cholesky(
@@ -122,27 +103,11 @@ def pivoted_cholesky(
     rng: np.random.Generator,
     tol: float = 1e-10,
 ) -> tuple[FloatArray, IntArray]:
-    """Features of a low-rank approximation of a kernel matrix.
+    """Features (N, M) of a low-rank kernel matrix, M at most ``max_rank``, and pivots (M,).
 
-    Each pivot is drawn with probability proportional to the remaining diagonal [1]_; taking the
-    largest would choose outliers.
-
-    Parameters
-    ----------
-    column : callable
-        Column i of the kernel matrix, (N,).
-    diagonal : (N,)
-    max_rank : int
-    rng : numpy.random.Generator
-    tol : float
-        A sample with at most this fraction of the largest diagonal left is not chosen.
-
-    Returns
-    -------
-    features : (N, M)
-        M at most ``max_rank``.
-    pivots : (M,)
-        Indices of samples, whose features are a lower triangular matrix.
+    Features of the pivots are a lower triangular matrix. Each pivot is drawn with probability
+    proportional to the remaining diagonal [1]_, for the largest would choose outliers, and not if
+    at most ``tol`` of the largest diagonal is left.
 
     References
     ----------
@@ -176,69 +141,6 @@ def numerical_factor(kernel: FloatArray) -> tuple[FloatArray, IntArray]:
     return features, pivots[:rank] - 1
 
 
-def laplace_by_features(
-    features: FloatArray,
-    sign: FloatArray,
-    *,
-    start: Sites | None = None,
-    tol: float = 1e-7,
-    max_iter: int = 100,
-) -> FeaturePosterior:
-    """Normal posterior at the mode, by Newton's method with a line search.
-
-    Parameters
-    ----------
-    features : (N, M)
-    sign : (N,)
-        +1 or -1.
-    start : Sites, optional
-        Those of a similar kernel matrix.
-    tol : float
-        Largest move of a latent value, relative to the largest of them, that ends the search.
-    max_iter : int
-    """
-    w = np.zeros(features.shape[1]) if start is None else _weights(features, start)[0]
-    f = features @ w
-
-    def objective(w: FloatArray, f: FloatArray) -> float:
-        return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
-
-    value, converged, n_steps = objective(w, f), False, 0
-    while not converged and n_steps < max_iter:
-        n_steps += 1
-        target, _, _ = _weights(features, _laplace_sites(sign, f))
-        df = features @ (target - w)
-        step = 1.0
-        while step > LEAST_STEP:
-            w_new, f_new = w + step * (target - w), f + step * df
-            new = objective(w_new, f_new)
-            if new >= value - 1e-12 * (1.0 + abs(value)):
-                break
-            step *= 0.5
-        else:
-            break
-        w, f, value = w_new, f_new, new
-        moved = step * float(np.abs(df).max())
-        converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
-    sites = _laplace_sites(sign, f)
-    w, root, half_log_det = _weights(features, sites)
-    mean, variance = features @ w, _row_squares(features, root)
-    # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
-    _, W, third = derivatives(sign, mean)
-    slope = 0.5 * variance * third
-    return FeaturePosterior(
-        weights=w,
-        root=root,
-        mean=mean,
-        variance=variance,
-        log_evidence=objective(w, mean) - half_log_det,
-        sites=sites,
-        drift=slope - W * (features @ (root.T @ (root @ (features.T @ slope)))),
-        converged=converged,
-        n_iterations=n_steps,
-    )
-
-
 def ep_by_features(
     features: FloatArray,
     sign: FloatArray,
@@ -247,27 +149,17 @@ def ep_by_features(
     tol: float = 1e-6,
     max_sweeps: int = 200,
 ) -> FeaturePosterior:
-    """Normal posterior with moment-matched sites.
+    """Normal posterior with moment-matched sites, of features (N, M) and signs (N,).
 
-    Sites are updated sequentially, each with a rank-one update of the covariance of the weights.
-
-    Parameters
-    ----------
-    features : (N, M)
-    sign : (N,)
-        +1 or -1.
-    start : Sites, optional
-        Those of a similar kernel matrix.
-    tol : float
-        Largest change of a marginal in the last sweep: of its mean in standard deviations, and
-        relative change of its variance.
-    max_sweeps : int
+    Sites are updated sequentially, from those of a similar kernel matrix if given, until no
+    marginal changes by more than ``tol``: its mean in standard deviations, its variance in
+    relation.
     """
     n = len(sign)
     S = np.zeros(n) if start is None else start.precision.copy()
     nu = np.zeros(n) if start is None else start.location.copy()
     sites = Sites(precision=S, location=nu)
-    w, root, half_log_det = _weights(features, sites)
+    w, root, half_log_det = weights_of(features, sites)
     step, change, n_sweeps = 1.0, math.inf, 0
     while change > tol and n_sweeps < max_sweeps:
         most = min(SWEEPS, max_sweeps - n_sweeps)
@@ -275,8 +167,8 @@ def ep_by_features(
             features, sign, S, nu, root.T @ root, w, change, step, tol, most
         )
         n_sweeps += done
-        w, root, half_log_det = _weights(features, sites)
-    mean, variance = features @ w, _row_squares(features, root)
+        w, root, half_log_det = weights_of(features, sites)
+    mean, variance = features @ w, row_squares(features, root)
     return FeaturePosterior(
         weights=w,
         root=root,
@@ -290,14 +182,7 @@ def ep_by_features(
     )
 
 
-def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""First derivative, minus the second, and the third of :math:`\log \Phi(z f)`, each (N,)."""
-    a = sign * f
-    r, p = inverse_mills(a), positive_mean(a)  # p = r + a, without cancellation
-    return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
-
-
-def _weights(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
+def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
     """Mean of w, inverse of the factor of A, half of log |A|."""
     n_features = features.shape[1]
     A = np.eye(n_features, order="F")
@@ -310,7 +195,7 @@ def _weights(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray
     return root.T @ (root @ (features.T @ sites.location)), root, 0.5 * log_det
 
 
-def _row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
+def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
     """Squared lengths of root times the features of every sample, (N,)."""
     result = np.empty(len(features))
     for start in range(0, len(features), CHUNK):
@@ -324,11 +209,6 @@ def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[Float
     """Marginals without the sample's own site."""
     left = 1.0 - variance * sites.precision
     return (mean - variance * sites.location) / left, variance / left
-
-
-def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
-    g, W, _ = derivatives(sign, f)
-    return Sites(precision=W, location=W * f + g)
 
 
 def _ep_evidence(sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray) -> float:

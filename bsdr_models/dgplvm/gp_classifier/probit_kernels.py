@@ -5,7 +5,6 @@ coordinates do not share.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -16,18 +15,8 @@ from bsdr_models.numerics.kernels import squared_distances
 NUGGET = 1e-6
 
 
-class Kernel(Protocol):
-    """Covariance function of latent coordinates with R components."""
-
-    @property
-    def own_variance(self) -> float:
-        """Variance independent between samples."""
-
-    def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Covariances of different samples, (M, R) and (N, R) -> (M, N)."""
-
-    def diagonal(self, new: FloatArray) -> FloatArray:
-        """Variances of samples, (M, R) -> (M,), with ``own_variance``."""
+# Covariance function of latent coordinates.
+type Kernel = SmoothLinearKernel | SmoothBiasKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +26,8 @@ class SmoothLinearKernel:
     .. math::
         k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u'
 
-    centre
-        Mean of the class centroids, (R,).
-    scale
-        Root mean square distance of the class centroids from it.
-    log_values
-        t, (3,): logs of the smooth variance, the length-scale and the linear variance.
+    The centre (R,) is the mean of the class centroids, the scale their root mean square distance
+    from it; ``log_values`` is t.
     """
 
     centre: FloatArray
@@ -51,15 +36,15 @@ class SmoothLinearKernel:
 
     @property
     def own_variance(self) -> float:
-        """A millionth."""
+        """Variance independent between samples, which keeps kernel matrices positive definite."""
         return NUGGET
 
     def inputs(self, latent: FloatArray) -> FloatArray:
-        """u, (N, R)."""
+        """Centred and scaled coordinates u, (N, R)."""
         return (latent - self.centre) / self.scale
 
     def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Covariances of different samples, (M, N)."""
+        """Covariances of different samples, (M, R) and (N, R) -> (M, N)."""
         a, b = self.inputs(new), self.inputs(latent)
         signal, lengthscale, linear = np.exp(self.log_values)
         covariance = squared_distances(a, b)
@@ -70,7 +55,7 @@ class SmoothLinearKernel:
         return covariance
 
     def diagonal(self, new: FloatArray) -> FloatArray:
-        """Variances of samples, (M,)."""
+        """Variances of samples (M, R), with ``own_variance``, (M,)."""
         u = self.inputs(new)
         signal, _, linear = np.exp(self.log_values)
         return np.asarray(signal + NUGGET + linear * np.einsum("mr,mr->m", u, u))
@@ -78,14 +63,7 @@ class SmoothLinearKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothBiasKernel:
-    """A smooth part, a constant and noise: the kernel of features given latent coordinates.
-
-    signal_variance
-    lengthscale
-    bias_variance
-    noise_variance
-        Independent between samples.
-    """
+    """A smooth part, a constant and noise: the kernel of features given latent coordinates."""
 
     signal_variance: float
     lengthscale: float
@@ -94,14 +72,14 @@ class SmoothBiasKernel:
 
     @property
     def own_variance(self) -> float:
-        """Noise variance plus a millionth."""
+        """Variance independent between samples, the noise among it."""
         return self.noise_variance + NUGGET
 
     def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
-        """Covariances of different samples, (M, N)."""
+        """Covariances of different samples, (M, R) and (N, R) -> (M, N)."""
         exponents = squared_distances(new, latent) / (-2.0 * self.lengthscale**2)
         return np.asarray(self.signal_variance * np.exp(exponents) + self.bias_variance)
 
     def diagonal(self, new: FloatArray) -> FloatArray:
-        """Variances of samples, (M,)."""
+        """Variances of samples (M, R), with ``own_variance``, (M,)."""
         return np.full(len(new), self.signal_variance + self.bias_variance + self.own_variance)

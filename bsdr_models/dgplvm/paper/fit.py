@@ -1,156 +1,181 @@
-"""Fit of the paper's variant, for comparison.
+"""Optimisation of the paper's objective, and diagnostics of a degenerate mode."""
 
-The classifier and the plots use the fitted latent coordinates of the training samples, not
-leave-one-out ones.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import median_distance
-from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.gp_classifier.fit import fit_gp_classifier
-from bsdr_models.dgplvm.gp_classifier.probit_kernels import SmoothBiasKernel
-from bsdr_models.dgplvm.learn import FitResult, Options, disagreement
-from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.paper_fit import STARTS, Mapping, PaperFit, fit_paper
-from bsdr_models.dgplvm.predict import Embedder, LikelihoodEmbedder, Posterior
-from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.likelihood import FeatureGram
+from bsdr_models.dgplvm.paper.objective import (
+    THETA,
+    KernelMapping,
+    PaperObjective,
+    initial_log_theta,
+    log_theta_bounds,
+)
+from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.starts import NAMES
+from bsdr_models.dgplvm.starts import starts as initial_coordinates
+from bsdr_models.inference.optimise import MapResult, run_map
+from bsdr_models.numerics.kernels import squared_distances
 
-# Default width of the mapping, in units of the inverse median squared distance.
-WIDTH = 2.0
-# Distance of class centroids, relative to the largest feature, that counts as rounding error.
-SAME_CENTROIDS = 1e-10
+# Share of explained variance below which the latent coordinates explain nothing. One direction of
+# hundreds of pixels has a few hundredths; a collapsed signal has at most 1e-5.
+NO_SIGNAL = 1e-3
+# Criterion below which every class has collapsed to a point.
+NO_SCATTER = 1e-6
+# Distance of log theta to a bound that counts as being at it.
+_AT_BOUND = 1e-3
+# Index of the bias, which vanishes for centred features; this needs no warning.
+_BIAS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperEmbedder:
-    """Embedding by the paper's back-constraint, Eq. (17), which is deterministic."""
+class Collapse:
+    r"""Diagnostics of a degenerate mode.
 
-    fit: PaperFit
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Latent coordinates, (M, R)."""
-        return self.fit.transform(X)
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """The same, with covariances of zero."""
-        mean = self.fit.transform(X)
-        return LatentCoordinates(mean=mean, cov=np.zeros((*mean.shape, mean.shape[1])))
-
-
-def learn_paper(
-    task: Task,
-    options: Options,
-    *,
-    sequence: ArrayLike | None = None,
-    rng: np.random.Generator,
-) -> FitResult:
-    """A local optimum of the paper's objective within bounds.
-
-    Parameters
-    ----------
-    task : Task
-        ``weight`` is 1 / sigma_d**2.
-    options : Options
-        A single candidate width is used; the noise of the mapping has no counterpart.
-    sequence : (N,), optional
-        Sequence of each sample.
-
-    Raises
-    ------
-    ValueError
-        If all class centroids coincide, for the criterion is then undefined.
+    ``signal_share`` is the prior variance of a feature explained by the latent coordinates,
+    :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that and the
+    noise: 0 for a vanishing signal and for coinciding latent coordinates. Parameters ``at_bounds``
+    are at their lowest or highest value; the distance of centroids is a root mean square.
     """
-    _check_centroids(task)
-    mapping: Mapping = "kernel" if task.n_centres is None else "centres"
-    fit = fit_paper(
-        task.X,
-        task.y_index,
-        task.n_labels,
-        n_components=task.n_components,
-        weight=task.weight,
-        width=(options.widths[0] if len(options.widths) == 1 else WIDTH) / median_distance(task.X),
-        criterion=task.criterion,
-        mapping="free" if task.n_centres == 0 else mapping,
-        n_centres=task.n_centres or 1,
-        sequence=sequence,
-        starts=[STARTS[min(i, len(STARTS) - 1)] for i in range(options.n_starts)],
-        rng=rng,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        progressbar=options.progressbar,
-        n_jobs=options.n_jobs,
+
+    signal_share: float
+    at_bounds: tuple[str, ...]
+    centroid_distance: float
+    criterion: float
+
+    @property
+    def warning(self) -> str | None:
+        """A warning if the mode is degenerate, or None."""
+        if self.signal_share < NO_SIGNAL:
+            return (
+                "the latent coordinates explain almost nothing of the features: signal share "
+                f"{self.signal_share:.2g}, distance between centroids {self.centroid_distance:.2g}"
+            )
+        if self.criterion < NO_SCATTER:
+            return (
+                f"every class has collapsed to a point (criterion {self.criterion:.1g}); a smaller "
+                "weight keeps the structure within classes"
+            )
+        names = [name for name in self.at_bounds if name != THETA[_BIAS]]
+        if names:
+            return (
+                f"{' and '.join(names)} ended at a bound, on which the result then depends: "
+                "the objective of the paper has no minimum of its own"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperFit:
+    """The optimum of the paper's objective: X (N, R) and theta (4,), in the units of the features.
+
+    ``weights`` (M, R) are a of the mapping; None for free latent coordinates, as the mapping.
+    """
+
+    latent: FloatArray
+    theta: FloatArray
+    kernel_mapping: KernelMapping | None
+    weights: FloatArray | None
+    objective: PaperObjective
+    search: MapResult
+    collapse: Collapse
+
+
+def fit_paper(
+    X: FloatArray,
+    y_index: IntArray,
+    n_labels: int,
+    *,
+    n_components: int,
+    weight: float = 1e4,
+    width: float = 2.0,
+    criterion: str = "trace_ratio",
+    n_centres: int | None = None,
+    spherical: float = 0.0,
+    hold_width: bool = False,
+    dynamics: Dynamics | None = None,
+    starts: Sequence[str] = NAMES,
+    optimization: Optimization | None = None,
+    rng: np.random.Generator,
+    progressbar: bool = False,
+    n_jobs: int | None = 1,
+) -> PaperFit:
+    """Minimise the paper's objective within bounds, from the named initialisations.
+
+    Features are (N, D), classes (N,), -1 without a label; ``width`` is gamma of Eq. (18) times the
+    median squared distance, and kernels are at all samples (None), at some, or at none (0).
+    """
+    gram = FeatureGram.of(X - X.mean(axis=0))
+    affinity = local_affinity(X, y_index) if criterion == "local_fisher" else None
+    criterion_function = make_criterion(criterion, y_index, n_labels, affinity=affinity)
+    criterion_function.check(n_components)
+    objective = PaperObjective(
+        gram=gram,
+        criterion=criterion_function,
+        weight=weight,
+        n_components=n_components,
+        kernel_mapping=_make_mapping(X, n_centres, width, rng),
+        spherical=spherical,
+        dynamics=dynamics,
+        hold_width=hold_width,
     )
-    decoder, kernel = _decoder(fit, task.X), _kernel(fit)
-    embedder: Embedder = LikelihoodEmbedder(decoder=decoder, temper=1.0)
-    if options.placement == "map":
-        embedder = PaperEmbedder(fit=fit)
-    classifier = fit_gp_classifier(
-        fit.latent,
-        task.y_index,
-        task.n_labels,
-        approximation=options.approximation,
-        priors=task.priors,
-        reuse=kernel if options.reuse_kernel else None,
+    initial = initial_coordinates(
+        X, y_index, n_labels, n_components=n_components, names=starts, rng=rng
     )
-    variance = fit.objective.gram.variance
-    r = task.n_components
-    warnings = [text for text in (fit.warning, disagreement(fit.search)) if text is not None]
-    return FitResult(
-        posterior=Posterior(embedder=embedder, classifier=classifier),
-        latent=fit.latent,
-        left_out=LatentCoordinates(mean=fit.latent, cov=np.zeros((len(fit.latent), r, r))),
-        variables={
-            "signal_variance": kernel.signal_variance / variance,
-            "lengthscale": kernel.lengthscale,
-            "noise_variance": kernel.noise_variance / variance,
-            "criterion": fit.collapse.criterion,
-        },
-        decoder=decoder,
-        terms=fit.objective.terms(fit.search.x),
-        trace=-fit.search.trace,
-        restarts=tuple(-value for value in fit.search.values),
-        settings={},
-        converged=fit.search.converged,
-        interrupted=fit.search.interrupted,
-        held_out=HeldOutScore(),
-        warnings=tuple(warnings),
+    optimization = Optimization() if optimization is None else optimization
+    search = run_map(
+        objective,
+        [objective.pack(latent, initial_log_theta(gram)) for latent in initial],
+        bounds=objective.bounds,
+        max_iter=int(optimization.max_iter),
+        tol=optimization.tol,
+        progressbar=progressbar,
+        n_jobs=n_jobs,
+    )
+    u, log_theta, _ = objective.unpack(search.x)
+    latent, kernel_mapping = objective.latent(search.x), objective.kernel_mapping
+    return PaperFit(
+        latent=latent,
+        theta=np.exp(log_theta),
+        kernel_mapping=kernel_mapping,
+        weights=None if kernel_mapping is None else kernel_mapping.weights(u),
+        objective=objective,
+        search=search,
+        collapse=_diagnose(objective, latent, log_theta, y_index),
     )
 
 
-def _check_centroids(task: Task) -> None:
-    X, y = task.X[task.known], task.y_index[task.known]
-    centroids = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
-    if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X).max():
-        raise ValueError(
-            "the centroids of all classes coincide in the features: the criterion of "
-            "variant='paper' is undefined"
-        )
+def _make_mapping(
+    X: FloatArray, n_centres: int | None, width: float, rng: np.random.Generator
+) -> KernelMapping | None:
+    if n_centres == 0:
+        return None
+    centres = X
+    if n_centres is not None:
+        centres = X[np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))]
+    return KernelMapping(X=X, centres=centres, width=width / median_distance(X))
 
 
-def _kernel(fit: PaperFit) -> SmoothBiasKernel:
-    output, inverse_width, bias, inverse_noise = (float(value) for value in fit.theta)
-    return SmoothBiasKernel(
-        signal_variance=output,
-        lengthscale=inverse_width**-0.5,
-        bias_variance=bias,
-        noise_variance=1.0 / inverse_noise,
-    )
-
-
-def _decoder(fit: PaperFit, X: FloatArray) -> Decoder:
-    kernel = _kernel(fit)
-    return Decoder.of(
-        fit.latent,
-        X,
-        signal_variance=kernel.signal_variance,
-        lengthscale=kernel.lengthscale,
-        noise_variance=kernel.noise_variance,
-        bias=kernel.bias_variance,
-        integrate_mean=False,
+def _diagnose(
+    objective: PaperObjective, latent: FloatArray, log_theta: FloatArray, y_index: IntArray
+) -> Collapse:
+    output, inverse_width, _, inverse_noise = np.exp(log_theta)
+    similarity = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
+    signal = output * (1.0 - similarity)
+    low, high = log_theta_bounds(objective.gram, hold_width=objective.hold_width)
+    near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
+    present = np.unique(y_index[y_index >= 0])
+    centroids = np.array([latent[y_index == c].mean(axis=0) for c in present])
+    pairs = squared_distances(centroids)[np.triu_indices(len(present), 1)]
+    return Collapse(
+        signal_share=float(signal / (signal + 1.0 / inverse_noise)),
+        at_bounds=tuple(THETA[i] for i in np.flatnonzero(near & (low < high))),
+        centroid_distance=float(np.sqrt(pairs.mean())),
+        criterion=objective.criterion(latent)[0],
     )

@@ -1,0 +1,327 @@
+"""What both classifiers of BM2PCA have in common: labels, cross-validation, probabilities."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.base import ProbabilisticClassifier
+from bsdr_models.block_sources import by_blocks
+from bsdr_models.bm2pca import selection
+from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.labels import Labels, encode
+from bsdr_models.bm2pca.selection import PathScores
+from bsdr_models.bm2pca.settings import HingeLoss
+from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.checks import feature_names, one_thread
+from bsdr_models.frames import sample_labels
+from bsdr_models.inference.datatree import Context
+from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.numerics.scaling import largest_scaled
+from bsdr_models.tasks import by_task, outcome_names
+from bsdr_models.unlabeled import known_entries
+
+
+class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
+    """Fit and predictions of a max-margin classifier; subclasses have settings and an engine."""
+
+    # Folds of equal classes rather than with pairs of samples of a class.
+    _balanced_folds: ClassVar[bool]
+    # Setting without cross-validation, if it is a candidate.
+    _fallback: ClassVar[Candidate]
+
+    @abstractmethod
+    def _candidates(self, task: Task) -> list[Candidate]:
+        """Settings to compare."""
+
+    @abstractmethod
+    def _path_scores(self, candidates: Sequence[Candidate]) -> PathScores:
+        """Class scores of new samples under fits of all candidates."""
+
+    @abstractmethod
+    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
+        """Fit to all samples with the chosen setting, and set the attributes that name it."""
+
+    def _complete(self, task: Task) -> Task:
+        """The task with missing values imputed, if the model needs it."""
+        return task
+
+    def _multiclass(self, task: Task) -> bool:
+        """Whether the loss is the hinge of all classes."""
+        return False
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn subspace and classifier.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            NaN marks a missing value.
+        y : array-like of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
+            Classes; or 0 and 1 for each of several labels; or classes of each of several tasks,
+            scikit-learn's "multiclass-multioutput"; or ``unlabeled``. Several columns that hold
+            only 0 and 1 are labels.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError
+            If X is no table, or a Dask or Zarr array.
+        ValueError
+            If the input is infinite or of the wrong shape, no two classes (of a task) are labelled,
+            no feature varies, or an argument is out of range.
+        """
+        self._reset()
+        self._check_arguments()
+        samples, X = sample_labels(X), self._validate(X, y)
+        labels = encode(y, self.unlabeled)
+        given, n_tasks = self._option("loss").temperature, max(len(labels.sizes), 1)
+        if isinstance(given, tuple) and len(given) != n_tasks:
+            raise ValueError(f"calibrate has {len(given)} entries, and y has {n_tasks} task(s)")
+        check_consistent_length(X, labels.given)
+        self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
+        select_rng, fit_rng = self._spawn()
+        task = self._make_task(X, labels.signs, strategy=self._option("loss").strategy)
+        task = replace(task, sizes=labels.sizes)
+        self._observed = replace(task, multiclass=self._multiclass(task))
+        self._check_task(self._observed)
+        if self._scaler is not None and self.standardize:  # as of the samples in cross-validation
+            self._largest = largest_scaled(X)
+        with one_thread(), self._fitting(X.shape):
+            self._task = self._complete(self._observed)
+            chosen = self._choose(labels, select_rng)
+            self.C_ = chosen["C"]
+            result = self._learn(chosen, fit_rng)
+            self._set_fitted(result, self._make_context(labels, samples))
+            self._report(result, chosen)
+        return self
+
+    def _check_arguments(self) -> None:
+        """Raise a ValueError if arguments are out of range or do not fit each other."""
+        self._check_params()
+
+    def _check_task(self, task: Task) -> None:
+        """Raise a ValueError if the engine cannot be fitted to the samples."""
+
+    def _choose(self, labels: Labels, rng: np.random.Generator) -> Candidate:
+        """Choose the setting by cross-validation, if there are several, and the temperature."""
+        loss: HingeLoss = self._option("loss")
+        fitted = loss.temperature is None and bool(loss.calibrate)
+        self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
+        self.cv_results_: dict[str, Any] | None = None
+        self._held_out = HeldOutScore()
+        candidates = self._candidates(self._task)
+        if len(candidates) == 1 and not fitted:
+            return candidates[0]
+        found = selection.cross_validate(
+            self._task,
+            labels.groups,
+            self._path_scores(candidates),
+            balanced=self._balanced_folds,
+            reduce=self._method == "mean_field",
+            rng=rng,
+            n_jobs=self.n_jobs,
+            progressbar=self.progressbar,
+        )
+        if found is None:
+            warnings.warn(
+                "every class has one sample only: fallback settings "
+                "are used and probabilities are not calibrated",
+                UserWarning,
+                stacklevel=3,
+            )
+            return next(
+                (c for c in candidates if self._fallback.items() <= c.items()), candidates[0]
+            )
+        self._held_out = found.held_out
+        self.cv_results_ = {
+            "candidates": candidates,
+            "accuracy": found.accuracy,
+            "log_loss": found.log_loss,
+        }
+        if fitted:
+            self._set_temperature(found.temperature, labels)
+        return candidates[found.best]
+
+    def _set_temperature(self, temperature: Any, labels: Labels) -> None:
+        """Set ``temperature_``; that of a task without a held-out label is 1."""
+        if len(labels.sizes) < 2:
+            self.temperature_: float | FloatArray = float(np.squeeze(temperature))
+            return
+        self.temperature_ = np.array(np.broadcast_to(temperature, len(labels.sizes)), np.float64)
+        lost = np.isnan(self.temperature_)
+        self.temperature_[lost] = 1.0
+        for name in np.array(labels.tasks, dtype=object)[lost]:
+            warnings.warn(
+                f"no label of task {name!r} can be held out, since every class has one sample only "
+                "or is labelled in none that can: its probabilities are not calibrated",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _report(self, result: FitResult, chosen: Candidate) -> None:
+        """Set held-out scores, and warn if the labels are not predictable."""
+        for name, value in self._held_out.named().items():
+            setattr(self, f"{name}_", value)
+        if (reason := lack_of_signal(self._context.attrs)) is not None:
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=3)
+
+    def _selected_params(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"loss__C": self.C_}
+        if self._option("loss").calibrate:
+            each = np.asarray(self.temperature_).tolist()
+            found["loss__calibrate"] = tuple(each) if isinstance(each, list) else each
+        return found
+
+    def _make_context(self, labels: Labels, samples: np.ndarray | None) -> Context:
+        """Data and settings that the DataTrees record."""
+        attrs: dict[str, Any] = {
+            "strategy": self._option("loss").strategy,
+            "C": float(self.C_),
+            "temperature": np.asarray(self.temperature_).tolist(),
+            "link": "softmax",
+            **self._model_attrs(),
+            **self._held_out.attrs(),
+        }
+        tasks = tuple(zip(labels.tasks, labels.classes, strict=True)) if labels.tasks else ()
+        return Context(
+            X=self._task.X,
+            y=labels.given,
+            samples=samples,
+            index=labels.groups if labels.exclusive else None,
+            feature_names=feature_names(self),
+            labels=outcome_names(tasks) if tasks else labels.classes,
+            target="multiclass" if labels.exclusive else "multilabel",
+            tasks=tasks,
+            config=self._config(),
+            attrs=attrs,
+        )
+
+    @abstractmethod
+    def _model_attrs(self) -> dict[str, Any]:
+        """Attributes of the trees that name the model and its settings."""
+
+    @by_blocks
+    def decision_function(self, X: Any, *, return_std: bool = False) -> Any:
+        """Class scores f, positive for the class; not log odds.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        return_std : bool
+            Also return the posterior standard deviation, usually too small.
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
+            For several tasks, lists of them.
+        """
+        X = self._samples(X)
+        if not return_std:
+            return self._scores_by_task(self._posterior.score_means(X))
+        mean, variance = self._posterior.score_moments(X)
+        return self._scores_by_task(mean), self._scores_by_task(np.sqrt(variance))
+
+    def _scores_by_task(self, scores: FloatArray) -> Any:
+        if not self._exclusive:
+            return scores
+        found = by_task(scores, self._task.sizes)
+        found = [own[:, 0] if own.shape[1] == 1 else own for own in found]
+        return found if len(found) > 1 else found[0]
+
+    def _split_tasks(self, values: FloatArray) -> Any:
+        """A list of the columns of each of several tasks."""
+        return by_task(values, self._class_counts) if len(self._task.sizes) > 1 else values
+
+    @property
+    def _class_counts(self) -> tuple[int, ...]:
+        """Number of classes of each task."""
+        return tuple(max(size, 2) for size in self._task.sizes)
+
+    def _log_proba(self, X: Any) -> FloatArray:
+        return self._of_scores(self._posterior.score_means(X))
+
+    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
+        return self._of_scores(self._posterior.scores_at(latent))
+
+    def _of_scores(self, scores: FloatArray) -> FloatArray:
+        """Log probabilities of the classes of all tasks, side by side."""
+        return selection.log_probabilities(scores, self.temperature_, self._task.sizes)
+
+    @by_blocks
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities, calibrated on held-out samples.
+
+        The margin factors are no likelihood, so the model defines no probabilities. They are
+        softmax(f / T), logistic(f / T) for two classes or for each of several labels, with the
+        temperature T of smallest held-out log loss. Every task has its own softmax and temperature.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or list of n_tasks of them
+        """
+        return super().predict_proba(X)
+
+    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
+        if len(self._task.sizes) < 2:
+            return super()._most_probable(log_p)
+        blocks = by_task(log_p, self._class_counts)
+        found = [
+            classes[own.argmax(axis=1)] for classes, own in zip(self.classes_, blocks, strict=True)
+        ]
+        if len({own.dtype.kind for own in found}) > 1:
+            found = [own.astype(object) for own in found]
+        return np.stack(found, axis=1)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy: the share of samples whose class, or every label, is predicted right.
+
+        Of several tasks, as scikit-learn's ``MultiOutputClassifier``, the share of samples that are
+        predicted right in all tasks in which they have a label.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
+            Of several tasks, ``unlabeled`` marks missing labels. Samples without any are left out.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        if len(self._task.sizes) < 2:
+            return float(super().score(X, y, sample_weight))
+        predicted = self.predict(X)
+        truth, known = known_entries(y, self.unlabeled)
+        if truth.shape != predicted.shape:
+            raise ValueError(f"y must have shape {predicted.shape}, got {truth.shape}")
+        right, some = ((truth == predicted) | ~known).all(axis=1), known.any(axis=1)
+        weights = None if sample_weight is None else np.asarray(sample_weight)[some]
+        return float(np.average(right[some], weights=weights))
+
+    def _truth(self, y: Any) -> np.ndarray | None:
+        truth = super()._truth(y)
+        n_tasks = len(self._task.sizes)
+        if truth is not None and n_tasks > 1 and truth.shape[1:] != (n_tasks,):
+            raise ValueError(f"y must have a column for each of {n_tasks} tasks, got {truth.shape}")
+        return truth
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,230 @@
+"""Latent coordinates and class scores of new samples, given their features alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, Rows, concatenate_problems
+from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginPosterior:
+    """Posterior of the paper's model by mean field, P problems.
+
+    factor_model
+        Means and covariances of t, W and tau over the features.
+    state
+        All factors of q.
+    """
+
+    factor_model: FactorModel
+    state: State
+
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R P)."""
+        mean, _ = self.factor_model.embed(X)
+        return concatenate_problems(mean)
+
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Latent coordinates of all problems, concatenated: R P components."""
+        return concatenate_latent(*self.factor_model.embed(X))
+
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean of f at latent coordinates (G, R P): (G, P K)."""
+        mean = np.stack(np.split(latent, len(self.state.weights.mean), axis=1))
+        return concatenate_problems(with_ones(mean) @ self.state.weights.mean)
+
+    def score_means(self, X: Rows) -> FloatArray:
+        """Mean of f under q, (M, P K)."""
+        return self.scores_at(self.latent(X))
+
+    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f under q, each (M, P K)."""
+        mean, cov = self.factor_model.embed(X)
+        first, second = score_moments(mean, cov, self.state.weights)
+        return concatenate_problems(first), concatenate_problems(second)
+
+    @property
+    def projection(self) -> FloatArray:
+        """Linear map from complete scaled samples to latent coordinates, (D, R P)."""
+        return concatenate_problems(self.factor_model.projection())
+
+    @property
+    def projection_sd(self) -> FloatArray:
+        """Posterior standard deviation of the projection, from q(W) alone, (D, R P)."""
+        return concatenate_problems(self.factor_model.projection_sd())
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R P, P K), block-diagonal."""
+        return block_diag(*self.state.weights.mean[:, 1:])
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draws of coef and intercept from q by name, and of all variables of one problem."""
+        factor_model, weights = self.factor_model, self.state.weights
+        p, r = factor_model.shape
+        single = p == 1 and len(factor_model.parts) == 1
+        # (P, J, R, R)
+        factors = [cholesky(part.cov, name="loading covariance") for part in factor_model.parts]
+        half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
+        found: dict[str, list[FloatArray]] = {}
+        for _ in range(n_draws):
+            noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
+            eta = weights.mean + np.einsum("pkqs,pks->pqk", half, noise)
+            loadings, offsets, precisions = [], [], []
+            for part, factor, own in zip(
+                factor_model.parts, factors, self.state.views, strict=True
+            ):
+                noise = rng.standard_normal(part.loadings.shape)
+                if factor.shape[1] == 1:
+                    noise = noise @ np.swapaxes(factor[:, 0], 1, 2)
+                else:
+                    noise = np.einsum("pdrs,pds->pdr", factor, noise)
+                loadings.append(part.loadings + noise)
+                spread = rng.standard_normal(part.offset.shape) * np.sqrt(own.offset.variance)
+                offsets.append(part.offset + spread)
+                tau = own.noise_precision
+                precisions.append(rng.gamma(tau.shape) / tau.rate)
+            coef, intercept = factor_model.coefficients(loadings, offsets, precisions, eta)
+            values = {"coef": coef, "intercept": intercept}
+            if single:
+                values |= {
+                    "weights": eta[0, 1:],
+                    "bias": eta[0, 0],
+                    "loadings": loadings[0][0],
+                    "offset": offsets[0][0],
+                    "noise_precision": precisions[0][0],
+                }
+            for name, value in values.items():
+                found.setdefault(name, []).append(value)
+        draws = {name: np.stack(values) for name, values in found.items()}
+        if single:
+            for name, gamma in (
+                ("loading_precision", self.state.views[0].loading_precision),
+                ("weight_precision", self.state.weight_precision),
+            ):
+                draws[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
+                draws[name] /= gamma.rate[0]
+        return draws
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawPosterior:
+    """Aligned draws of one subspace, chains stacked.
+
+    Shapes are (S, D, R), (S, D), (S,), and (S, 1 + R, K) for [bias; weights].
+    """
+
+    loadings: FloatArray
+    offset: FloatArray
+    noise_precision: FloatArray
+    weights: FloatArray
+
+    def _draw_model(self) -> FactorModel:
+        """The draws as S problems without posterior variance."""
+        s, _, r = self.loadings.shape
+        second = np.swapaxes(self.loadings, 1, 2) @ self.loadings
+        part = Part(
+            columns=None,
+            loadings=self.loadings,
+            cov=np.zeros((s, 1, r, r)),
+            second=second,
+            offset=self.offset,
+            noise_precision=self.noise_precision,
+        )
+        return FactorModel(parts=(part,))
+
+    def _embed_by_draw(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Latent means (S, M, R) and covariances (S, M, R, R) of every draw."""
+        return self._draw_model().embed(X)
+
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R)."""
+        return self._embed_by_draw(X)[0].mean(axis=0)
+
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Mean and total covariance, within and between draws."""
+        mean, cov = self._embed_by_draw(X)
+        centred = mean - mean.mean(axis=0)
+        between = np.einsum("smr,smq->mrq", centred, centred) / len(mean)
+        return LatentCoordinates(mean=mean.mean(axis=0), cov=between + cov.mean(axis=0))
+
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean class scores at latent coordinates (G, R): (G, K)."""
+        return np.asarray(with_ones(latent) @ self.weights.mean(axis=0))
+
+    def score_means(self, X: Rows) -> FloatArray:
+        """Mean class scores, (M, K)."""
+        return self.score_moments(X)[0]
+
+    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the class scores, each (M, K)."""
+        s, q, k = self.weights.shape
+        known = Weights(
+            mean=self.weights, cov=np.zeros((s, k, q, q)), log_det=np.full((s, k), -np.inf)
+        )
+        mean, variance = score_moments(*self._embed_by_draw(X), known)
+        return mean.mean(axis=0), variance.mean(axis=0) + mean.var(axis=0)
+
+    @property
+    def projection(self) -> FloatArray:
+        """Mean of the linear map from features to latent coordinates, (D, R)."""
+        return self._draw_model().projection().mean(axis=0)
+
+    @property
+    def projection_sd(self) -> FloatArray:
+        """Standard deviation of the projection over draws, (D, R)."""
+        return self._draw_model().projection().std(axis=0)
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R, K)."""
+        return self.weights[:, 1:].mean(axis=0)
+
+    def factor_model(self) -> FactorModel:
+        """Factor model at the mean of the draws."""
+        second = np.mean(np.swapaxes(self.loadings, 1, 2) @ self.loadings, axis=0)
+        mean = self.loadings.mean(axis=0)
+        part = Part(
+            columns=None,
+            loadings=mean[None],
+            cov=(self.loadings.var(axis=0)[:, :, None] * np.eye(mean.shape[1]))[None],
+            second=second[None],
+            offset=self.offset.mean(axis=0)[None],
+            noise_precision=np.array([self.noise_precision.mean()]),
+        )
+        return FactorModel(parts=(part,))
+
+
+def score_moments(
+    mean: FloatArray, cov: FloatArray, weights: Weights
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance, each (P, M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
+
+    The mean is (P, M, R), the covariance (P, M, R, R).
+    """
+    full = with_ones(mean)
+    forms = weights.second[..., 1:, 1:]  # (P, K, R, R)
+    shared = cov.strides[1] == 0 if cov.shape[1] else False
+    if shared:
+        spread = np.einsum("prs,pkrs->pk", cov[:, 0], forms)[:, None]
+    else:
+        spread = np.einsum("pmrs,pkrs->pmk", cov, forms, optimize=True)
+    own = np.einsum("pmq,pkqs,pms->pmk", full, weights.cov, full, optimize=True)
+    return full @ weights.mean, own + spread
+
+
+def concatenate_latent(mean: FloatArray, cov: FloatArray) -> LatentCoordinates:
+    """Concatenate the latent coordinates of P independent problems."""
+    p, m, r = mean.shape
+    if p == 1:
+        return LatentCoordinates(mean=mean[0], cov=np.ascontiguousarray(cov[0]))
+    out = np.zeros((m, p, r, p, r))
+    for index in range(p):
+        out[:, index, :, index] = cov[index]
+    return LatentCoordinates(mean=concatenate_problems(mean), cov=out.reshape(m, p * r, p * r))

@@ -1,0 +1,300 @@
+r"""One view, x_n ~ N(W z_n + t, I / tau), and its factors.
+
+In a complete view all features share the covariance of their loadings, so the axis J of
+covariances has length 1; with missing values J = D. All formulas broadcast J over the features.
+
+Shapes: P problems, N samples, D features in working coordinates, R components.
+
+References
+----------
+.. [1] C. M. Bishop (1999). Variational principal components. ICANN.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse import csr_array, issparse
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.numerics.design import row_space
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
+from bsdr_models.numerics.linalg import inv_spd
+
+# Most numbers of a basis of the row space to which sparse X is reduced.
+MAX_BASIS = 30_000_000
+# Eigenvalues of a sparse Gram matrix with a smaller share of the largest are numerical noise.
+GRAM_TOL = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Data of one view.
+
+    X
+        (N, D), dense or CSR; 0 for a missing value.
+    mask
+        1 for an observed value, else 0, (N, D); None for a complete view.
+    n_features
+        Number of features: D, or more if X holds coordinates in its row space.
+    basis
+        (n_features, D), orthonormal, from working coordinates to features; None for the identity.
+    count
+        Number of samples with the feature, (J,).
+    total
+        Sum of the samples, (D,).
+    square
+        Sum of the squares of all values.
+    """
+
+    X: FloatArray | csr_array
+    mask: FloatArray | None
+    n_features: int
+    basis: FloatArray | None
+    count: FloatArray
+    total: FloatArray
+    square: float
+
+    @property
+    def copies(self) -> int:
+        """Number of features per index of the axis J."""
+        return self.n_features if self.mask is None else 1
+
+    @property
+    def n_observed(self) -> float:
+        """Number of observed values."""
+        return float(self.copies * self.count.sum())
+
+    def project(self, B: FloatArray) -> FloatArray:
+        """X @ B for a stack B (P, D, R): (P, N, R)."""
+        if isinstance(self.X, np.ndarray):
+            return (self.X @ B[0])[None] if len(B) == 1 else self.X @ B
+        p, d, r = B.shape
+        flat = np.swapaxes(B, 0, 1).reshape(d, p * r)
+        found = self.X @ flat
+        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
+
+    def project_back(self, A: FloatArray) -> FloatArray:
+        """X.T @ A for a stack A (P, N, R): (P, D, R)."""
+        if isinstance(self.X, np.ndarray):
+            return (self.X.T @ A[0])[None] if len(A) == 1 else self.X.T @ A
+        p, n, r = A.shape
+        flat = np.swapaxes(A, 0, 1).reshape(n, p * r)
+        found = self.X.T @ flat
+        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
+
+    def to_features(self, B: FloatArray) -> FloatArray:
+        """From working coordinates (..., D, R) to features (..., n_features, R)."""
+        return B if self.basis is None else np.asarray(self.basis @ B)
+
+
+def make_view(
+    X: FloatArray | csr_array,
+    *,
+    n_features: int | None = None,
+) -> View:
+    """Make a view of X (N, P), with NaN for missing values; wide X is reduced to its row space.
+
+    ``n_features`` is the number of features of the model, if X already holds coordinates in a
+    subspace of them. Sparse X is never centred.
+    """
+    n, p = X.shape
+    if not issparse(X):
+        present = ~np.isnan(X)
+        if not present.all():
+            filled = np.where(present, X, 0.0)
+            return View(
+                X=filled,
+                mask=present.astype(np.float64),
+                n_features=p,
+                basis=None,
+                count=present.sum(axis=0).astype(np.float64),
+                total=filled.sum(axis=0),
+                square=float(np.vdot(filled, filled)),
+            )
+    basis = None
+    if p > n and (not issparse(X) or n * p <= MAX_BASIS):
+        basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
+        X = np.ascontiguousarray(X @ basis)
+    total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
+    square = float((X * X if isinstance(X, np.ndarray) else X.multiply(X)).sum())
+    return View(
+        X=X,
+        mask=None,
+        n_features=p if n_features is None else n_features,
+        basis=basis,
+        count=np.array([float(n)]),
+        total=total,
+        square=square,
+    )
+
+
+def _sparse_row_space(X: csr_array) -> FloatArray:
+    """Orthonormal basis of the row space of wide sparse X, from X X' alone."""
+    values, vectors = eigh((X @ X.T).toarray())
+    keep = values > GRAM_TOL * values[-1]
+    return np.asarray(X.T @ (vectors[:, keep] / np.sqrt(values[keep])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Sufficient statistics of q(Z) for a view: sums over the samples that have a feature.
+
+    They are sums of E[z], (P, J, R), of E[z z'], (P, J, R, R), and of x E[z]', (P, D, R).
+    """
+
+    total: FloatArray
+    second: FloatArray
+    cross: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loadings:
+    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J)."""
+
+    mean: FloatArray
+    cov: FloatArray
+    log_det: FloatArray
+
+    def second(self, view: View) -> FloatArray:
+        """E[W'W], (P, R, R)."""
+        spread = view.copies * self.cov.sum(axis=1)
+        return np.swapaxes(self.mean, 1, 2) @ self.mean + spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """q(t): independent normals, mean (P, D), variance (P, J)."""
+
+    mean: FloatArray
+    variance: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """Factors of one view: W; r, Gammas (P, R); t; tau, Gammas (P,)."""
+
+    loadings: Loadings
+    loading_precision: Gamma
+    offset: Offset
+    noise_precision: Gamma
+
+
+def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
+    r"""Optimal q(W).
+
+    .. math::
+        S_j = (\operatorname{diag} E[r] + E[\tau] \sum_{n \in O_j} E[z_n z_n^\top])^{-1}, \quad
+        M_j = E[\tau] S_j \sum_{n \in O_j} (x_{nj} - E[t_j]) E[z_n]
+    """
+    tau = state.noise_precision.mean
+    eye = np.eye(moments.second.shape[-1])
+    precision = state.loading_precision.mean[:, None, None, :] * eye
+    precision = precision + tau[:, None, None, None] * moments.second
+    cov, log_det = inv_spd(precision, name="loading precision")
+    linear_term = moments.cross - state.offset.mean[..., None] * moments.total
+    linear_term = linear_term * tau[:, None, None]
+    if view.mask is None:
+        return Loadings(mean=linear_term @ cov[:, 0], cov=cov, log_det=log_det)
+    mean = np.einsum("pdr,pdrs->pds", linear_term, cov)
+    return Loadings(mean=mean, cov=cov, log_det=log_det)
+
+
+def loading_precision(state: ViewState, view: View, priors: Priors) -> Gamma:
+    """Optimal q(r): Ga(a_r + d / 2, b_r + E|W_i|**2 / 2)."""
+    square = np.einsum("prr->pr", state.loadings.second(view))
+    return Gamma(
+        shape=np.full_like(square, priors.loading_shape + 0.5 * view.n_features),
+        rate=priors.loading_rate + 0.5 * square,
+    )
+
+
+def offset(state: ViewState, moments: Moments, view: View, priors: Priors) -> Offset:
+    """Optimal q(t): shrunken mean of the residuals x - W E[z]."""
+    tau = state.noise_precision.mean[:, None]
+    variance = 1.0 / (priors.offset_precision + view.count * tau)
+    rest = view.total - np.einsum("pdr,pdr->pd", state.loadings.mean, _over_features(moments, view))
+    return Offset(mean=variance * tau * rest, variance=variance)
+
+
+def _over_features(moments: Moments, view: View) -> FloatArray:
+    shape = (len(moments.total), view.total.size, moments.total.shape[-1])
+    return np.broadcast_to(moments.total, shape)
+
+
+def residual(state: ViewState, moments: Moments, view: View) -> FloatArray:
+    """R = E of the squared distance between the observed values and W z + t, (P,)."""
+    mean, center = state.loadings.mean, state.offset
+    spread = np.einsum("pjrs,pjrs->p", state.loadings.cov, moments.second)
+    if view.mask is None:
+        gram = np.swapaxes(mean, 1, 2) @ mean
+        fitted = np.einsum("prs,prs->p", gram, moments.second[:, 0])
+        centre_square = view.count * np.einsum("pd,pd->p", center.mean, center.mean)
+    else:
+        fitted = np.einsum("pdr,pdrs,pds->p", mean, moments.second, mean, optimize=True)
+        centre_square = np.einsum("d,pd->p", view.count, center.mean**2)
+    linear_term = moments.cross - center.mean[..., None] * moments.total
+    found: FloatArray = (
+        view.square
+        - 2.0 * center.mean @ view.total
+        + centre_square
+        - 2.0 * np.einsum("pdr,pdr->p", mean, linear_term)
+        + fitted
+        + view.copies * (spread + center.variance @ view.count)
+    )
+    return found
+
+
+def noise_precision(state: ViewState, moments: Moments, view: View, priors: Priors) -> Gamma:
+    """Optimal q(tau): Ga(a_tau + |O| / 2, b_tau + R / 2)."""
+    found = residual(state, moments, view)
+    return Gamma(
+        shape=np.full_like(found, priors.noise_shape + 0.5 * view.n_observed),
+        rate=priors.noise_rate + 0.5 * np.maximum(found, 0.0),
+    )
+
+
+def latent_precision(state: ViewState, view: View) -> FloatArray:
+    """Precision of z_n from the view: (P, 1, R, R), or (P, N, R, R) with missing values."""
+    tau = state.noise_precision.mean[:, None, None, None]
+    if view.mask is None:
+        return tau * state.loadings.second(view)[:, None]
+    mean, cov = state.loadings.mean, state.loadings.cov
+    p, d, r = mean.shape
+    second = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, d, r * r)
+    return tau * (view.mask @ second).reshape(p, -1, r, r)
+
+
+def latent_linear_term(state: ViewState, view: View) -> FloatArray:
+    """Linear term of z_n from the view, (P, N, R)."""
+    scaled = state.noise_precision.mean[:, None, None] * state.loadings.mean
+    center = state.offset.mean[..., None] * scaled
+    found = view.project(scaled)
+    found -= center.sum(axis=1, keepdims=True) if view.mask is None else view.mask @ center
+    return found
+
+
+def bound_terms(
+    state: ViewState, moments: Moments, view: View, priors: Priors
+) -> dict[str, FloatArray]:
+    """Terms of the bound from the view, each (P,)."""
+    W, t, r, tau = state.loadings, state.offset, state.loading_precision, state.noise_precision
+    d, copies, delta = view.n_features, view.copies, priors.offset_precision
+    n_components = W.mean.shape[-1]
+    square = np.einsum("prr->pr", W.second(view))
+    log_prior = 0.5 * d * (r.mean_log - LOG_2PI).sum(axis=1) - 0.5 * (r.mean * square).sum(axis=1)
+    entropy = 0.5 * copies * W.log_det.sum(axis=1) + 0.5 * d * n_components * (1.0 + LOG_2PI)
+    centre = np.einsum("pd,pd->p", t.mean, t.mean) + copies * t.variance.sum(axis=1)
+    misfit = tau.mean * residual(state, moments, view)
+    return {
+        "features": 0.5 * view.n_observed * (tau.mean_log - LOG_2PI) - 0.5 * misfit,
+        "offset": 0.5 * d * (np.log(delta) + 1.0)
+        - 0.5 * delta * centre
+        + 0.5 * copies * np.log(t.variance).sum(axis=1),
+        "loadings": log_prior + entropy,
+        "loading_precision": r.negative_divergence(priors.loading_shape, priors.loading_rate).sum(
+            axis=1
+        ),
+        "noise_precision": tau.negative_divergence(priors.noise_shape, priors.noise_rate),
+    }

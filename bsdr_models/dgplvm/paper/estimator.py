@@ -1,0 +1,288 @@
+"""Scikit-learn classifier of the model as the paper prints it."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from sklearn.utils._param_validation import StrOptions
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm import settings
+from bsdr_models.dgplvm.base import BaseDGPLVM
+from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.gp_classifier.fit import fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import ep_by_features
+from bsdr_models.dgplvm.gp_classifier.probit_kernels import SmoothBiasKernel
+from bsdr_models.dgplvm.learn import FitResult, disagreement
+from bsdr_models.dgplvm.paper.fit import PaperFit, fit_paper
+from bsdr_models.dgplvm.paper.laplace import laplace_by_features
+from bsdr_models.dgplvm.paper.objective import KernelMapping
+from bsdr_models.dgplvm.predict import Draw, Embedder, LikelihoodEmbedder, Posterior
+from bsdr_models.dgplvm.priors import CriterionName, Priors
+from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.starts import first_names
+from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.options import COUNT, POSITIVE
+from bsdr_models.rng import RandomState
+
+# Distance of class centroids, relative to the largest feature, that counts as rounding error.
+SAME_CENTROIDS = 1e-10
+
+
+class PaperDGPLVMClassifier(BaseDGPLVM):
+    r"""D-GPLVM as Urtasun and Darrell print it, for comparison.
+
+    The objective [1]_, Eq. (13), is minimised over latent coordinates and kernel parameters, from
+    principal components or other initialisations. It has no minimum, so that the result is a local
+    one between bounds of the parameters; the fit warns if a bound determines it. Misprints are
+    corrected: those of Eqs. (10) and (11), which interchange the scatter matrices, among them.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        R, dimension of the latent space; by default 2, and 1 for two classes.
+    weight : float, default=1e4
+        1 / sigma_d**2, weight of the discriminative prior.
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+        Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`; "auto" is
+        tr(S_b^-1 S_w), Eq. (13), with fewer components than classes.
+    mapping : {"kernel", "none"}, default="kernel"
+        Whether latent coordinates are sums of kernels of the features, the back-constraint of
+        Eq. (17).
+    n_centres : int, optional
+        Training samples at which the mapping has kernels; all by default.
+    width : float, default=2
+        gamma of Eq. (18), in units of the inverse median squared distance of the samples.
+    placement : {"map", "likelihood"}, default="map"
+        How samples are embedded: by the mapping, or by their likelihood, Eq. (14), which is the
+        only way without a mapping.
+    approximation : {"ep", "laplace"}, default="ep"
+        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
+    reuse_kernel : bool, default=False
+        Whether the classifier has the kernel of the features, as in Section 5, instead of a kernel
+        of its own.
+    unlabeled : scalar, optional
+        Value of y that marks a missing label. NaN stands for all kinds of missing values.
+    standardize : bool or "auto", default="auto"
+        As in :class:`bsdr_models.DGPLVMClassifier`.
+    optimization : Optimization, optional
+        Restarts, iterations and tolerance of the search, see
+        :class:`bsdr_models.dgplvm.Optimization`.
+    n_jobs : int, optional
+        Initialisations that run in parallel.
+    progressbar : bool, default=False
+    random_state : int, RandomState, Generator or None
+        For centres and random initialisations.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    latent_ : ndarray of shape (n_samples, n_components)
+        Latent coordinates of the training samples, to which the classifier is fitted.
+    relevance_ : ndarray of shape (n_components,)
+        Share of each component in the scatter of the class centroids.
+    standardized_ : bool
+        Whether each feature was scaled to unit variance.
+    log_density_ : ndarray of shape (n_iter,)
+        Minus the objective after each iteration, in nats.
+    n_iter_ : int
+    converged_, interrupted_ : bool
+    idata_ : xarray.DataTree
+        Mode, latent coordinates and data.
+
+    See Also
+    --------
+    bsdr_models.DGPLVMClassifier : the recommended, well-posed model, which explains the problems.
+
+    References
+    ----------
+    .. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+           classification. International Conference on Machine Learning 24, 927-934.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models.papers import PaperDGPLVMClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # the objective has no minimum
+    ...     model = PaperDGPLVMClassifier(random_state=0).fit(X[::3], y[::3])
+    >>> bool(model.score(X[1::3], y[1::3]) > 0.8)
+    True
+    """
+
+    _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": Optimization}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [COUNT, None],
+        "weight": [POSITIVE],
+        "criterion": [StrOptions(set(get_args(CriterionName)))],
+        "mapping": [StrOptions({"kernel", "none"})],
+        "n_centres": [COUNT, None],
+        "width": [POSITIVE],
+        "placement": [StrOptions({"map", "likelihood"})],
+        "approximation": [StrOptions({"ep", "laplace"})],
+        "reuse_kernel": ["boolean"],
+        "standardize": ["boolean", StrOptions({"auto"})],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        weight: float = 1e4,
+        criterion: CriterionName = "auto",
+        mapping: Literal["kernel", "none"] = "kernel",
+        n_centres: int | None = None,
+        width: float = 2.0,
+        placement: Literal["map", "likelihood"] = "map",
+        approximation: Literal["ep", "laplace"] = "ep",
+        reuse_kernel: bool = False,
+        unlabeled: Any = None,
+        standardize: bool | Literal["auto"] = "auto",
+        optimization: Optimization | None = None,
+        n_jobs: int | None = None,
+        progressbar: bool = False,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.weight = weight
+        self.criterion = criterion
+        self.mapping = mapping
+        self.n_centres = n_centres
+        self.width = width
+        self.placement = placement
+        self.approximation = approximation
+        self.reuse_kernel = reuse_kernel
+        self.unlabeled = unlabeled
+        self.standardize = standardize
+        self.optimization = optimization
+        self.n_jobs = n_jobs
+        self.progressbar = progressbar
+        self.random_state = random_state
+
+    def _learn(
+        self,
+        X: FloatArray,
+        y_index: IntArray,
+        n_components: int,
+        sequence: Any,
+        rng: np.random.Generator,
+    ) -> FitResult:
+        n_classes, optimization = len(self.classes_), self._option("optimization")
+        criterion = settings.choose_criterion(
+            self.criterion, n_components, n_classes, int((y_index >= 0).sum())
+        )
+        self._check_data(X, y_index, n_components)
+        fit = fit_paper(
+            X,
+            y_index,
+            n_classes,
+            n_components=n_components,
+            weight=float(self.weight),
+            width=float(self.width),
+            criterion=criterion,
+            n_centres=0 if self.mapping == "none" else self.n_centres,
+            dynamics=None if sequence is None else Dynamics.of(sequence),
+            starts=first_names(optimization.n_restarts),
+            optimization=optimization,
+            rng=rng,
+            progressbar=self.progressbar,
+            n_jobs=self.n_jobs,
+        )
+        kernel = _kernel(fit)
+        decoder = Decoder.of(
+            fit.latent,
+            X,
+            signal_variance=kernel.signal_variance,
+            lengthscale=kernel.lengthscale,
+            noise_variance=kernel.noise_variance,
+            bias=kernel.bias_variance,
+            integrate_mean=False,
+        )
+        classifier = fit_gp_classifier(
+            fit.latent,
+            y_index,
+            n_classes,
+            priors=Priors(),
+            kernel=kernel if self.reuse_kernel else None,
+            approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
+        )
+        embedder: Embedder = LikelihoodEmbedder(decoder=decoder, temper=1.0)
+        if fit.kernel_mapping is not None and self.placement == "map":
+            assert fit.weights is not None
+            embedder = PaperEmbedder(kernel_mapping=fit.kernel_mapping, weights=fit.weights)
+        variance = fit.objective.gram.variance
+        messages = fit.collapse.warning, disagreement(fit.search)
+        return FitResult(
+            posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
+            latent=fit.latent,
+            left_out=_certain(fit.latent),
+            variables={
+                "signal_variance": kernel.signal_variance / variance,
+                "lengthscale": kernel.lengthscale,
+                "noise_variance": kernel.noise_variance / variance,
+                "criterion": fit.collapse.criterion,
+            },
+            decoder=decoder,
+            weight=float(self.weight),
+            criterion=criterion,
+            terms=fit.objective.terms(fit.search.x),
+            trace=-fit.search.trace,
+            restarts=tuple(-value for value in fit.search.values),
+            settings={},
+            converged=fit.search.converged,
+            interrupted=fit.search.interrupted,
+            messages=tuple(message for message in messages if message is not None),
+        )
+
+    def _check_data(self, X: FloatArray, y_index: IntArray, n_components: int) -> None:
+        """Raise a ValueError if the criterion is undefined or the centres are too few."""
+        few = self.n_centres is not None and self.n_centres < n_components
+        if self.mapping == "kernel" and few:
+            raise ValueError(
+                f"n_centres={self.n_centres} must be at least n_components={n_components}: the "
+                "latent coordinates are linear in that many kernels"
+            )
+        present = np.unique(y_index[y_index >= 0])
+        centroids = np.stack([X[y_index == label].mean(axis=0) for label in present])
+        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X[y_index >= 0]).max():
+            raise ValueError(
+                "the centroids of all classes coincide in the features: the criterion of the paper "
+                "is undefined"
+            )
+
+    @property
+    def _method(self) -> settings.Inference:
+        return "map"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperEmbedder:
+    """Embedding by the paper's back-constraint with weights (M, R), which is deterministic."""
+
+    kernel_mapping: KernelMapping
+    weights: FloatArray
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Latent coordinates of samples, (M, R)."""
+        return self.kernel_mapping.transform(X, self.weights)
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Latent coordinates of samples, with covariances of zero."""
+        return _certain(self.latent(X))
+
+
+def _certain(latent: FloatArray) -> LatentCoordinates:
+    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
+
+
+def _kernel(fit: PaperFit) -> SmoothBiasKernel:
+    output, inverse_width, bias, inverse_noise = (float(value) for value in fit.theta)
+    return SmoothBiasKernel(
+        signal_variance=output,
+        lengthscale=inverse_width**-0.5,
+        bias_variance=bias,
+        noise_variance=1.0 / inverse_noise,
+    )

@@ -1,0 +1,477 @@
+"""Exact posterior of the regression model against dense formulas, quadrature and simulation."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+from scipy.special import logsumexp
+
+from bsdr_models.bsdr import conjugate
+from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, make_grid, rotate
+from bsdr_models.bsdr.posterior import Metric, Problem
+from bsdr_models.bsdr.priors import HierarchicalPriors
+
+# All differ, and none is neutral.
+PRIORS = HierarchicalPriors(
+    scale=1.3, view_width=0.6, bias_scale=2.7, noise_location=-0.8, noise_width=0.7
+)
+# Samples and features: more samples, more features, no remainder of the constant.
+SIZES = [(9, 3), (5, 8), (4, 4)]
+
+
+def problem(n=9, b=3, k=2, *, seed=0, views=None):
+    """Features that are neither centred nor orthogonal."""
+    rng = np.random.default_rng(seed)
+    X = 0.2 + rng.standard_normal((n, b))
+    return Problem.build(
+        X, rng.standard_normal((n, k)), n_labels=k, target="regression", priors=PRIORS, views=views
+    )
+
+
+def learn(this):
+    return Statistics.learn(*rotate(this.X, np.ones(len(this.X)), this.y), len(this.X))
+
+
+def fit(this, n_draws=50, seed=0):
+    return fit_conjugate(this, n_draws=n_draws, rng=np.random.default_rng(seed))
+
+
+def covariance(X, tau, sigma):
+    """Sigma (N, N) from its definition."""
+    return sigma**2 * np.eye(len(X)) + tau**2 * X @ X.T + PRIORS.bias_scale**2
+
+
+def quadrature(X, y, n_nodes=240):
+    """Log evidence from dense determinants over a fixed grid, and the mean of log tau."""
+    log_tau = np.linspace(-14.0, 3.0, n_nodes)
+    log_sigma = np.linspace(-7.0, 4.0, n_nodes)
+    tau, sigma = np.exp(log_tau)[:, None, None, None], np.exp(log_sigma)[:, None, None]
+    dense = sigma**2 * np.eye(len(X)) + tau**2 * X @ X.T + PRIORS.bias_scale**2
+    log_det = np.linalg.slogdet(dense)[1]
+    solved = np.linalg.solve(dense, y)
+    square = np.einsum("nk,tsnk->tsk", y, solved)
+    each = -0.5 * (square + log_det[..., None] + len(X) * np.log(2.0 * np.pi))
+    prior = stats.norm.logpdf(log_sigma, PRIORS.noise_location, PRIORS.noise_width)
+    by_scale = logsumexp(each + prior[:, None], axis=1) + np.log(log_sigma[1] - log_sigma[0])
+    tau = np.exp(log_tau)
+    total = by_scale.sum(axis=1) + stats.halfnorm.logpdf(tau, scale=PRIORS.scale) + log_tau
+    mean = np.exp(total - logsumexp(total)) @ log_tau
+    return logsumexp(total) + np.log(log_tau[1] - log_tau[0]), mean
+
+
+# ------------------------------------------------------------------------------------ checks
+# Functions, so that they apply to planted faults.
+
+
+def check_marginal(n, b):
+    this = problem(n, b)
+    found = learn(this)
+    for tau, sigma in ((0.7, 0.3), (3.0, 1e-3), (1e-6, 2.0)):
+        for k in range(2):
+            expected = stats.multivariate_normal.logpdf(
+                this.y[:, k], cov=covariance(this.X, tau, sigma)
+            )
+            value = found.log_marginal(k, np.array([tau]), np.array([sigma]), PRIORS.bias_scale)
+            assert_allclose(value, expected, rtol=1e-6)
+
+
+def check_evidence(n, b):
+    this = problem(n, b)
+    grid = make_grid(learn(this), PRIORS)
+    expected, mean = quadrature(this.X, this.y)
+    assert_allclose(grid.log_evidence, expected, atol=2e-3)
+    weight = np.exp(grid.density - logsumexp(grid.density))
+    assert_allclose(weight @ grid.scale, mean, atol=2e-3)
+
+
+def check_loadings(n, b):
+    """Mean and covariance of loadings and biases given the hyper-parameters."""
+    this, n_draws, tau, sigma = problem(n, b), 40_000, 0.8, np.array([0.4, 1.1])
+    normal, bias = conjugate.draw_loadings(
+        learn(this),
+        np.full(n_draws, tau),
+        np.tile(sigma, (n_draws, 1)),
+        PRIORS.bias_scale,
+        np.random.default_rng(1),
+    )
+    design = np.column_stack([tau * this.X, np.full(n, PRIORS.bias_scale)])
+    for k in range(2):
+        dense = np.linalg.inv(np.eye(b + 1) + design.T @ design / sigma[k] ** 2)
+        draws = np.column_stack([normal[:, k], bias[:, k]])
+        error = np.sqrt(np.diag(dense) / n_draws)
+        mean = dense @ design.T @ this.y[:, k] / sigma[k] ** 2
+        assert (np.abs(draws.mean(axis=0) - mean) < 5.0 * error).all()
+        assert_allclose(np.cov(draws.T), dense, atol=0.04)
+
+
+def check_leave_one_out(n, b):
+    this = problem(n, b)
+    tau, sigma = np.array([0.7, 2.0]), np.array([[0.3, 0.9], [0.05, 1.5]])
+    value = sum(
+        conjugate.leave_one_out(
+            learn(this), k, this.X, this.y[:, k], tau, sigma[:, k], PRIORS.bias_scale
+        )
+        for k in range(2)
+    )
+    for s in range(2):
+        for i in range(n):
+            others, expected = np.arange(n) != i, 0.0
+            for k in range(2):
+                full = covariance(this.X, tau[s], sigma[s, k])
+                expected += stats.multivariate_normal.logpdf(this.y[:, k], cov=full)
+                expected -= stats.multivariate_normal.logpdf(
+                    this.y[others, k], cov=full[np.ix_(others, others)]
+                )
+            assert_allclose(value[i, s], expected, rtol=1e-6, atol=1e-6)
+
+
+def check_score(n, b):
+    """The score of a sample is the evidence of all over the evidence of the others."""
+    this = problem(n, b)
+    score, total = fit(this).log_score, make_grid(learn(this), PRIORS).log_evidence
+    for i in range(n):
+        others = this.select(np.arange(n) != i)
+        assert_allclose(
+            score[i],
+            total - make_grid(learn(others), PRIORS).log_evidence,
+            atol=0.05 if n < 9 else 5e-3,
+        )
+
+
+def check_densities(n, b):
+    """Likelihood and prior of the draws from SciPy's distributions."""
+    this = problem(n, b)
+    result, priors = fit(this), PRIORS
+    draws = result.draws
+    eta = draws.linear_predictor(this.X)
+    expected = stats.norm.logpdf(this.y, eta, draws.noise_scale[:, None]).sum(axis=(1, 2))
+    assert_allclose(result.log_likelihood, expected, rtol=1e-8)
+    prior = stats.norm.logpdf(draws.projection / draws.scale[:, None, None]).sum(axis=(1, 2))
+    prior += stats.norm.logpdf(draws.bias / priors.bias_scale).sum(axis=1)
+    prior += stats.halfnorm.logpdf(draws.scale, scale=priors.scale) + np.log(draws.scale)
+    prior += stats.norm.logpdf(
+        np.log(draws.noise_scale), priors.noise_location, priors.noise_width
+    ).sum(axis=1)
+    assert_allclose(result.log_prior, prior, rtol=1e-8)
+
+
+def check_views(n, b):
+    """Gradient of the log evidence in the log scales of views."""
+    this = problem(n, b, views=np.arange(b) * 2 // b)
+
+    def value(log_scale):
+        size = np.exp(log_scale)[this.views]
+        return conjugate.log_evidence_of_views(
+            this, learn(dataclasses.replace(this, X=this.X * size))
+        )
+
+    place, h = np.array([0.3, -0.4]), 1e-4
+    gradient = value(place)[1]
+    for v in range(2):
+        move = h * np.eye(2)[v]
+        slope = (value(place + move)[0] - value(place - move)[0]) / (2.0 * h)
+        assert_allclose(gradient[v], slope, rtol=1e-4, atol=1e-5)
+
+
+def simulate(n, d, rng, k=1):
+    """Parameters and a problem from the prior, and quantities of interest."""
+    X = rng.standard_normal((n, d))
+    X -= X.mean(axis=0)
+    X = Metric.learn(X).whiten(X)
+    tau = PRIORS.scale * abs(rng.standard_normal())
+    sigma = np.exp(PRIORS.noise_location + PRIORS.noise_width * rng.standard_normal(k))
+    p = tau * rng.standard_normal((k, X.shape[1]))
+    bias = PRIORS.bias_scale * rng.standard_normal(k)
+    y = X @ p.T + bias + sigma * rng.standard_normal((n, k))
+    new = X[0] + X[1]
+    this = Problem.build(X, y, n_labels=k, target="regression", priors=PRIORS)
+    return this, np.array([tau, sigma[0], p[0, 0], bias[0], new @ p[0] + bias[0]]), new
+
+
+def ranks(n, d, n_sets, n_draws=99, k=1):
+    """Ranks, in (0, 1), of tau, sigma, a coefficient, the bias and a predictor, (sets, 5)."""
+    out = []
+    for seed in range(n_sets):
+        this, truth, new = simulate(n, d, np.random.default_rng([seed, n]), k)
+        draws = fit(this, n_draws, seed).draws
+        eta = draws.linear_predictor(new[None])[:, 0, 0]
+        values = np.column_stack(
+            [
+                draws.scale,
+                draws.noise_scale[:, 0],
+                draws.projection[:, 0, 0],
+                draws.bias[:, 0],
+                eta,
+            ]
+        )
+        out.append((np.sum(values < truth, axis=0) + 0.5) / (n_draws + 1))
+    return np.array(out)
+
+
+def check_calibration(n, d, n_sets=40, k=1):
+    """Ranks are uniform."""
+    for rank in ranks(n, d, n_sets, k=k).T:
+        assert stats.kstest(rank, "uniform").pvalue > 1e-3
+        # Too narrow or too wide.
+        z = (np.mean((rank - 0.5) ** 2) - 1.0 / 12.0) / np.sqrt(1.0 / 180.0 / n_sets)
+        assert abs(z) < 3.5
+
+
+# ------------------------------------------------------------------------------------- tests
+
+
+@pytest.mark.parametrize(("n", "b"), SIZES)
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_marginal,
+        check_evidence,
+        check_loadings,
+        check_leave_one_out,
+        check_densities,
+        check_views,
+    ],
+)
+def test_exact(check, n, b):
+    check(n, b)
+
+
+@pytest.mark.parametrize(("n", "b"), SIZES[:2])
+def test_score_is_a_ratio_of_evidences(n, b):
+    check_score(n, b)
+
+
+def test_evidence_of_the_empty_model():
+    this = problem()
+    result = fit(this)
+    expected, _ = quadrature(0.0 * this.X, this.y)
+    assert_allclose(result.log_evidence_empty, expected, atol=2e-3)
+    empty = fit(dataclasses.replace(this, X=this.X[:, :0]))
+    assert empty.draws.projection.shape == (50, 2, 0)
+    for value in (empty.log_evidence, empty.log_evidence_empty):
+        assert_allclose(value, expected, atol=2e-3)
+
+
+def test_hyper_parameters_have_the_distribution_of_the_grid():
+    statistics = learn(problem())
+    grid = make_grid(statistics, PRIORS)
+    log_tau, log_sigma = grid.draw(statistics, PRIORS, 4_000, np.random.default_rng(2))
+    weight = np.exp(grid.density - logsumexp(grid.density))
+    noise = np.exp(grid.noise_density - logsumexp(grid.noise_density, axis=2, keepdims=True))
+    weights = weight[:, None, None] * noise
+    for draws, place, share in [
+        (log_tau, grid.scale, weight),
+        *((log_sigma[:, k], grid.noise[:, k], weights[:, k]) for k in range(2)),
+    ]:
+        mean = np.sum(share * place)
+        variance = np.sum(share * (place - mean) ** 2)
+        assert abs(draws.mean() - mean) < 4.5 * np.sqrt(variance / len(draws))
+        assert draws.var() == pytest.approx(variance, rel=0.05)
+    assert len(np.unique(log_tau)) == len(log_tau)
+
+
+def test_calibration_of_simulated_sets():
+    check_calibration(7, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "d"), [(20, 40), (40, 6)])
+def test_calibration_of_many_simulated_sets(n, d):
+    found = ranks(n, d, 300)
+    for rank in found.T:  # one of ten comparisons
+        assert stats.kstest(rank, "uniform").pvalue > 1e-4
+    held = np.mean(np.abs(found - 0.5) < 0.45)
+    assert 0.88 < held < 0.92
+
+
+def test_scores_of_many_samples_use_fewer_nodes(monkeypatch):
+    rng = np.random.default_rng(7)
+    this = problem(1000, 8)
+    y = this.X @ rng.standard_normal((8, 2)) + 0.3 * rng.standard_normal((1000, 2))
+    y[0] += 4.0  # outliers matter most
+    this = dataclasses.replace(this, y=y)
+    score = fit(this).log_score
+    monkeypatch.setattr(conjugate, "_MANY", 1001)
+    assert_allclose(score, fit(this).log_score, rtol=1e-3)
+    assert score[0] < -100.0
+
+
+def test_views_are_scaled_by_what_they_explain():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 8))
+    y = X[:, :4] @ rng.standard_normal((4, 2)) + 0.2 * rng.standard_normal((60, 2))
+    views = np.repeat([0, 1], 4)
+    this = Problem.build(X, y, n_labels=2, target="regression", priors=PRIORS, views=views)
+    result = fit(this)
+    assert result.draws.view_scale.shape == (50, 2)
+    assert result.draws.view_scale[0, 0] > 2.0 * result.draws.view_scale[0, 1]
+    one = fit(dataclasses.replace(this, views=None))
+    assert result.log_evidence > one.log_evidence
+    assert result.log_score.sum() > one.log_score.sum()
+    eta = result.draws.linear_predictor(X)
+    expected = stats.norm.logpdf(y, eta, result.draws.noise_scale[:, None]).sum(axis=(1, 2))
+    assert_allclose(result.log_likelihood, expected, rtol=1e-8)
+
+
+def test_outputs_without_signal():
+    rng = np.random.default_rng(4)
+    this = problem(60, 20)
+    this = dataclasses.replace(this, y=rng.standard_normal((60, 2)))
+    result = fit(this, 400)
+    assert result.log_evidence < result.log_evidence_empty
+    assert np.median(result.draws.scale) < 0.15
+    assert_allclose(result.draws.noise_scale.mean(axis=0), 1.0, atol=0.2)
+
+
+def test_outputs_without_noise():
+    """Noise of any small scale explains them, and none makes anything overflow."""
+    rng = np.random.default_rng(5)
+    for n, b in ((12, 30), (40, 5)):
+        this = problem(n, b)
+        this = dataclasses.replace(this, y=this.X @ rng.standard_normal((b, 2)))
+        result = fit(this)
+        eta = result.draws.linear_predictor(this.X)
+        assert np.isfinite(result.log_score).all()
+        assert np.isfinite(result.log_evidence + result.log_likelihood + result.log_prior).all()
+        if n > b:
+            assert_allclose(eta, np.broadcast_to(this.y, eta.shape), atol=1e-4)
+
+
+def test_copies_and_constant_features():
+    this = problem()
+    wide = np.column_stack([this.X / np.sqrt(2.0), this.X / np.sqrt(2.0), np.zeros(len(this.X))])
+    result = fit(dataclasses.replace(this, X=wide))
+    expected = fit(this)
+    assert_allclose(result.log_evidence, expected.log_evidence, rtol=1e-9)
+    assert_allclose(result.log_score, expected.log_score, atol=2e-3)
+
+
+def test_many_samples():
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((20_000, 4))
+    p = rng.standard_normal((4, 2))
+    y = X @ p + 1.0 + np.array([0.3, 0.01]) * rng.standard_normal((20_000, 2))
+    this = Problem.build(X, y, n_labels=2, target="regression", priors=PRIORS)
+    result = fit(this)
+    draws = result.draws
+    assert_allclose(draws.noise_scale.mean(axis=0), [0.3, 0.01], rtol=0.01)
+    assert_allclose(draws.noise_scale.std(axis=0) / [0.3, 0.01], 0.5**0.5 / 2e4**0.5, rtol=0.4)
+    assert_allclose(draws.projection.mean(axis=0), p.T, atol=0.01)
+    # Little is left to learn from one more sample.
+    eta = draws.linear_predictor(X)
+    plain = stats.norm.logpdf(y, eta, draws.noise_scale[:, None]).sum(axis=2)
+    plain = logsumexp(plain, axis=0) - np.log(len(eta))
+    assert result.log_score.mean() == pytest.approx(plain.mean(), abs=1e-3)
+
+
+# ------------------------------------------------------------------------------------ faults
+
+
+def scale_without_jacobian(patch):
+    patch.setattr(
+        conjugate, "log_prior_scale", lambda t, s: stats.halfnorm.logpdf(np.exp(t), scale=s)
+    )
+
+
+def noise_without_prior(patch):
+    patch.setattr(conjugate, "_log_prior_noise", lambda s, _: np.where(abs(s) < 7.0, -2.6, -90.0))
+
+
+def no_bias(patch):
+    original = Statistics.log_marginal
+    patch.setattr(
+        Statistics, "log_marginal", lambda self, k, t, s, _: original(self, k, t, s, 1e-6)
+    )
+
+
+def bias_not_in_the_solution(patch):
+    patch.setattr(
+        Statistics,
+        "solve",
+        lambda self, t, s, y, _: (self.scaled(t, s)[0] * y, np.zeros(y.shape[:-1])),
+    )
+
+
+def nothing_outside_the_basis(patch):
+    original = Statistics.learn.__func__
+
+    def faulty(cls, *args):
+        found = original(cls, *args)
+        return dataclasses.replace(found, rest=0.0 * found.rest)
+
+    patch.setattr(Statistics, "learn", classmethod(faulty))
+
+
+def scores_of_the_average(patch):
+    """The mean of log densities, as if the weights were those of the others."""
+
+    def faulty(statistics, grid, X, y, bias_scale):
+        weight = np.exp(grid.density - logsumexp(grid.density))
+        noise = np.exp(grid.noise_density - logsumexp(grid.noise_density, axis=2, keepdims=True))
+        total = 0.0
+        for k in range(y.shape[1]):
+            sigma = np.exp(grid.noise[:, k])
+            tau = np.broadcast_to(np.exp(grid.scale)[:, None], sigma.shape)
+            each = conjugate.leave_one_out(
+                statistics, k, X, y[:, k], tau.ravel(), sigma.ravel(), bias_scale
+            )
+            total = total + each @ (weight[:, None] * noise[:, k]).ravel()
+        return total
+
+    patch.setattr(conjugate, "average_leave_one_out", faulty)
+
+
+def scores_without_the_scale(patch):
+    original = conjugate.average_leave_one_out
+
+    def faulty(statistics, grid, *args):
+        grid = dataclasses.replace(grid, density=0.0 * grid.density)
+        return original(statistics, grid, *args)
+
+    patch.setattr(conjugate, "average_leave_one_out", faulty)
+
+
+def most_likely_scales(patch):
+    original = conjugate._draw
+
+    def faulty(nodes, density, rng):
+        draws = original(nodes, density, rng)
+        best = np.take_along_axis(nodes, density.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return best + 0.3 * (draws - best)
+
+    patch.setattr(conjugate, "_draw", faulty)
+
+
+def loadings_of_the_mean(patch):
+    original = conjugate.draw_loadings
+
+    def faulty(*args):
+        each = [original(*args) for _ in range(8)]
+        return tuple(np.mean(part, axis=0) for part in zip(*each, strict=True))
+
+    patch.setattr(conjugate, "draw_loadings", faulty)
+
+
+FAULTS = {
+    "scale without Jacobian": (scale_without_jacobian, check_evidence, (9, 3)),
+    "noise without prior": (noise_without_prior, check_evidence, (9, 3)),
+    "no bias": (no_bias, check_marginal, (9, 3)),
+    "bias not in the solution": (bias_not_in_the_solution, check_loadings, (9, 3)),
+    "bias not left out": (bias_not_in_the_solution, check_leave_one_out, (9, 3)),
+    "bias not in the gradient": (bias_not_in_the_solution, check_views, (9, 3)),
+    "nothing outside the basis": (nothing_outside_the_basis, check_marginal, (9, 3)),
+    "average of log densities": (scores_of_the_average, check_score, (9, 3)),
+    "densities without weights": (scores_without_the_scale, check_score, (5, 8)),
+    "most likely scales": (most_likely_scales, check_calibration, (7, 4)),
+    "mean loadings": (loadings_of_the_mean, check_calibration, (7, 4)),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_caught(name, monkeypatch):
+    plant, check, case = FAULTS[name]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check(*case)
