@@ -372,7 +372,7 @@ def test_far_out_and_constant_features(standardize):
         model.fit(wide, y)
     moved = wide + np.array([0.0, 0.0, 0.0, 0.0, 1e50, -1e6])
     for rows in (wide, moved):
-        np.testing.assert_allclose(model.predict_proba(rows), plain, atol=1e-6)
+        np.testing.assert_allclose(model.predict_proba(rows), plain, atol=1e-5)
     far = wide.copy()
     far[3, :4] += 1e6 * X.std(axis=0)
     for rows in (far, -far):
