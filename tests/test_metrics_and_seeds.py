@@ -159,7 +159,8 @@ def test_a_bayes_factor_beyond_double_precision_is_signal(nats):
     weak, strong = ({"held_out_gain": gain, "held_out_gain_se": 0.04} for gain in (0.05, 0.2))
     assert "0.05 ± 0.04 nats" in lack_of_signal(weak)
     assert lack_of_signal(strong) is None
-    assert lack_of_signal({"log_bayes_factor": 5.0} | weak) is None
+    assert lack_of_signal({"log_bayes_factor": 50.0} | weak) is None
+    assert "too few samples" in lack_of_signal({"log_bayes_factor": 3.0} | weak)
     assert lack_of_signal({"log_bayes_factor": 0.5} | strong) is None
     assert "too few samples to tell" in lack_of_signal({"log_bayes_factor": 0.5} | weak)
     assert "too few" not in lack_of_signal({"log_bayes_factor": -2.0} | weak)

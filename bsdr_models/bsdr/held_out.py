@@ -34,7 +34,7 @@ from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.posterior import Problem
-from bsdr_models.metrics import HeldOutScore
+from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
 
 type Temperature = Literal["auto"] | float
@@ -43,7 +43,7 @@ type Temperature = Literal["auto"] | float
 N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 5
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
-_LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 5.0)
+_LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
 # Samples by which whitened features are compared, and iterations of the search for a mode.
 _N_COMPARED, _MAX_ITER = 500, 60
 
@@ -80,13 +80,13 @@ def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
 def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
     """Temperature from log probabilities (M, K) of held-out samples and their classes (M,).
 
-    Without a signal it is at least one, with a wider prior.
+    Without a signal it is at least one, and has no prior.
     """
-    mean, width = (_LOG_T, _LOG_T_WIDTH) if signal else (0.0, 1.0)
 
     def loss(log_t: float) -> float:
         score = temper(log_p, math.exp(log_t), lapse)[np.arange(len(y)), y].sum()
-        return 0.5 * ((log_t - mean) / width) ** 2 - float(score)
+        penalty = 0.5 * ((log_t - _LOG_T) / _LOG_T_WIDTH) ** 2 if signal else 0.0
+        return penalty - float(score)
 
     bounds = math.log(_RANGE[0]) if signal else 0.0, math.log(_RANGE[1])
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
@@ -105,7 +105,7 @@ def make_folds(problem: Problem) -> IntArray:
 
 
 def choose_temperature(
-    problem: Problem, sampled: Sampled, *, signal: bool, rng: np.random.Generator
+    problem: Problem, sampled: Sampled, *, rng: np.random.Generator
 ) -> tuple[float, HeldOutScore]:
     """Temperature by folds of the samples, and the held-out log score at it.
 
@@ -116,7 +116,7 @@ def choose_temperature(
     Returns
     -------
     temperature : float
-        1 if no sample can be held out.
+        1 if no sample can be held out, and at least 1 if there is no signal.
     held_out : HeldOutScore
     """
     folds = make_folds(problem)
@@ -132,7 +132,12 @@ def choose_temperature(
         eta = held_out.linear_predictor(theta)
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
         y.append(held_out.y)
-    return _score(np.concatenate(log_p), np.concatenate(y), problem)
+    outcome = np.concatenate(log_p), np.concatenate(y), problem
+    temperature, score = _score(*outcome)
+    log_bayes_factor = sampled.log_evidence - sampled.log_evidence_empty
+    if lack_of_signal(score.attrs() | {"log_bayes_factor": log_bayes_factor}) is None:
+        return temperature, score
+    return _score(*outcome, signal=False)
 
 
 def _in_span(problem: Problem, X: FloatArray) -> Problem:
@@ -148,9 +153,8 @@ def _score(
 ) -> tuple[float, HeldOutScore]:
     """Temperature and score of held-out predictions, as of :func:`log_probabilities`."""
     lapse = problem.priors.lapse
-    index = (
-        y if problem.target == "multiclass" else 1 - y.astype(np.int64)
-    )  # the first outcome is 1
+    # The first outcome of a label is 1.
+    index = y if problem.target == "multiclass" else 1 - y.astype(np.int64)
     flat, flat_index = log_p.reshape(-1, log_p.shape[-1]), index.ravel()
     temperature = fit_temperature(flat, flat_index, lapse, signal=signal)
     score = temper(flat, temperature, lapse)[np.arange(len(flat)), flat_index].reshape(index.shape)

@@ -28,7 +28,7 @@ from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.views import FeatureMap, Views, learn_map
 from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.metrics import NO_SIGNAL, HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.options import N_DRAWS
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
@@ -296,11 +296,8 @@ def fit_hierarchical(
             )
         interrupted, held_out = sampled.interrupted, HeldOutScore()
         if temperature is None and not interrupted:
-            signal = sampled.log_evidence - sampled.log_evidence_empty >= NO_SIGNAL
             try:
-                temperature, held_out = choose_temperature(
-                    problem, sampled, signal=signal, rng=fold_rng
-                )
+                temperature, held_out = choose_temperature(problem, sampled, rng=fold_rng)
             except KeyboardInterrupt:  # the draws can still be used
                 interrupted = True
         theta = sampled.theta.reshape(-1, problem.n_parameters)

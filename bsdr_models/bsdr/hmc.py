@@ -51,6 +51,8 @@ from bsdr_models.bsdr.posterior import (
 # Nodes of log tau: the first and the distance between them; trajectories at a node after the first
 # one. The path ends where the posterior density has fallen by so many nats.
 _FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -4.0, 0.5, 4, 7.0
+# Factor of these trajectories for fewer scores (samples times contrasts), for a precise evidence.
+_FEW_SCORES, _MORE = 200, 3
 # Rounds of adaptation, and trajectories of each.
 _ROUNDS, _PER_ROUND = 3, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
@@ -418,6 +420,8 @@ def _follow_path(
     begin, end = problem.n_loadings, problem.n_loadings + len(problem.contrasts)
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
+    few = len(problem.y) * len(problem.contrasts) <= _FEW_SCORES
+    per_node = _PER_NODE * (_MORE if few else 1)
     step, nodes = _FIRST_STEP, list[float]()
     derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in _nodes():
@@ -426,10 +430,10 @@ def _follow_path(
         whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
         stepper = Stepper(problem, whitening, rng, step=step)
         states = States.at(problem, theta)
-        for _ in range(1 if nodes else 2 * _PER_NODE):
+        for _ in range(per_node // 3 if nodes else 2 * per_node):
             states, _, _ = stepper.move(states)
         visited = []
-        for _ in range(_PER_NODE):
+        for _ in range(per_node):
             states, _, _ = stepper.move(states)
             visited.append(states)
         theta, step = states.theta, stepper.step
