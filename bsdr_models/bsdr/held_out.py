@@ -132,7 +132,7 @@ def choose_temperature(
         eta = held_out.linear_predictor(theta)
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
         y.append(held_out.y)
-    return _score(np.concatenate(log_p), np.concatenate(y), problem)
+    return _score(np.concatenate(log_p), np.concatenate(y), problem, signal=signal)
 
 
 def _in_span(problem: Problem, X: FloatArray) -> Problem:
