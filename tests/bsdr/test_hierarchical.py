@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
@@ -202,6 +202,7 @@ def test_probabilities_are_powers_of_the_posterior_predictive(fitted, target):
         p = np.stack([p, 1.0 - p], axis=-1)
     power = p ** (1.0 / model.temperature_)
     power /= power.sum(axis=-1, keepdims=True)
+    power = 0.997 * power + 0.003 / power.shape[-1]
     expected = power if target == "multiclass" else power[..., 0]
     np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-6)
 
@@ -211,15 +212,17 @@ def test_temperature_is_that_of_the_best_log_score():
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 4000)
     y = np.array([rng.choice(3, p=each) for each in p])
-    log_p = temper(np.log(p), 2.0)  # too flat
-    found = fit_temperature(log_p, y)
+    log_p = temper(np.log(p), 2.0, 1e-9)  # too flat
+    found = fit_temperature(log_p, y, 1e-9)
     loss = minimize_scalar(
-        lambda t: -temper(log_p, t)[np.arange(4000), y].sum(), bounds=(0.1, 5.0), method="bounded"
+        lambda t: -temper(log_p, t, 1e-9)[np.arange(4000), y].sum(),
+        bounds=(0.1, 5.0),
+        method="bounded",
     )
     assert found == pytest.approx(loss.x, rel=0.02)
     assert found == pytest.approx(0.5, abs=0.05)
-    assert fit_temperature(log_p[:0], y[:0]) == pytest.approx(0.5, rel=1e-3)  # the prior
-    np.testing.assert_allclose(temper(temper(log_p, 0.5), 2.0), log_p, atol=1e-9)
+    assert fit_temperature(log_p, y, 1e-9, signal=False) == pytest.approx(1.0, rel=1e-3)
+    np.testing.assert_allclose(temper(temper(log_p, 0.5, 1e-15), 2.0, 1e-15), log_p, atol=1e-6)
 
 
 @pytest.mark.parametrize("target", LABELS)
@@ -272,7 +275,7 @@ def test_classes_of_one_sample_cannot_be_held_out():
         priors=HierarchicalPriors(),
     )
     sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    temperature, score = choose_temperature(problem, sampled, rng=rng)
+    temperature, score = choose_temperature(problem, sampled, signal=True, rng=rng)
     assert temperature == 1.0
     assert np.isnan(score.score)
 
@@ -280,19 +283,19 @@ def test_classes_of_one_sample_cannot_be_held_out():
 # --------------------------------------------------------------------------------- features
 
 
-@every_target
+@pytest.mark.parametrize("target", LABELS)
 def test_prior_covariance_is_chosen_by_held_out_samples(target):
     """Signal in the directions of large variance, or of small variance."""
     rng = np.random.default_rng(0)
-    n, found = 60, []
+    n, d, found = 60, 12, []
     for large in (True, False):
-        z = rng.standard_normal((n, 20))
-        size = np.where(np.arange(20) < (2 if large else 18), 1.0, 0.3)
-        X = (z * size) @ np.linalg.qr(rng.standard_normal((20, 20)))[0]
-        eta = 2.0 * (z[:, :2] if large else z[:, 18:]) + 0.3 * rng.standard_normal((n, 2))
-        y = {"multiclass": eta.argmax(axis=1), "multilabel": eta > 0.0, "regression": eta}[target]
-        if target == "regression":
-            y = (y - y.mean(axis=0)) / y.std(axis=0)
+        z = rng.standard_normal((n, d))
+        X = z * np.where(np.arange(d) < (2 if large else 4), 1.0, 0.3)
+        X = X @ np.linalg.qr(rng.standard_normal((d, d)))[0]
+        signal = z[:, :2] if large else z[:, 4:]
+        eta = 3.0 * signal @ rng.standard_normal((signal.shape[1], 2))
+        eta = eta / np.sqrt(signal.shape[1]) + 0.3 * rng.standard_normal((n, 2))
+        y = eta.argmax(axis=1) if target == "multiclass" else eta > 0.0
         X = X - X.mean(axis=0)
 
         def build(feature_map, index, X=X, y=y):
@@ -483,7 +486,7 @@ def test_absence_of_signal_warns():
     with pytest.warns(UserWarning, match="no evidence that the targets depend on X: the Bayes fac"):
         model = estimator("multiclass", sampling__chains=1).fit(X, y)
     assert model.log_bayes_factor_ < -np.log(3.0)
-    assert model.temperature_ == 1.0
+    assert model.temperature_ >= 1.0
     assert any("depend on X" in remark for remark in model.summary().remarks)
     assert np.abs(model.predict_proba(X) - 1.0 / 3.0).max() < 0.35
 
@@ -655,7 +658,6 @@ def test_interrupted_folds_keep_the_draws(monkeypatch):
         (BSDRClassifier, {"inference": "conjugate"}, "'conjugate' is not for these targets"),
         (BSDRRegressor, {"inference": "hmc"}, "inference='hmc' is not for these targets"),
         (BSDRRegressor, {"inference": "laplace"}, "inference='laplace' is not for these targets"),
-        (BSDRClassifier, {"variant": "paper"}, "needs a number of components"),
         (
             BSDRClassifier,
             {"variant": "paper", "n_components": 1, "inference": "hmc"},
@@ -754,6 +756,5 @@ def test_thin_maps_colour_a_grid(fitted):
     eta = u @ aligned.weights + aligned.bias[:, None]
     kept = posterior.draws.spaced(100)
     p = probit_choice.probabilities(eta[kept], 0.003).mean(axis=0)
-    log_p = np.log(p) / model.temperature_
-    expected = log_p - logsumexp(log_p, axis=1, keepdims=True)
+    expected = temper(np.log(p), model.temperature_, 0.003)
     np.testing.assert_allclose(posterior.log_probabilities_at(u), expected, atol=1e-8)

@@ -237,9 +237,9 @@ def test_one_class_that_is_absent():
 
 def test_draws_are_those_of_the_posterior(exact):
     problem, draw = exact
-    found = hmc.sample(problem, n_chains=16, n_draws=200, rng=np.random.default_rng(0))
-    assert found.theta.shape == (16, 200, 3)
-    assert found.log_likelihood.shape == found.divergent.shape == (16, 200)
+    found = hmc.sample(problem, n_chains=16, n_draws=400, rng=np.random.default_rng(0))
+    assert found.theta.shape == (16, 400, 3)
+    assert found.log_likelihood.shape == found.divergent.shape == (16, 400)
     assert (found.acceptance > 0.4).all()
     theta = found.theta.reshape(-1, 3)
     assert_allclose(found.log_likelihood.ravel(), problem.log_likelihood(theta))
@@ -248,7 +248,7 @@ def test_draws_are_those_of_the_posterior(exact):
         numbers(problem, theta), numbers(problem, draw(40_000, 3)), strict=True
     ):
         assert abs(ours.mean() - theirs.mean()) < 0.12 * theirs.std()
-        assert ours.std() / theirs.std() == pytest.approx(1.0, abs=0.12)
+        assert ours.std() / theirs.std() == pytest.approx(1.0, abs=0.15)
 
 
 @pytest.mark.slow

@@ -342,7 +342,7 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["nuts", "advi"])
-def test_a_short_runs(engine, monkeypatch):
+def test_a_few_draws(engine, monkeypatch):
     monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
     task, mode = task_and_mode("two classes")
     sampled = sampling.sample(

@@ -42,7 +42,7 @@ def test_products_over_components_are_unchanged():
     np.testing.assert_array_equal(np.abs(sign), 1.0)
 
 
-def test_heavy_tails_of_a_short_runs_and_rows_do_not_rule_the_others():
+def test_heavy_tails_of_a_few_draws_and_rows_do_not_rule_the_others():
     rng = np.random.default_rng(12)
     base = rng.standard_normal((12, 5))
     mixed, _, _, clean = scrambled(rng, base, n_draws=300, noise=0.3)
