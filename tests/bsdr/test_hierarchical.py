@@ -275,7 +275,7 @@ def test_classes_of_one_sample_cannot_be_held_out():
         priors=HierarchicalPriors(),
     )
     sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    temperature, score = choose_temperature(problem, sampled, signal=True, rng=rng)
+    temperature, score = choose_temperature(problem, sampled, rng=rng)
     assert temperature == 1.0
     assert np.isnan(score.score)
 

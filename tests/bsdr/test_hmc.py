@@ -150,7 +150,7 @@ def test_whitening_is_invertible(views):
     assert_allclose(whitening.centre + whitening.expand(z), theta)
     g = np.random.default_rng(1).standard_normal(theta.shape)
     products = np.sum(whitening.expand(z) * g, axis=1)
-    assert_allclose(np.sum(z * whitening.pull_back(g), axis=1), products)
+    assert_allclose(np.sum(z * whitening.apply_transpose(g), axis=1), products)
 
 
 # ---------------------------------------------------------------------------------- evidence
