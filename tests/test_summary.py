@@ -95,7 +95,7 @@ def test_a_summary_says_what_the_fit_has_left(name):
     if name in ("bsdr", "bsdr real"):
         assert said == []
         evidence = line(summary, "fit", "log evidence")
-        assert evidence.startswith(f"{model.log_evidence_:.1f} nats")
+        assert evidence.startswith(f"{model.log_evidence_:.1f} ")
     else:
         bound = model.lower_bounds_ if hasattr(model, "lower_bounds_") else model.log_density_
         assert len(said) == 1
