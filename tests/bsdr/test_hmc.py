@@ -257,7 +257,7 @@ def test_draws_agree_with_a_long_run(size):
     """The linear predictor of the samples and log tau."""
     problem = make_problem(k=3, **size)
     values = []
-    for n_draws, seed in ((50, 0), (1000, 1)):
+    for n_draws, seed in ((200, 0), (1000, 1)):
         found = hmc.sample(problem, n_chains=16, n_draws=n_draws, rng=np.random.default_rng(seed))
         theta = found.theta.reshape(-1, problem.n_parameters)
         eta = problem.linear_predictor(theta).reshape(len(theta), -1)
