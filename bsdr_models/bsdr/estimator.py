@@ -79,9 +79,9 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     sampling : Sampling, optional
-        Draws, warm-up and chains. By default 400 draws of each chain of ``"hmc"``, fewer for large
-        problems, 1000 of other engines. A chain of ``"hmc"`` holds the draws of four chains that
-        run side by side, one after the other.
+        Draws, warm-up and chains. By default 160 to 800 draws of each chain of ``"hmc"``, by the
+        size of the problem, 1000 of other engines. A chain of ``"hmc"`` holds the draws of four
+        chains that run side by side, one after the other.
     optimization : Optimization, optional
         Paper's model: restarts, iterations and tolerance of mean field, see
         :class:`bsdr_models.bsdr.Optimization`.

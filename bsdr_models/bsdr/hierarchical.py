@@ -37,10 +37,10 @@ type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 # in nats per sample, for anything but the first of all that are compared.
 EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
 # Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
-WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 100, 30
-# Work of an evaluation, see `work`, up to which there are most draws; and above which Laplace's
+WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 200, 40
+# Work of an evaluation, see `work`, for which each has a hundred draws; and above which Laplace's
 # method is the default.
-_MODERATE, TOO_HEAVY = 3e4, 1e6
+_MODERATE, TOO_HEAVY = 3400.0, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
 # Draws by which whitened features are compared for real outputs.
@@ -281,8 +281,8 @@ def fit_hierarchical(
         )
     if engine == "hmc":
         if n_draws is None:
-            share = np.sqrt(_MODERATE / max(work(problem), 1.0))
-            n_walk = int(np.clip(_MOST_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
+            share = (_MODERATE / max(work(problem), 1.0)) ** 0.25
+            n_walk = int(np.clip(100.0 * share, _FEWEST_DRAWS, _MOST_DRAWS))
             n_walk *= 1 if problem.views is None else 2
         else:
             n_walk = -(-n_draws // WALKERS)
