@@ -187,7 +187,7 @@ def test_arbitrary_labels_separate_in_the_fit_alone(name):
     assert NearestCentroid().fit(shown, y).score(shown, y) > 0.45
     assert np.mean(tree["predictions/predicted"] == y) < 1 / 3 + 3 * 0.061
     log_p = np.log(tree["predictions/probability"].values[np.arange(60), y])
-    assert -log_p.mean() < 1.2  # uniform: 1.099
+    assert -log_p.mean() < 1.25  # uniform: 1.099
 
 
 def test_wine_stays_apart_and_every_plot_reads_the_tree():
