@@ -38,6 +38,13 @@ N_CHAINS, N_TRAJECTORIES = 32, 4
 EXPONENT = 0.5
 
 
+@pytest.fixture(autouse=True)
+def short_path(monkeypatch):
+    """The evidence is not needed."""
+    monkeypatch.setattr(hmc, "_PER_NODE", 3)
+    monkeypatch.setattr(hmc, "_MORE", 1)
+
+
 def features(n, d, rng):
     """Centred samples with correlated features, (N, D), and new ones."""
     mix, size = rng.standard_normal((3, d)), np.linspace(0.5, 1.5, d)
@@ -169,7 +176,7 @@ def test_exact_draws_of_outputs_are_calibrated():
 @pytest.mark.parametrize("size", ["tall", "wide"])
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
 def test_draws_are_calibrated(size, target):
-    assert_calibrated(run(100, size, target))
+    assert_calibrated(run(80, size, target))
 
 
 # ---------------------------------------------------------------------------- planted faults
@@ -213,7 +220,7 @@ FAULTS = (another_prior_of_the_scale, jacobian_of_the_scale, square_of_the_likel
 def test_planted_faults_are_caught(plant, monkeypatch):
     changes = plant(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_calibrated(run(80, "tall", **changes))
+        assert_calibrated(run(60, "tall", **changes))
 
 
 # Kernels of 25 samples: one width, or several with scales of their own.
@@ -271,12 +278,12 @@ def run_kernels(n_sets, kernel, priors=PRIORS, seed=0):
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_draws_of_kernels_are_calibrated(kernel):
-    assert_calibrated(run_kernels(100, KERNELS[kernel]))
+    assert_calibrated(run_kernels(80, KERNELS[kernel]))
 
 
 @pytest.mark.slow
 def test_another_prior_of_the_scales_of_kernels_is_detected():
     """The truth has the width of the default, the posterior a four times larger one."""
     wrong = dataclasses.replace(PRIORS, view_width=4.0 * PRIORS.view_width)
-    p, _ = judge(run_kernels(100, KERNELS["several"], priors=wrong))
+    p, _ = judge(run_kernels(80, KERNELS["several"], priors=wrong))
     assert min(p.values()) < LEVEL / len(p)
