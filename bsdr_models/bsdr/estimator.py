@@ -67,7 +67,9 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Groups of features, each with a scale of its own: columns by the name of the view, the
         columns of each view, or the name of the view of each feature. A new sample may lack views
         (NaN), which are integrated out. If every training sample has exactly one view, the views
-        are instruments that measure the same classes. Not for ``inference="laplace"``.
+        are instruments that measure the same classes. Relative scales are those of the largest
+        marginal posterior density, but for ``"nuts"`` and ``"advi"``, which sample them. Not for
+        ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples

@@ -19,7 +19,8 @@ increasing values of :math:`\tau`. The mean derivative of the log likelihood in
 where :math:`Z_0` is the evidence of the model without features. With the prior this is the
 posterior of :math:`\tau`, which is where the chains start; :math:`\tau` is then sampled jointly,
 alternately with fixed standard normals (by the trajectories) and with fixed loadings (by Metropolis
-steps, which need no likelihood) [3]_.
+steps, which need no likelihood) [3]_. Relative scales of views are those of the largest marginal
+posterior density (empirical Bayes), by expectation maximisation along the path and the adaptation.
 
 References
 ----------
@@ -103,16 +104,19 @@ class Whitening:
 
     centre
         (P,).
-    loadings, axes
-        Standard deviations of the loadings (B, J) along the axes (J, J) of the mean curvature.
+    loadings, features, axes
+        Standard deviations of the loadings (B, J) along the axes of the features, (B, B), and of
+        the mean curvature, (J, J). No feature axes if features of the samples are uncorrelated, as
+        those of one view are.
     bias
         Square root of the covariance of the biases, (J, J).
     scales
-        Standard deviations of the log relative scales and of log tau, (V + 1,).
+        Standard deviations of the log relative scales and of log tau, (V + 1,); zero if fixed.
     """
 
     centre: FloatArray
     loadings: FloatArray
+    features: FloatArray | None
     axes: FloatArray
     bias: FloatArray
     scales: FloatArray
@@ -123,12 +127,17 @@ class Whitening:
         curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
         column_scale = np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
         value, axes = np.linalg.eigh(curvature.mean(axis=0))
-        information = np.sum(problem.X**2, axis=0) * column_scale**2
+        features, information = None, np.sum(problem.X**2, axis=0) * column_scale**2
+        if problem.views is not None:
+            scaled = problem.X * column_scale
+            information, features = np.linalg.eigh(scaled.T @ scaled)
+            information = np.maximum(information, 0.0)
         total, vector = np.linalg.eigh(problem.priors.bias_scale**2 * curvature.sum(axis=0))
         centre = theta.mean(axis=0)
         return cls(
             centre=centre,
             loadings=1.0 / np.sqrt(1.0 + np.multiply.outer(information, np.maximum(value, 0.0))),
+            features=features,
             axes=axes,
             bias=(vector / np.sqrt(1.0 + np.maximum(total, 0.0))) @ vector.T,
             scales=_scale_deviations(problem, theta, sd_log_scale),
@@ -137,20 +146,24 @@ class Whitening:
     def expand(self, z: FloatArray) -> FloatArray:
         """L z, (C, P)."""
         loadings, bias, scales = self._split(z)
-        return self._join(
-            z, (loadings * self.loadings) @ self.axes.T, bias @ self.bias, scales * self.scales
-        )
+        loadings = (loadings * self.loadings) @ self.axes.T
+        if self.features is not None:
+            loadings = self.features @ loadings
+        return self._join(z, loadings, bias @ self.bias, scales * self.scales)
 
     def apply_transpose(self, gradient: FloatArray) -> FloatArray:
         """L' times gradients in theta, (C, P)."""
         loadings, bias, scales = self._split(gradient)
-        return self._join(
-            gradient, (loadings @ self.axes) * self.loadings, bias @ self.bias, scales * self.scales
-        )
+        if self.features is not None:
+            loadings = self.features.T @ loadings
+        loadings = (loadings @ self.axes) * self.loadings
+        return self._join(gradient, loadings, bias @ self.bias, scales * self.scales)
 
     def whiten(self, theta: FloatArray) -> FloatArray:
         """z of parameters, (C, P); zero for those that are fixed."""
         loadings, bias, scales = self._split(theta - self.centre)
+        if self.features is not None:
+            loadings = self.features.T @ loadings
         loadings = (loadings @ self.axes) / self.loadings
         free = self.scales > 0.0
         scales = np.where(free, scales, 0.0) / np.where(free, self.scales, 1.0)
@@ -175,22 +188,20 @@ class Whitening:
 
 
 def _scale_deviations(problem: Problem, theta: FloatArray, sd_log_scale: float) -> FloatArray:
-    """Standard deviations of log relative scales and log tau given all other parameters, (V + 1,).
+    """Standard deviations of log relative scales, which are fixed, and log tau, (V + 1,).
 
-    From the mean curvature of the log likelihood, by differences of gradients.
+    That of log tau is given all other parameters, from the mean curvature of the log likelihood, by
+    differences of gradients.
     """
-    n = problem.n_views + 1
-    fixed = sd_log_scale == 0.0
-    prior = np.append(np.ones(n - 1), np.inf if fixed else sd_log_scale**-2)
-    step, out = 0.05, prior.copy()
-    for i in range(n - fixed):
-        ends = []
+    out = np.zeros(problem.n_views + 1)
+    if sd_log_scale > 0.0:
+        step, ends = 0.05, []
         for sign in (-1.0, 1.0):
             moved = theta.copy()
-            moved[:, i - n] += sign * step
-            ends.append(problem.log_density(moved)[2][:, i - n].mean())
-        out[i] = max((ends[0] - ends[1]) / (2.0 * step), prior[i])
-    return out**-0.5
+            moved[:, -1] += sign * step
+            ends.append(problem.log_density(moved)[2][:, -1].mean())
+        out[-1] = max((ends[0] - ends[1]) / (2.0 * step), sd_log_scale**-2) ** -0.5
+    return out
 
 
 @dataclass(slots=True)
@@ -257,6 +268,25 @@ def _move_scale(problem: Problem, states: States, rng: np.random.Generator) -> S
     gradient[:, -1] += (np.exp(2.0 * u) - np.exp(2.0 * v)) / scale**2
     log_prior = problem.log_prior(theta)
     return replace(states, theta=theta, gradient=gradient, log_prior=log_prior)
+
+
+def _fit_views(problem: Problem, states: States) -> States:
+    """States with log relative scales that fit the loadings of all chains, which stay as they are.
+
+    A step of expectation maximisation of their marginal posterior density.
+    """
+    if problem.views is None:
+        return states
+    theta = states.theta.copy()
+    n, j, width = problem.n_loadings, len(problem.contrasts), problem.priors.view_width
+    ends = np.searchsorted(problem.views, np.arange(problem.n_views + 1)) * j
+    for v in range(problem.n_views):
+        columns, index = slice(*ends[v : v + 2]), n + j + v
+        size, start = columns.stop - columns.start, theta[0, index]
+        square = np.mean(np.sum(theta[:, columns] ** 2, axis=1))
+        theta[:, index] += np.log(square / max(size + start / width, 1.0)) / (2.0 * width)
+        theta[:, columns] *= np.exp(width * (start - theta[0, index]))
+    return States.at(problem, theta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +384,8 @@ def sample(
     node = np.abs(path.nodes - log_scale[:, None]).argmin(axis=1)
     theta = path.theta[node, np.arange(n_chains)]
     theta[:, -1] = log_scale
+    views = slice(problem.n_loadings + len(problem.contrasts), -1)
+    theta[:, views] = theta[:, views].mean(axis=0)
     stepper = Stepper(
         problem, Whitening.learn(problem, theta, sd_log_scale=sd), chain_rng, step=_FIRST_STEP
     )
@@ -361,6 +393,7 @@ def sample(
     for i in range(_ROUNDS):
         for _ in range(_PER_ROUND):
             states = _move_scale(problem, stepper.move(states)[0], chain_rng)
+            states = _fit_views(problem, states)
         stepper.whitening = Whitening.learn(problem, states.theta, sd_log_scale=sd)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     for _ in range(_PER_ROUND):
@@ -420,6 +453,7 @@ def _follow_path(
     begin, end = problem.n_loadings, problem.n_loadings + len(problem.contrasts)
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
+    theta[:, end:] = 0.0
     few = len(problem.y) * len(problem.contrasts) <= _FEW_SCORES
     per_node = _PER_NODE * (_MORE if few else 1)
     step, nodes = _FIRST_STEP, list[float]()
@@ -430,8 +464,8 @@ def _follow_path(
         whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
         stepper = Stepper(problem, whitening, rng, step=step)
         states = States.at(problem, theta)
-        for _ in range(per_node // 3 if nodes else 2 * per_node):
-            states, _, _ = stepper.move(states)
+        for _ in range(max(per_node // 3, 1) if nodes else 2 * per_node):
+            states = _fit_views(problem, stepper.move(states)[0])
         visited = []
         for _ in range(per_node):
             states, _, _ = stepper.move(states)

@@ -145,6 +145,7 @@ def test_rotation_solves_the_normal_part():
 def test_whitening_is_invertible(views):
     problem = make_problem(n=12, d=3, k=3, views=views)
     theta = np.random.default_rng(0).standard_normal((6, problem.n_parameters))
+    theta[:, problem.n_loadings + len(problem.contrasts) : -1] = 0.3  # fixed
     whitening = Whitening.learn(problem, theta, sd_log_scale=0.5)
     z = whitening.whiten(theta)
     assert_allclose(whitening.centre + whitening.expand(z), theta)
