@@ -301,15 +301,7 @@ def fit_hierarchical(
             except KeyboardInterrupt:  # the draws can still be used
                 interrupted = True
         theta = sampled.theta.reshape(-1, problem.n_parameters)
-        stats = {"diverging": sampled.divergent}
-        by_chain = {
-            name: values.reshape(n_chains, -1)
-            for name, values in {
-                "log_likelihood": sampled.log_likelihood,
-                "log_prior": sampled.log_prior,
-                **stats,
-            }.items()
-        }
+        by_chain = (n_chains, sampled.divergent.size // n_chains)
         return assemble(
             problem,
             feature_map,
@@ -317,16 +309,16 @@ def fit_hierarchical(
             engine="hmc",
             n_components=n_components,
             temperature=temperature or 1.0,
-            log_likelihood=by_chain["log_likelihood"],
-            log_prior=by_chain["log_prior"],
+            log_likelihood=sampled.log_likelihood.reshape(by_chain),
+            log_prior=sampled.log_prior.reshape(by_chain),
             log_evidence=sampled.log_evidence,
             log_evidence_error=sampled.log_evidence_error,
             log_evidence_empty=sampled.log_evidence_empty,
             held_out=held_out,
-            n_iter=by_chain["log_likelihood"].shape[1],
+            n_iter=by_chain[1],
             interrupted=interrupted,
             choice=choice,
-            sample_stats={"diverging": by_chain["diverging"]},
+            sample_stats={"diverging": sampled.divergent.reshape(by_chain)},
         )
     draws, shape, interrupted, stats = draw_with_pymc(
         engine,

@@ -32,8 +32,9 @@ References
        Journal of Computational and Graphical Statistics 20(3).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -330,8 +331,6 @@ class Sampled:
         Standard error of the first.
     acceptance
         Mean acceptance of each chain, (C,).
-    n_gradients
-        Gradients of the log density, over all chains.
     stepper
         For further trajectories.
     interrupted
@@ -458,7 +457,7 @@ def _follow_path(
     per_node = _PER_NODE * (_MORE if few else 1)
     step, nodes = _FIRST_STEP, list[float]()
     derivatives, kept = list[FloatArray](), list[FloatArray]()
-    for u in _nodes():
+    for u in count(_FIRST_NODE, _NODE_STEP):
         theta = theta.copy()
         theta[:, -1] = u
         whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
@@ -504,13 +503,6 @@ def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
         centred.reshape(-1, 2), (derivative - derivative.mean()).ravel(), rcond=1e-6
     )[0]
     return np.asarray((derivative - controls @ coefficients).mean(axis=0))
-
-
-def _nodes() -> Iterator[float]:
-    u = _FIRST_NODE
-    while True:
-        yield u
-        u += _NODE_STEP
 
 
 def log_evidence_empty(problem: Problem, *, rng: np.random.Generator) -> float:
