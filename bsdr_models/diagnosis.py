@@ -120,7 +120,7 @@ def diagnose(
     >>> model = BSDRClassifier(random_state=0).fit(X[::3], y[::3])
     >>> found = diagnose(model.idata_)
     >>> print(found.title)
-    bsdr, hmc: 4 chains of 400 draws
+    bsdr, hmc: 4 chains of 800 draws
     >>> "R-hat" in str(found)  # a line for each quantity, with a verdict
     True
     """

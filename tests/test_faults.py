@@ -291,7 +291,7 @@ margins = dict(
     optimization=BM2PCAOptimization(n_sweeps=9),
 )
 for model, module, name, call in (
-    (BSDRClassifier(random_state=0), hmc.Stepper, "move", 150),
+    (BSDRClassifier(random_state=0), hmc.Stepper, "move", 400),
     (BSDRClassifier(**paper), mean_field, "step", 3),
     (BSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
     (MNPClassifier(), mnp, "step", 4),
