@@ -37,18 +37,18 @@ type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 # in nats per sample, for anything but the first of all that are compared.
 EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
 # Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
-WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 200, 40
-# Work of an evaluation, see `work`, for which each has a hundred draws; and above which Laplace's
-# method is the default.
-_MODERATE, TOO_HEAVY = 3400.0, 1e6
+WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 200, 50
+# Work of an evaluation, see `work`, and draws of each for it; work above which Laplace's method is
+# the default.
+_MODERATE, _DRAWS, TOO_HEAVY = 3400.0, 130.0, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
 # Draws by which whitened features are compared for real outputs.
 _N_SCORED = 100
 # Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
 GOOD_K, _N_EVALUATIONS = 0.7, 60
-# Samples of whose linear predictor R-hat is computed.
-_N_CHECKED = 16
+# Linear predictors, of a class for a sample, of which R-hat is computed.
+_N_CHECKED = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +282,7 @@ def fit_hierarchical(
     if engine == "hmc":
         if n_draws is None:
             share = (_MODERATE / max(work(problem), 1.0)) ** 0.25
-            n_walk = int(np.clip(100.0 * share, _FEWEST_DRAWS, _MOST_DRAWS))
+            n_walk = int(np.clip(_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
             n_walk *= 1 if problem.views is None else 2
         else:
             n_walk = -(-n_draws // WALKERS)
@@ -607,9 +607,9 @@ def mixing(
         return np.nan, np.nan, np.nan
     import arviz_stats
 
-    n = len(problem.X)
-    some = np.unique(np.linspace(0, n - 1, min(n, _N_CHECKED)).astype(int))
-    eta = draws.linear_predictor(problem.X[some])
+    n, k = len(problem.X), problem.contrasts.shape[1]
+    sample, label = np.divmod(np.linspace(0, n * k - 1, min(n * k, _N_CHECKED)).astype(int), k)
+    eta = draws.linear_predictor(problem.X[sample])[:, np.arange(len(sample)), label]
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)

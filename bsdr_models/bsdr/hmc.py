@@ -4,9 +4,11 @@ Given :math:`\tau` the posterior has one mode, so that chains need neither tempe
 They run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
 coordinates z of a normal approximation, :math:`\theta = c + L z`: :math:`L L^\top` is the inverse
 of the Kronecker form :math:`I + \tau^2 X^\top X \otimes \bar H`, with the mean curvature
-:math:`\bar H` of a sample at the states of the chains, and c is their mean. The flow of the normal
-part is a rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_,
-so that parameters which the data do not determine cost nothing, however many there are.
+:math:`\bar H` of a sample at the states of the chains, and c is their mean. In rotated parameters,
+whose prior is the same, L is diagonal. The flow of the normal part is a rotation, which is solved
+exactly; only the rest of the force is integrated by steps [1]_, so that parameters which the data
+do not determine cost nothing, however many there are. Inside a trajectory the force has single
+precision; the ends, and so the probability of acceptance, have double precision.
 
 **Path.** Chains start where the features hardly matter, :math:`\tau = e^{-4}`, and pass through
 increasing values of :math:`\tau`. The mean derivative of the log likelihood in
@@ -52,15 +54,16 @@ from bsdr_models.bsdr.posterior import (
 
 # Nodes of log tau: the first and the distance between them; trajectories at a node after the first
 # one. The path ends where the posterior density has fallen by so many nats.
-_FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -4.0, 0.5, 4, 7.0
+_FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -4.0, 0.5, 4, 5.0
 # Factor of these trajectories for fewer scores (samples times contrasts), for a precise evidence.
 _FEW_SCORES, _MORE = 200, 3
 # Rounds of adaptation, and trajectories of each.
 _ROUNDS, _PER_ROUND = 3, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
 _ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
-# Length of a trajectory as an angle of the rotation, its range as factors, most steps of one.
-ANGLE, _SPREAD, _MAX_STEPS = 3.5, (0.6, 1.3), 40
+# Length of a trajectory as an angle of the rotation, along the path and then; its range as factors,
+# and most steps of one.
+_PATH_ANGLE, ANGLE, _SPREAD, _MAX_STEPS = 2.0, 3.5, (0.6, 1.3), 40
 # States whose curvature is averaged.
 _N_CURVED = 8
 # Metropolis steps of log tau given the loadings, and their size in standard deviations.
@@ -101,26 +104,23 @@ class States:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitening:
-    """Normal approximation of the posterior, theta = centre + L z.
+    """Normal approximation of the posterior in rotated parameters, phi = centre + deviations z.
 
-    centre
-        (P,).
-    loadings, features, axes
-        Standard deviations of the loadings (B, J) along the axes of the features, (B, B), and of
-        the mean curvature, (J, J). No feature axes if features of the samples are uncorrelated, as
-        those of one view are.
-    bias
-        Square root of the covariance of the biases, (J, J).
-    scales
-        Standard deviations of the log relative scales and of log tau, (V + 1,); zero if fixed.
+    Loadings are rotated to the axes of the features and of the mean curvature, and biases to those
+    of the sum of curvatures, which leaves their prior as it is. Relative scales of views are not
+    among the rotated parameters.
+
+    centre, deviations
+        (P - V,); a deviation of zero if log tau is fixed.
+    features, axes, bias
+        Rotations, (B, B), (J, J) and (J, J). None for features of one view, which are uncorrelated.
     """
 
     centre: FloatArray
-    loadings: FloatArray
+    deviations: FloatArray
     features: FloatArray | None
     axes: FloatArray
     bias: FloatArray
-    scales: FloatArray
 
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
@@ -133,76 +133,78 @@ class Whitening:
             scaled = problem.X * column_scale
             information, features = np.linalg.eigh(scaled.T @ scaled)
             information = np.maximum(information, 0.0)
-        total, vector = np.linalg.eigh(problem.priors.bias_scale**2 * curvature.sum(axis=0))
-        centre = theta.mean(axis=0)
-        return cls(
-            centre=centre,
-            loadings=1.0 / np.sqrt(1.0 + np.multiply.outer(information, np.maximum(value, 0.0))),
+        total, bias = np.linalg.eigh(problem.priors.bias_scale**2 * curvature.sum(axis=0))
+        precision = 1.0 + np.multiply.outer(information, np.maximum(value, 0.0))
+        sd_scale = _deviation_of_scale(problem, theta, sd_log_scale)
+        squares = [1.0 / precision.ravel(), 1.0 / (1.0 + np.maximum(total, 0.0)), [sd_scale**2]]
+        whitening = cls(
+            centre=np.empty(0),
+            deviations=np.sqrt(np.concatenate(squares)),
             features=features,
             axes=axes,
-            bias=(vector / np.sqrt(1.0 + np.maximum(total, 0.0))) @ vector.T,
-            scales=_scale_deviations(problem, theta, sd_log_scale),
+            bias=bias,
         )
+        return replace(whitening, centre=whitening.rotate(theta).mean(axis=0))
 
-    def expand(self, z: FloatArray) -> FloatArray:
-        """L z, (C, P)."""
-        loadings, bias, scales = self._split(z)
-        loadings = (loadings * self.loadings) @ self.axes.T
+    def rotate(self, vectors: FloatArray) -> FloatArray:
+        """Rotated parameters, or gradients in them, (C, P - V), of vectors (C, P)."""
+        loadings, bias = self._split(vectors)
+        loadings = loadings @ self.axes
+        if self.features is not None:
+            loadings = self.features.T @ loadings
+        loadings = loadings.reshape(len(vectors), -1)
+        return np.concatenate([loadings, bias @ self.bias, vectors[:, -1:]], axis=1)
+
+    def rotate_back(self, rotated: FloatArray, theta: FloatArray) -> FloatArray:
+        """Parameters (C, P) from rotated ones, and relative scales from ``theta``."""
+        loadings, bias = self._split(rotated)
+        loadings = loadings @ self.axes.T
         if self.features is not None:
             loadings = self.features @ loadings
-        return self._join(z, loadings, bias @ self.bias, scales * self.scales)
-
-    def apply_transpose(self, gradient: FloatArray) -> FloatArray:
-        """L' times gradients in theta, (C, P)."""
-        loadings, bias, scales = self._split(gradient)
-        if self.features is not None:
-            loadings = self.features.T @ loadings
-        loadings = (loadings @ self.axes) * self.loadings
-        return self._join(gradient, loadings, bias @ self.bias, scales * self.scales)
-
-    def whiten(self, theta: FloatArray) -> FloatArray:
-        """z of parameters, (C, P); zero for those that are fixed."""
-        loadings, bias, scales = self._split(theta - self.centre)
-        if self.features is not None:
-            loadings = self.features.T @ loadings
-        loadings = (loadings @ self.axes) / self.loadings
-        free = self.scales > 0.0
-        scales = np.where(free, scales, 0.0) / np.where(free, self.scales, 1.0)
-        bias = np.linalg.solve(self.bias, bias.T).T
-        return np.concatenate([loadings.reshape(len(theta), -1), bias, scales], axis=1)
-
-    def _split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Parts of vectors (C, P): loadings (C, B, J), biases (C, J) and scales (C, V + 1)."""
-        n, j = self.loadings.size, len(self.bias)
-        loadings = vectors[:, :n].reshape(-1, *self.loadings.shape)
-        return loadings, vectors[:, n : n + j], vectors[:, n + j :]
-
-    def _join(
-        self, like: FloatArray, loadings: FloatArray, bias: FloatArray, scales: FloatArray
-    ) -> FloatArray:
-        """Vectors (C, P) from their parts, see `_split`."""
-        n, j = self.loadings.size, len(self.bias)
-        out = np.empty_like(like)
-        out[:, :n] = loadings.reshape(len(like), -1)
-        out[:, n : n + j], out[:, n + j :] = bias, scales
+        out, n, j = theta.copy(), loadings[0].size, len(self.bias)
+        out[:, :n] = loadings.reshape(len(out), -1)
+        out[:, n : n + j], out[:, -1] = bias @ self.bias.T, rotated[:, -1]
         return out
 
+    def rotated(self, problem: Problem, theta: FloatArray) -> Problem:
+        """The problem in rotated parameters, with relative scales as in one vector (P,).
 
-def _scale_deviations(problem: Problem, theta: FloatArray, sd_log_scale: float) -> FloatArray:
-    """Standard deviations of log relative scales, which are fixed, and log tau, (V + 1,).
+        In single precision.
+        """
+        X = problem.X
+        if problem.views is not None:
+            _, _, views, _ = problem.split(theta[None])
+            X = X * np.exp(problem.priors.view_width * views[0, problem.views])
+        if self.features is not None:
+            X = X @ self.features
+        return replace(
+            problem,
+            X=np.ascontiguousarray(X, dtype=np.float32),
+            contrasts=(self.axes.T @ problem.contrasts).astype(np.float32),
+            bias_contrasts=(self.bias.T @ problem.bias_contrasts).astype(np.float32),
+            views=None,
+        )
 
-    That of log tau is given all other parameters, from the mean curvature of the log likelihood, by
-    differences of gradients.
+    def _split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Loadings (C, B, J) and biases (C, J) of vectors."""
+        j = len(self.bias)
+        n = len(self.deviations) - j - 1
+        return vectors[:, :n].reshape(len(vectors), -1, j), vectors[:, n : n + j]
+
+
+def _deviation_of_scale(problem: Problem, theta: FloatArray, sd_log_scale: float) -> float:
+    """Standard deviation of log tau given all other parameters; 0 if ``sd_log_scale`` is.
+
+    From the mean curvature of the log likelihood, by differences of gradients.
     """
-    out = np.zeros(problem.n_views + 1)
-    if sd_log_scale > 0.0:
-        step, ends = 0.05, []
-        for sign in (-1.0, 1.0):
-            moved = theta.copy()
-            moved[:, -1] += sign * step
-            ends.append(problem.log_density(moved)[2][:, -1].mean())
-        out[-1] = max((ends[0] - ends[1]) / (2.0 * step), sd_log_scale**-2) ** -0.5
-    return out
+    if sd_log_scale == 0.0:
+        return 0.0
+    step, ends = 0.05, []
+    for sign in (-1.0, 1.0):
+        moved = theta.copy()
+        moved[:, -1] += sign * step
+        ends.append(problem.log_density(moved)[2][:, -1].mean())
+    return float(max((ends[0] - ends[1]) / (2.0 * step), sd_log_scale**-2) ** -0.5)
 
 
 @dataclass(slots=True)
@@ -220,19 +222,23 @@ class Stepper:
         w, rng = self.whitening, self.rng
         step = self.step * float(np.exp(_JITTER * rng.standard_normal()))
         n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
-        fixed = np.concatenate([np.ones(w.loadings.size + len(w.bias)), w.scales > 0.0])
-        z = w.whiten(states.theta)
-        p = fixed * rng.standard_normal(z.shape)
-        begin = states.log_likelihood + states.log_prior - 0.5 * np.sum(p**2, axis=1)
-        new, cos, sin = states, np.cos(step), np.sin(step)
-        p += 0.5 * step * (w.apply_transpose(new.gradient) + z)
-        rest = states.theta - w.centre - w.expand(z)  # of parameters that are fixed
+        inside = w.rotated(self.problem, states.theta[0])
+        free, rotated = w.deviations > 0.0, w.rotate(states.theta)
+        centre = np.where(free, w.centre, rotated)
+        z = ((rotated - centre) / np.where(free, w.deviations, 1.0)).astype(np.float32)
+        near, deviations = centre.astype(np.float32), w.deviations.astype(np.float32)
+        p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
+        begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)
+        kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
+        half = np.float32(0.5) * kick
+        p += half * ((w.deviations * w.rotate(states.gradient)).astype(np.float32) + z)
         for i in range(n_steps):
             z, p = cos * z + sin * p, cos * p - sin * z
-            new = States.at(self.problem, w.centre + rest + w.expand(z))
-            kick = step if i < n_steps - 1 else 0.5 * step
-            p += kick * (w.apply_transpose(new.gradient) + z)
-        change = new.log_likelihood + new.log_prior - 0.5 * np.sum(p**2, axis=1) - begin
+            if i < n_steps - 1:
+                p += kick * (deviations * inside.evaluate(near + deviations * z)[1] + z)
+        new = States.at(self.problem, w.rotate_back(centre + w.deviations * z, states.theta))
+        p += half * ((w.deviations * w.rotate(new.gradient)).astype(np.float32) + z)
+        change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
         change = np.nan_to_num(change, nan=-np.inf)
         accept = np.exp(np.minimum(change, 0.0))
         if self.adapting:
@@ -240,6 +246,11 @@ class Stepper:
             self.step = float(np.clip(self.step * factor, *_STEP_RANGE))
         chosen = rng.random(len(accept)) < accept
         return states.where(chosen, new), accept, change < -_DIVERGENT
+
+
+def _squares(p: FloatArray) -> FloatArray:
+    """Square norms of momenta (C, P) in double precision, (C,)."""
+    return np.einsum("cp,cp->c", p, p, dtype=np.float64)
 
 
 def _move_scale(problem: Problem, states: States, rng: np.random.Generator) -> States:
@@ -296,6 +307,8 @@ class Path:
 
     nodes
         Values of log tau, (U,).
+    steps
+        Step sizes at each node, (U,).
     log_bayes_factor
         log Z(u) / Z_0 by each chain, (U, C).
     theta
@@ -303,6 +316,7 @@ class Path:
     """
 
     nodes: FloatArray
+    steps: FloatArray
     log_bayes_factor: FloatArray
     theta: FloatArray
 
@@ -385,19 +399,22 @@ def sample(
     theta[:, -1] = log_scale
     views = slice(problem.n_loadings + len(problem.contrasts), -1)
     theta[:, views] = theta[:, views].mean(axis=0)
-    stepper = Stepper(
-        problem, Whitening.learn(problem, theta, sd_log_scale=sd), chain_rng, step=_FIRST_STEP
-    )
-    states = States.at(problem, theta)
+    whitening = Whitening.learn(problem, theta, sd_log_scale=sd)
+    step = float(path.steps[np.abs(path.nodes - mean).argmin()])
+    stepper = Stepper(problem, whitening, chain_rng, step=step)
+    states, steps = States.at(problem, theta), list[float]()
     for i in range(_ROUNDS):
         for _ in range(_PER_ROUND):
             states = _move_scale(problem, stepper.move(states)[0], chain_rng)
             states = _fit_views(problem, states)
+            steps.append(stepper.step)
         stepper.whitening = Whitening.learn(problem, states.theta, sd_log_scale=sd)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     for _ in range(_PER_ROUND):
         states = _move_scale(problem, stepper.move(states)[0], chain_rng)
+        steps.append(stepper.step)
     stepper.adapting = False
+    stepper.step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
     draws: list[States] = []
     accepted, divergent = np.zeros(n_chains), []
     interrupted = False
@@ -433,10 +450,10 @@ def sample(
 def continue_on(
     problem: Problem, sampled: Sampled, *, n_warm_up: int, n_draws: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Draws (C T, P) for a part of the samples, from the last states for all of them."""
+    """Draws (C / 2 T, P) for a part of the samples, from last states of half of the chains."""
     first = sampled.stepper
     stepper = Stepper(problem, first.whitening, rng, step=first.step, adapting=True)
-    states, draws = States.at(problem, sampled.theta[:, -1]), []
+    states, draws = States.at(problem, sampled.theta[::2, -1]), []
     for i in range(n_warm_up + n_draws):
         stepper.adapting = i < n_warm_up
         states = _move_scale(problem, stepper.move(states)[0], rng)
@@ -455,7 +472,7 @@ def _follow_path(
     theta[:, end:] = 0.0
     few = len(problem.y) * len(problem.contrasts) <= _FEW_SCORES
     per_node = _PER_NODE * (_MORE if few else 1)
-    step, nodes = _FIRST_STEP, list[float]()
+    step, nodes, steps = _FIRST_STEP, list[float](), list[float]()
     derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in count(_FIRST_NODE, _NODE_STEP):
         theta = theta.copy()
@@ -464,13 +481,14 @@ def _follow_path(
         stepper = Stepper(problem, whitening, rng, step=step)
         states = States.at(problem, theta)
         for _ in range(max(per_node // 3, 1) if nodes else 2 * per_node):
-            states = _fit_views(problem, stepper.move(states)[0])
+            states = _fit_views(problem, stepper.move(states, _PATH_ANGLE)[0])
         visited = []
         for _ in range(per_node):
-            states, _, _ = stepper.move(states)
+            states, _, _ = stepper.move(states, _PATH_ANGLE)
             visited.append(states)
         theta, step = states.theta, stepper.step
         nodes.append(u)
+        steps.append(step)
         derivatives.append(_derivative(problem, visited))
         kept.append(theta)
         on_step(min(len(nodes) / 14.0, 1.0))
@@ -481,7 +499,12 @@ def _follow_path(
             log_p = ratio.mean(axis=1) + log_prior_scale(np.array(nodes), problem.priors.scale)
             if log_p[-1] < log_p.max() - _ENOUGH:
                 break
-    return Path(nodes=np.array(nodes), log_bayes_factor=ratio, theta=np.stack(kept))
+    return Path(
+        nodes=np.array(nodes),
+        steps=np.array(steps),
+        log_bayes_factor=ratio,
+        theta=np.stack(kept),
+    )
 
 
 def _derivative(problem: Problem, visited: list[States]) -> FloatArray:

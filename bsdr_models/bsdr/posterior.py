@@ -293,8 +293,8 @@ class Problem:
 
     X, y
         Whitened features, (N, B), and targets as in :class:`bsdr_models.bsdr.data.Data`.
-    contrasts
-        C, (J, K).
+    contrasts, bias_contrasts
+        C of the projection and of the biases, (J, K).
     views
         View of each whitened feature, (B,), in order; None for one view.
     """
@@ -302,6 +302,7 @@ class Problem:
     X: FloatArray
     y: np.ndarray
     contrasts: FloatArray
+    bias_contrasts: FloatArray
     target: Target
     priors: HierarchicalPriors
     views: IntArray | None = None
@@ -318,10 +319,12 @@ class Problem:
         views: IntArray | None = None,
     ) -> "Problem":
         """From whitened features (N, B) and targets."""
+        contrasts = make_contrasts(n_labels, target)
         return cls(
             X=np.ascontiguousarray(X),
             y=y,
-            contrasts=make_contrasts(n_labels, target),
+            contrasts=contrasts,
+            bias_contrasts=contrasts,
             target=target,
             priors=priors,
             views=views,
@@ -362,10 +365,15 @@ class Problem:
 
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
-        loadings, bias, _, _ = self.split(theta)
-        z = self.X @ (loadings * self.column_scale(theta)[:, :, None])
-        z += self.priors.bias_scale * bias[:, None]
-        return np.asarray(z @ self.contrasts)
+        loadings, bias, _, log_scale = self.split(theta)
+        if self.views is None:
+            latent = self.X @ loadings
+            latent *= np.exp(np.clip(log_scale, -_FARTHEST, _FARTHEST))[:, None, None]
+        else:
+            latent = self.X @ (loadings * self.column_scale(theta)[:, :, None])
+        eta = latent @ self.contrasts
+        eta += (self.priors.bias_scale * bias @ self.bias_contrasts)[:, None]
+        return eta
 
     def log_likelihood(self, theta: FloatArray) -> FloatArray:
         """Log likelihood of vectors (S, P), in nats, (S,)."""
@@ -391,31 +399,40 @@ class Problem:
         possible = np.abs(theta).max(axis=1) < _IMPOSSIBLE
         if not possible.all():
             theta = np.where(possible[:, None], theta, 0.0)
-        loadings, normal, log_scale = self.split(theta)[0], theta[:, :-1], theta[:, -1]
-        scale = self.column_scale(theta)[:, :, None]
-        each, slope = label_log_likelihood(
-            self.linear_predictor(theta), self.y, self.target, self.priors.lapse
-        )
-        by_score = slope @ self.contrasts.T  # (S, N, J)
-        by_loading = (self.X.T @ by_score) * scale
-        n, j = self.n_loadings, len(self.contrasts)
-        gradient = np.empty(theta.shape)
-        gradient[:, :n] = by_loading.reshape(len(theta), -1)
-        gradient[:, n : n + j] = self.priors.bias_scale * by_score.sum(axis=1)
-        gradient[:, -1] = np.einsum("sp,sp->s", gradient[:, :n], theta[:, :n])
-        if self.views is not None:
-            by_feature = np.sum(by_loading * loadings, axis=2)
-            first = np.searchsorted(self.views, np.arange(self.n_views))
-            by_view = np.add.reduceat(by_feature, first, axis=1)
-            gradient[:, n + j : -1] = self.priors.view_width * by_view
-        gradient[:, :-1] -= normal
-        gradient[:, -1] += 1.0 - np.exp(2.0 * log_scale) / self.priors.scale**2
+        each, gradient = self.evaluate(theta)
         value, prior = each.sum(axis=1), self.log_prior(theta)
         possible &= np.isfinite(value + gradient.sum(axis=1))
         if not possible.all():
             value = np.where(possible, value, -np.inf)
             gradient = np.where(possible[:, None], gradient, 0.0)
         return value, prior, gradient
+
+    def evaluate(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log likelihood (S, N) of finite vectors (S, P), and gradients (S, P) of log densities.
+
+        In the precision of X, which is that of ``theta``.
+        """
+        loadings, _, _, log_scale = self.split(theta)
+        each, slope = label_log_likelihood(
+            self.linear_predictor(theta), self.y, self.target, self.priors.lapse
+        )
+        n, j = self.n_loadings, len(self.contrasts)
+        gradient = np.empty_like(theta)
+        by_loading = gradient[:, :n].reshape(loadings.shape)  # of the same memory
+        np.matmul(self.X.T, slope @ self.contrasts.T, out=by_loading)
+        by_loading *= self.column_scale(theta)[:, :, None]
+        total = np.ones(len(self.X), slope.dtype) @ slope
+        gradient[:, n : n + j] = total @ self.bias_contrasts.T
+        gradient[:, n : n + j] *= self.priors.bias_scale
+        np.einsum("sp,sp->s", gradient[:, :n], theta[:, :n], out=gradient[:, -1])
+        if self.views is not None:
+            by_feature = np.sum(by_loading * loadings, axis=2)
+            first = np.searchsorted(self.views, np.arange(self.n_views))
+            by_view = np.add.reduceat(by_feature, first, axis=1)
+            gradient[:, n + j : -1] = self.priors.view_width * by_view
+        gradient[:, :-1] -= theta[:, :-1]
+        gradient[:, -1] += 1.0 - np.exp(2.0 * log_scale) / self.priors.scale**2
+        return each, gradient
 
     def curvature(self, theta: FloatArray) -> FloatArray:
         """Mean over vectors (S, P) of the negative Hessian of a sample in its contrasts, (N, J, J).
@@ -437,7 +454,7 @@ class Problem:
             projection=np.ascontiguousarray(scaled.transpose(0, 2, 1)),
             scale=np.exp(log_scale),
             weights=np.broadcast_to(self.contrasts, (len(theta), *self.contrasts.shape)),
-            bias=self.priors.bias_scale * bias @ self.contrasts,
+            bias=self.priors.bias_scale * bias @ self.bias_contrasts,
             noise_scale=None,
             outside=rng.standard_normal((len(theta), len(self.contrasts))),
             view_scale=None if self.views is None else np.exp(self.priors.view_width * views),
@@ -495,7 +512,7 @@ def _label_probability(
     eta: FloatArray, y: BoolArray, lapse: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signed linear predictor, probability of the label, and gradient of its log in eta."""
-    sign = 2.0 * y - 1.0
+    sign = np.where(y, 1.0, -1.0).astype(eta.dtype)
     margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
     total = (1.0 - lapse) * ndtr(margin) + 0.5 * lapse
     slope = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI) * ((1.0 - lapse) / total)

@@ -85,8 +85,8 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
     p slope   3e-7    7e-6    5e-5    3e-4
     ========  ======  ======  ======  ======
     """
-    value, slope = np.empty(eta.shape[:2]), np.empty(eta.shape)
-    weight, table = _tables()
+    value, slope = np.empty(eta.shape[:2], eta.dtype), np.zeros(eta.shape, eta.dtype)
+    weight, table = (each.astype(eta.dtype, copy=False) for each in _tables())
     _log_likelihood(np.ascontiguousarray(eta), y, lapse, weight, table, value, slope)
     return value, slope
 
@@ -168,27 +168,27 @@ def _multiply(gap: float, table: FloatArray, work: FloatArray) -> None:
     first = int(at)
     at = (at - first) * N_PARTS
     part = int(at)
-    g = at - part - 0.5
+    g, density = work.dtype.type(at - part - 0.5), work.dtype.type(N_PARTS / STEP)
     begin = part * _N_COEFFICIENTS + first
     c = table[begin : begin + _N_COEFFICIENTS]
     for q in range(N_NODES):
-        value, slope = c[4 * _N_PIECES + q], 4.0 * c[4 * _N_PIECES + q]
-        value = value * g + c[3 * _N_PIECES + q]
-        slope = slope * g + 3.0 * c[3 * _N_PIECES + q]
+        slope = c[4 * _N_PIECES + q]
+        value = slope * g + c[3 * _N_PIECES + q]
+        slope = slope * g + value
         value = value * g + c[2 * _N_PIECES + q]
-        slope = slope * g + 2.0 * c[2 * _N_PIECES + q]
+        slope = slope * g + value
         value = value * g + c[_N_PIECES + q]
-        slope = slope * g + c[_N_PIECES + q]
+        slope = slope * g + value
         value = value * g + c[q]
         work[_BELOW + q] = value
-        work[_DENSITY + q] = slope * (N_PARTS / STEP)
+        work[_DENSITY + q] = slope * density
         work[ROW + q] = work[q] * value
 
 
 @njit(forceinline=True, **_OPTIONS)
 def _divide(work: FloatArray, n_nodes: int) -> float:
     """Integral with phi in place of Phi; Phi becomes the product from this class on."""
-    total = 0.0
+    total = work.dtype.type(0.0)
     for q in range(n_nodes):
         after = work[ROW + _BELOW + q]
         total += work[q] * after * work[_DENSITY + q]
@@ -206,28 +206,28 @@ def _log_likelihood(
     value: FloatArray,
     slope: FloatArray,
 ) -> None:
-    """Fill ``value`` (S, N) and ``slope`` (S, N, K)."""
+    """Fill ``value`` (S, N), and ``slope`` (S, N, K), which is zero before."""
     n_particles, n_samples, k = eta.shape
-    work = np.empty((k + 1) * ROW)
+    work = np.empty((k + 1) * ROW, eta.dtype)
     near = np.empty(k, np.int64)
     work[:N_NODES] = weight
+    impossible, certain = math.log(lapse / k), math.log(1.0 - lapse + lapse / k)
     for s in range(n_particles):
         for n in range(n_samples):
             own, n_near, hopeless = y[n], 0, False
+            least, most = eta[s, n, own] - _DECIDED, eta[s, n, own] + _DECIDED
+            # Without branches, which would be mispredicted.
             for j in range(k):
-                slope[s, n, j] = 0.0
-                gap = eta[s, n, own] - eta[s, n, j]
-                hopeless = hopeless or gap < -_DECIDED
-                if j != own and gap < _DECIDED:
-                    near[n_near] = j
-                    n_near += 1
+                near[n_near] = j
+                n_near += (eta[s, n, j] > least) & (j != own)
+                hopeless |= eta[s, n, j] > most
             if hopeless or n_near == 0:
-                value[s, n] = math.log((0.0 if hopeless else 1.0 - lapse) + lapse / k)
+                value[s, n] = impossible if hopeless else certain
                 continue
             for i in range(n_near):
                 gap = eta[s, n, own] - eta[s, n, near[i]]
                 _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
-            total, last = 0.0, work[n_near * ROW : (n_near + 1) * ROW]
+            total, last = work.dtype.type(0.0), work[n_near * ROW : (n_near + 1) * ROW]
             for q in range(len(weight)):
                 total += last[q]
                 last[_BELOW + q] = 1.0

@@ -135,23 +135,25 @@ def test_rotation_solves_the_normal_part():
     stepper = Stepper(problem, whitening, np.random.default_rng(1), step=1.0, adapting=False)
     states = States.at(problem, theta)
     there, accept, divergent = stepper.move(states)
-    assert_allclose(accept, 1.0, rtol=1e-9)
+    assert_allclose(accept, 1.0, rtol=1e-4)  # positions inside have single precision
     assert not divergent.any()
     assert_allclose(there.theta[:, -1], theta[:, -1], rtol=1e-12)  # log tau is fixed
     assert np.abs(there.theta - theta)[:, :-1].mean() > 0.5
 
 
 @pytest.mark.parametrize("views", [None, np.array([0, 0, 1])])
-def test_whitening_is_invertible(views):
+def test_rotated_parameters_have_the_same_density(views):
     problem = make_problem(n=12, d=3, k=3, views=views)
     theta = np.random.default_rng(0).standard_normal((6, problem.n_parameters))
     theta[:, problem.n_loadings + len(problem.contrasts) : -1] = 0.3  # fixed
     whitening = Whitening.learn(problem, theta, sd_log_scale=0.5)
-    z = whitening.whiten(theta)
-    assert_allclose(whitening.centre + whitening.expand(z), theta)
-    g = np.random.default_rng(1).standard_normal(theta.shape)
-    products = np.sum(whitening.expand(z) * g, axis=1)
-    assert_allclose(np.sum(z * whitening.apply_transpose(g), axis=1), products)
+    rotated = whitening.rotate(theta)
+    assert_allclose(whitening.rotate_back(rotated, theta), theta)
+    assert_allclose(whitening.centre, rotated.mean(axis=0))
+    inside = whitening.rotated(problem, theta[0])
+    assert_allclose(inside.log_likelihood(rotated), problem.log_likelihood(theta), rtol=1e-5)
+    gradient = whitening.rotate(problem.log_density(theta)[2])
+    assert_allclose(inside.evaluate(rotated)[1], gradient, rtol=1e-4, atol=1e-4)
 
 
 # ---------------------------------------------------------------------------------- evidence
@@ -284,8 +286,8 @@ def test_chains_forget_samples_that_are_held_out():
     problem = make_problem(n=40, d=2, signal=3.0)
     sampled = hmc.sample(problem, n_chains=16, n_draws=8, rng=np.random.default_rng(0))
     half = problem.select(np.arange(40) < 20)
-    theta = hmc.continue_on(half, sampled, n_warm_up=8, n_draws=20, rng=np.random.default_rng(1))
-    assert theta.shape == (16 * 20, problem.n_parameters)
+    theta = hmc.continue_on(half, sampled, n_warm_up=8, n_draws=40, rng=np.random.default_rng(1))
+    assert theta.shape == (8 * 40, problem.n_parameters)
     alone = hmc.sample(half, n_chains=16, n_draws=100, rng=np.random.default_rng(2)).theta
     ours, theirs = (
         half.linear_predictor(each.reshape(-1, each.shape[-1])) for each in (theta, alone)
