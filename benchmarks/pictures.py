@@ -27,8 +27,7 @@ from benchmarks.methods import METHODS, bsdr
 from benchmarks.methods.base import Fitted
 from benchmarks.protocols import Split, first_samples, per_class
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
-from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.papers import PaperBM2PCAClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
 from bsdr_models.plots._style import INK, STYLE, color, ink_on, marker
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
@@ -105,7 +104,8 @@ def projections() -> Figure:
         names = ("mean field", "ARD", "ARD, 160 iterations")
         figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.8), layout="constrained")
         for ax, name in zip(axes, names, strict=True):
-            model, record = bsdr.fit(split.training, 8, 0, arguments=bsdr.CONFIGURATIONS[name])
+            options = {"kind": PaperBSDRClassifier, "arguments": bsdr.PAPER[name]}
+            model, record = bsdr.fit(split.training, 8, 0, **options)
             Q = model.components_.T[:, np.argsort(-np.linalg.norm(model.components_, axis=1))]
             limit = np.abs(Q).max()
             ax.imshow(Q, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
@@ -124,7 +124,7 @@ def bounds() -> Figure:
         for ax, (source, sizes) in zip(axes, cases.items(), strict=True):
             split = per_class(source, sizes, SEED)
             for index, r in enumerate((5, 10)):
-                model = BSDRClassifier(r, variant="paper", random_state=0)
+                model = PaperBSDRClassifier(r, random_state=0)
                 bound = model.fit(split.X_train, split.y_train).lower_bounds_
                 iteration = np.arange(1, len(bound) + 1)
                 ax.plot(iteration, bound, color=color(index), label=f"R = {r}")

@@ -8,9 +8,9 @@ from scipy.special import log_ndtr, logsumexp
 from benchmarks import floors
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.data import Data, make_data
-from bsdr_models.bsdr.mean_field import State
+from bsdr_models.bsdr.paper import mean_field
+from bsdr_models.bsdr.paper.data import Data, make_data
+from bsdr_models.bsdr.paper.mean_field import State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import orthant
 

@@ -116,9 +116,10 @@ def cross_validated_map(
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from bsdr_models import BSDRClassifier, cross_validated_map, plots
+    >>> from bsdr_models import cross_validated_map, plots
+    >>> from bsdr_models.papers import PaperBSDRClassifier
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0)
+    >>> model = PaperBSDRClassifier(random_state=0)
     >>> tree = cross_validated_map(model, X, y, cv=5, random_state=0)
     >>> held_out = plots.plot_map(tree)
     >>> training = plots.plot_map(tree, group="fit")

@@ -109,9 +109,10 @@ def feature_stability(
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from bsdr_models import BSDRClassifier, feature_stability
+    >>> from bsdr_models import feature_stability
+    >>> from bsdr_models.papers import PaperBSDRClassifier
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0)
+    >>> model = PaperBSDRClassifier(random_state=0)
     >>> stability = feature_stability(model, X, y, n_resamples=4, random_state=0)
     >>> stability["selected"].sizes["refit"], stability.attrs["n_selected"]
     (4, 4)

@@ -32,6 +32,7 @@ from bsdr_models import (
     plots,
 )
 from bsdr_models.cross_validation import motion
+from bsdr_models.papers import PaperBSDRClassifier
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -263,9 +264,7 @@ def test_targets_that_are_no_classes():
 def test_scikit_learns_permutation_test_is_enough(classes):
     """As the docstring has it: with 19 permutations no p value can be smaller than 1 / 20."""
     X, y = classes
-    model = BSDRClassifier(
-        variant="paper", optimization=BSDROptimization(max_iter=60, tol=1.0), random_state=0
-    )
+    model = PaperBSDRClassifier(optimization=BSDROptimization(max_iter=60, tol=1.0), random_state=0)
     options = {"scoring": "neg_log_loss", "n_permutations": 19, "cv": 2, "random_state": 0}
     assert permutation_test_score(model, X, y, **options)[2] == pytest.approx(0.05)
     shuffled = np.random.default_rng(0).permutation(y)

@@ -11,7 +11,6 @@ from bsdr_models import (
     BM2PCAClassifier,
     BSDRClassifier,
     BSDROptimization,
-    BSDRRegressor,
     DGPLVMClassifier,
     Priors,
     Sampling,
@@ -21,7 +20,7 @@ from bsdr_models import (
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.diagnosis_checks import upper_pairs
-from bsdr_models.papers import PaperBM2PCAClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperBSDRRegressor
 
 CHAINS, DRAWS = 4, 400
 VERDICTS = ("ok", "not converged: ", "too few draws: ", "not applicable: ")
@@ -58,8 +57,7 @@ def regression():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
     y = X @ [1.0, 0.5, 0.0] + 0.7 * rng.standard_normal(60)
-    model = BSDRRegressor(
-        variant="paper",
+    model = PaperBSDRRegressor(
         priors=SAMPLING,
         inference="gibbs",
         n_components=1,
@@ -72,8 +70,7 @@ def regression():
 @pytest.fixture(scope="module")
 def separable(iris):
     """Gibbs on classes that are all but separate, far too short."""
-    model = BSDRClassifier(
-        variant="paper",
+    model = PaperBSDRClassifier(
         priors=SAMPLING,
         inference="gibbs",
         sampling=Sampling(draws=60, tune=30, chains=4),
@@ -273,8 +270,7 @@ def check_approximation(found):
 
 def test_mean_field_of_bsdr(iris):
     tree = (
-        BSDRClassifier(
-            variant="paper",
+        PaperBSDRClassifier(
             priors=Priors(projection_prior="columnwise", latent_scale=0.1),
             optimization=BSDROptimization(tol=5e-3),
             random_state=0,

@@ -14,9 +14,9 @@ from benchmarks.evidence.simulate import (
     simulate_hierarchical,
     varying_together,
 )
-from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr.posterior import Metric, Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.papers import PaperBSDRClassifier
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_agreement_has_a_row_per_quantity():
 def test_quantities_of_an_approximation():
     """Mean field, whose log likelihoods stand in a group of their own."""
     X, y = load_iris(return_X_y=True)
-    found = agreement.quantities(BSDRClassifier(2, variant="paper", random_state=0).fit(X, y))
+    found = agreement.quantities(PaperBSDRClassifier(2, random_state=0).fit(X, y))
     probability = found["probabilities of training rows"]
     assert probability.shape[2] == len(y)
     assert ((probability > 0.0) & (probability <= 1.0)).all()

@@ -34,16 +34,17 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bsdr import SAMPLING, gibbs, hierarchical, hmc
+from bsdr_models.bsdr import SAMPLING, hierarchical, hmc
+from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.papers import PaperBM2PCAClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
-PAPER = {"variant": "paper", "random_state": 0}
+PAPER = {"random_state": 0}
 SHORT = {"sampling__draws": 20, "sampling__tune": 10, "sampling__chains": 2, "random_state": 0}
 
 
@@ -82,8 +83,8 @@ def assert_unfitted(model):
 
 def test_gibbs_keeps_its_draws(monkeypatch):
     interrupt(monkeypatch, gibbs, "step_joint", 10 + 6)
-    paper = {"variant": "paper", "inference": "gibbs", "priors": SAMPLING}
-    model = BSDRClassifier().set_params(**paper, **SHORT)
+    paper = {"inference": "gibbs", "priors": SAMPLING}
+    model = PaperBSDRClassifier().set_params(**paper, **SHORT)
     with pytest.warns(UserWarning, match="R-hat"):
         model.fit(X, y)
     assert model.idata_["posterior"].sizes["draw"] == 5
@@ -194,7 +195,7 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
     "model",
     [
         BSDRClassifier().set_params(**EXACT),
-        BSDRClassifier().set_params(**PAPER),
+        PaperBSDRClassifier().set_params(**PAPER),
         MNPClassifier(),
         BM2PCAClassifier(
             loss=HingeLoss(C=0.1, calibrate=False),
@@ -225,7 +226,7 @@ def test_an_interrupt_while_results_are_named(monkeypatch, model):
 # ----------------------------------------------------------------------------- cross-validation
 
 
-class Tired(BSDRClassifier):
+class Tired(PaperBSDRClassifier):
     """Stopped by the user in one of the fits of the class."""
 
     fits, last = 0, 0
@@ -241,15 +242,15 @@ class Tired(BSDRClassifier):
 def test_no_map_without_a_fold(last):
     Tired.fits, Tired.last = 0, last
     with pytest.raises(KeyboardInterrupt):
-        cross_validated_map(Tired(variant="paper"), X, y, cv=4)
+        cross_validated_map(Tired(), X, y, cv=4)
     assert Tired.fits == last
 
 
 def test_a_map_of_the_folds_until_an_interrupt():
     Tired.fits, Tired.last = 0, 4  # all samples, two folds, and the one that is cut short
     with pytest.warns(UserWarning, match="interrupted after 2 of 5 folds"):
-        tree = cross_validated_map(Tired(variant="paper"), X, y, cv=5, random_state=0)
-    whole = cross_validated_map(BSDRClassifier(variant="paper"), X, y, cv=5, random_state=0)
+        tree = cross_validated_map(Tired(), X, y, cv=5, random_state=0)
+    whole = cross_validated_map(PaperBSDRClassifier(), X, y, cv=5, random_state=0)
     assert tree.attrs["interrupted"] == 1
     assert whole.attrs["interrupted"] == 0
     rows = whole["predictions"].dataset
@@ -268,8 +269,9 @@ import numpy as np
 from sklearn.datasets import load_iris
 from bsdr_models import BM2PCAOptimization, BSDRClassifier, HingeLoss, MNPClassifier, Sampling
 from bsdr_models.bm2pca.paper import mean_field as bm2pca
-from bsdr_models.papers import PaperBM2PCAClassifier
-from bsdr_models.bsdr import gibbs, hmc, mean_field, mnp
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
+from bsdr_models.bsdr import hmc, mnp
+from bsdr_models.bsdr.paper import gibbs, mean_field
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -284,7 +286,7 @@ def stop(module, name, call):
     setattr(module, name, stepping)
 
 X, y = (part[::3] for part in load_iris(return_X_y=True))
-paper = dict(variant="paper", random_state=0)
+paper = dict(random_state=0)
 sampled = dict(inference="gibbs", sampling=Sampling(draws=50, tune=5, chains=1))
 margins = dict(
     loss=HingeLoss(calibrate=False, C=10.0),
@@ -292,8 +294,8 @@ margins = dict(
 )
 for model, module, name, call in (
     (BSDRClassifier(random_state=0), hmc.Stepper, "move", 400),
-    (BSDRClassifier(**paper), mean_field, "step", 3),
-    (BSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
+    (PaperBSDRClassifier(**paper), mean_field, "step", 3),
+    (PaperBSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
     (MNPClassifier(), mnp, "step", 4),
     (PaperBM2PCAClassifier(**margins, random_state=0), bm2pca, "step", 4),
 ):
@@ -314,7 +316,9 @@ def test_ctrl_c():
 # ------------------------------------------------------------------------------ in parallel
 
 PARALLEL = {
-    "restarts": BSDRClassifier(optimization=BSDROptimization(n_restarts=3)).set_params(**PAPER),
+    "restarts": PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3)).set_params(
+        **PAPER
+    ),
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
     "paper's folds": PaperBM2PCAClassifier(
         loss=HingeLoss(C=10.0),
@@ -418,7 +422,7 @@ def test_a_fit_does_without_the_restart_that_kills_its_worker():
 
 def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
-        model = BSDRClassifier(optimization=BSDROptimization(n_restarts=2)).set_params(**PAPER)
+        model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=2)).set_params(**PAPER)
         model.fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said[0] == ("INFO", "BSDRClassifier: fit to 50 samples of 4 features")
@@ -435,6 +439,7 @@ def test_the_package_is_silent_by_default():
 import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier, Sampling
+from bsdr_models.papers import PaperBSDRClassifier
 warnings.simplefilter("ignore")
 BSDRClassifier(sampling=Sampling(chains=1), temperature=1.0).fit(*load_iris(return_X_y=True))
 """

@@ -21,13 +21,14 @@ ROOT = Path(bsdr_models.__file__).parent
 PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
-STEPS = ("mean_field", "joint_lbfgs", "gibbs")
-STEPS += ("posterior",)
-STEPS += ("data", "argmax_draws", "ridge_draws", "probit_*")
+STEPS = ("posterior", "probit_*")
 STEPS += tuple(
     f"paper.{name}"
     for name in (
         "mean_field",
+        "joint_lbfgs",
+        "data",
+        "probit_*",
         "initial_values",
         "loss_augmentation",
         "views",
@@ -81,7 +82,7 @@ def paper_layers(paper):
             outside=("numpy", "scipy"),
         ),
         Layer(
-            modules=(f"{paper}.predict", f"{paper}.paper.posterior"),
+            modules=(f"{paper}.predict", f"{paper}.paper.predict", f"{paper}.paper.posterior"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", *STEPS)),
                 *BASE,
@@ -92,7 +93,7 @@ def paper_layers(paper):
         Layer(
             modules=(f"{paper}.model", f"{paper}.paper.model"),
             inside=(
-                *(f"{paper}.{name}" for name in ("priors", "posterior", "views")),
+                *(f"{paper}.{name}" for name in ("priors", "posterior", "views", "model")),
                 *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
                 *BASE,
                 *NUMERICS,
@@ -355,9 +356,9 @@ def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():
     code = """
 import sys
 import numpy as np
-from bsdr_models.bsdr.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.data import make_data
+from bsdr_models.bsdr.paper.data import make_data
 
 rng = np.random.default_rng(0)
 y = np.arange(30) % 3

@@ -44,14 +44,18 @@ from bsdr_models import (
 )
 from bsdr_models.bm2pca import label_free, truncated_metric
 from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
+from bsdr_models.papers import (
+    PaperBM2PCAClassifier,
+    PaperBSDRClassifier,
+    PaperBSDRRegressor,
+    PaperDGPLVMClassifier,
+)
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
 FEW_DRAWS = {"sampling__draws": 12, "sampling__tune": 12, "sampling__chains": 2}
 DRAWS = {"sampling__draws": 12, "sampling__chains": 2, "random_state": 0}
 COLUMNWISE = {
-    "variant": "paper",
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.1,
     "optimization__max_iter": 20,
@@ -59,13 +63,12 @@ COLUMNWISE = {
 }
 LAPLACE = {"inference": "laplace", "sampling__draws": 30, "random_state": 0}
 ONE_SCALE = {
-    "variant": "paper",
     "priors__latent_scale": 0.3,
     "optimization__max_iter": 30,
     "random_state": 0,
 }
 GIBBS = {"inference": "gibbs", "random_state": 0, **FEW_DRAWS}
-SAMPLED = {"variant": "paper", **GIBBS}
+SAMPLED = {**GIBBS}
 PAPER = {
     "loss__C": 1.0,
     "optimization__n_sweeps": 4,
@@ -98,37 +101,37 @@ VARIANTS = {
     "bsdr, outputs": (BSDRRegressor().set_params(**DRAWS), "dense", "reals"),
     "bsdr, noise": (BSDRClassifier().set_params(**DRAWS), "noise", "class"),
     "bsdr, laplace": (BSDRClassifier().set_params(**LAPLACE), "dense", "class"),
-    "bsdr, names": (BSDRClassifier().set_params(**ONE_SCALE), "frame", "text"),
+    "bsdr, names": (PaperBSDRClassifier().set_params(**ONE_SCALE), "frame", "text"),
     "bsdr, entrywise": (
-        BSDRClassifier(priors=Priors(projection_prior="entrywise")).set_params(**ONE_SCALE),
+        PaperBSDRClassifier(priors=Priors(projection_prior="entrywise")).set_params(**ONE_SCALE),
         "dense",
         "class",
     ),
     "bsdr, columnwise": (
-        BSDRClassifier(priors=Priors(projection_prior="columnwise")).set_params(**ONE_SCALE),
+        PaperBSDRClassifier(priors=Priors(projection_prior="columnwise")).set_params(**ONE_SCALE),
         "dense",
         "class",
     ),
     "bsdr, rowwise": (
-        BSDRClassifier(priors=Priors(projection_prior="rowwise")).set_params(**ONE_SCALE),
+        PaperBSDRClassifier(priors=Priors(projection_prior="rowwise")).set_params(**ONE_SCALE),
         "dense",
         "class",
     ),
     "bsdr, entrywise, wide": (
-        BSDRClassifier(priors=Priors(projection_prior="entrywise")).set_params(**ONE_SCALE),
+        PaperBSDRClassifier(priors=Priors(projection_prior="entrywise")).set_params(**ONE_SCALE),
         "wide",
         "class",
     ),
     "bsdr, columnwise, wide": (
-        BSDRClassifier(priors=Priors(projection_prior="columnwise")).set_params(**ONE_SCALE),
+        PaperBSDRClassifier(priors=Priors(projection_prior="columnwise")).set_params(**ONE_SCALE),
         "wide",
         "class",
     ),
-    "bsdr, labels": (BSDRClassifier().set_params(**ONE_SCALE), "dense", "labels"),
-    "bsdr, gibbs": (BSDRClassifier().set_params(**SAMPLED), "dense", "class"),
-    "bsdr, real": (BSDRRegressor().set_params(**ONE_SCALE), "dense", "real"),
-    "bsdr, reals": (BSDRRegressor().set_params(**COLUMNWISE), "dense", "reals"),
-    "bsdr, real, gibbs": (BSDRRegressor().set_params(**SAMPLED), "dense", "real"),
+    "bsdr, labels": (PaperBSDRClassifier().set_params(**ONE_SCALE), "dense", "labels"),
+    "bsdr, gibbs": (PaperBSDRClassifier().set_params(**SAMPLED), "dense", "class"),
+    "bsdr, real": (PaperBSDRRegressor().set_params(**ONE_SCALE), "dense", "real"),
+    "bsdr, reals": (PaperBSDRRegressor().set_params(**COLUMNWISE), "dense", "reals"),
+    "bsdr, real, gibbs": (PaperBSDRRegressor().set_params(**SAMPLED), "dense", "real"),
     "mnp": (MNPClassifier(), "dense", "class"),
     "mnp, wide": (MNPClassifier(standardize=False), "wide", "text"),
     "bm2pca": (BM2PCAClassifier(2, random_state=0), "dense", "class"),
@@ -282,7 +285,7 @@ VARIANTS = {
 # These compile a PyMC model.
 COMPILED = {
     "bsdr, advi": (
-        BSDRClassifier().set_params(**SAMPLED | {"inference": "advi"}),
+        PaperBSDRClassifier().set_params(**SAMPLED | {"inference": "advi"}),
         "dense",
         "class",
     ),
@@ -501,6 +504,7 @@ FRESH = """
 import sys
 import numpy as np
 import bsdr_models
+from bsdr_models.papers import PaperBSDRClassifier
 
 for path in sys.argv[2:]:
     model = bsdr_models.load(path)
@@ -553,9 +557,7 @@ def test_the_declared_model_of_a_loaded_one(name, tmp_path):
 # ---------------------------------------------------------------- what is not saved
 
 
-@pytest.mark.parametrize(
-    "estimator", [MNPClassifier(), BSDRClassifier(), BSDRClassifier(variant="paper")]
-)
+@pytest.mark.parametrize("estimator", [MNPClassifier(), BSDRClassifier(), PaperBSDRClassifier()])
 def test_before_a_fit_there_is_nothing_to_save(estimator, tmp_path):
     with pytest.raises(NotFittedError):
         estimator.save(tmp_path / "model.skops")

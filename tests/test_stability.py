@@ -13,14 +13,12 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import (
     BSDRClassifier,
     BSDROptimization,
-    BSDRRegressor,
     DGPLVMClassifier,
     feature_stability,
 )
+from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
 
-MODEL = BSDRClassifier(
-    1, variant="paper", optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0
-)
+MODEL = PaperBSDRClassifier(1, optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +123,8 @@ def test_an_interrupt_keeps_the_refits_until_then(classes, recorded):
 def test_real_outputs_and_nonlinear_models(classes):
     X, y = classes
     target = X[:, :2] @ np.eye(2)
-    model = BSDRRegressor(
-        2, variant="paper", optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0
+    model = PaperBSDRRegressor(
+        2, optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0
     )
     found = feature_stability(model, X, target, n_resamples=2, n_selected=2, random_state=0)
     assert set(found["selected"].values.ravel()) == {"x0", "x1"}

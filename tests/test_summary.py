@@ -24,7 +24,7 @@ from bsdr_models import (
     plots,
 )
 from bsdr_models.bsdr import SAMPLING
-from bsdr_models.papers import PaperBM2PCAClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperBSDRRegressor
 from bsdr_models.summary import Summary
 from bsdr_models.text_table import WIDTH
 
@@ -39,7 +39,6 @@ REAL = load_diabetes(return_X_y=True)
 REAL = (REAL[0][:60], REAL[1][:60])
 
 ONE_SCALE = {
-    "variant": "paper",
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.3,
     "random_state": 0,
@@ -47,8 +46,8 @@ ONE_SCALE = {
 ESTIMATORS = {
     "bsdr": bsdr_models.BSDRClassifier(random_state=0),
     "bsdr real": bsdr_models.BSDRRegressor(random_state=0),
-    "bsdr paper": bsdr_models.BSDRClassifier().set_params(**ONE_SCALE),
-    "bsdr paper real": bsdr_models.BSDRRegressor().set_params(**ONE_SCALE),
+    "bsdr paper": PaperBSDRClassifier().set_params(**ONE_SCALE),
+    "bsdr paper real": PaperBSDRRegressor().set_params(**ONE_SCALE),
     "mnp": bsdr_models.MNPClassifier(),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
     "bm2pca one against rest": bsdr_models.BM2PCAClassifier(
@@ -247,7 +246,7 @@ def test_many_classes_are_counted_and_long_names_cut():
 def test_what_a_reader_should_know():
     with pytest.warns(ConvergenceWarning):
         model = (
-            bsdr_models.BSDRClassifier(optimization=BSDROptimization(max_iter=2))
+            PaperBSDRClassifier(optimization=BSDROptimization(max_iter=2))
             .set_params(**ONE_SCALE)
             .fit(X, y)
         )
@@ -264,8 +263,7 @@ def test_what_a_reader_should_know():
 
 
 def test_draws_say_how_well_they_mix():
-    model = bsdr_models.BSDRClassifier(
-        variant="paper",
+    model = PaperBSDRClassifier(
         priors=SAMPLING,
         inference="gibbs",
         sampling=Sampling(draws=40, tune=20, chains=2),

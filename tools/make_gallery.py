@@ -28,6 +28,7 @@ from bsdr_models import (
     plots,
 )
 from bsdr_models.bsdr.predictive_check import predictive_check
+from bsdr_models.papers import PaperBSDRClassifier
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
@@ -44,7 +45,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     tree, new = model.idata_, model.predict_idata(others, truth)
     foreign = others.copy()
     foreign.iloc[:4] = others.iloc[:4] * [1.0, *[2.0] * (X.shape[1] - 1)]
-    paper = BSDRClassifier(2, variant="paper", random_state=0)
+    paper = PaperBSDRClassifier(2, random_state=0)
     held_out = cross_validated_map(model, X, y, cv=5, random_state=0)
     grid = {"n_components": [1, 2, 3, 4]}
     search = GridSearchCV(paper, grid, scoring="neg_log_loss").fit(X, y)

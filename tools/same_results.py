@@ -29,14 +29,14 @@ CELLS = {
     "BSDR by Laplace, digits": ("BSDRClassifier", {"inference": "laplace"}, load_digits, 20),
     "BSDR, diabetes": ("BSDRRegressor", {}, load_diabetes, 60),
     "BSDR of the paper, wine": (
-        "BSDRClassifier",
-        {"variant": "paper", "n_components": 2},
+        "PaperBSDRClassifier",
+        {},
         load_wine,
         30,
     ),
     "BSDR of the paper, Gibbs, iris": (
-        "BSDRClassifier",
-        {"variant": "paper", "inference": "gibbs", "n_components": 2},
+        "PaperBSDRClassifier",
+        {"inference": "gibbs"},
         load_iris,
         10,
     ),
@@ -59,12 +59,8 @@ def fit_cell(name: str) -> dict[str, np.ndarray | float]:
     import bsdr_models
 
     kind, arguments, load, n_training = CELLS[name]
-    package, fallback = bsdr_models, {}
-    if kind.startswith("Paper"):
-        try:
-            package = import_module("bsdr_models.papers")
-        except ImportError:  # a revision in which the papers' models were variants
-            kind, fallback = kind.removeprefix("Paper"), {"variant": "paper"}
+    paper = kind.startswith("Paper")
+    package = import_module("bsdr_models.papers") if paper else bsdr_models
     X, y = load(return_X_y=True)
     order = np.random.default_rng(300).permutation(len(X))
     real = load is load_diabetes
@@ -72,7 +68,7 @@ def fit_cell(name: str) -> dict[str, np.ndarray | float]:
     training = np.concatenate([order[groups[order] == g][:n_training] for g in np.unique(groups)])
     new = np.setdiff1d(order, training)[:200]
     seed = {} if kind == "MNPClassifier" else {"random_state": 0}
-    model = getattr(package, kind)(**arguments, **fallback, **seed)
+    model = getattr(package, kind)(**arguments, **seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X[training], y[training])  # compiles

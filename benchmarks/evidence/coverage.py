@@ -16,16 +16,16 @@ from scipy.stats import chi2
 
 from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import Truths, features, simulate
-from bsdr_models import BSDRClassifier, Sampling
+from bsdr_models import Sampling
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.papers import PaperBSDRClassifier
 
 N, D, R, K = 60, 10, 2, 3
 SEED, N_SETS, PROB = 30, 40, 0.9
 # Arguments that every engine gets.
 COMMON: dict[str, Any] = {
     "n_components": R,
-    "variant": "paper",
     "priors": SAMPLING,
 }
 
@@ -48,7 +48,7 @@ def report(
         inside, wide, converged = [], [], []
         for c in range(n_sets):
             model = (
-                BSDRClassifier(random_state=c)
+                PaperBSDRClassifier(random_state=c)
                 .set_params(**COMMON, **arguments)
                 .fit(truths.X, truths.y[c])
             )

@@ -27,10 +27,12 @@ from benchmarks.evidence.simulate import (
     varying_together,
 )
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
-from bsdr_models.bsdr import gibbs, hmc, predict
+from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper import gibbs, predict
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper.predict import DrawPosterior
 from bsdr_models.bsdr.posterior import (
     Metric,
     Parameters,
@@ -38,7 +40,6 @@ from bsdr_models.bsdr.posterior import (
     label_log_likelihood,
     regression_log_likelihood,
 )
-from bsdr_models.bsdr.predict import DrawPosterior
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign

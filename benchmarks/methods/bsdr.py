@@ -11,14 +11,14 @@ from benchmarks.protocols import Training
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.bsdr.mnp import MNPClassifier
 from bsdr_models.bsdr.priors import SPARSE
+from bsdr_models.papers import PaperBSDRClassifier
 
-# Arguments of BSDRClassifier besides n_components and random_state.
-PAPER: dict[str, Any] = {"variant": "paper"}
-COLUMNWISE: dict[str, Any] = {**PAPER, "priors__projection_prior": "columnwise"}
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "BSDR": {},
-    "mean field": PAPER,
-    "Gibbs": {**PAPER, "inference": "gibbs"},
+# Arguments besides n_components and random_state, of BSDRClassifier and of the paper's model.
+COLUMNWISE: dict[str, Any] = {"priors__projection_prior": "columnwise"}
+CONFIGURATIONS: dict[str, dict[str, Any]] = {"BSDR": {}}
+PAPER: dict[str, dict[str, Any]] = {
+    "mean field": {},
+    "Gibbs": {"inference": "gibbs"},
     "mean field, columnwise": COLUMNWISE,
     "Gibbs, columnwise": {**COLUMNWISE, "inference": "gibbs"},
     "ARD": {**COLUMNWISE, "priors__latent_scale": 0.1, "priors": SPARSE},
@@ -31,17 +31,14 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 # A component is active if its share in `relevance_` exceeds this.
 LIVE = 0.01
-# Only names of arguments are here, and arguments are in the key of a result.
-MODULES = ("bsdr_models.bsdr.estimator",)
-READ_MODULES = (*MODULES, "benchmarks.methods.readouts")
 
 
 def fit(
-    training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]
-) -> tuple[BSDRClassifier, dict[str, Any]]:
+    training: Training, n_components: int, seed: int, *, kind: Any, arguments: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     """A fitted model, of at most as many components as features, and its remarks."""
     size = min(n_components, training.X.shape[1])
-    model = BSDRClassifier(size, random_state=seed).set_params(**arguments)
+    model = kind(size, random_state=seed).set_params(**arguments)
     model.fit(training.X, training.y)
     norms = np.sqrt(np.sum(model.components_**2, axis=1))
     record: dict[str, Any] = {
@@ -50,7 +47,7 @@ def fit(
         "live": int(np.sum(model.relevance_ > LIVE)),
         "live_by_norm": int(np.sum(norms > LIVE * norms.max())),
     }
-    if model.variant_ == "hierarchical":
+    if kind is BSDRClassifier:
         record["temperature"] = float(model.temperature_)
         record["log_bayes_factor"] = float(model.log_bayes_factor_)
         return model, record
@@ -59,17 +56,15 @@ def fit(
     return model, record
 
 
-def own(training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]) -> Fitted:
+def own(training: Training, n_components: int, seed: int, **options: Any) -> Fitted:
     """With its own probabilities."""
-    model, record = fit(training, n_components, seed, arguments=arguments)
+    model, record = fit(training, n_components, seed, **options)
     return of_classifier(model, training, subspace=True, record=record)
 
 
-def by_neighbours(
-    training: Training, n_components: int, seed: int, *, arguments: dict[str, Any]
-) -> Fitted:
+def by_neighbours(training: Training, n_components: int, seed: int, **options: Any) -> Fitted:
     """Nearest neighbours in the map, as in Fig. 3 of the paper."""
-    model, record = fit(training, n_components, seed, arguments=arguments)
+    model, record = fit(training, n_components, seed, **options)
     reader = neighbours(model.transform(training.X), training.y, training.n_classes)
     return Fitted(
         predict=lambda new: reader(model.transform(new)),
@@ -86,18 +81,19 @@ def probit(training: Training, n_components: int, seed: int) -> Fitted:
 
 METHODS = {
     name: Method(
-        fit=partial(own, arguments=arguments),
-        modules=MODULES,
+        fit=partial(own, kind=kind, arguments=arguments),
+        modules=(kind.__module__,),
         paper="bsdr",
         configuration=arguments,
     )
-    for name, arguments in CONFIGURATIONS.items()
+    for kind, table in ((BSDRClassifier, CONFIGURATIONS), (PaperBSDRClassifier, PAPER))
+    for name, arguments in table.items()
 }
 METHODS["mean field + k-NN"] = Method(
-    fit=partial(by_neighbours, arguments=CONFIGURATIONS["mean field"]),
-    modules=READ_MODULES,
+    fit=partial(by_neighbours, kind=PaperBSDRClassifier, arguments={}),
+    modules=(PaperBSDRClassifier.__module__, "benchmarks.methods.readouts"),
     paper="bsdr",
-    configuration=CONFIGURATIONS["mean field"],
+    configuration={},
 )
 METHODS["MNP"] = Method(
     fit=probit, modules=("bsdr_models.bsdr.mnp",), paper="bsdr", configuration={}, full=True

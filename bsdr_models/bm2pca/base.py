@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import frames
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import LatentSpaceEstimator
-from bsdr_models.block_sources import is_block_source
+from bsdr_models.block_sources import check_in_memory
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.paper import factor_model
 from bsdr_models.bm2pca.paper import fit as paper
@@ -48,12 +48,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Validate training samples: float64, NaN marks a missing value."""
-        if is_block_source(X):
-            kind, name = type(X).__module__.partition(".")[0].capitalize(), type(self).__name__
-            raise TypeError(
-                f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or "
-                "a subsample; BSDRClassifier is fitted to all samples, block by block"
-            )
+        check_in_memory(self, X)
         frames.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
 

@@ -10,13 +10,14 @@ _PUBLIC = {
     "HierarchicalPriors": "priors",
     "Kernel": "kernels",
     "MNPClassifier": "mnp",
-    "Optimization": "settings",
+    "Optimization": "paper.settings",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "SPARSE": "priors",
     "Priors": "priors",
-    "build_mnp_model": "model",
+    "build_mnp_model": "paper.model",
     "build_model": "model",
+    "build_paper_model": "paper.model",
 }
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Priors",
     "build_mnp_model",
     "build_model",
+    "build_paper_model",
 ]
 
 

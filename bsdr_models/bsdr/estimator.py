@@ -1,15 +1,14 @@
 """Scikit-learn estimators of BSDR."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.base import GaussianRegressor, ProbabilisticClassifier
+from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.block_checks import check_blocks, take_subsample
 from bsdr_models.block_sources import (
     check_two_axes,
@@ -17,42 +16,284 @@ from bsdr_models.block_sources import (
     make_blocks,
     read_block_labels,
 )
-from bsdr_models.bsdr import hierarchical
-from bsdr_models.bsdr.base import BaseBSDR
+from bsdr_models.bsdr import hierarchical, trees
+from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
+from bsdr_models.bsdr.held_out import Temperature
+from bsdr_models.bsdr.hierarchical import Engine, HierarchicalFit
+from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import check_size, fit_laplace_blocks
 from bsdr_models.bsdr.posterior import Problem
-from bsdr_models.checks import check_classes, check_variation, encode_labels, one_thread
-from bsdr_models.frames import require_targets, sample_labels
-from bsdr_models.inference.datatree import output_attrs
-from bsdr_models.unlabeled import read_labels
+from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.summary_parts import summary_parts
+from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.views import (
+    FeatureMap,
+    Views,
+    check_kernel_matrix,
+    check_missing_views,
+    check_views,
+    compared_kernels,
+    is_several,
+)
+from bsdr_models.checks import (
+    check_classes,
+    check_variation,
+    feature_names,
+    fit_scaler,
+    one_thread,
+    units_of_samples,
+)
+from bsdr_models.frames import require_targets, sample_labels, validate_samples
+from bsdr_models.inputs import read_views
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import COUNT, POSITIVE, Sampling
+from bsdr_models.rng import RandomState
+from bsdr_models.summary import SummaryParts
 
 
-class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
-    """Bayesian supervised dimensionality reduction for classification.
+class FullRankEstimator(BaseBSDR):
+    """The recommended model: arguments, fit, embedding and trees."""
+
+    _context: Context
+    _option_types: ClassVar[dict[str, type[Any]]] = {
+        "priors": HierarchicalPriors,
+        "sampling": Sampling,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [COUNT, None],
+        "inference": [StrOptions({"hmc", "laplace", "nuts", "advi"}), None],
+        "kernel": [
+            StrOptions({"auto", "precomputed", *KERNELS}),
+            Kernel,
+            callable,
+            list,
+            tuple,
+        ],
+        "temperature": [StrOptions({"auto"}), POSITIVE],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        inference: Engine | None = None,
+        kernel: Any = "linear",
+        views: Any = None,
+        temperature: Temperature = "auto",
+        priors: HierarchicalPriors | None = None,
+        standardize: bool = True,
+        sampling: Sampling | None = None,
+        progressbar: bool = False,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.inference = inference
+        self.kernel = kernel
+        self.views = views
+        self.temperature = temperature
+        self.priors = priors
+        self.standardize = standardize
+        self.sampling = sampling
+        self.progressbar = progressbar
+        self.random_state = random_state
+
+    @property
+    def _method(self) -> Engine:
+        return self._hierarchical.engine
+
+    def _config(self, **resolved: Any) -> dict[str, Any]:
+        config = super()._config(**resolved)
+        names = [each if isinstance(each, str) else as_kernel(each).label for each in self._kernels]
+        return config | {"kernel": names if is_several(self.kernel) else names[0]}
+
+    @property
+    def _kernels(self) -> list[Any]:
+        return list(self.kernel) if is_several(self.kernel) else [self.kernel]
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        for kernel in self._kernels if is_several(self.kernel) else ():
+            if not (isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS):
+                raise ValueError(
+                    f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
+                    f"got {kernel!r}"
+                )
+        if not self._kernels:
+            raise ValueError("kernel is empty")
+        if self.inference == "laplace" and (self.views is not None or is_several(self.kernel)):
+            raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
+        if self._is_precomputed and self.views is not None:
+            raise ValueError("views need features: kernel='precomputed' has none")
+
+    def _fit(
+        self,
+        X: FloatArray,
+        y: np.ndarray,
+        *,
+        target: Target,
+        labels: np.ndarray,
+        **context: Any,
+    ) -> Self:
+        priors, sampler = self._option("priors"), self._option("sampling")
+        if self._is_plain:
+            self._check_width(X.shape[1])
+        views = read_views(self.views, list(feature_names(self)))
+        if self._is_precomputed:
+            check_kernel_matrix(X)
+            self._scaler = Scaler.identity(X.shape[1])
+        else:
+            self._scaler = fit_scaler(X, standardize=self.standardize)
+            check_views(X, self._scaler, views)
+        rng = self._set_context(
+            self._scaler.transform(X),
+            y,
+            target=target,
+            labels=labels,
+            views=views,
+            config=self._config(),
+            **context,
+        )
+        scaled = self._context.X
+        units = units_of_samples(scaled, standardize=self.standardize)
+        with one_thread(), self._fitting(X.shape), units:
+            fit = hierarchical.fit_hierarchical(
+                scaled,
+                y,
+                engine=self.inference,
+                n_labels=len(labels),
+                n_components=self.n_components,
+                target=target,
+                priors=priors,
+                temperature=None if self.temperature == "auto" else float(self.temperature),
+                n_chains=int(sampler.chains),
+                n_draws=None if sampler.draws is None else int(sampler.draws),
+                tune=int(sampler.tune),
+                rng=rng,
+                progressbar=self.progressbar,
+                declare=lambda feature_map: self._declare(priors, feature_map),
+                kernels=compared_kernels(self.kernel),
+                views=views,
+            )
+            self._set_fitted(fit)
+        return self
+
+    def _set_fitted(self, fit: HierarchicalFit) -> None:
+        posterior = fit.posterior
+        self._hierarchical, self._posterior = fit, posterior
+        feature_map = posterior.metric
+        self._set_components(posterior.components(), posterior.share, linear=feature_map.is_linear)
+        if isinstance(feature_map, Views):
+            shares = feature_map.shares(posterior.draws, feature_map.whiten(self._context.X))
+            self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
+        self.kernel_ = self.kernel
+        if fit.choice is not None:
+            self.kernel_ = fit.choice.kernel
+        self.temperature_ = posterior.temperature
+        self.log_evidence_ = fit.log_evidence
+        self.log_evidence_error_ = fit.log_evidence_error
+        self.log_bayes_factor_ = fit.log_bayes_factor
+        for name, value in fit.held_out.named().items():
+            setattr(self, f"{name}_", value)
+        self.n_iter_ = fit.n_iter
+        self.interrupted_ = fit.interrupted
+        self.converged_ = fit.converged
+        fit.warn()
+
+    def _selected_params(self) -> dict[str, Any]:
+        selected: dict[str, Any] = {}
+        if isinstance(self.kernel, str) and self.kernel == "auto":
+            selected["kernel"] = self.kernel_
+        if self.temperature == "auto":
+            selected["temperature"] = self.temperature_
+        return selected
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the model has the linear kernel of all features."""
+        return self.views is None and isinstance(self.kernel, str) and self.kernel == "linear"
+
+    @property
+    def _is_precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _make_tree(self) -> xr.DataTree:
+        rng = np.random.default_rng(self._tree_seed)
+        return trees.hierarchical_tree(
+            self._hierarchical, self._context, rng=rng, attrs=self._attrs()
+        )
+
+    def _attrs(self) -> dict[str, Any]:
+        return super()._attrs() | self._hierarchical.attrs()
+
+    def _summary_parts(self) -> SummaryParts:
+        return summary_parts(self)
+
+    @property
+    def model_(self) -> Any:
+        """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
+
+        :func:`bsdr_models.bsdr.build_model` says how to predict new samples by PyMC.
+        """
+        check_is_fitted(self)
+        if self._context.kept is not None:
+            raise AttributeError("model_ needs all training samples in memory")
+        priors = HierarchicalPriors(**self._context.config["priors"])
+        return self._declare(priors, self._posterior.metric)
+
+    def _declare(self, priors: HierarchicalPriors, feature_map: FeatureMap) -> Any:
+        """The PyMC model of given whitened features."""
+        from bsdr_models.bsdr.model import declare_hierarchical
+
+        context = self._context
+        return declare_hierarchical(
+            context.X, context.modelled, priors, context.target, feature_map
+        )
+
+    def _samples_of_fit(self, X: Any) -> FloatArray:
+        return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
+
+    def _scale_new(self, X: Any) -> FloatArray:
+        if self.views is None:
+            return super()._scale_new(X)
+        check_is_fitted(self)
+        X = self._scaler.transform(validate_samples(self, X, reset=False, missing=True))
+        feature_map = self._posterior.metric
+        exclusive = isinstance(feature_map, Views) and feature_map.exclusive
+        check_missing_views(X, self._context.views or (), exclusive=exclusive)
+        return X
+
+    def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
+        if self._posterior.metric.is_linear:
+            return super()._outliers(X)
+        return {"out_of_range": self._posterior.undetermined(X)}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._is_precomputed
+        tags.input_tags.allow_nan = self.views is not None
+        return tags
+
+
+class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
+    """Bayesian supervised dimensionality reduction for classification [1]_.
 
     A multinomial probit classifier whose linear predictor has one projection of the features for
     each contrast of classes, with a matrix-normal prior whose scale is learned: a regression whose
     rank the prior reduces by shrinkage. Latent coordinates are its canonical variates. The
     posterior is sampled by Hamiltonian Monte Carlo, or approximated by Laplace's method for many
-    samples.
-    ``variant="paper"`` is the model of the paper [1]_.
+    samples. :class:`bsdr_models.papers.PaperBSDRClassifier` is the model of the paper.
 
     Parameters
     ----------
     n_components : int, optional
         Number of latent coordinates, the leading canonical variates. None is all of them, the
         number of classes less one (for multi-label targets, the number of labels); see
-        ``n_components_``. Predictions do not depend on it. For the paper's model the dimension of
-        the latent space, 2 by default.
-    variant : {"hierarchical", "paper"}, default="hierarchical"
-        The model, see :func:`bsdr_models.bsdr.build_model`. Arguments marked "paper's model" below
-        raise an error for the other.
-    inference : {"hmc", "laplace", "nuts", "advi", "mean_field", "gibbs"}, optional
-        Inference method. Model at full rank: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``,
-        a normal approximation around the mode, for at most 10 000 features times contrasts. None is
+        ``n_components_``. Predictions do not depend on it.
+    inference : {"hmc", "laplace", "nuts", "advi"}, optional
+        Inference method: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``, a normal
+        approximation around the mode, for at most 10 000 features times contrasts. None is
         ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
-        Paper's model: ``"mean_field"``, the default, or ``"gibbs"``. ``"nuts"`` and ``"advi"``
-        compile the PyMC model of either.
+        ``"nuts"`` and ``"advi"`` compile the PyMC model.
     kernel : str, Kernel, callable, or list of these, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"``, ``"polynomial"`` and ``"cosine"`` stand for a
@@ -61,8 +302,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         matrix of the training samples, later that of new samples with them. ``"auto"`` selects
         among the linear kernel and three widths of ``"matern"`` by the log score of held-out
         samples. A list gives the sum of kernels, each with its own scale. Above 1500 training
-        samples kernels have 500 landmarks. Neither for Dask arrays nor for the paper's model, as
-        ``views``.
+        samples kernels have 500 landmarks. Not for Dask arrays, as ``views``.
     views : mapping, sequence or array-like of shape (n_features,), optional
         Groups of features, each with a scale of its own: columns by the name of the view, the
         columns of each view, or the name of the view of each feature. A new sample may lack views
@@ -74,55 +314,42 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples
         (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and at least 1 without a signal.
-    priors : HierarchicalPriors or Priors, optional
-        Hyper-parameters: :class:`HierarchicalPriors` for the hierarchical model, :class:`Priors`
-        for the paper's, which include the kind of its projection prior and the latent scale.
-        Samplers of the paper's model mix better with ``bsdr_models.bsdr.SAMPLING``.
+    priors : HierarchicalPriors, optional
+        Hyper-parameters.
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 160 to 800 draws of each chain of ``"hmc"``, by the
         size of the problem, 1000 of other engines. A chain of ``"hmc"`` holds the draws of four
         chains that run side by side, one after the other.
-    optimization : Optimization, optional
-        Paper's model: restarts, iterations and tolerance of mean field, see
-        :class:`bsdr_models.bsdr.Optimization`.
-    n_jobs : int, optional
-        Restarts of the paper's model run in parallel, by joblib as in scikit-learn: None is 1
-        unless in a ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         A Generator is advanced by each fit, so that two fits differ.
 
     Attributes
     ----------
-    variant_ : str
-        The model that was fitted.
     classes_ : ndarray of shape (n_classes,)
     n_components_ : int
         Number of columns of :meth:`transform`.
     components_ : ndarray of shape (n_components, n_features)
-        Posterior mean of the projection of scaled features; hierarchical model: loadings of the
-        coordinates returned by :meth:`transform`. Of a kernel mean gradients over the training
-        samples, if they are known.
+        Loadings of the coordinates returned by :meth:`transform` on scaled features. Of a kernel
+        mean gradients over the training samples, if they are known.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
-        Share of each component in the variance of the linear predictor, for the model at full rank
-        of its class means.
+        Share of each component in the variance of the linear predictor of class means.
     kernel_ : str, Kernel, callable or list
-        The kernel of the fit. This and the next three: hierarchical model only.
+        The kernel of the fit.
     views_ : list of str
         Names of the views, or of several kernels, if there are any; with the next.
     view_share_ : ndarray of shape (n_views,)
         Posterior mean of the share of each view in the variance of the linear predictor, see
         :func:`bsdr_models.plots.plot_views`.
     temperature_ : float
-        Temperature of class probabilities; 1 is the posterior predictive. This and the next four:
-        model at full rank only.
+        Temperature of class probabilities; 1 is the posterior predictive.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels, in nats, with its standard error; NaN unless
-        by ``"hmc"``, ``"conjugate"`` or ``"laplace"``.
+        by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``.
     log_bayes_factor_ : float
         Log Bayes factor against the model without features. Below log 3 there is little evidence
         that the labels depend on the features.
@@ -132,18 +359,11 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error. The fit
         warns if neither it nor the Bayes factor shows a signal.
-    latent_scale_ : float
-        Latent scale of the fit. This and the next: paper's model only.
-    lower_bounds_ : ndarray of shape (n_iter,)
-        Exact bound of mean field in nats after each iteration of the best restart; empty for other
-        inference methods.
     n_iter_ : int
-        Draws of a chain, evaluations of ``"laplace"``, sweeps of a sampler, or iterations of mean
-        field.
+        Draws of a chain, or evaluations of ``"laplace"``.
     converged_ : bool
         Samplers: whether R-hat of identified quantities is below 1.05. ``"laplace"``: whether a
-        mode was found and the Pareto k of the importance ratios is below 0.7. Mean field: whether
-        it ended before ``max_iter``; otherwise it warns.
+        mode was found and the Pareto k of the importance ratios is below 0.7.
     interrupted_ : bool
         Whether the fit was stopped by the user; it can still be used.
     idata_ : xarray.DataTree
@@ -155,6 +375,7 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     --------
     BM2PCAClassifier : few samples, missing values, unlabelled samples.
     DGPLVMClassifier : a nonlinear map.
+    bsdr_models.papers.PaperBSDRClassifier : the model as the paper prints it.
     cross_validated_map : a map of samples that the model has not seen.
     bsdr_models.bsdr.build_model : the model in PyMC.
 
@@ -194,12 +415,6 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     >>> predictive = BSDRClassifier(temperature=1.0, random_state=0).fit(X, y)
     >>> predictive.temperature_
     1.0
-
-    The model of the paper, by mean field:
-
-    >>> paper = BSDRClassifier(n_components=2, variant="paper", random_state=0).fit(X, y)
-    >>> paper.latent_scale_
-    1.0
     """
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -231,82 +446,19 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
             feature varies, an argument is out of range, or features times components are more than
             10 000 for Laplace's method.
         """
-        self._reset()
-        self._check_arguments()
-        require_targets(self, y)
-        if is_block_source(X):
-            return self._fit_blocks(X, y)
-        samples = sample_labels(X)
-        X, y = self._samples_of_fit(X), read_labels(y)
-        check_consistent_length(X, y)
-        if type_of_target(y) == "multilabel-indicator":
-            return self._fit_multilabel(X, y, samples)
-        y = column_or_1d(y, warn=True)
-        self.classes_, index = encode_labels(y)
-        return self._fit(X, index, target="multiclass", labels=self.classes_, samples=samples)
-
-    @classmethod
-    def from_posterior(
-        cls, tree: xr.DataTree, X: Any, y: Any, *, latent_scale: float = 0.0
-    ) -> Self:
-        """A fitted classifier from draws of a model that was declared or changed by hand.
-
-        Parameters
-        ----------
-        tree : xarray.DataTree
-            From ``pymc.sample``. Group ``posterior`` needs ``projection`` (chain, draw, feature,
-            component), ``weights`` (chain, draw, component, outcome) and ``bias`` (chain, draw,
-            outcome), in this order of their own axes, whatever the names of these.
-        X : array-like of shape (n_samples, n_features)
-            Training samples as the model has seen them. They are not scaled again, nor are new
-            samples.
-        y : array-like of shape (n_samples,)
-            Their classes; outcomes are the sorted classes.
-        latent_scale : float, default=0
-            Standard deviation of the latent coordinates around the projection.
-
-        Returns
-        -------
-        BSDRClassifier
-            With the paper's probit for predictions, and all draws in ``idata_``,
-            whose components are aligned by signed permutations. Other groups and variables of the
-            tree are kept there as they are.
-
-        Raises
-        ------
-        TypeError
-            If `tree` is not a DataTree.
-        ValueError
-            If variables are missing, not finite or do not fit X and y.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import pymc as pm
-        >>> from sklearn.datasets import load_iris
-        >>> from sklearn.preprocessing import scale
-        >>> from bsdr_models import BSDRClassifier
-        >>> from bsdr_models.bsdr import build_model
-        >>> X, y = load_iris(return_X_y=True)
-        >>> X = scale(X)
-        >>> with build_model(X, y, n_components=2, variant="paper"):
-        ...     tree = pm.sample_prior_predictive(20, random_seed=0)
-        >>> tree["posterior"] = tree["prior"]  # pm.sample takes longer
-        >>> model = BSDRClassifier.from_posterior(tree, X, y)
-        >>> model.predict_proba(X).shape
-        (150, 3)
-        """
-        return cls._from_posterior(tree, X, y, target="multiclass", latent_scale=latent_scale)
-
-    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        self.classes_, index = encode_labels(column_or_1d(read_labels(y), warn=True))
-        return index, {"labels": self.classes_}
+        return self._fit_blocks(X, y) if is_block_source(X) else super().fit(X, y)
 
     def _fit_blocks(self, X: Any, y: Any) -> Self:
         """Fit to classes, with samples in blocks, by Laplace's method."""
-        if self.variant != "hierarchical":
-            raise ValueError("samples in blocks need variant='hierarchical'")
-        self._check_linear("samples in blocks")
+        self._reset()
+        self._check_arguments()
+        require_targets(self, y)
+        if not self._is_plain:
+            given = f"kernel={self.kernel!r}" if self.views is None else "views"
+            raise ValueError(
+                f"{given} is not for samples in blocks, where the kernel is linear and features "
+                "have no views: a model in memory takes kernels and views"
+            )
         if self.inference not in (None, "laplace"):
             raise ValueError(f"samples in blocks need inference='laplace', got {self.inference!r}")
         samples = sample_labels(X)
@@ -328,7 +480,6 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
             subsample.y,
             target="multiclass",
             labels=self.classes_,
-            variant="hierarchical",
             config=self._config(inference="laplace"),
             samples=None if samples is None else samples[subsample.index],
             kept=subsample.index,
@@ -368,48 +519,22 @@ class BSDRClassifier(ProbabilisticClassifier, BaseBSDR):
                 temperature=1.0 if self.temperature == "auto" else float(self.temperature),
                 rng=outside_rng,
             )
-            self._set_fitted_hierarchical(fit)
+            self._set_fitted(fit)
         return self
 
-    def _fit_multilabel(self, X: FloatArray, Y: np.ndarray, samples: np.ndarray | None) -> Self:
-        on = Y.astype(bool)
-        fixed = np.flatnonzero(on.all(axis=0) | ~on.any(axis=0))
-        if fixed.size:
-            raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
-        self.classes_ = np.arange(Y.shape[1])
-        return self._fit(X, on, target="multilabel", labels=self.classes_, samples=samples)
 
-    @property
-    def _exclusive(self) -> bool:  # type: ignore[override]
-        return self._context.target != "multilabel"
-
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        log_p = super()._log_proba(X)
-        if not self._exclusive:
-            return np.minimum(log_p, 0.0)
-        return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        tags.target_tags.multi_output = False
-        return tags
-
-
-class BSDRRegressor(GaussianRegressor, BaseBSDR):
+class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for real targets.
 
     A Bayesian linear regression of several outputs that share the scale of their coefficients.
-    Latent coordinates are the principal components of the linear predictor. ``variant="paper"`` is
-    the reduced-rank regression of Section II-D of the paper of :class:`BSDRClassifier`. Outputs are
+    Latent coordinates are the principal components of the linear predictor. Outputs are
     standardised internally.
 
     Parameters
     ----------
-    n_components, variant, kernel, views, priors, standardize, sampling, optimization, n_jobs, \
-progressbar, random_state
+    n_components, kernel, views, priors, standardize, sampling, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
-    inference : {"conjugate", "nuts", "advi", "mean_field", "gibbs"}, optional
+    inference : {"conjugate", "nuts", "advi"}, optional
         ``"conjugate"``, the default, are independent draws of the exact posterior: all but the
         scales of projection and noise is integrated out, and these are on a grid. Scales of views
         are those of the highest marginal likelihood. Others as for :class:`BSDRClassifier`.
@@ -426,6 +551,7 @@ progressbar, random_state
     See Also
     --------
     BM2PCARegressor : models the features too, and takes missing values.
+    bsdr_models.papers.PaperBSDRRegressor : the reduced-rank regression of the paper.
     bsdr_models.bsdr.build_model : the model in PyMC.
 
     Examples
@@ -441,99 +567,7 @@ progressbar, random_state
     (442, 1)
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit projection and regression jointly.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-
-        Returns
-        -------
-        self : BSDRRegressor
-
-        Raises
-        ------
-        ValueError
-            If the input is not finite, an output or every feature is constant, or an argument is
-            out of range.
-        """
-        self._reset()
-        self._check_arguments()
-        require_targets(self, y)
-        samples = sample_labels(X)
-        X = self._samples_of_fit(X)
-        Y, context = self._read_outputs(y, standardize=True)
-        check_consistent_length(X, Y)
-        return self._fit(X, Y, target="regression", samples=samples, **context)
-
-    @classmethod
-    def from_posterior(
-        cls, tree: xr.DataTree, X: Any, y: Any, *, latent_scale: float = 0.0
-    ) -> Self:
-        """A fitted regressor from draws of a model that was declared or changed by hand.
-
-        Parameters
-        ----------
-        tree : xarray.DataTree
-            From ``pymc.sample``. Group ``posterior`` needs ``projection`` (chain, draw, feature,
-            component), ``weights`` (chain, draw, component, outcome), ``bias`` (chain, draw,
-            outcome), and either ``noise_scale``, the standard deviation of the noise, or
-            ``noise_precision`` (chain, draw, outcome), in this order of their own axes, whatever
-            the names of these.
-        X : array-like of shape (n_samples, n_features)
-            Training samples as the model has seen them. They are not scaled again, nor are new
-            samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Their outputs as the model has seen them, in whose units predictions are:
-            ``y_mean_`` is 0 and ``y_scale_`` is 1.
-        latent_scale : float, default=0
-            Standard deviation of the latent coordinates around the projection: 0 for the
-            hierarchical model, ``priors.latent_scale`` for the paper's.
-
-        Returns
-        -------
-        BSDRRegressor
-            With all draws in ``idata_``, whose components are aligned by signed permutations. Other
-            groups and variables of the tree are kept there as they are.
-
-        Raises
-        ------
-        TypeError
-            If `tree` is not a DataTree.
-        ValueError
-            If variables are missing, not finite or do not fit X and y, the noise is not positive
-            or given twice, or an output is constant.
-
-        Examples
-        --------
-        >>> import pymc as pm
-        >>> from sklearn.datasets import load_diabetes
-        >>> from sklearn.preprocessing import scale
-        >>> from bsdr_models import BSDRRegressor
-        >>> from bsdr_models.bsdr import build_model
-        >>> X, y = load_diabetes(return_X_y=True)
-        >>> X, y = scale(X), scale(y)
-        >>> with build_model(X, y, n_components=1, variant="paper", target="regression"):
-        ...     tree = pm.sample_prior_predictive(20, random_seed=0)
-        >>> tree["posterior"] = tree["prior"]  # pm.sample takes longer
-        >>> model = BSDRRegressor.from_posterior(tree, X, y)
-        >>> mean, std = model.predict(X, return_std=True)
-        >>> mean.shape, std.shape
-        ((442,), (442,))
-        """
-        return cls._from_posterior(tree, X, y, target="regression", latent_scale=latent_scale)
-
-    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        return self._read_outputs(y, standardize=False)
-
-    def _read_outputs(self, y: Any, *, standardize: bool) -> tuple[FloatArray, dict[str, Any]]:
-        """Outputs as the model sees them, (N, K), and what the context holds of them."""
-        given, Y = self._scale_outputs(y, standardize=standardize)
-        labels = np.array([f"y{i}" for i in range(Y.shape[1])])
-        return Y, {"labels": labels, "given": given, "attrs": output_attrs(self._output_scaler)}
-
-    def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        found: tuple[FloatArray, FloatArray] = self._posterior.moments(X)
-        return found
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **FullRankEstimator._parameter_constraints,
+        "inference": [StrOptions({"conjugate", "nuts", "advi"}), None],
+    }

@@ -221,7 +221,7 @@ def fit_hierarchical(
     X : (N, D)
         Centred and scaled features.
     y : ndarray
-        As in :class:`bsdr_models.bsdr.data.Data`.
+        As in :class:`bsdr_models.bsdr.paper.data.Data`.
     engine : {"hmc", "conjugate", "laplace", "nuts", "advi"}, optional
         None is ``"conjugate"`` for real outputs, else ``"hmc"``, or ``"laplace"`` for large
         problems.

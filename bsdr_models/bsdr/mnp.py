@@ -23,9 +23,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from bsdr_models import summary
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
-from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.mean_field import Info, Utilities
+from bsdr_models.bsdr.paper import mean_field
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Info, Utilities
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import MNP_SPEC
 from bsdr_models.checks import (
@@ -118,7 +118,7 @@ def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
 
 
 def elbo_terms(state: State, priors: Priors) -> dict[str, float]:
-    """Terms of the exact bound in nats, as :func:`bsdr_models.bsdr.mean_field.elbo_terms`."""
+    """Terms of the exact bound in nats, as :func:`bsdr_models.bsdr.paper.mean_field.elbo_terms`."""
     psi, w, t = state.weight_precision, state.weights, state.utilities
     log_prior = np.sum(psi.mean_log - LOG_2PI - psi.mean * w.mean_square)
     utilities = t.log_prob + float(np.vdot(t.mean, w.fitted - t.origin))
@@ -331,7 +331,7 @@ class MNPClassifier(ProbabilisticClassifier):
         scaling = "each scaled to unit variance" if self.standardize else "centred"
         return summary.SummaryParts(
             sections={
-                "model": [("variant", "the classifier without a projection")],
+                "model": [("projection", "none")],
                 "data": [
                     *summary.data_lines(
                         (int(counts.sum()), self.n_features_in_),
@@ -387,7 +387,7 @@ class MNPClassifier(ProbabilisticClassifier):
     def model_(self) -> Any:
         """The ``pymc.Model`` on the scaled training samples."""
         check_is_fitted(self)
-        from bsdr_models.bsdr.model import build_mnp_model
+        from bsdr_models.bsdr.paper.model import build_mnp_model
 
         context = self._context
         return build_mnp_model(context.X, context.y, priors=Priors(**context.config["priors"]))

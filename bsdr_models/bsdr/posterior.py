@@ -292,7 +292,7 @@ class Problem:
     those of the log relative scales of views (V,), and log tau.
 
     X, y
-        Whitened features, (N, B), and targets as in :class:`bsdr_models.bsdr.data.Data`.
+        Whitened features, (N, B), and targets as in :class:`bsdr_models.bsdr.paper.data.Data`.
     contrasts, bias_contrasts
         C of the projection and of the biases, (J, K).
     views

@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.predict import DrawPosterior
-from bsdr_models.bsdr.trees import draw_posterior
+from bsdr_models.bsdr.paper.predict import DrawPosterior
+from bsdr_models.bsdr.paper.trees import draw_posterior
 from bsdr_models.dims import CHAIN, DRAW, LABEL, OBS
 
 
@@ -56,7 +56,7 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
         raise ValueError("the tree has no group 'constant_data', hence no features")
     target = tree.attrs["target"]
     posterior = tree["posterior"].to_dataset()
-    # Latent coordinates of the hierarchical model have no noise.
+    # Only those of the paper's model have noise in their latent coordinates.
     draws = draw_posterior(
         posterior,
         latent_scale=tree.attrs.get("latent_scale", 0.0),

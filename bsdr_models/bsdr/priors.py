@@ -1,12 +1,10 @@
 """Hyper-parameters of BSDR."""
 
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import get_args
 
 from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.inputs import check_number
-
-Variant = Literal["hierarchical", "paper"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +36,7 @@ class Priors:
 
     See Also
     --------
-    HierarchicalPriors : those of the default.
+    HierarchicalPriors : those of the recommended model.
 
     References
     ----------
@@ -47,8 +45,9 @@ class Priors:
 
     Examples
     --------
-    >>> from bsdr_models import BSDRClassifier, Priors
-    >>> model = BSDRClassifier(variant="paper", priors=Priors(projection_prior="rowwise"))
+    >>> from bsdr_models import Priors
+    >>> from bsdr_models.papers import PaperBSDRClassifier
+    >>> model = PaperBSDRClassifier(priors=Priors(projection_prior="rowwise"))
     """
 
     projection_prior: ProjectionPrior = "entrywise"
@@ -75,7 +74,7 @@ class Priors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HierarchicalPriors:
-    """Hyper-parameters of the hierarchical model, for features of unit variance.
+    """Hyper-parameters of the recommended model, for features of unit variance.
 
     Parameters
     ----------

@@ -8,30 +8,14 @@ from bsdr_models import summary
 from bsdr_models.checks import R_HAT_LIMIT
 
 
-def summary_parts(model: Any) -> summary.SummaryParts:
-    """Summary of a fitted estimator."""
+def paper_summary_parts(model: Any) -> summary.SummaryParts:
+    """Summary of a fit of the paper's model."""
     context = model._context
-    of_user = "priors" not in context.config  # draws of a model of the user
-    scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
-    scaling = "not scaled" if of_user else scaling
-    shape = (context.n_samples or len(context.X), context.X.shape[1])
-    data = summary.data_lines(shape, scaler=model._scaler, scaling=scaling)
-    if context.kept is not None:
-        data.append(("in memory", f"a subsample of {len(context.kept)}"))
-    elif context.target == "multiclass":
-        counts = np.bincount(context.targets, minlength=len(context.labels))
-        data.append(summary.class_line(context.labels, counts))
-    else:
-        data.append(
-            summary.output_line(context.target, context.labels, context.y, scaled=not of_user)
-        )
-    if context.variant == "hierarchical":
-        return _hierarchical(model, data)
+    of_user = context.priors is None  # draws of a model of the user
+    prior = "of the user" if of_user else f"{context.projection_prior} projection"
     sections = {
-        "model": [
-            ("prior", "of the user" if of_user else f"{context.projection_prior} projection")
-        ],
-        "data": data,
+        "model": [("prior", prior)],
+        "data": _data_lines(model, of_user=of_user),
         "fit": [],
         "latent space": [
             summary.component_line(model.relevance_, "the variance of the linear predictor"),
@@ -51,7 +35,26 @@ def summary_parts(model: Any) -> summary.SummaryParts:
     return summary.SummaryParts(sections=sections, remarks=[summary.NARROW])
 
 
-def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
+def _data_lines(model: Any, *, of_user: bool = False) -> list[summary.Line]:
+    context = model._context
+    scaling = "each scaled to unit variance" if context.config["standardize"] else "centred"
+    scaling = "not scaled" if of_user else scaling
+    shape = (context.n_samples or len(context.X), context.X.shape[1])
+    data = summary.data_lines(shape, scaler=model._scaler, scaling=scaling)
+    if context.kept is not None:
+        data.append(("in memory", f"a subsample of {len(context.kept)}"))
+    elif context.target == "multiclass":
+        counts = np.bincount(context.targets, minlength=len(context.labels))
+        data.append(summary.class_line(context.labels, counts))
+    else:
+        data.append(
+            summary.output_line(context.target, context.labels, context.y, scaled=not of_user)
+        )
+    return data
+
+
+def summary_parts(model: Any) -> summary.SummaryParts:
+    """Summary of a fit at full rank."""
     fit, config = model._hierarchical, model._context.config
     posterior, n_draws = fit.posterior, fit.n_draws
     what = "class means" if posterior.target == "multiclass" else "the linear predictor"
@@ -89,7 +92,7 @@ def _hierarchical(model: Any, data: list[summary.Line]) -> summary.SummaryParts:
         latent.append(("views", f"{each} of the variance of the linear predictor"))
     sections = {
         "model": prior,
-        "data": data,
+        "data": _data_lines(model),
         "fit": lines,
         "latent space": latent,
     }

@@ -56,7 +56,7 @@ def correlation_table(tree: xr.DataTree) -> xr.DataArray:
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> plots.correlation_table(model.idata_).shape
     (13, 2)
     """
@@ -112,7 +112,7 @@ def plot_correlation_circle(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_correlation_circle(model.idata_, n_features=5)
     """
     table = correlation_table(tree)
@@ -185,7 +185,7 @@ def plot_biplot(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_biplot(model.idata_, n_features=5)
     """
     fit = read(tree, "fit", "latent_mean", "projection_mean")

@@ -51,9 +51,10 @@ def plot_bound(tree: xr.DataTree, *, by_term: bool = False, ax: Axes | None = No
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from bsdr_models import BSDRClassifier, plots
+    >>> from bsdr_models import plots
+    >>> from bsdr_models.papers import PaperBSDRClassifier
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = PaperBSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_bound(model.idata_)
     """
     if "fit" in tree.children and "elbo" not in tree["fit"]:

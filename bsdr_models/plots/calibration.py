@@ -91,7 +91,7 @@ def reliability_table(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> tree = model.predict_idata(X[1::2], y[1::2])
     >>> table = plots.reliability_table(tree)
     >>> float(table["count"].sum())
@@ -169,7 +169,7 @@ def plot_reliability(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> tree = model.predict_idata(X[1::2], y[1::2])
     >>> ax = plots.plot_reliability(tree)
     """

@@ -90,7 +90,7 @@ def features_table(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> tree = BSDRClassifier(variant="paper", random_state=0).fit(X, y).idata_
+    >>> tree = BSDRClassifier(random_state=0).fit(X, y).idata_
     >>> table = plots.features_table(tree)
     >>> table["sign_probability"].sizes
     Frozen({'feature': 13, 'outcome': 3})
@@ -179,7 +179,7 @@ def plot_features(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> tree = BSDRClassifier(variant="paper", random_state=0).fit(X, y).idata_
+    >>> tree = BSDRClassifier(random_state=0).fit(X, y).idata_
     >>> ax = plots.plot_features(tree, n_features=8)
     """
     if n_features < 1:

@@ -54,7 +54,7 @@ def predictive_check_table(tree: xr.DataTree, *, prob: float = 0.9) -> xr.Datase
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> import numpy as np
     >>> from bsdr_models.bsdr.predictive_check import predictive_check
     >>> check = predictive_check(model.idata_, rng=np.random.default_rng(0))
@@ -115,7 +115,7 @@ def plot_predictive_check(
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> import numpy as np
     >>> from bsdr_models.bsdr.predictive_check import predictive_check
     >>> check = predictive_check(model.idata_, rng=np.random.default_rng(0))

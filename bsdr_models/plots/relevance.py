@@ -37,7 +37,7 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_relevance(model.idata_)
     """
     fit = read(tree, "fit", "relevance")

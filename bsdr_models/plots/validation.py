@@ -131,9 +131,10 @@ def plot_cross_validation(
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import GridSearchCV
-    >>> from bsdr_models import BSDRClassifier, plots
+    >>> from bsdr_models import plots
+    >>> from bsdr_models.papers import PaperBSDRClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0)
+    >>> model = PaperBSDRClassifier(random_state=0)
     >>> search = GridSearchCV(model, {"n_components": [1, 2]}, scoring="neg_log_loss")
     >>> ax = plots.plot_cross_validation(search.fit(X, y))
     """
@@ -216,9 +217,10 @@ def plot_permutation(
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import permutation_test_score
-    >>> from bsdr_models import BSDRClassifier, plots
+    >>> from bsdr_models import plots
+    >>> from bsdr_models.papers import PaperBSDRClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = BSDRClassifier(variant="paper", random_state=0)
+    >>> model = PaperBSDRClassifier(random_state=0)
     >>> options = {"scoring": "neg_log_loss", "n_permutations": 10, "cv": 2, "random_state": 0}
     >>> found = permutation_test_score(model, X, y, **options)
     >>> ax = plots.plot_permutation(found, measure="neg_log_loss")

@@ -13,9 +13,9 @@ import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
 
-from bsdr_models.bsdr import gibbs
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.model import build_model
+from bsdr_models.bsdr.paper import gibbs
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.model import build_paper_model
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.inference.gibbs import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
@@ -32,11 +32,10 @@ def problem(kind):
     y = (X @ rng.standard_normal((D, K)) + 1.5 * rng.standard_normal((N, K))).argmax(axis=1)
     assert np.bincount(y).min() >= 8
     declare = partial(
-        build_model,
+        build_paper_model,
         X,
         y,
         n_components=R,
-        variant="paper",
         priors=replace(SAMPLING, projection_prior=kind),
     )
     return Data(design=DenseDesign(X), y=y, n_labels=K), declare

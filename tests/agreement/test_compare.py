@@ -10,6 +10,7 @@ from sklearn.datasets import load_wine
 from sklearn.model_selection import StratifiedKFold
 
 from bsdr_models import BSDRClassifier
+from bsdr_models.papers import PaperBSDRClassifier
 
 pytestmark = pytest.mark.slow
 # The posterior predictive distribution, which is what leave-one-out estimates.
@@ -60,7 +61,7 @@ def test_pareto_k_of_mean_field_grows_with_its_components(options):
     """With one component q can nearly be corrected, with three it cannot."""
     k = []
     for r in (1, 3):
-        model = BSDRClassifier(r, variant="paper", random_state=0).set_params(**options)
+        model = PaperBSDRClassifier(r, random_state=0).set_params(**options)
         stats = model.fit(*load_wine(return_X_y=True)).idata_["sample_stats"]
         k.append(array_stats.psislw((stats["log_p"] - stats["log_q"]).values.ravel())[1])
     assert k[0] < 0.8

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
-from bsdr_models.bsdr.data import Data
+from bsdr_models.bsdr.paper.data import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
 from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows, RidgeColumns

@@ -7,7 +7,8 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, Priors, Sampling
-from bsdr_models.bsdr import sampling
+from bsdr_models.bsdr.paper import sampling
+from bsdr_models.papers import PaperBSDRClassifier
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:mean field stopped after max_iter=(15|30)"),
@@ -17,7 +18,6 @@ pytestmark = [
 
 JOINT_DRAWS = {
     "n_components": 2,
-    "variant": "paper",
     "inference": "gibbs",
     "sampling__draws": 30,
     "sampling__tune": 30,
@@ -46,7 +46,7 @@ def test_constant_label_raises_with_its_index(iris):
 @pytest.mark.parametrize("latent_scale", ["stack", 0.0, -1.0, np.inf, True])
 def test_latent_scale_must_be_a_positive_number(iris, latent_scale):
     with pytest.raises(ValueError, match="latent_scale must be a positive finite number"):
-        BSDRClassifier(2, variant="paper", priors=Priors(latent_scale=latent_scale)).fit(*iris)
+        PaperBSDRClassifier(2, priors=Priors(latent_scale=latent_scale)).fit(*iris)
 
 
 # --------------------------------------------------------------------- valid input
@@ -91,7 +91,7 @@ def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
         return step(*args, **kwargs)
 
     monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
-    model = BSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(X, y)
+    model = PaperBSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
     assert model.n_iter_ == 30 + n_draws
@@ -108,7 +108,7 @@ def test_interrupt_before_the_first_draw_leaves_the_model_unfitted(iris, monkeyp
     def interrupting(*args, **kwargs):
         raise KeyboardInterrupt
 
-    model = BSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(*iris)
+    model = PaperBSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(*iris)
     monkeypatch.setattr(sampling.gibbs, "step_joint", interrupting)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*iris)

@@ -11,15 +11,15 @@ from scipy.special import logsumexp
 from scipy.stats import gamma, multivariate_normal, t
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models import BSDRClassifier, BSDRRegressor
-from bsdr_models.bsdr import log_density
-from bsdr_models.bsdr.data import make_data
-from bsdr_models.bsdr.mean_field_fit import fit_mean_field
-from bsdr_models.bsdr.model import build_model
-from bsdr_models.bsdr.predict import DrawPosterior, log_likelihood
+from bsdr_models.bsdr import build_paper_model
+from bsdr_models.bsdr.paper import log_density
+from bsdr_models.bsdr.paper.data import make_data
+from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper.predict import DrawPosterior, log_likelihood
+from bsdr_models.bsdr.paper.trees import draw_posterior
 from bsdr_models.bsdr.predictive_check import draw_targets, predictive_check
 from bsdr_models.bsdr.priors import SAMPLING, Priors
-from bsdr_models.bsdr.trees import draw_posterior
+from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
 
 N, D, R, K, S = 12, 2, 2, 3, 2
 PRIORS = Priors(
@@ -38,7 +38,6 @@ TARGETS = ("multiclass", "multilabel", "regression")
 # Trapezoidal rule over the log of a precision: exact to rounding for decaying integrands.
 LOG_PHI = np.arange(-12.0, 6.0, 0.5)
 ONE_SCALE = {
-    "variant": "paper",
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.6,
 }
@@ -105,11 +104,10 @@ def integrated(logp, point, kind):
 @pytest.mark.parametrize("target", ["multiclass", "regression"])
 def test_log_prior_is_that_of_the_model(kind, target):
     X, y = toy(target)
-    model = build_model(
+    model = build_paper_model(
         X,
         y,
         n_components=R,
-        variant="paper",
         priors=replace(PRIORS, projection_prior=kind),
         target=target,
     )
@@ -131,7 +129,7 @@ def test_log_likelihood_is_that_of_the_model(target):
     The package's own rule has a root mean square error of 0.02 by row, as it says.
     """
     X, y = toy(target)
-    model = build_model(X, y, n_components=R, variant="paper", priors=PRIORS, target=target)
+    model = build_paper_model(X, y, n_components=R, priors=PRIORS, target=target)
     logp = compiled(model, ["y"], sum=False)
     nodes, weights = np.polynomial.hermite_e.hermegauss(24)
     log_weights = np.log(weights) - 0.5 * np.log(2.0 * np.pi)
@@ -211,10 +209,10 @@ def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
         "multilabel": utilities > 0,
         "regression": utilities,
     }
-    kind = BSDRRegressor if target == "regression" else BSDRClassifier
+    kind = PaperBSDRRegressor if target == "regression" else PaperBSDRClassifier
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no evidence that the targets depend on X")
-        model = kind(2, variant="paper", random_state=0).set_params(**CONFIGURATIONS[name])
+        model = kind(2, random_state=0).set_params(**CONFIGURATIONS[name])
         model.fit(X, y[target] * 1)
     tree = model.idata_
     stats = tree["sample_stats"]
@@ -226,7 +224,7 @@ def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
 
 def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
     X, y = toy("multiclass")
-    model = BSDRClassifier(R, priors=PRIORS, random_state=0).set_params(**ONE_SCALE).fit(X, y)
+    model = PaperBSDRClassifier(R, priors=PRIORS, random_state=0).set_params(**ONE_SCALE).fit(X, y)
     tree = model.idata_
     draws = draw_posterior(tree["posterior"].dataset, latent_scale=0.6, target="multiclass")
     expected = log_density.log_prior(draws, replace(PRIORS, projection_prior="columnwise"))
@@ -254,9 +252,7 @@ def test_leave_one_out_of_saved_trees_has_a_large_pareto_k_for_mean_field(tmp_pa
     for engine in ("mean_field", "gibbs"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = (
-                BSDRClassifier(1, variant="paper", inference=engine).set_params(**options).fit(X, y)
-            )
+            model = PaperBSDRClassifier(1, inference=engine).set_params(**options).fit(X, y)
         model.idata_.to_netcdf(tmp_path / f"{engine}.nc")
         trees[engine] = az.from_netcdf(tmp_path / f"{engine}.nc")
     assert "log_prior" not in trees["mean_field"].children
@@ -313,9 +309,8 @@ def test_replicated_targets_have_the_density_of_the_likelihood(target):
 
 def test_arviz_shows_the_check():
     X, y = toy("multiclass")
-    model = (
-        BSDRClassifier(2, random_state=0).set_params(**ONE_SCALE).fit(X, np.array(list("xyz"))[y])
-    )
+    model = PaperBSDRClassifier(2, random_state=0).set_params(**ONE_SCALE)
+    model.fit(X, np.array(list("xyz"))[y])
     check = predictive_check(model.idata_, rng=np.random.default_rng(0))
     assert check["posterior_predictive/y"].dims == ("chain", "draw", "obs")
     np.testing.assert_array_equal(check["observed_data/y"], y)
@@ -332,7 +327,7 @@ def test_arviz_shows_the_check():
 def test_prior_predictive_classes_are_exchangeable():
     """Every class takes a third on average; 200 prior draws are independent."""
     X, y = toy("multiclass")
-    model = BSDRClassifier(2, random_state=0).set_params(**ONE_SCALE).fit(X, y).model_
+    model = PaperBSDRClassifier(2, random_state=0).set_params(**ONE_SCALE).fit(X, y).model_
     found = pm.sample_prior_predictive(
         200, model=model, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -17,20 +18,19 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import BSDRClassifier, BSDROptimization, BSDRRegressor, Priors, Sampling
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
 from bsdr_models.checks import R_HAT_LIMIT
+from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
 
 quick = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 short_chains = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
 ONE_SCALE = {
     "n_components": 2,
-    "variant": "paper",
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.3,
     "random_state": 0,
 }
 GIBBS = {
     "n_components": 2,
-    "variant": "paper",
     "inference": "gibbs",
     "priors": SAMPLING,
     "sampling__draws": 60,
@@ -83,9 +83,8 @@ def test_default_on_wine(wine, wine_model):
 @pytest.mark.parametrize("latent_scale", [0.1, 1.0])
 def test_mean_field_on_wine(wine, prior, latent_scale):
     train, test, y_train, y_test = wine
-    model = BSDRClassifier(
+    model = PaperBSDRClassifier(
         2,
-        variant="paper",
         priors=Priors(projection_prior=prior, latent_scale=latent_scale),
         random_state=0,
     )
@@ -100,7 +99,7 @@ def test_mean_field_on_wine(wine, prior, latent_scale):
 @short_chains
 def test_gibbs_on_wine(wine):
     train, test, y_train, y_test = wine
-    model = BSDRClassifier().set_params(**GIBBS)
+    model = PaperBSDRClassifier().set_params(**GIBBS)
     model.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
     assert log_loss(y_test, model.predict_proba(test)) < 0.35
@@ -111,19 +110,18 @@ def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
     X, y = overlapping
     common = {
         "n_components": 2,
-        "variant": "paper",
         "priors__projection_prior": "entrywise",
         "priors__latent_scale": 0.5,
         "priors": SAMPLING,
     }
     gibbs = (
-        BSDRClassifier(
+        PaperBSDRClassifier(
             inference="gibbs", sampling=Sampling(draws=100, tune=100, chains=4), random_state=0
         )
         .set_params(**common)
         .fit(X, y)
     )
-    mean_field = BSDRClassifier(random_state=0).set_params(**common).fit(X, y)
+    mean_field = PaperBSDRClassifier(random_state=0).set_params(**common).fit(X, y)
     difference = np.abs(gibbs.predict_proba(X) - mean_field.predict_proba(X))
     assert difference.max() < 0.25
     assert difference.mean() < 0.05
@@ -159,7 +157,7 @@ def test_fitted_attributes(wine, wine_model):
 
 
 def test_fitted_attributes_of_mean_field(overlapping):
-    model = BSDRClassifier().set_params(**ONE_SCALE).fit(*overlapping)
+    model = PaperBSDRClassifier().set_params(**ONE_SCALE).fit(*overlapping)
     assert model.components_.shape == (2, 5)
     assert model.n_iter_ == len(model.lower_bounds_)
     assert model.latent_scale_ == 0.3
@@ -189,7 +187,7 @@ def train_far(wine):
 @short_chains
 def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping
-    model = BSDRClassifier().set_params(**GIBBS)
+    model = PaperBSDRClassifier().set_params(**GIBBS)
     model.fit(X, y)
     scaled = (X - model.mean_) / model.scale_
     np.testing.assert_allclose(model.transform(X), scaled @ model.components_.T, atol=1e-9)
@@ -219,7 +217,7 @@ def test_pymc_model_has_the_samples_and_priors_of_the_fit(overlapping):
 
 def test_default_settings_are_those_of_the_paper():
     for inference in ("mean_field", "gibbs"):
-        model = BSDRClassifier(variant="paper", inference=inference)
+        model = PaperBSDRClassifier(inference=inference)
         assert model._option("priors") == PAPER == Priors()
         assert (PAPER.projection_prior, PAPER.latent_scale) == ("entrywise", 1.0)
 
@@ -227,9 +225,8 @@ def test_default_settings_are_those_of_the_paper():
 @quick
 def test_arguments_override_the_defaults_of_the_paper(overlapping):
     X, y = overlapping
-    model = BSDRClassifier(
+    model = PaperBSDRClassifier(
         2,
-        variant="paper",
         priors=Priors(weight_rate=2.0, projection_prior="rowwise", latent_scale=0.5),
         optimization=BSDROptimization(tol=0.5, max_iter=20),
         random_state=0,
@@ -246,7 +243,9 @@ def test_arguments_override_the_defaults_of_the_paper(overlapping):
 def test_restart_with_the_highest_bound_is_selected(overlapping):
     X, y = overlapping
     model = (
-        BSDRClassifier(optimization=BSDROptimization(start="random", n_restarts=3, max_iter=200))
+        PaperBSDRClassifier(
+            optimization=BSDROptimization(start="random", n_restarts=3, max_iter=200)
+        )
         .set_params(**ONE_SCALE)
         .fit(X, y)
     )
@@ -260,7 +259,7 @@ def test_initialisations_differ_and_the_discriminant_one_is_best(overlapping):
     first = {}
     for start in ("discriminant", "pca", "random"):
         model = (
-            BSDRClassifier(optimization=BSDROptimization(start=start))
+            PaperBSDRClassifier(optimization=BSDROptimization(start=start))
             .set_params(**ONE_SCALE)
             .fit(X, y)
         )
@@ -270,17 +269,22 @@ def test_initialisations_differ_and_the_discriminant_one_is_best(overlapping):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "model"),
     [
-        ("Hamiltonian Monte Carlo", SHORT),
-        ("mean field", {**ONE_SCALE, "optimization__max_iter": 60, "optimization__tol": 1.0}),
+        ("Hamiltonian Monte Carlo", BSDRClassifier().set_params(**SHORT)),
+        (
+            "mean field",
+            PaperBSDRClassifier(optimization=BSDROptimization(max_iter=60, tol=1.0)).set_params(
+                **ONE_SCALE
+            ),
+        ),
     ],
 )
-def test_progress_bar_is_optional(overlapping, capsys, name, arguments):
+def test_progress_bar_is_optional(overlapping, capsys, name, model):
     X, y = overlapping
-    quiet = BSDRClassifier().set_params(**arguments).fit(X, y)
+    quiet = clone(model).fit(X, y)
     assert capsys.readouterr().out == ""
-    shown = BSDRClassifier(progressbar=True).set_params(**arguments).fit(X, y)
+    shown = clone(model).set_params(progressbar=True).fit(X, y)
     assert name in capsys.readouterr().out
     np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
 
@@ -388,13 +392,18 @@ def test_shrinkage_of_noisy_outputs():
 
 @short_chains
 @pytest.mark.parametrize(
-    "options", [{}, ONE_SCALE, GIBBS | {"sampling__draws": 200, "sampling__tune": 200}]
+    "model",
+    [
+        BSDRRegressor(),
+        PaperBSDRRegressor().set_params(**ONE_SCALE),
+        PaperBSDRRegressor().set_params(**GIBBS | {"sampling__draws": 200, "sampling__tune": 200}),
+    ],
 )
-def test_predictive_intervals_have_their_coverage(options):
+def test_predictive_intervals_have_their_coverage(model):
     rng = np.random.default_rng(96)
     X = rng.standard_normal((660, 5))
     y = 100.0 + 10.0 * (X @ rng.standard_normal(5) + rng.standard_normal(660))
-    model = BSDRRegressor().set_params(**options | {"random_state": 0}).fit(X[:60], y[:60])
+    model = clone(model).set_params(random_state=0).fit(X[:60], y[:60])
     mean, std = model.predict(X[60:], return_std=True)
     assert r2_score(y[60:], mean) > 0.5
     inside = np.abs(y[60:] - mean) < norm.ppf(0.95) * std
@@ -415,7 +424,7 @@ def test_predictive_density_of_a_real_target_integrates_to_one():
     rng = np.random.default_rng(97)
     X = rng.standard_normal((40, 3))
     y = X @ rng.standard_normal(3) + rng.standard_normal(40)
-    model = BSDRRegressor().set_params(**ONE_SCALE | {"n_components": 1}).fit(X, y)
+    model = PaperBSDRRegressor().set_params(**ONE_SCALE | {"n_components": 1}).fit(X, y)
     mean, std = model.predict(X[:1], return_std=True)
     grid = np.linspace(mean[0] - 12.0 * std[0], mean[0] + 12.0 * std[0], 4001)
     rows = np.tile(model._samples(X[:1]), (len(grid), 1))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bsdr import gibbs
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.model import build_model
+from bsdr_models.bsdr import build_paper_model
+from bsdr_models.bsdr.paper import gibbs
+from bsdr_models.bsdr.paper.data import Data
 from bsdr_models.numerics.design import SpectralDesign
 
 KINDS = ("entrywise", "columnwise", "rowwise")
@@ -267,11 +267,10 @@ def test_variables_are_those_of_the_augmented_pymc_model(lab, kind, target):
     problem = lab.make_problem(kind, target)
     state = some_state(problem, n_chains=3)
     values = gibbs.to_variables(state, kind)
-    model = build_model(
+    model = build_paper_model(
         problem.X,
         problem.data.y,
         n_components=problem.n_components,
-        variant="paper",
         priors=replace(problem.priors, projection_prior=kind),
         target=target,
         augmented=True,

@@ -14,8 +14,8 @@ References
 import numpy as np
 import pytest
 
-from bsdr_models.bsdr import gibbs
-from bsdr_models.bsdr.data import Data
+from bsdr_models.bsdr.paper import gibbs
+from bsdr_models.bsdr.paper.data import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign
 

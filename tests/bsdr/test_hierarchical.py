@@ -23,6 +23,7 @@ from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.views import learn_map
 from bsdr_models.checks import R_HAT_LIMIT
+from bsdr_models.papers import PaperBSDRClassifier
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -104,7 +105,6 @@ def training(model):
 def test_every_target_can_be_fitted(fitted, target, d):
     model, X, y = fitted(target, d)
     r = min(d, K - (target == "multiclass"))
-    assert model.variant_ == "hierarchical"
     assert model.n_components_ == r
     assert model.components_.shape == (r, d)
     assert model.get_feature_names_out().shape == (r,)
@@ -652,29 +652,12 @@ def test_interrupted_folds_keep_the_draws(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        (BSDRClassifier, {"variant": "probit"}, "'variant' parameter"),
-        (BSDRClassifier, {"inference": "mean_field"}, "'mean_field' is for variant='paper'"),
-        (BSDRClassifier, {"inference": "gibbs"}, "inference='gibbs' is for variant='paper'"),
-        (BSDRClassifier, {"inference": "conjugate"}, "'conjugate' is not for these targets"),
-        (BSDRRegressor, {"inference": "hmc"}, "inference='hmc' is not for these targets"),
-        (BSDRRegressor, {"inference": "laplace"}, "inference='laplace' is not for these targets"),
-        (
-            BSDRClassifier,
-            {"variant": "paper", "n_components": 1, "inference": "hmc"},
-            "inference='hmc' is for variant='hierarchical'",
-        ),
-        (
-            BSDRClassifier,
-            {"variant": "paper", "n_components": 1, "temperature": 0.5},
-            "temperature=0.5 is for variant='hierarchical'",
-        ),
-        (
-            BSDRClassifier,
-            {"variant": "paper", "n_components": 1, "priors": HierarchicalPriors()},
-            "priors must be a Priors",
-        ),
-        (BSDRClassifier, {"priors": Priors()}, "priors must be a HierarchicalPriors"),
-        (BSDRClassifier, {"optimization__max_iter": 3}, "optimization is for variant='paper'"),
+        (BSDRClassifier, {"inference": "mean_field"}, "'inference' parameter"),
+        (BSDRClassifier, {"inference": "conjugate"}, "'inference' parameter"),
+        (BSDRRegressor, {"inference": "hmc"}, "'inference' parameter"),
+        (PaperBSDRClassifier, {"inference": "hmc"}, "'inference' parameter"),
+        (PaperBSDRClassifier, {"priors": HierarchicalPriors()}, "an instance of .*priors.Priors'"),
+        (BSDRClassifier, {"priors": Priors()}, "an instance of .*HierarchicalPriors'"),
         (BSDRClassifier, {"n_components": "auto"}, "n_components"),
     ],
 )

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from bsdr_models.bsdr import joint_lbfgs
-from bsdr_models.bsdr import mean_field as mf
+from bsdr_models.bsdr.paper import joint_lbfgs
+from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.bsdr.priors import PAPER, SPARSE, Priors
 
 KINDS = ("entrywise", "columnwise", "rowwise")

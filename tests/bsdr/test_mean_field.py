@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from bsdr_models.bsdr import mean_field as mf
-from bsdr_models.bsdr.data import Data, make_data
-from bsdr_models.bsdr.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper import mean_field as mf
+from bsdr_models.bsdr.paper.data import Data, make_data
+from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
 from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows

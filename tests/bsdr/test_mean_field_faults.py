@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from bsdr_models.bsdr import mean_field as mf
+from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalRows, RidgeColumns
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models import BSDRClassifier, BSDROptimization
-from bsdr_models.bsdr import joint_lbfgs
-from bsdr_models.bsdr import mean_field as mf
-from bsdr_models.bsdr.data import make_data
+from bsdr_models import BSDROptimization
 from bsdr_models.bsdr.draws import Coordinates
+from bsdr_models.bsdr.paper import joint_lbfgs
+from bsdr_models.bsdr.paper import mean_field as mf
+from bsdr_models.bsdr.paper.data import make_data
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.papers import PaperBSDRClassifier
 
 FLOAT = 8
 
@@ -52,9 +53,8 @@ def test_memory_of_a_fit_is_that_of_a_few_matrices_for_any_number_of_components(
 def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 4))
-    model = BSDRClassifier(
+    model = PaperBSDRClassifier(
         2,
-        variant="paper",
         priors=Priors(latent_scale=0.5),
         optimization=BSDROptimization(max_iter=60),
         random_state=0,

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import MNPClassifier, Priors, plots
 from bsdr_models.bsdr import build_mnp_model, mnp
-from bsdr_models.bsdr.mean_field import make_utilities
+from bsdr_models.bsdr.paper.mean_field import make_utilities
 from bsdr_models.bsdr.priors import PAPER
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import Gamma

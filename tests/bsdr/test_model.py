@@ -15,6 +15,7 @@ from scipy import integrate, stats
 from scipy.special import log_ndtr
 
 from bsdr_models import BSDRClassifier, Sampling
+from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.model import build_model, log_choice_probability, log_phi
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
@@ -131,11 +132,10 @@ def joint_log_density(point, X, y, kind, target, *, augmented, priors):
 def test_log_density_is_the_joint(kind, target, augmented):
     rng = np.random.default_rng(11)
     X, y = toy(target, rng)
-    model = build_model(
+    model = build_paper_model(
         X,
         y,
         n_components=R,
-        variant="paper",
         priors=replace(PRIORS, projection_prior=kind),
         target=target,
         augmented=augmented,
@@ -155,7 +155,7 @@ def test_log_density_is_the_joint(kind, target, augmented):
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
 def test_utilities_outside_the_argmax_region_have_no_density(target):
     X, y = toy(target, np.random.default_rng(3))
-    model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
+    model = build_paper_model(X, y, n_components=R, target=target, augmented=True)
     log_density = model.compile_logp(**FAST)
     start = model.initial_point()
     assert np.isfinite(log_density(start))
@@ -268,7 +268,7 @@ def test_prior_predictive_labels_are_exchangeable():
     """No label is preferred a priori: frequencies over draws are 1/K within 5 standard errors."""
     rng = np.random.default_rng(5)
     X, y = toy("multiclass", rng)
-    model = build_model(X, y, n_components=R, variant="paper", priors=PRIORS)
+    model = build_paper_model(X, y, n_components=R, priors=PRIORS)
     draws = 3000
     prior = pm.sample_prior_predictive(draws, model=model, random_seed=8, compile_kwargs=FAST)
     drawn = prior.prior_predictive["y"].values[0]
@@ -287,7 +287,7 @@ def test_prior_predictive_labels_are_exchangeable():
 def test_predictive_and_log_likelihood_groups(target):
     """Prior draws in place of posterior draws."""
     X, y = toy(target, np.random.default_rng(7))
-    model = build_model(X, y, n_components=R, variant="paper", priors=PRIORS, target=target)
+    model = build_paper_model(X, y, n_components=R, priors=PRIORS, target=target)
     prior = pm.sample_prior_predictive(4, model=model, random_seed=3, compile_kwargs=FAST)
     trace = xr.DataTree.from_dict({"posterior": prior["prior"].to_dataset()})
     predicted = pm.sample_posterior_predictive(
@@ -318,7 +318,7 @@ def set_samples(model, X, y):
 @pytest.mark.parametrize("target", TARGETS)
 def test_predictions_for_new_samples_of_the_papers_model(target):
     X, y = toy(target, np.random.default_rng(8))
-    model = build_model(X, y, n_components=R, variant="paper", priors=PRIORS, target=target)
+    model = build_paper_model(X, y, n_components=R, priors=PRIORS, target=target)
     prior = pm.sample_prior_predictive(4, model=model, random_seed=3, compile_kwargs=FAST)
     trace = xr.DataTree.from_dict({"posterior": prior["prior"].to_dataset()})
     set_samples(model, X[:3], y[:3])
@@ -362,7 +362,7 @@ def test_predictions_for_new_samples_of_the_hierarchical_model():
 @pytest.mark.parametrize("target", TARGETS)
 def test_augmented_parametrisation_draws_targets_from_its_utilities(target):
     X, y = toy(target, np.random.default_rng(6))
-    model = build_model(X, y, n_components=R, variant="paper", target=target, augmented=True)
+    model = build_paper_model(X, y, n_components=R, target=target, augmented=True)
     drawn = pm.sample_prior_predictive(30, model=model, random_seed=2, compile_kwargs=FAST)
     values = drawn.prior_predictive["y"].values
     if target == "multiclass":
@@ -394,15 +394,9 @@ def test_names_dims_and_coordinates():
         ({"y": [[0], [1], [2]]}, "vector"),
         ({"y": [0, 1, 1], "target": "multilabel"}, "matrix"),
         ({"y": [[0], [1], [2]], "target": "multilabel"}, "0 and 1"),
-        ({"n_components": 1}, "n_components is for variant='paper'"),
-        *(({"variant": "paper", "n_components": r}, "n_components") for r in (None, 0, 3, 1.5)),
-        ({"augmented": True}, "is for variant='paper'"),
-        ({"variant": "probit"}, "variant"),
+        *(({"n_components": r}, "n_components") for r in (0, 3, 1.5)),
         ({"priors": Priors()}, "must be a HierarchicalPriors"),
-        (
-            {"priors": HierarchicalPriors(), "variant": "paper", "n_components": 1},
-            "must be a Priors",
-        ),
+        ({"priors": HierarchicalPriors(), "n_components": 1}, "must be a Priors"),
         ({"target": "ordinal"}, "target"),
     ],
 )
@@ -410,5 +404,6 @@ def test_bad_input_raises(change, message):
     good = {"X": np.eye(3, 2), "y": [0, 1, 1]}
     arguments = good | change
     X, y = arguments.pop("X"), arguments.pop("y")
+    build = build_paper_model if "n_components" in arguments else build_model
     with pytest.raises(ValueError, match=message):
-        build_model(X, y, **arguments)
+        build(X, y, **arguments)

@@ -10,10 +10,10 @@ import pytest
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from bsdr_models.bsdr import predict
-from bsdr_models.bsdr.data import make_data
-from bsdr_models.bsdr.mean_field_fit import fit_mean_field
-from bsdr_models.bsdr.predict import DrawPosterior, MeanFieldPosterior
+from bsdr_models.bsdr.paper import predict
+from bsdr_models.bsdr.paper.data import make_data
+from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 
 N_DRAWS = 200_000

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from bsdr_models.bsdr.probit_product import log_mean, normal_points, principal_factors
+from bsdr_models.bsdr.paper.probit_product import log_mean, normal_points, principal_factors
 
 
 def tensor_rule(n_dims, n_nodes=60):

@@ -7,7 +7,7 @@ so its draw less the mean is a column of the root of the covariance. Both are th
 import numpy as np
 import pytest
 
-from bsdr_models.bsdr import ridge_draws
+from bsdr_models.bsdr.paper import ridge_draws
 from bsdr_models.numerics.design import DenseDesign
 
 

@@ -22,20 +22,23 @@ from bsdr_models import (
     load,
     plots,
 )
-from bsdr_models.bsdr import build_model, predict, trees
+from bsdr_models.bsdr import build_paper_model
+from bsdr_models.bsdr.paper import predict
+from bsdr_models.bsdr.paper.trees import COMPONENT_AXES, align_components, draw_posterior
 from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.predictive_check import predictive_check
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
-from bsdr_models.bsdr.trees import align_components, draw_posterior
 from bsdr_models.inference import datatree
+from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
 TARGETS = ("multiclass", "multilabel", "regression")
 FAST = ("exact", "mean_field", "gibbs")  # the first is the default
 SLOW = ("nuts", "advi")
+KINDS = (BSDRClassifier, BSDRRegressor)
+PAPER_KINDS = (PaperBSDRClassifier, PaperBSDRRegressor)
 COLUMNWISE = {
-    "variant": "paper",
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.1,
     "optimization__max_iter": 100,
@@ -66,19 +69,17 @@ def fitted():
 
     def fit(engine, target):
         if (engine, target) not in cache:
-            kind = BSDRRegressor if target == "regression" else BSDRClassifier
+            kinds = KINDS if engine == "exact" else PAPER_KINDS
             common = {
                 "sampling__draws": 60,
                 "sampling__tune": 60,
                 "sampling__chains": 2,
                 "random_state": 0,
             }
-            options = {"exact": {}, "mean_field": COLUMNWISE}.get(
-                engine, {"variant": "paper", "priors": SAMPLING}
-            )
-            model = kind(R, inference=None if engine == "exact" else engine).set_params(
-                **common, **options
-            )
+            options = {"exact": {}, "mean_field": COLUMNWISE}.get(engine, {"priors": SAMPLING})
+            if engine != "exact":
+                options = options | {"inference": engine}
+            model = kinds[target == "regression"](R).set_params(**common, **options)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.filterwarnings("ignore", "no evidence that the targets")
@@ -179,7 +180,7 @@ def test_attributes_of_a_tree(fitted, engine, target):
     assert tree.attrs["interrupted"] == 0
     config = json.loads(tree.attrs["config"])
     assert config["n_components"] == R
-    assert config["inference"] == ("hmc" if engine == "exact" else engine)
+    assert config["inference"] == (None if engine == "exact" else engine)
     if engine == "exact":
         assert config["priors"]["lapse"] == tree.attrs["lapse"] == 0.003
         assert tree.attrs["log_evidence"] == model.log_evidence_
@@ -268,7 +269,7 @@ def test_fewer_samples_than_features():
     rng = np.random.default_rng(62)
     X, y = rng.standard_normal((10, 60)), np.arange(10) % 2
     X[:, :10] += 2.0 * y[:, None]
-    model = BSDRClassifier(1, random_state=0).set_params(**COLUMNWISE).fit(X, y)
+    model = PaperBSDRClassifier(1, random_state=0).set_params(**COLUMNWISE).fit(X, y)
     posterior = model.idata_["posterior"]
     assert posterior["projection"].shape == (1, posterior.sizes["draw"], 60, 1)
     spread = posterior["projection"].std(("chain", "draw"))
@@ -281,9 +282,8 @@ def test_fewer_samples_than_features():
 )
 def test_large_variables_are_left_out(monkeypatch, missing, limit):
     monkeypatch.setattr(datatree, "MAX_NUMBERS", limit)
-    model = BSDRClassifier(
+    model = PaperBSDRClassifier(
         R,
-        variant="paper",
         priors=Priors(latent_scale=0.3),
         optimization=BSDROptimization(max_iter=30, tol=10.0),
     )
@@ -310,7 +310,7 @@ def test_alignment_undoes_permutations_and_flips():
     mixed = {name: values.copy() for name, values in draws.items()}
     for index in np.ndindex(size):
         order, sign = rng.permutation(r), rng.choice([-1.0, 1.0], r)
-        for name, axis in {**trees.COMPONENT_AXES, "projection_precision": 3}.items():
+        for name, axis in {**COMPONENT_AXES, "projection_precision": 3}.items():
             values = draws[name][index].take(order, axis=axis - 2)
             if not name.endswith("precision"):
                 shape = [1] * values.ndim
@@ -474,9 +474,8 @@ def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
 def test_plots_draw_one_component_and_many(headless):
     X, y = toy("multiclass")
     for r in (1, 4):
-        model = BSDRClassifier(
+        model = PaperBSDRClassifier(
             r,
-            variant="paper",
             priors=Priors(latent_scale=0.3),
             optimization=BSDROptimization(max_iter=40, tol=1.0),
         ).fit(X, y)
@@ -499,11 +498,11 @@ def gibbs():
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains
-        model = BSDRClassifier(2, variant="paper").set_params(**options).fit(X, y)
+        model = PaperBSDRClassifier(2).set_params(**options).fit(X, y)
     return model, (X - model.mean_) / model.scale_, np.asarray(y)
 
 
-def from_tree(tree, *arguments, kind=BSDRClassifier, **options):
+def from_tree(tree, *arguments, kind=PaperBSDRClassifier, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains
         return kind.from_posterior(tree, *arguments, **options)
@@ -552,7 +551,7 @@ def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
         from_tree(tree, X, y)
 
 
-@pytest.mark.parametrize("kind", [BSDRClassifier, BSDRRegressor])
+@pytest.mark.parametrize("kind", PAPER_KINDS)
 def test_from_posterior_takes_trees(kind):
     with pytest.raises(TypeError, match=r"expected an xarray\.DataTree, got dict"):
         kind.from_posterior({}, [[1.0]], [0])
@@ -593,7 +592,7 @@ def test_a_regressor_from_draws_predicts_their_mixture(linear, noise, latent_sca
     given = {name: draws[name] for name in ("projection", "weights", "bias")}
     given[noise] = draws["noise_scale"] ** (1.0 if noise == "noise_scale" else -2.0)
     tree = tree_of_outputs(given)
-    model = from_tree(tree, X, Y, kind=BSDRRegressor, latent_scale=latent_scale)
+    model = from_tree(tree, X, Y, kind=PaperBSDRRegressor, latent_scale=latent_scale)
 
     Q, W, b, sigma = (values.reshape(-1, *values.shape[2:]) for values in draws.values())
     means = X @ Q @ W + b[:, None]  # (S, N, K)
@@ -631,7 +630,7 @@ def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, headless, n
     tree["warmup"] = xr.DataTree(xr.Dataset({"note": 1}))
     tree["posterior/slope"] = xr.DataArray(np.ones((2, 30)), dims=("chain", "draw"))
     frame = pd.DataFrame(X, columns=FEATURES)
-    model = from_tree(tree, frame, y, kind=BSDRRegressor)
+    model = from_tree(tree, frame, y, kind=PaperBSDRRegressor)
     assert model.predict(frame).shape == y.shape
     assert model.transform(frame).shape == (N, R)
     assert {"warmup", "fit", "log_likelihood"} <= set(model.idata_.children)
@@ -679,7 +678,7 @@ def test_draws_that_do_not_fit_outputs_are_refused(change, message, linear):
     }
     tree = xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
     with pytest.raises(ValueError, match=message):
-        from_tree(tree, X, Y, kind=BSDRRegressor)
+        from_tree(tree, X, Y, kind=PaperBSDRRegressor)
 
 
 @pytest.mark.parametrize(
@@ -695,9 +694,9 @@ def test_draws_that_do_not_fit_outputs_are_refused(change, message, linear):
 def test_outputs_that_do_not_fit_draws_are_refused(change, message, linear):
     draws, X, Y = linear
     with pytest.raises(ValueError, match=message):
-        from_tree(tree_of_outputs(draws), *change(X, Y), kind=BSDRRegressor)
+        from_tree(tree_of_outputs(draws), *change(X, Y), kind=PaperBSDRRegressor)
     with pytest.raises(ValueError, match="latent_scale must be a finite number"):
-        from_tree(tree_of_outputs(draws), X, Y, kind=BSDRRegressor, latent_scale=-1.0)
+        from_tree(tree_of_outputs(draws), X, Y, kind=PaperBSDRRegressor, latent_scale=-1.0)
 
 
 def test_the_warning_of_unmixed_draws_names_the_line_of_the_user(linear):
@@ -705,7 +704,7 @@ def test_the_warning_of_unmixed_draws_names_the_line_of_the_user(linear):
     shifted = draws["bias"] + [[[0.0]], [[9.0]]]  # chains disagree
     tree = tree_of_outputs({**draws, "bias": shifted})
     with pytest.warns(ConvergenceWarning, match="R-hat") as caught:
-        model = BSDRRegressor.from_posterior(tree, X, Y)
+        model = PaperBSDRRegressor.from_posterior(tree, X, Y)
     assert caught[0].filename == __file__
     assert not model.converged_
 
@@ -718,12 +717,12 @@ def test_a_regressor_from_draws_of_a_changed_model():
 
     X, Y = toy("regression")
     X, Y = (X - X.mean()) / X.std(), Y[:, :2] / 10.0
-    with build_model(X, Y, n_components=R, variant="paper", target="regression") as declared:
+    with build_paper_model(X, Y, n_components=R, target="regression") as declared:
         pm.Potential("sparse", -pm.math.abs(declared["coef"]).sum())
         tree = pm.sample(
             40, tune=100, chains=2, cores=1, random_seed=0, progressbar=False, nuts_sampler="pymc"
         )
-    model = from_tree(tree, X, Y, kind=BSDRRegressor, latent_scale=PAPER.latent_scale)
+    model = from_tree(tree, X, Y, kind=PaperBSDRRegressor, latent_scale=PAPER.latent_scale)
     with declared:
         # New latent coordinates of the same samples, which the outputs have not informed.
         replicated = pm.sample_posterior_predictive(

@@ -285,7 +285,6 @@ def test_correlations_are_those_with_the_class_scores_of_a_kernel():
         ({"kernel": "gauss"}, "kernel"),
         ({"kernel": []}, "empty"),
         ({"kernel": ["rbf", 3]}, "each of several kernels"),
-        ({"kernel": "rbf", "variant": "paper", "n_components": 2}, "not for variant='paper'"),
         ({"views": VIEWS, "kernel": "precomputed"}, "precomputed"),
         ({"kernel": "precomputed"}, "kernel matrix"),
         ({"views": {"a": range(6)}}, "in no view"),

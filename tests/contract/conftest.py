@@ -27,7 +27,12 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.bsdr import SAMPLING
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
+from bsdr_models.papers import (
+    PaperBM2PCAClassifier,
+    PaperBSDRClassifier,
+    PaperBSDRRegressor,
+    PaperDGPLVMClassifier,
+)
 
 FEW_DRAWS = {
     "inference": "gibbs",
@@ -36,7 +41,7 @@ FEW_DRAWS = {
     "sampling__chains": 2,
 }
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
-BSDR_PAPER = {"variant": "paper", "optimization__max_iter": 15, "random_state": 0}
+BSDR_PAPER = {"optimization__max_iter": 15, "random_state": 0}
 FREE = {"metric_scale": 10.0, "loss__calibrate": False, "random_state": 0}
 MARGINS = {
     "loss__C": 10.0,
@@ -47,13 +52,11 @@ MARGINS = {
 
 CLASSIFIERS = {
     "bsdr": BSDRClassifier().set_params(**EXACT),
-    "bsdr_paper": BSDRClassifier().set_params(**BSDR_PAPER),
+    "bsdr_paper": PaperBSDRClassifier().set_params(**BSDR_PAPER),
     "bsdr_laplace": BSDRClassifier(
         inference="laplace", sampling=Sampling(draws=30), random_state=0
     ),
-    "bsdr_gibbs": BSDRClassifier(variant="paper", priors=SAMPLING, random_state=0).set_params(
-        **FEW_DRAWS
-    ),
+    "bsdr_gibbs": PaperBSDRClassifier(priors=SAMPLING, random_state=0).set_params(**FEW_DRAWS),
     "mnp": MNPClassifier(max_iter=30),
     "bm2pca": BM2PCAClassifier().set_params(**FREE),
     "bm2pca_one_vs_rest": BM2PCAClassifier(
@@ -77,7 +80,7 @@ CLASSIFIERS = {
 }
 REGRESSORS = {
     "bsdr_regressor": BSDRRegressor(sampling=Sampling(draws=30), random_state=0),
-    "bsdr_regressor_paper": BSDRRegressor().set_params(**BSDR_PAPER),
+    "bsdr_regressor_paper": PaperBSDRRegressor().set_params(**BSDR_PAPER),
     "bm2pca_regressor": BM2PCARegressor(
         loss=EpsilonInsensitiveLoss(calibrate=False), random_state=0
     ),
@@ -87,6 +90,8 @@ ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
 KINDS = {
     "BSDRClassifier": ESTIMATORS["bsdr"],
     "BSDRRegressor": ESTIMATORS["bsdr_regressor"],
+    "PaperBSDRClassifier": ESTIMATORS["bsdr_paper"],
+    "PaperBSDRRegressor": ESTIMATORS["bsdr_regressor_paper"],
     "MNPClassifier": ESTIMATORS["mnp"],
     "BM2PCAClassifier": ESTIMATORS["bm2pca"],
     "PaperBM2PCAClassifier": ESTIMATORS["bm2pca_paper"],

@@ -37,7 +37,12 @@ from bsdr_models import (
 )
 from bsdr_models.bsdr import SAMPLING
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
+from bsdr_models.papers import (
+    PaperBM2PCAClassifier,
+    PaperBSDRClassifier,
+    PaperBSDRRegressor,
+    PaperDGPLVMClassifier,
+)
 
 # What the checks' data deserve to be told: labels without signal, one sample of a class, too few
 # draws to converge, a limit of iterations that was set to be reached.
@@ -74,7 +79,7 @@ EXPECTED = {
 }
 # One population of the hierarchical model, and the model of the paper by one ascent.
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
-BSDR_PAPER = {"variant": "paper", "random_state": 0}
+BSDR_PAPER = {"random_state": 0}
 # BM2PCA without cross-validation.
 FIXED = {"loss__calibrate": False, "random_state": 0}
 PAPER = {"loss__C": 10.0, "optimization__n_sweeps": 3}
@@ -102,8 +107,8 @@ def test_scikit_learn_checks(estimator, check):
 @parametrize_with_checks(
     [
         BSDRClassifier(random_state=0),
-        BSDRClassifier().set_params(**BSDR_PAPER),
-        BSDRRegressor(priors=Priors(projection_prior="rowwise", latent_scale=0.3)).set_params(
+        PaperBSDRClassifier().set_params(**BSDR_PAPER),
+        PaperBSDRRegressor(priors=Priors(projection_prior="rowwise", latent_scale=0.3)).set_params(
             **BSDR_PAPER
         ),
         BM2PCAClassifier(random_state=0),
@@ -124,8 +129,8 @@ def test_scikit_learn_checks_at_length(estimator, check):
 @explained
 @parametrize_with_checks(
     [
-        BSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
-        BSDRRegressor(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
+        PaperBSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
+        PaperBSDRRegressor(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
         PaperBM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
     ],
     expected_failed_checks=lambda model: (
@@ -173,7 +178,7 @@ REGRESSORS = {
 }
 USED = {
     "bsdr": BSDRClassifier().set_params(**EXACT),
-    "bsdr of the paper": BSDRClassifier().set_params(**BSDR_PAPER),
+    "bsdr of the paper": PaperBSDRClassifier().set_params(**BSDR_PAPER),
     "mnp": MNPClassifier(),
     "bm2pca": BM2PCAClassifier(metric_scale=10.0, random_state=0),
     "bm2pca of the paper": PaperBM2PCAClassifier(2, random_state=0).set_params(**PAPER),
@@ -241,15 +246,14 @@ GRIDS = {
     BSDRClassifier: [
         {"n_components": [1, None], "sampling__chains": [1], "temperature": [1.0]},
         {"sampling__chains": [1], "temperature": [0.5], "priors": [HierarchicalPriors(lapse=0.01)]},
-        {
-            "variant": ["paper"],
-            "inference": ["mean_field", "gibbs"],
-            "priors": [Priors(), Priors(weight_shape=2.0)],
-            "sampling__draws": [20],
-            "sampling__tune": [20],
-            "sampling__chains": [2],
-        },
     ],
+    PaperBSDRClassifier: {
+        "inference": ["mean_field", "gibbs"],
+        "priors": [Priors(), Priors(weight_shape=2.0)],
+        "sampling__draws": [20],
+        "sampling__tune": [20],
+        "sampling__chains": [2],
+    },
     BSDRRegressor: {"n_components": [1, 2], "sampling__chains": [1]},
     MNPClassifier: {"priors": [Priors(), Priors(weight_shape=2.0)]},
     BM2PCAClassifier: {
@@ -271,7 +275,7 @@ GRIDS = {
 def test_grid_search(labelled, measured, kind):
     real = kind in (BSDRRegressor, BM2PCARegressor)
     options = {} if kind is MNPClassifier else {"random_state": 0}
-    if kind not in (BSDRClassifier, BSDRRegressor):
+    if kind not in (BSDRClassifier, BSDRRegressor, PaperBSDRClassifier):
         direct = kind in (MNPClassifier, BM2PCAClassifier)
         options["max_iter" if direct else "optimization__max_iter"] = 30
     search = GridSearchCV(
@@ -336,7 +340,7 @@ def test_a_stored_model_predicts_the_same(how, fitted_to_frames, name, tmp_path)
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
+        PaperBSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
         PaperBM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
         PaperDGPLVMClassifier().set_params(**DGPLVM_PAPER),
         DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
@@ -377,9 +381,7 @@ def test_models_fitted_by_worker_processes_are_the_same(labelled, measured, monk
 SEARCHES = {
     "bsdr": BSDRClassifier(sampling=Sampling(chains=1, draws=16), random_state=0),
     "bsdr_regressor": BSDRRegressor(sampling=Sampling(draws=16), random_state=0),
-    "bsdr_paper": BSDRClassifier(
-        variant="paper", optimization=BSDROptimization(max_iter=15), random_state=0
-    ),
+    "bsdr_paper": PaperBSDRClassifier(optimization=BSDROptimization(max_iter=15), random_state=0),
     "mnp": MNPClassifier(max_iter=30),
     "bm2pca": BM2PCAClassifier(loss=HingeLoss(C="cv"), random_state=0),
     "bm2pca_paper": PaperBM2PCAClassifier(2, random_state=0),

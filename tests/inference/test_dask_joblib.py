@@ -9,10 +9,11 @@ from sklearn.datasets import load_wine
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import cross_val_score
 
-from bsdr_models import BSDRClassifier, BSDROptimization
+from bsdr_models import BSDROptimization
 from bsdr_models.inference.parallel import n_workers, run_tasks
+from bsdr_models.papers import PaperBSDRClassifier
 
-QUICK = {"variant": "paper", "optimization__tol": 1e6, "random_state": 0}
+QUICK = {"optimization__tol": 1e6, "random_state": 0}
 distributed = pytest.importorskip("distributed")
 
 
@@ -34,7 +35,7 @@ def test_parallel_run_on_the_cluster(on_dask):
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(1, optimization=BSDROptimization(n_restarts=3, max_iter=30)).set_params(
+        PaperBSDRClassifier(1, optimization=BSDROptimization(n_restarts=3, max_iter=30)).set_params(
             **QUICK
         ),
     ],
@@ -51,7 +52,7 @@ def test_tasks_on_the_cluster_end_where_they_end_here(threads_cluster, model):
 @pytest.mark.slow
 def test_cross_validation_runs_on_the_cluster(toy):
     X, y = load_wine(return_X_y=True)
-    model = BSDRClassifier(
+    model = PaperBSDRClassifier(
         n_components=2, optimization=BSDROptimization(max_iter=30), n_jobs=1
     ).set_params(**QUICK)
     here = cross_val_score(model, X, y, cv=3)

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy.stats import norm
 from sklearn.datasets import load_iris
 
-from bsdr_models.bsdr.model import build_model
+from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.priors import SAMPLING, Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.dims import LABEL
@@ -225,8 +225,8 @@ def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
     monkeypatch.setattr(engines.pm, "sample", prior_as_posterior)
     X = np.random.default_rng(0).normal(size=(6, 2))
     labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
-    model = build_model(
-        X, labels, n_components=1, variant="paper", priors=Priors(projection_prior="columnwise")
+    model = build_paper_model(
+        X, labels, n_components=1, priors=Priors(projection_prior="columnwise")
     )
     tree = sample_nuts(model, spec=SPEC, rng=np.random.default_rng(0), draws=5, chains=1)
     assert set(tree["posterior"].data_vars) == {
@@ -282,7 +282,7 @@ def test_nuts_agrees_with_importance_sampling():
         latent_scale=0.5,
     )
     tree = sample_nuts(
-        build_model(x[:, None], y, n_components=1, variant="paper", priors=priors),
+        build_paper_model(x[:, None], y, n_components=1, priors=priors),
         spec=SPEC,
         rng=np.random.default_rng(12),
         draws=2000,
@@ -319,7 +319,7 @@ def test_nuts_mixes_on_separable_classes():
     """Iris, standardised, R = 2, under the default prior of the samplers."""
     iris = load_iris()
     X = (iris.data - iris.data.mean(axis=0)) / iris.data.std(axis=0)
-    model = build_model(X, iris.target, n_components=2, variant="paper", priors=SAMPLING)
+    model = build_paper_model(X, iris.target, n_components=2, priors=SAMPLING)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a divergence is a warning
         tree = sample_nuts(

@@ -7,8 +7,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 FIT = """
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier, BSDROptimization, plots
+from bsdr_models.papers import PaperBSDRClassifier
 
-model = BSDRClassifier(variant="paper", optimization=BSDROptimization(max_iter=5))
+model = PaperBSDRClassifier(optimization=BSDROptimization(max_iter=5))
 tree = model.fit(*load_iris(return_X_y=True)).idata_
 """
 

@@ -26,6 +26,7 @@ from bsdr_models import (
     plots,
 )
 from bsdr_models.bsdr.predictive_check import predictive_check
+from bsdr_models.papers import PaperBSDRClassifier
 
 LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"])
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
@@ -51,7 +52,7 @@ EXACT = {"sampling__chains": 2, "sampling__draws": 400, "temperature": 1.0}
 MODELS = {
     # Long names of classes.
     "bsdr": lambda: (scaled(BSDRClassifier, **EXACT), *classes(60, 8, LONG)),
-    "bsdr_paper": lambda: (scaled(BSDRClassifier, variant="paper"), *classes(60, 8, LONG)),
+    "bsdr_paper": lambda: (scaled(PaperBSDRClassifier), *classes(60, 8, LONG)),
     # Two classes, and so one component.
     "bsdr_two": lambda: (scaled(BSDRClassifier, **EXACT), *classes(40, 5, LONG[:2])),
     # Ten classes in three components.
@@ -121,7 +122,7 @@ def other_arguments(name):
         models = dict.fromkeys(names, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
         with pytest.warns(UserWarning, match="fails has no scores"):
             return (compare_models(X, y, models=models, random_state=0, progressbar=False),)
-    model = scaled(BSDRClassifier, variant="paper", optimization__max_iter=50)
+    model = scaled(PaperBSDRClassifier, optimization__max_iter=50)
     if name == "plot_cross_validation":
         grid = {"n_components": [1, 2, 3], "priors__latent_scale": [0.3, 1.0]}
         return (GridSearchCV(model, grid, scoring="neg_log_loss", cv=2).fit(X, y),)

@@ -5,7 +5,8 @@ import pytest
 import xarray as xr
 from matplotlib.collections import PathCollection
 
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, HingeLoss
+from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, HingeLoss
+from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import features_table, plot_features
 
 NAMES = ["ash", "hue", "proline", "alcohol"]
@@ -195,7 +196,7 @@ def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 4)), np.arange(30) % 2
     for standardize, unit in ((True, "per SD of"), (False, "per unit of")):
-        model = BSDRClassifier(variant="paper", standardize=standardize, random_state=0)
+        model = PaperBSDRClassifier(standardize=standardize, random_state=0)
         assert unit in plot_features(model.fit(X + y[:, None], y).idata_).get_xlabel()
     model = BM2PCAClassifier(standardize=False, loss=HingeLoss(C=1.0), random_state=0).fit(
         X + y[:, None], y
@@ -225,4 +226,4 @@ def wine_fit():
     from sklearn.datasets import load_wine
 
     X, y = load_wine(return_X_y=True)
-    return BSDRClassifier(variant="paper", random_state=0).fit(X, y).idata_
+    return PaperBSDRClassifier(random_state=0).fit(X, y).idata_

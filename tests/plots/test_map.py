@@ -15,6 +15,7 @@ from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, Sampling
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
+from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import plot_map
 from bsdr_models.plots._ellipses import outline, spread_samples
 from bsdr_models.plots._style import PALETTE, color
@@ -72,7 +73,7 @@ FITTED = {
     "bsdr": lambda: BSDRClassifier(
         sampling=Sampling(draws=400, chains=2), temperature=0.5, random_state=0
     ),
-    "paper": lambda: BSDRClassifier(variant="paper", random_state=0),
+    "paper": lambda: PaperBSDRClassifier(random_state=0),
     "bm2pca": lambda: BM2PCAClassifier(random_state=0),
     "dgplvm": lambda: DGPLVMClassifier(random_state=0),
 }
@@ -110,7 +111,7 @@ def test_the_grid_has_the_axes_of_the_coordinates(n_components, dims):
 
 def test_the_background_is_that_of_the_fit_that_made_the_tree():
     X, y = load_wine(return_X_y=True)
-    model, other = (BSDRClassifier(variant="paper", random_state=0) for _ in range(2))
+    model, other = (PaperBSDRClassifier(random_state=0) for _ in range(2))
     tree, first = (part.copy() for part in (model.fit(X, y).predict_idata(X), model.idata_))
     model.fit(X, np.roll(y, 30))
     for found, group in ((tree, "predictions"), (first, "fit")):

@@ -9,6 +9,7 @@ from sklearn.metrics import confusion_matrix
 from bsdr_models import BSDRClassifier, BSDRRegressor, plots
 from bsdr_models.bsdr.predictive_check import predictive_check
 from bsdr_models.numerics.outliers import q_limit, t2_limit
+from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import plot_outliers, plot_predictive_check
 
 EXACT = {"temperature": 1.0, "random_state": 0}
@@ -101,7 +102,7 @@ def test_replicated_classes_are_counted():
     ax = plot_predictive_check(check)
     assert [text.get_text() for text in ax.get_yticklabels()] == names.tolist()
     assert "too narrow" not in note_of(ax)
-    model = BSDRClassifier(variant="paper", random_state=0).fit(X[::2], y[::2])
+    model = PaperBSDRClassifier(random_state=0).fit(X[::2], y[::2])
     check = predictive_check(model.idata_, rng=np.random.default_rng(0))
     assert "too narrow" in note_of(plot_predictive_check(check))
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.bsdr import joint_lbfgs, mean_field
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.mean_field import Start, State
+from bsdr_models.bsdr.paper import joint_lbfgs, mean_field
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Start, State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.inference.coordinate_ascent import FitResult, run_coordinate_ascent
 
@@ -24,7 +24,7 @@ def fit_mean_field(
     start: Start = "discriminant",
     **options: Any,
 ) -> FitResult[State]:
-    """Maximise the bound by sweeps, each after a search by :mod:`bsdr_models.bsdr.joint_lbfgs`.
+    """Maximise the bound by sweeps, each after a search by `joint_lbfgs`.
 
     Parameters
     ----------

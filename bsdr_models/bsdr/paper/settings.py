@@ -1,21 +1,14 @@
-"""Engines and option objects of BSDR."""
+"""Inference methods and options of the paper's model."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from sklearn.utils._param_validation import StrOptions
 
-from bsdr_models.bsdr.mean_field import Start
+from bsdr_models.bsdr.paper.mean_field import Start
 from bsdr_models.options import ITERATIONS, Options
 
-Inference = Literal["hmc", "conjugate", "laplace", "mean_field", "gibbs", "nuts", "advi"]
-Variant = Literal["hierarchical", "paper"]
-
-# Inference methods of each model, the default first.
-ENGINES: dict[Variant, tuple[Inference, ...]] = {
-    "hierarchical": ("hmc", "conjugate", "laplace", "nuts", "advi"),
-    "paper": ("mean_field", "gibbs", "nuts", "advi"),
-}
+Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +38,9 @@ class Optimization(Options):
 
     Examples
     --------
-    >>> from bsdr_models import BSDRClassifier, BSDROptimization
-    >>> model = BSDRClassifier(variant="paper", optimization=BSDROptimization(n_restarts=3))
+    >>> from bsdr_models import BSDROptimization
+    >>> from bsdr_models.papers import PaperBSDRClassifier
+    >>> model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {

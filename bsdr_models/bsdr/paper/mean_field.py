@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.data import Data
+from bsdr_models.bsdr.paper.data import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import normal_tail, orthant, scatter
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns

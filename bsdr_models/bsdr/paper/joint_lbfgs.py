@@ -1,6 +1,6 @@
 r"""Joint L-BFGS search of the mean-field bound, with Cov(Q) held fixed.
 
-The bound of :mod:`bsdr_models.bsdr.mean_field` is maximised over three means,
+The bound of :mod:`bsdr_models.bsdr.paper.mean_field` is maximised over three means,
 
 .. math:: A = E[Q], \qquad M = E[Z], \qquad B = E[b, W].
 
@@ -28,9 +28,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr import mean_field
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.mean_field import Info, State
+from bsdr_models.bsdr.paper import mean_field
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Info, State
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import Design
 from bsdr_models.numerics.factors import NormalColumns, NormalRows

@@ -4,7 +4,7 @@ The prediction of a sample does not depend on its batch. Utilities of a sample a
 through its latent coordinates, which are integrated by a fixed set of quasi-random normal nodes;
 given these, utilities are integrated in closed form or by one-dimensional quadrature [1]_. The
 likelihood under a single draw, where errors of such nodes would not average out, has a quadrature
-over the utilities (:mod:`bsdr_models.bsdr.probit_product`). Real targets given the parameters
+over the utilities (:mod:`bsdr_models.bsdr.paper.probit_product`). Real targets given the parameters
 are normal, with a covariance of low rank besides the noise.
 
 Letters: M new samples, S nodes of the latent coordinates (times draws of the parameters), R
@@ -25,9 +25,9 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.mean_field import State
-from bsdr_models.bsdr.probit_product import log_mean, normal_points
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import State
+from bsdr_models.bsdr.paper.probit_product import log_mean, normal_points
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.relevance import LatentCoordinates

@@ -5,12 +5,11 @@ from typing import Any, cast
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bsdr import gibbs, trees
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.paper import gibbs, trees
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.trees import PaperContext
+from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.bsdr.trees import Context
-from bsdr_models.bsdr.views import FeatureMap
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.inference import datatree
 from bsdr_models.inference import sampling as inference
@@ -23,7 +22,7 @@ N_PREDICT = 500
 
 def sample(
     engine: str,
-    context: Context,
+    context: PaperContext,
     priors: Priors,
     *,
     n_components: int,
@@ -67,43 +66,30 @@ def sample(
         {name: values for name, values in found.draws.items() if name not in SPEC.identified},
         context,
         inference_method=cast(datatree.InferenceMethod, engine),
-        latent_scale=priors.latent_scale,
         sample_stats=found.sample_stats,
         fit=found.fit,
         attrs=attrs | ({"tune": schedule.tune} if engine == "gibbs" else {}),
     )
 
 
-def declare(context: Context, priors: Priors, *, n_components: int) -> Any:
+def declare(context: PaperContext, priors: Priors, *, n_components: int) -> Any:
     """The PyMC model of the paper on the training samples of a fit."""
-    from bsdr_models.bsdr.model import build_model
+    from bsdr_models.bsdr.paper.model import build_paper_model
 
-    return build_model(
+    return build_paper_model(
         context.X,
-        _targets(context),
+        context.modelled,
         n_components=n_components,
-        variant="paper",
         priors=priors,
         target=context.target,
     )
 
 
-def declare_hierarchical(
-    context: Context, priors: HierarchicalPriors, feature_map: FeatureMap
-) -> Any:
-    """The model at full rank on the training samples of a fit, with given whitened features."""
-    from bsdr_models.bsdr.model import declare_hierarchical
-
-    return declare_hierarchical(context.X, _targets(context), priors, context.target, feature_map)
-
-
-def _targets(context: Context) -> np.ndarray:
-    return context.targets if context.target == "regression" else context.y
-
-
-def warn_unless_converged(tree: xr.DataTree) -> bool:
+def warn_unless_converged(tree: xr.DataTree, *, stacklevel: int = 6) -> bool:
     """Whether R-hat of identified quantities is small; warns with a remedy if not."""
-    return warn_unless_mixed(tree, identified_names(tree), remedy=_remedy(tree), stacklevel=6)
+    return warn_unless_mixed(
+        tree, identified_names(tree), remedy=_remedy(tree), stacklevel=stacklevel
+    )
 
 
 def _remedy(tree: xr.DataTree) -> str:
@@ -111,7 +97,7 @@ def _remedy(tree: xr.DataTree) -> str:
     remedy = "draw more, or tighten the priors (a larger shape)"
     if tree.attrs["inference_method"] == "nuts":
         return remedy
-    return remedy + ", or use inference='nuts', or variant='hierarchical'"
+    return remedy + ", or use inference='nuts', or the recommended model"
 
 
 def identified_names(tree: xr.DataTree) -> list[str]:

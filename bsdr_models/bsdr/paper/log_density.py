@@ -9,8 +9,8 @@ integrated out. A group x of n entries with a common precision has the density
       \Bigl(b + \tfrac12 |x|^2\Bigr)^{-(a + n/2)} ,
 
 a multivariate Student-t. With the pointwise log likelihoods of
-:func:`bsdr_models.bsdr.predict.log_likelihood` it gives the log joint density, so that draws from q
-can be weighted by p / q (Yao et al. 2018, Magnusson et al. 2019).
+:func:`bsdr_models.bsdr.paper.predict.log_likelihood` it gives the log joint density, so that draws
+from q can be weighted by p / q (Yao et al. 2018, Magnusson et al. 2019).
 
 Letters: S draws, D features (with more features than samples, coordinates of the row space of X,
 outside of which p and q are equal), R components, K labels.
@@ -20,9 +20,9 @@ import numpy as np
 from scipy.special import gammaln
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.data import Data
-from bsdr_models.bsdr.mean_field import State
-from bsdr_models.bsdr.predict import DrawPosterior
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import State
+from bsdr_models.bsdr.paper.predict import DrawPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.factors import LOG_2PI
 

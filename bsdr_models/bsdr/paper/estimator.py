@@ -1,0 +1,400 @@
+"""Scikit-learn estimators of BSDR as printed, by every inference method."""
+
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+import xarray as xr
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.block_sources import check_in_memory
+from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
+from bsdr_models.bsdr.paper import predict, sampling, trees
+from bsdr_models.bsdr.paper.data import make_data
+from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper.settings import Inference, Optimization
+from bsdr_models.bsdr.paper.trees import PaperContext
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.summary_parts import paper_summary_parts
+from bsdr_models.checks import fit_scaler, one_thread, units_of_samples, warn_not_converged
+from bsdr_models.frames import sample_labels
+from bsdr_models.inference.callbacks import ascent_progress
+from bsdr_models.numerics.relevance import relevance
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import COUNT, Sampling
+from bsdr_models.rng import RandomState
+from bsdr_models.summary import SummaryParts
+
+
+class PaperEstimator(BaseBSDR):
+    """The paper's model: arguments, fit by every inference method, and trees."""
+
+    _context: PaperContext
+    _context_type = PaperContext
+    _target: ClassVar[Target]
+    _option_types: ClassVar[dict[str, type[Any]]] = {
+        "priors": Priors,
+        "sampling": Sampling,
+        "optimization": Optimization,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [COUNT],
+        "inference": [StrOptions(set(get_args(Inference)))],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        inference: Inference = "mean_field",
+        priors: Priors | None = None,
+        standardize: bool = True,
+        sampling: Sampling | None = None,
+        optimization: Optimization | None = None,
+        n_jobs: int | None = None,
+        progressbar: bool = False,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.inference = inference
+        self.priors = priors
+        self.standardize = standardize
+        self.sampling = sampling
+        self.optimization = optimization
+        self.n_jobs = n_jobs
+        self.progressbar = progressbar
+        self.random_state = random_state
+
+    @property
+    def _method(self) -> Inference:
+        method: Inference = self.inference
+        return method
+
+    def _samples_of_fit(self, X: Any) -> FloatArray:
+        check_in_memory(self, X)
+        return super()._samples_of_fit(X)
+
+    def _fit(
+        self,
+        X: FloatArray,
+        y: np.ndarray,
+        *,
+        target: Target,
+        labels: np.ndarray,
+        **context: Any,
+    ) -> Self:
+        priors: Priors = self._option("priors")
+        self._check_width(X.shape[1])
+        self._scaler = fit_scaler(X, standardize=self.standardize)
+        fit_rng = self._set_context(
+            self._scaler.transform(X),
+            y,
+            target=target,
+            labels=labels,
+            priors=priors,
+            latent_scale=float(priors.latent_scale),
+            config=self._config(),
+            **context,
+        )
+        fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
+        units = units_of_samples(self._context.X, standardize=self.standardize)
+        # The matrices are small: more threads would be slower, and change the rounding.
+        with one_thread(), self._fitting(X.shape), units:
+            fit(priors, fit_rng)
+        return self
+
+    def _fit_mean_field(self, priors: Priors, rng: np.random.Generator) -> None:
+        context, optimization = self._context, self._option("optimization")
+        limits: dict[str, Any] = {
+            "n_restarts": int(optimization.n_restarts),
+            "max_iter": int(optimization.max_iter),
+        }
+        data = make_data(
+            context.X,
+            context.targets,
+            n_labels=len(context.labels),
+            target=context.target,
+            projection_prior=priors.projection_prior,
+        )
+        with ascent_progress(
+            "BSDR, mean field", **limits, n_jobs=self.n_jobs, enabled=self.progressbar
+        ) as watched:
+            result = fit_mean_field(
+                data,
+                priors,
+                n_components=int(self.n_components),
+                rng=rng,
+                start=optimization.start,
+                tol=optimization.tol,
+                **limits,
+                **watched,
+            )
+        state = result.state
+        self._result = result
+        self._posterior = predict.MeanFieldPosterior(
+            state=state, data=data, latent_scale=priors.latent_scale
+        )
+        self.latent_scale_ = priors.latent_scale
+        self.lower_bounds_ = result.elbo
+        self.n_iter_ = len(self.lower_bounds_)
+        self.converged_ = result.converged
+        self.interrupted_ = result.interrupted
+        loadings = data.design.loadings(state.projection.mean)
+        contrast = context.contrast(state.weights.mean[1:])
+        self._set_components(loadings.T, relevance(state.latent.mean, contrast))
+        if not (self.converged_ or self.interrupted_):
+            warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=5)
+
+    def _fit_draws(self, priors: Priors, rng: np.random.Generator) -> None:
+        context, schedule = self._context, self._schedule()
+        self._tree = sampling.sample(
+            self.inference,
+            context,
+            priors,
+            n_components=int(self.n_components),
+            schedule=schedule,
+            rng=rng,
+        )
+        self._set_draws(self._context.posterior(self._tree["posterior"].to_dataset()))
+        self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + schedule.tune
+        self.converged_ = sampling.warn_unless_converged(self._tree)
+
+    def _set_draws(self, posterior: predict.DrawPosterior) -> None:
+        """Set the attributes of draws and their tree."""
+        assert self._tree is not None
+        fit = self._tree["fit"]
+        self._posterior = posterior.thin(sampling.N_PREDICT)
+        self.latent_scale_ = posterior.latent_scale
+        self.lower_bounds_ = fit["elbo"].to_numpy() if "elbo" in fit else np.array([])
+        self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
+        self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
+
+    @classmethod
+    def from_posterior(
+        cls, tree: xr.DataTree, X: Any, y: Any, *, latent_scale: float = 0.0
+    ) -> Self:
+        """A fitted estimator from draws of a model that was declared or changed by hand.
+
+        Parameters
+        ----------
+        tree : xarray.DataTree
+            From ``pymc.sample``. Group ``posterior`` needs ``projection`` (chain, draw, feature,
+            component), ``weights`` (chain, draw, component, outcome) and ``bias`` (chain, draw,
+            outcome), in this order of their own axes, whatever the names of these. Of a regressor
+            also ``noise_scale``, the standard deviation of the noise, or ``noise_precision``
+            (chain, draw, outcome).
+        X : array-like of shape (n_samples, n_features)
+            Training samples as the model has seen them. They are not scaled again, nor are new
+            samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their classes, outcomes being the sorted classes; or their outputs as the model has seen
+            them, in whose units predictions are.
+        latent_scale : float, default=0
+            Standard deviation of the latent coordinates around the projection:
+            ``priors.latent_scale`` in the paper's model.
+
+        Returns
+        -------
+        PaperBSDRClassifier or PaperBSDRRegressor
+            With all draws in ``idata_``, whose components are aligned by signed permutations. Other
+            groups and variables of the tree are kept there as they are.
+
+        Raises
+        ------
+        TypeError
+            If `tree` is not a DataTree.
+        ValueError
+            If variables are missing, not finite or do not fit X and y, the noise is not positive
+            or given twice, or an output is constant.
+
+        Examples
+        --------
+        >>> import pymc as pm
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.preprocessing import scale
+        >>> from bsdr_models.bsdr import build_paper_model
+        >>> from bsdr_models.papers import PaperBSDRClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> X = scale(X)
+        >>> with build_paper_model(X, y, n_components=2):
+        ...     tree = pm.sample_prior_predictive(20, random_seed=0)
+        >>> tree["posterior"] = tree["prior"]  # pm.sample takes longer
+        >>> model = PaperBSDRClassifier.from_posterior(tree, X, y, latent_scale=1.0)
+        >>> model.predict_proba(X).shape
+        (150, 3)
+        """
+        draws = trees.read_draws(tree, cls._target)
+        r = draws["projection"].shape[3]
+        model = cls(n_components=r, inference="nuts", standardize=False)
+        samples, X = sample_labels(X), model._samples_of_fit(X)
+        targets, context = model._read_given(y)
+        check_consistent_length(X, targets)
+        trees.check_draws(draws, n_features=X.shape[1], n_labels=len(context["labels"]))
+        if not 0.0 <= latent_scale < np.inf:
+            raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
+        model._scaler = Scaler.identity(X.shape[1])
+        config = model._config()
+        del config["priors"]
+        config["sampling"]["tune"] = None
+        model._set_context(
+            X,
+            targets,
+            target=cls._target,
+            priors=None,
+            latent_scale=float(latent_scale),
+            config=config,
+            samples=samples,
+            **context,
+        )
+        built = trees.user_tree(tree, draws, model._context)
+        model._tree = built
+        model._set_draws(model._context.posterior(draws))
+        model.n_iter_ = built["posterior"].sizes["draw"]
+        model.converged_ = sampling.warn_unless_converged(built, stacklevel=4)
+        return model
+
+    def _make_tree(self) -> xr.DataTree:
+        rng = np.random.default_rng(self._tree_seed)
+        return trees.mean_field_tree(
+            self._posterior, self._result, self._context, rng=rng, attrs=super()._attrs()
+        )
+
+    def _attrs(self) -> dict[str, Any]:
+        return super()._attrs() | {"latent_scale": self.latent_scale_}
+
+    def _summary_parts(self) -> SummaryParts:
+        return paper_summary_parts(self)
+
+    @property
+    def model_(self) -> Any:
+        """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
+
+        :func:`bsdr_models.bsdr.build_paper_model` says how to predict new samples by PyMC.
+        """
+        check_is_fitted(self)
+        priors = self._context.priors
+        if priors is None:
+            raise AttributeError("model_ is unknown: the draws are of a model of the user")
+        return sampling.declare(self._context, priors, n_components=self.n_components_)
+
+
+class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
+    """Bayesian supervised dimensionality reduction as printed [1]_, for classification.
+
+    A multinomial probit classifier on latent coordinates, which are a random projection of the
+    features. :class:`bsdr_models.BSDRClassifier`, at full rank, predicts better.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        R, dimension of the latent space, at most the number of features.
+    inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
+        Inference method. NUTS and ADVI compile the PyMC model.
+    priors : Priors, optional
+        Hyper-parameters, the paper's by default, with the kind of the projection prior and the
+        latent scale. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.
+    standardize : bool, default=True
+        Scale the features to unit variance; otherwise they are only centred.
+    sampling : Sampling, optional
+        Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
+        average over at most 500 evenly spaced draws.
+    optimization : Optimization, optional
+        Initialisation, restarts, iterations and tolerance of mean field, see
+        :class:`bsdr_models.bsdr.Optimization`.
+    n_jobs : int, optional
+        Restarts run in parallel by joblib: None is 1 unless in a ``joblib.parallel_config``, -1 is
+        all cores. The result does not depend on it.
+    progressbar : bool, default=False
+    random_state : int, RandomState, Generator or None
+        A Generator is advanced by each fit, so that two fits differ.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    n_components_ : int
+        Number of columns of :meth:`transform`.
+    components_ : ndarray of shape (n_components, n_features)
+        Posterior mean of the projection of scaled features.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Centre and scale of the features.
+    relevance_ : ndarray of shape (n_components,)
+        Share of each component in the variance of the linear predictor.
+    latent_scale_ : float
+        Standard deviation of the latent coordinates given the features.
+    lower_bounds_ : ndarray of shape (n_iter,)
+        Exact bound of mean field in nats after each iteration of the best restart; empty for other
+        inference methods.
+    n_iter_ : int
+        Iterations of mean field, or sweeps of a sampler.
+    converged_ : bool
+        Mean field: whether it ended before ``max_iter``; otherwise it warns. Samplers: whether
+        R-hat of identified quantities is below 1.05.
+    interrupted_ : bool
+        Whether the fit was stopped by the user; it can still be used.
+    idata_ : xarray.DataTree
+        Posterior draws, diagnostics and data, for ArviZ and :mod:`bsdr_models.plots`.
+    model_ : pymc.Model
+        The PyMC model on the training samples.
+
+    See Also
+    --------
+    bsdr_models.BSDRClassifier : the recommended model.
+    bsdr_models.bsdr.build_paper_model : the model in PyMC.
+
+    Notes
+    -----
+    Predictions are the posterior predictive. Mean field underestimates posterior variances.
+
+    References
+    ----------
+    .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
+           IEEE Transactions on Cybernetics 43(6), 2179-2189.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models.papers import PaperBSDRClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = PaperBSDRClassifier(random_state=0).fit(X, y)
+    >>> model.transform(X).shape
+    (178, 2)
+    >>> model.latent_scale_
+    1.0
+    """
+
+    _target = "multiclass"
+
+
+class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):
+    """The reduced-rank regression of Section II-D of the paper of :class:`PaperBSDRClassifier`.
+
+    Outputs are standardised internally. :class:`bsdr_models.BSDRRegressor` is recommended.
+
+    Parameters
+    ----------
+    n_components, inference, priors, standardize, sampling, optimization, n_jobs, progressbar, \
+random_state
+        As for :class:`PaperBSDRClassifier`.
+
+    Attributes
+    ----------
+    y_mean_, y_scale_ : ndarray of shape (n_outputs,)
+        Centre and scale of the outputs; other attributes as for :class:`PaperBSDRClassifier`.
+
+    See Also
+    --------
+    bsdr_models.BSDRRegressor : the recommended model.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bsdr_models.papers import PaperBSDRRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = PaperBSDRRegressor(random_state=0).fit(X[:200], y[:200])
+    >>> mean, std = model.predict(X[200:], return_std=True)
+    >>> mean.shape, std.shape
+    ((242,), (242,))
+    """
+
+    _target = "regression"

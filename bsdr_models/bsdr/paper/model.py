@@ -1,0 +1,326 @@
+r"""PyMC models of the paper [1]_: BSDR, and the multinomial probit on all features.
+
+For each sample n = 1..N with features :math:`x_n` (D,), R components and K labels,
+
+.. math::
+    q_{fs} \sim N(0, \phi^{-1}), \quad \phi \sim \mathrm{Ga}(a_\phi, b_\phi), \qquad
+    z_n \sim N(Q^\top x_n, \sigma_z^2 I), \qquad
+    w_{sc} \sim N(0, \psi_{sc}^{-1}), \quad b_c \sim N(0, \lambda_c^{-1}), \qquad
+    \eta_n = W^\top z_n + b,
+
+with Gamma priors (shape, rate) on :math:`\psi` and :math:`\lambda` and one precision
+:math:`\phi` per entry, column or row of Q. The response is that of :mod:`bsdr_models.bsdr.model`
+without the lapse; the noise of real outputs has a precision :math:`\tau_c`, a Gamma.
+
+The *augmented* parametrisation has every variable of the paper, for conjugate samplers. The
+*marginal* one, for NUTS and ADVI, integrates out the latent utilities t and the entry-wise
+precisions, and writes the latent coordinates as offsets.
+
+References
+----------
+.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
+       IEEE Transactions on Cybernetics 43(6).
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from bsdr_models import dims
+from bsdr_models.arrays import Target
+from bsdr_models.bsdr.model import (
+    RESPONSE_DIMS,
+    Tensor,
+    check_target,
+    draw_choice,
+    draw_sign,
+    log_choice_probability,
+    log_sign_probability,
+)
+from bsdr_models.bsdr.priors import PAPER, Priors
+from bsdr_models.inputs import check_features
+
+
+def build_paper_model(
+    X: Any,
+    y: Any,
+    *,
+    n_components: int,
+    priors: Priors | None = None,
+    target: Target = "multiclass",
+    augmented: bool = False,
+) -> pm.Model:
+    r"""Declare the joint distribution of the paper's BSDR as a PyMC model with named dims.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, D)
+        Features, as for :func:`bsdr_models.bsdr.build_model`.
+    y : array-like of shape (N,) or (N, K)
+        Targets, as for it.
+    n_components : int
+        R, between 1 and D.
+    priors : Priors, optional
+        Hyper-parameters; the paper's by default.
+    target : {"multiclass", "multilabel", "regression"}
+    augmented : bool, default=False
+        Include the latent utilities T and all precisions, without transforms. The indicator of
+        :math:`y = \arg\max t` rules out gradient-based samplers.
+
+    Returns
+    -------
+    pymc.Model
+        Free variables of the augmented parametrisation: ``projection``, ``latent``, ``weights``,
+        ``bias``, ``utilities`` (not for regression), ``*_precision``. Of the marginal one:
+        ``projection``, ``latent_offset``, ``weights``, ``bias``, ``noise_precision`` (regression)
+        and ``projection_precision`` (columnwise, rowwise); ``latent`` is deterministic.
+        In both, ``coef`` (feature, outcome) is Q W; for ``multiclass`` it is centred over labels,
+        as is ``bias_centered`` (outcome,), since only differences between labels are identified.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, or an option is not known.
+
+    See Also
+    --------
+    bsdr_models.papers.PaperBSDRClassifier.from_posterior : predictions from draws of the model.
+    bsdr_models.bsdr.build_model : the recommended model.
+
+    Notes
+    -----
+    ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`. Leave-one-out
+    cross-validation needs the likelihood with :math:`z_n` integrated out.
+
+    New samples are given by ``pm.set_data``, as for the recommended model.
+    ``pm.sample_posterior_predictive`` then needs ``sample_vars="latent_offset"`` for draws of the
+    marginal model, since the latent coordinates of other samples are in the trace.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.bsdr import build_paper_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = build_paper_model(scale(X), y, n_components=2)
+    >>> [variable.name for variable in model.free_RVs]
+    ['projection', 'latent_offset', 'weights', 'bias']
+    """
+    if not isinstance(priors, Priors | None):
+        raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
+    priors = priors or PAPER
+    X_array, features = check_features(X, n_components)
+    y_array, labels = check_target(y, target, n_samples=len(X_array))
+    coords: dict[str, list[Any]] = {
+        dims.OBS: list(range(len(X_array))),
+        dims.FEATURE: features,
+        dims.COMPONENT: list(range(n_components)),
+        dims.LABEL: labels,
+    }
+    with pm.Model(coords=coords) as model:
+        X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
+        y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
+
+        Q = _projection(priors, augmented=augmented)
+        Z = _latent(X_data @ Q, priors.latent_scale, augmented=augmented)
+        W, b = _classifier(dims.COMPONENT, priors, augmented=augmented)
+        if target == "multiclass":
+            contrast = W - W.mean(axis=1, keepdims=True)
+            pm.Deterministic("coef", Q @ contrast, dims=(dims.FEATURE, dims.LABEL))
+            pm.Deterministic("bias_centered", b - b.mean(), dims=(dims.LABEL,))
+        else:
+            pm.Deterministic("coef", Q @ W, dims=(dims.FEATURE, dims.LABEL))
+
+        eta = Z @ W + b
+        if target == "regression":
+            _outputs(eta, y_data, priors, augmented=augmented)
+        elif target == "multilabel":
+            _label_set(eta, y_data, y_array, augmented=augmented)
+        else:
+            _choice(eta, y_data, y_array, n_labels=len(labels), augmented=augmented)
+    return model
+
+
+def build_mnp_model(
+    X: Any, y: Any, *, priors: Priors | None = None, augmented: bool = False
+) -> pm.Model:
+    """Declare the multinomial probit on all features, the baseline of the paper.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        Scaled features; the columns of a data frame name them.
+    y : array-like of shape (n_samples,)
+        Classes.
+    priors : Priors, optional
+        Of weights and biases; the paper's by default.
+    augmented : bool, default=False
+        Keep precisions and utilities as variables, as in the paper; otherwise they are integrated
+        out.
+
+    Returns
+    -------
+    pymc.Model
+
+    Raises
+    ------
+    ValueError
+        If X or y are not finite, of the wrong shape or of different lengths.
+
+    See Also
+    --------
+    build_paper_model : the same likelihood on a projection.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bsdr_models.bsdr import build_mnp_model
+    >>> model = build_mnp_model(*load_iris(return_X_y=True))
+    >>> [variable.name for variable in model.free_RVs]
+    ['weights', 'bias']
+    """
+    X_array, features = check_features(X, 1)
+    y_array, labels = check_target(y, "multiclass", n_samples=len(X_array))
+    coords = {dims.OBS: list(range(len(X_array))), dims.FEATURE: features, dims.LABEL: labels}
+    with pm.Model(coords=coords) as model:
+        X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
+        y_data = pm.Data("y_data", y_array, dims=dims.OBS)
+        W, b = _classifier(dims.FEATURE, priors or PAPER, augmented=augmented)
+        pm.Deterministic("coef", W - W.mean(axis=1, keepdims=True), dims=(dims.FEATURE, dims.LABEL))
+        pm.Deterministic("bias_centered", b - b.mean(), dims=(dims.LABEL,))
+        _choice(X_data @ W + b, y_data, y_array, n_labels=len(labels), augmented=augmented)
+    return model
+
+
+# Priors of the paper
+
+
+def _scale_mixture(
+    name: str,
+    precision_name: str,
+    *,
+    shape: float,
+    rate: float,
+    dims: tuple[str, ...],
+    augmented: bool,
+) -> Tensor:
+    """N(0, 1/phi) with phi ~ Ga(shape, rate) per entry; integrated, Student-t of 2 shape dof."""
+    if not augmented:
+        return pm.StudentT(name, nu=2 * shape, mu=0.0, sigma=math.sqrt(rate / shape), dims=dims)
+    precision = _precision(precision_name, shape, rate, dims, augmented=augmented)
+    return pm.Normal(name, 0.0, tau=precision, dims=dims)
+
+
+def _classifier(inputs: str, priors: Priors, *, augmented: bool) -> tuple[Tensor, Tensor]:
+    """Weights (inputs, outcome) and biases (outcome,)."""
+    weights = _scale_mixture(
+        "weights",
+        "weight_precision",
+        shape=priors.weight_shape,
+        rate=priors.weight_rate,
+        dims=(inputs, dims.LABEL),
+        augmented=augmented,
+    )
+    bias = _scale_mixture(
+        "bias",
+        "bias_precision",
+        shape=priors.bias_shape,
+        rate=priors.bias_rate,
+        dims=(dims.LABEL,),
+        augmented=augmented,
+    )
+    return weights, bias
+
+
+def _precision(
+    name: str, shape: float, rate: float, dims: tuple[str, ...], *, augmented: bool
+) -> Tensor:
+    """Gamma (shape, rate), untransformed for conjugate samplers."""
+    options = {"default_transform": None} if augmented else {}
+    return pm.Gamma(name, alpha=shape, beta=rate, dims=dims, **options)
+
+
+def _projection(priors: Priors, *, augmented: bool) -> Tensor:
+    """Q (feature, component), with one precision per entry, column or row."""
+    kind, shape, rate = priors.projection_prior, priors.projection_shape, priors.projection_rate
+    names = ("projection", "projection_precision")
+    both = (dims.FEATURE, dims.COMPONENT)
+    if kind == "entrywise":
+        return _scale_mixture(*names, shape=shape, rate=rate, dims=both, augmented=augmented)
+    group = dims.COMPONENT if kind == "columnwise" else dims.FEATURE
+    phi = _precision("projection_precision", shape, rate, (group,), augmented=augmented)
+    return pm.Normal(
+        "projection", 0.0, tau=phi if kind == "columnwise" else phi[:, None], dims=both
+    )
+
+
+def _latent(mean: Tensor, scale: float, *, augmented: bool) -> Tensor:
+    """Z (obs, component) ~ N(mean, scale^2), centred if augmented, else by offsets."""
+    both = (dims.OBS, dims.COMPONENT)
+    if augmented:
+        return pm.Normal("latent", mean, sigma=scale, dims=both)
+    offset = pm.Normal("latent_offset", 0.0, 1.0, dims=both)
+    return pm.Deterministic("latent", mean + scale * offset, dims=both)
+
+
+# Responses
+
+
+def _choice(
+    eta: Tensor,
+    y_data: Tensor,
+    y: np.ndarray,
+    *,
+    n_labels: int,
+    augmented: bool,
+) -> None:
+    """y (obs,) = argmax of utilities N(eta, I)."""
+    options = {"signature": "(k)->()", "dtype": "int64", "observed": y_data, "dims": dims.OBS}
+    if augmented:
+        T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=np.eye(n_labels)[y])
+        pm.CustomDist("y", T, dist=_largest, logp=_is_largest, **options)
+    else:
+        logp = partial(log_choice_probability, n_labels=n_labels)
+        pm.CustomDist("y", eta, dist=draw_choice, logp=logp, **options)
+
+
+def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -> None:
+    """y (obs, outcome) = 1 where the utility N(eta, 1) is positive."""
+    options = {"signature": "()->()", "dtype": "int64", "observed": y_data, "dims": RESPONSE_DIMS}
+    if augmented:
+        T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=2.0 * y - 1.0)
+        pm.CustomDist("y", T, dist=_positive, logp=_is_sign, **options)
+    else:
+        pm.CustomDist("y", eta, dist=draw_sign, logp=log_sign_probability, **options)
+
+
+def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) -> None:
+    """y (obs, outcome) ~ N(eta, 1/tau), one noise precision per output."""
+    tau = _precision(
+        "noise_precision",
+        priors.noise_shape,
+        priors.noise_rate,
+        (dims.LABEL,),
+        augmented=augmented,
+    )
+    pm.Normal("y", eta, tau=tau, observed=y_data, dims=RESPONSE_DIMS)
+
+
+def _largest(utilities: Tensor, size: Any) -> Tensor:
+    return pt.argmax(utilities, axis=-1)
+
+
+def _is_largest(y: Tensor, utilities: Tensor) -> Tensor:
+    return pt.switch(pt.eq(pt.argmax(utilities, axis=-1), y), 0.0, -np.inf)
+
+
+def _positive(utilities: Tensor, size: Any) -> Tensor:
+    return pt.gt(utilities, 0.0).astype("int64")
+
+
+def _is_sign(y: Tensor, utilities: Tensor) -> Tensor:
+    return pt.switch(pt.eq(pt.gt(utilities, 0.0), pt.gt(y, 0)), 0.0, -np.inf)

@@ -1,0 +1,388 @@
+"""Fits of the paper's model as ``xarray.DataTree``, in one format for all inference methods."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.bsdr.paper import log_density, predict
+from bsdr_models.bsdr.paper.mean_field import State
+from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.trees import Context, outlier_statistics
+from bsdr_models.inference import datatree
+from bsdr_models.inference.coordinate_ascent import FitResult
+from bsdr_models.inference.datatree import InferenceMethod
+from bsdr_models.numerics import align
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
+
+# Noise of real targets: its precision in the paper's model, or its standard deviation.
+NOISE = ("noise_precision", "noise_scale")
+# Draws of a mean-field fit.
+N_DRAWS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperContext(Context):
+    """Data and settings of a fit of the paper's model.
+
+    priors
+        Hyper-parameters; None for draws of a model of the user.
+    latent_scale
+        Standard deviation of the latent coordinates given the features.
+    """
+
+    priors: Priors | None
+    latent_scale: float
+
+    @property
+    def projection_prior(self) -> ProjectionPrior:
+        """Which entries of the projection share a precision."""
+        return "entrywise" if self.priors is None else self.priors.projection_prior
+
+    def posterior(self, draws: Mapping[str, Any] | xr.Dataset) -> DrawPosterior:
+        """Posterior of draws (chain, draw, ...) of this fit."""
+        return draw_posterior(draws, latent_scale=self.latent_scale, target=self.target)
+
+    def paper_tree(
+        self, groups: dict[str, dict[str, Any]], *, attrs: Mapping[str, Any] | None, **more: Any
+    ) -> xr.DataTree:
+        """Tree of a fit, as `build` makes it, with prior and latent scale in its attributes."""
+        model = {"projection_prior": self.projection_prior, "latent_scale": self.latent_scale}
+        precision_dims = PROJECTION_PRECISION_DIMS[self.projection_prior]
+        names = ("projection_precision", "projection_precision_mean")
+        dims = dict.fromkeys(names, precision_dims)
+        return self.build(groups, dims=dims, attrs={**model, **(attrs or {})}, **more)
+
+
+def mean_field_tree(
+    posterior: MeanFieldPosterior,
+    result: FitResult[State],
+    context: PaperContext,
+    *,
+    rng: np.random.Generator,
+    attrs: Mapping[str, Any] | None = None,
+) -> xr.DataTree:
+    """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``.
+
+    ``attrs`` are further root attributes.
+    """
+    state, design = posterior.state, posterior.data.design
+    n, r = state.latent.mean.shape
+    p, k = context.X.shape[1], state.weights.mean.shape[1]
+    n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
+    projection = _draw_projection(posterior, n_draws, rng)
+    factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
+    noise = rng.standard_normal((n_draws, k, 1 + r))
+    full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
+    phi, psi = state.projection_precision, state.weight_precision
+    phi_draws = rng.gamma(phi.shape, size=(n_draws, *phi.shape.shape)) / phi.rate
+    psi_draws = rng.gamma(psi.shape, size=(n_draws, *psi.shape.shape)) / psi.rate
+    draws = {
+        "projection": projection,
+        "weights": full[:, 1:],
+        "bias": full[:, 0],
+        "projection_precision": _drop_tied(phi_draws, context.projection_prior),
+        "weight_precision": psi_draws[:, 1:],
+        "bias_precision": psi_draws[:, 0],
+    }
+    if state.noise_precision is not None:
+        tau = state.noise_precision
+        draws["noise_precision"] = rng.gamma(tau.shape, size=(n_draws, k)) / tau.rate
+    if n * r * n_draws <= datatree.MAX_NUMBERS:
+        half = cholesky(state.latent.cov, name="latent covariance")
+        draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
+    draws = {name: values[None] for name, values in draws.items()}
+    loadings = design.loadings(state.projection.mean)
+    contrast = context.contrast(state.weights.mean[1:])
+    group = {
+        "latent_mean": state.latent.mean,
+        "latent_cov": np.broadcast_to(state.latent.cov, (n, r, r)),
+        "projection_mean": loadings,
+        "projection_sd": np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
+        "relevance": relevance(state.latent.mean, contrast),
+        "feature_relevance": feature_relevance(loadings, contrast),
+        **outlier_statistics(context.X, loadings)[0],
+        "elbo": result.elbo,
+        "elbo_terms": np.column_stack(list(result.terms.values())),
+        "restarts": np.array(result.restarts),
+    }
+    if context.projection_prior != "entrywise" or design.n_features == p:
+        group["projection_precision_mean"] = _drop_tied(phi.mean[None], context.projection_prior)[0]
+    return context.paper_tree(
+        {
+            "posterior": _with_identified(draws, context),
+            "fit": group,
+            **_densities(draws, posterior, context),
+        },
+        inference_method="mean_field",
+        n_components=r,
+        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)}
+        | dict(attrs or {}),
+        coords={"term": list(result.terms)},
+    )
+
+
+def _draw_projection(
+    posterior: MeanFieldPosterior, n_draws: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draws of Q over features from q, (S, P, R)."""
+    state, design = posterior.state, posterior.data.design
+    precision, r = state.projection_precision.mean, state.projection.mean.shape[1]
+    inside = design.draw(precision, posterior.latent_scale**2, size=(n_draws, r), rng=rng)
+    draws = design.loadings(state.projection.mean + inside)
+    return draws + design.draw_outside(precision, size=(n_draws, r), rng=rng)
+
+
+def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
+    """Precisions (S, D, R), (S, 1, R) or (S, D, 1) without the shared axis."""
+    if projection_prior == "columnwise":
+        return values[:, 0]
+    return values[:, :, 0] if projection_prior == "rowwise" else values
+
+
+def _with_identified(draws: dict[str, FloatArray], context: PaperContext) -> dict[str, FloatArray]:
+    """Draws (chain, draw, ...) with the identified quantities added."""
+    out = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
+    if context.target == "multiclass":
+        out["bias_centered"] = context.contrast(draws["bias"])
+    return out
+
+
+def _densities(
+    draws: Mapping[str, FloatArray], posterior: MeanFieldPosterior, context: PaperContext
+) -> dict[str, dict[str, FloatArray]]:
+    """Groups of log densities of draws from q: pointwise likelihood, joint density, and q."""
+    groups = log_likelihood_group(draws, context)
+    if groups and (priors := context.priors) is not None:
+        data = posterior.data
+        inside = context.posterior(draws)
+        turned = np.swapaxes(inside.projection, 1, 2)  # (S, R, P)
+        working = data.design.coordinates(turned.reshape(-1, turned.shape[2]))
+        working = np.swapaxes(working.reshape(*turned.shape[:2], -1), 1, 2)
+        inside = replace(inside, projection=working)
+        log_p = log_density.log_prior(inside, priors)
+        # As the bound, of the standardised targets.
+        log_p += groups["log_likelihood"]["y"][0].sum(axis=1) + len(context.X) * context.log_scale
+        log_q = log_density.log_q(inside, posterior.state, data, context.latent_scale)
+        groups["sample_stats"] = {"log_p": log_p[None], "log_q": log_q[None]}
+    return groups
+
+
+def log_prior_group(
+    draws: Mapping[str, FloatArray], context: PaperContext
+) -> dict[str, dict[str, FloatArray]]:
+    """log p(parameters) with precisions integrated out, (chain, draw).
+
+    For the prior sensitivity of ``arviz.psense_summary``, which approximations that underestimate
+    the posterior variance would understate.
+    """
+    if (priors := context.priors) is None:
+        return {}
+    values = log_density.log_prior(context.posterior(draws), priors)
+    return {"log_prior": {"parameters": values.reshape(draws["bias"].shape[:2])}}
+
+
+def log_likelihood_group(
+    draws: Mapping[str, FloatArray], context: PaperContext
+) -> dict[str, dict[str, FloatArray]]:
+    """log p(y_n | x_n, draw), latent coordinates and utilities integrated out: (chain, draw, obs).
+
+    Importance-sampling cross-validation must not use the likelihood given latent coordinates.
+    """
+    chains, n_draws = draws["bias"].shape[:2]
+    if chains * n_draws * len(context.X) > datatree.MAX_NUMBERS:
+        return {}
+    values = predict.log_likelihood(context.posterior(draws), context.X, context.targets)  # (S, N)
+    values -= context.log_scale
+    return {"log_likelihood": {"y": values.reshape(chains, n_draws, -1)}}
+
+
+def draw_posterior(
+    draws: Mapping[str, Any] | xr.Dataset,
+    *,
+    latent_scale: float,
+    target: Target,
+    lapse: float = 0.0,
+) -> DrawPosterior:
+    """Posterior with stacked chains, from arrays (chain, draw, ...) or a posterior group."""
+
+    def stacked(name: str) -> FloatArray:
+        values = np.ascontiguousarray(draws[name])  # as in a saved model
+        return values.reshape(-1, *values.shape[2:])
+
+    noise_precision = None
+    if "noise_precision" in draws:
+        noise_precision = stacked("noise_precision")
+    elif "noise_scale" in draws:
+        noise_precision = stacked("noise_scale") ** -2.0
+    return DrawPosterior(
+        projection=stacked("projection"),
+        weights=stacked("weights"),
+        bias=stacked("bias"),
+        noise_precision=noise_precision,
+        latent_scale=latent_scale,
+        target=target,
+        lapse=lapse,
+    )
+
+
+def read_draws(tree: xr.DataTree, target: Target) -> dict[str, FloatArray]:
+    """Draws (chain, draw, ...) of projection, weights and bias, from the tree of a sampler.
+
+    For real targets also of the noise, by one of the names `NOISE`.
+    """
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
+    if "posterior" not in tree.children:
+        raise ValueError(
+            f"the tree has no group 'posterior'; its groups are {sorted(tree.children)}"
+        )
+    posterior = tree["posterior"].to_dataset()
+    ndims = {"projection": 4, "weights": 4, "bias": 3}
+    if target == "regression":
+        given = [name for name in NOISE if name in posterior.data_vars]
+        if len(given) != 1:
+            raise ValueError(
+                f"group 'posterior' needs exactly one of {' and '.join(NOISE)}, it has "
+                f"{'both' if given else 'neither'}"
+            )
+        ndims[given[0]] = 3
+    draws = {}
+    for name, ndim in ndims.items():
+        if name not in posterior.data_vars:
+            raise ValueError(f"group 'posterior' has no variable {name!r}")
+        array = posterior[name]
+        if array.dims[:2] != ("chain", "draw") or array.ndim != ndim:
+            raise ValueError(
+                f"posterior/{name} has dims {array.dims}, expected chain, draw and {ndim - 2} more"
+            )
+        draws[name] = np.asarray(array.values, dtype=np.float64)
+        if not np.isfinite(draws[name]).all():
+            raise ValueError(f"posterior/{name} holds values that are not finite")
+        if name in NOISE and not (draws[name] > 0.0).all():
+            raise ValueError(f"posterior/{name} holds values that are not positive")
+    return draws
+
+
+def check_draws(draws: Mapping[str, FloatArray], *, n_features: int, n_labels: int) -> None:
+    """Raise ValueError if draws do not fit the samples and their classes or outputs."""
+    r = draws["projection"].shape[3]
+    expected = {"projection": (n_features, r), "weights": (r, n_labels)}
+    for name, values in draws.items():
+        shape = expected.get(name, (n_labels,))
+        if values.shape[2:] != shape:
+            raise ValueError(
+                f"posterior/{name} has shape {values.shape[2:]} in each draw, expected {shape}, "
+                f"for {n_features} features, {r} components and {n_labels} classes or outputs"
+            )
+
+
+# Component axis of each variable of draws (chain, draw, ...).
+COMPONENT_AXES = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
+
+
+def align_components(
+    draws: dict[str, FloatArray], projection_prior: ProjectionPrior
+) -> dict[str, FloatArray]:
+    """Align the components of all draws by signed permutations, which leave Q W unchanged."""
+    chains, n_draws, _, r = draws["projection"].shape
+    stacked = np.concatenate([draws["projection"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
+    order, sign = align.align(stacked.reshape(chains * n_draws, -1, r))
+    axes = dict(COMPONENT_AXES)
+    if projection_prior == "entrywise":
+        axes["projection_precision"] = 3
+    elif projection_prior == "columnwise":
+        axes["projection_precision"] = 2
+    out = dict(draws)
+    for name, axis in axes.items():
+        if name not in draws:
+            continue
+        last = np.moveaxis(draws[name], axis, -1)
+        signs = np.ones_like(sign) if name.endswith("precision") else sign
+        moved = align.apply(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
+        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axis)
+    return out
+
+
+def draws_tree(
+    draws: dict[str, FloatArray],
+    context: PaperContext,
+    *,
+    inference_method: InferenceMethod,
+    sample_stats: Mapping[str, FloatArray] | None = None,
+    fit: Mapping[str, FloatArray] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> xr.DataTree:
+    """Tree of draws (chain, draw, ...) by name, components aligned.
+
+    Parameters
+    ----------
+    draws : dict
+        With projection, weights and bias; without latent, latent coordinates are computed from the
+        projection and the latent scale.
+    sample_stats, fit, attrs : mapping, optional
+        Further variables of these groups, and root attributes.
+    """
+    draws = align_components(draws, context.projection_prior)
+    projection, weights = draws["projection"], draws["weights"]
+    r = projection.shape[3]
+    if "latent" in draws:
+        z = draws["latent"].reshape(-1, *draws["latent"].shape[2:])
+        centred = z - z.mean(axis=0)
+        cov = np.einsum("snr,snq->nrq", centred, centred, optimize=True) / len(z)
+        latent = LatentCoordinates(mean=z.mean(axis=0), cov=cov)
+        if draws["latent"].size > datatree.MAX_NUMBERS:
+            del draws["latent"]
+    else:
+        latent = context.posterior(draws).embed(context.X)
+    contrast = context.contrast(weights.mean(axis=(0, 1)))
+    loadings = projection.mean(axis=(0, 1))
+    outliers, reference = outlier_statistics(context.X, loadings)
+    group = {
+        "latent_mean": latent.mean,
+        "latent_cov": latent.cov,
+        "projection_mean": loadings,
+        "projection_sd": projection.std(axis=(0, 1)),
+        "relevance": relevance(latent.mean, contrast),
+        "feature_relevance": feature_relevance(loadings, contrast),
+        **outliers,
+        **(fit or {}),
+    }
+    if "projection_precision" in draws:
+        group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": _with_identified(draws, context),
+        "fit": group,
+    }
+    if sample_stats:
+        groups["sample_stats"] = dict(sample_stats)
+    groups |= log_likelihood_group(draws, context)
+    if inference_method != "advi":
+        groups |= log_prior_group(draws, context)
+    return context.paper_tree(
+        groups,
+        inference_method=inference_method,
+        n_components=r,
+        attrs={"alignment": "signed permutation", **reference, **(attrs or {})},
+    )
+
+
+def user_tree(
+    tree: xr.DataTree, draws: dict[str, FloatArray], context: PaperContext
+) -> xr.DataTree:
+    """Tree of draws (chain, draw, ...) of a tree of the user, whose other contents are kept."""
+    built = draws_tree(draws, context, inference_method="nuts")
+    for name, group in tree.children.items():
+        if name not in built.children:
+            built[name] = group.copy()
+    more = tree["posterior"].to_dataset().drop_vars(list(draws))
+    here = built["posterior"].to_dataset()
+    others = [name for name in more.data_vars if name not in here]
+    built["posterior"] = xr.DataTree(here.merge(more[others], compat="override", join="override"))
+    return built
