@@ -89,14 +89,13 @@ def is_block_source(X: Any) -> bool:
     return is_dask(X) or is_zarr(X)
 
 
-def check_in_memory(estimator: Any, X: Any) -> None:
-    """Raise a TypeError if X is a Dask or Zarr array, to which an estimator is not fitted."""
-    if is_block_source(X):
-        kind, name = type(X).__module__.partition(".")[0].capitalize(), type(estimator).__name__
-        raise TypeError(
-            f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or "
-            "a subsample; BSDRClassifier is fitted to all samples, block by block"
-        )
+def not_in_memory(estimator: Any, X: Any) -> TypeError:
+    """The error of an estimator that is not fitted to Dask or Zarr arrays."""
+    kind, name = type(X).__module__.partition(".")[0].capitalize(), type(estimator).__name__
+    return TypeError(
+        f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or a "
+        "subsample; BSDRClassifier is fitted to all samples, block by block"
+    )
 
 
 def check_two_axes(X: Any) -> None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import frames
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import LatentSpaceEstimator
-from bsdr_models.block_sources import check_in_memory
+from bsdr_models.block_sources import is_block_source, not_in_memory
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.paper import factor_model
 from bsdr_models.bm2pca.paper import fit as paper
@@ -48,7 +48,8 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Validate training samples: float64, NaN marks a missing value."""
-        check_in_memory(self, X)
+        if is_block_source(X):
+            raise not_in_memory(self, X)
         frames.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
 

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.base import GaussianRegressor, LatentSpaceEstimator, ProbabilisticClassifier
+from bsdr_models.block_sources import is_block_source
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import encode_labels, feature_names
@@ -115,6 +116,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Of :class:`bsdr_models.BSDRClassifier` also a Dask or Zarr array.
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
             Labels of any type; an indicator matrix is a multi-label problem, with an independent
             probit for each label in one shared latent space.
@@ -123,15 +125,26 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         -------
         self
 
+        Notes
+        -----
+        Dask and Zarr arrays are fitted by Laplace's method, chunk by chunk, and need single labels.
+        They are read once per evaluation, on the workers of an active ``distributed.Client`` if X
+        is a Dask array. ``idata_`` contains an evenly spaced subsample of 2000.
+
+        Warns if chains have not mixed, and if there is no signal or too few samples to tell.
+
         Raises
         ------
         ValueError
             If the input is not finite, the labels are not classes, there is only one class, no
-            feature varies, or an argument is out of range.
+            feature varies, an argument is out of range, or features times components are more than
+            10 000 for Laplace's method.
         """
         self._reset()
         self._check_arguments()
         require_targets(self, y)
+        if is_block_source(X):
+            return self._fit_blocks(X, y)
         samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
@@ -139,6 +152,10 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
             return self._fit_multilabel(X, y, samples)
         index, context = self._read_given(y)
         return self._fit(X, index, target="multiclass", samples=samples, **context)
+
+    @abstractmethod
+    def _fit_blocks(self, X: Any, y: Any) -> Self:
+        """Fit to samples in blocks, or raise a TypeError."""
 
     def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Index of the class of each sample, (N,), and what the context holds of the classes."""

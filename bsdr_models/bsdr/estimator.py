@@ -12,7 +12,6 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.block_checks import check_blocks, take_subsample
 from bsdr_models.block_sources import (
     check_two_axes,
-    is_block_source,
     make_blocks,
     read_block_labels,
 )
@@ -43,7 +42,7 @@ from bsdr_models.checks import (
     one_thread,
     units_of_samples,
 )
-from bsdr_models.frames import require_targets, sample_labels, validate_samples
+from bsdr_models.frames import sample_labels, validate_samples
 from bsdr_models.inputs import read_views
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, POSITIVE, Sampling
@@ -189,9 +188,8 @@ class FullRankEstimator(BaseBSDR):
         if fit.choice is not None:
             self.kernel_ = fit.choice.kernel
         self.temperature_ = posterior.temperature
-        self.log_evidence_ = fit.log_evidence
-        self.log_evidence_error_ = fit.log_evidence_error
-        self.log_bayes_factor_ = fit.log_bayes_factor
+        for name in ("log_evidence", "log_evidence_error", "log_bayes_factor"):
+            setattr(self, f"{name}_", getattr(fit, name))
         for name, value in fit.held_out.named().items():
             setattr(self, f"{name}_", value)
         self.n_iter_ = fit.n_iter
@@ -417,42 +415,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     1.0
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit projection and classifier jointly.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
-        y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
-            Labels of any type; an indicator matrix is a multi-label problem, with an independent
-            probit for each label in one shared latent space.
-
-        Returns
-        -------
-        self : BSDRClassifier
-
-        Notes
-        -----
-        Dask and Zarr arrays are fitted by Laplace's method, chunk by chunk, and need single labels.
-        They are read once per evaluation, on the workers of an active ``distributed.Client`` if X
-        is a Dask array. ``idata_`` contains an evenly spaced subsample of 2000.
-
-        Warns if chains have not mixed, and if there is no signal or too few samples to tell.
-
-        Raises
-        ------
-        ValueError
-            If the input is not finite, the labels are not classes, there is only one class, no
-            feature varies, an argument is out of range, or features times components are more than
-            10 000 for Laplace's method.
-        """
-        return self._fit_blocks(X, y) if is_block_source(X) else super().fit(X, y)
-
     def _fit_blocks(self, X: Any, y: Any) -> Self:
         """Fit to classes, with samples in blocks, by Laplace's method."""
-        self._reset()
-        self._check_arguments()
-        require_targets(self, y)
         if not self._is_plain:
             given = f"kernel={self.kernel!r}" if self.views is None else "views"
             raise ValueError(

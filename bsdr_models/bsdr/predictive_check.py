@@ -57,13 +57,9 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
     target = tree.attrs["target"]
     posterior = tree["posterior"].to_dataset()
     # Only those of the paper's model have noise in their latent coordinates.
-    draws = draw_posterior(
-        posterior,
-        latent_scale=tree.attrs.get("latent_scale", 0.0),
-        target=target,
-        lapse=tree.attrs.get("lapse", 0.0),
-    )
-    values = draw_targets(draws, tree["constant_data"]["X"].to_numpy(), rng=rng)
+    latent_scale, lapse = (tree.attrs.get(name, 0.0) for name in ("latent_scale", "lapse"))
+    draws = draw_posterior(posterior, latent_scale=latent_scale, target=target)
+    values = draw_targets(draws, tree["constant_data"]["X"].to_numpy(), lapse=lapse, rng=rng)
     values = values.reshape(posterior.sizes[CHAIN], posterior.sizes[DRAW], *values.shape[1:])
     if target == "regression":
         values = values * tree.attrs["y_scale"] + tree.attrs["y_mean"]
@@ -79,7 +75,9 @@ def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataT
     )
 
 
-def draw_targets(draws: DrawPosterior, X: FloatArray, *, rng: np.random.Generator) -> np.ndarray:
+def draw_targets(
+    draws: DrawPosterior, X: FloatArray, *, lapse: float = 0.0, rng: np.random.Generator
+) -> np.ndarray:
     """Targets of samples (M, P) from every draw of the parameters.
 
     Returns
@@ -96,9 +94,9 @@ def draw_targets(draws: DrawPosterior, X: FloatArray, *, rng: np.random.Generato
             noise /= np.sqrt(draws.noise_precision[s])
         t = z @ W + b + noise
         if draws.target == "multiclass":
-            t = _lapsed(t.argmax(axis=1), draws.lapse, len(b), rng)
+            t = _lapsed(t.argmax(axis=1), lapse, len(b), rng)
         elif draws.target == "multilabel":
-            t = _lapsed((t > 0.0).astype(np.int64), draws.lapse, 2, rng)
+            t = _lapsed((t > 0.0).astype(np.int64), lapse, 2, rng)
         out.append(t)
     return np.stack(out)
 

@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.block_sources import check_in_memory
+from bsdr_models.block_sources import not_in_memory
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.paper import predict, sampling, trees
 from bsdr_models.bsdr.paper.data import make_data
@@ -70,10 +70,6 @@ class PaperEstimator(BaseBSDR):
     def _method(self) -> Inference:
         method: Inference = self.inference
         return method
-
-    def _samples_of_fit(self, X: Any) -> FloatArray:
-        check_in_memory(self, X)
-        return super()._samples_of_fit(X)
 
     def _fit(
         self,
@@ -224,13 +220,17 @@ class PaperEstimator(BaseBSDR):
         >>> model.predict_proba(X).shape
         (150, 3)
         """
-        draws = trees.read_draws(tree, cls._target)
-        r = draws["projection"].shape[3]
-        model = cls(n_components=r, inference="nuts", standardize=False)
+        if not isinstance(tree, xr.DataTree):
+            raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
+        if "posterior" not in tree.children:
+            raise ValueError(f"the tree has no group 'posterior', it has {sorted(tree.children)}")
+        model = cls(inference="nuts", standardize=False)
         samples, X = sample_labels(X), model._samples_of_fit(X)
         targets, context = model._read_given(y)
         check_consistent_length(X, targets)
-        trees.check_draws(draws, n_features=X.shape[1], n_labels=len(context["labels"]))
+        shape = {"n_features": X.shape[1], "n_labels": len(context["labels"])}
+        draws = trees.read_draws(tree, cls._target, **shape)
+        model.n_components = draws["projection"].shape[3]
         if not 0.0 <= latent_scale < np.inf:
             raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
         model._scaler = Scaler.identity(X.shape[1])
@@ -311,15 +311,6 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-    n_components_ : int
-        Number of columns of :meth:`transform`.
-    components_ : ndarray of shape (n_components, n_features)
-        Posterior mean of the projection of scaled features.
-    mean_, scale_ : ndarray of shape (n_features,)
-        Centre and scale of the features.
-    relevance_ : ndarray of shape (n_components,)
-        Share of each component in the variance of the linear predictor.
     latent_scale_ : float
         Standard deviation of the latent coordinates given the features.
     lower_bounds_ : ndarray of shape (n_iter,)
@@ -330,12 +321,10 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     converged_ : bool
         Mean field: whether it ended before ``max_iter``; otherwise it warns. Samplers: whether
         R-hat of identified quantities is below 1.05.
-    interrupted_ : bool
-        Whether the fit was stopped by the user; it can still be used.
-    idata_ : xarray.DataTree
-        Posterior draws, diagnostics and data, for ArviZ and :mod:`bsdr_models.plots`.
-    model_ : pymc.Model
-        The PyMC model on the training samples.
+    components_ : ndarray of shape (n_components, n_features)
+        Posterior mean of the projection of scaled features.
+    classes_, n_components_, mean_, scale_, relevance_, interrupted_, idata_, model_
+        As of :class:`bsdr_models.BSDRClassifier`.
 
     See Also
     --------
@@ -364,6 +353,9 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     """
 
     _target = "multiclass"
+
+    def _fit_blocks(self, X: Any, y: Any) -> Self:
+        raise not_in_memory(self, X)
 
 
 class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):

@@ -195,9 +195,6 @@ class DrawPosterior(Predictive):
         (S, D, R), (S, R, K), (S, K).
     noise_precision
         (S, K), or None for labels.
-    lapse
-        Probability that a label is independent of the features, 0 in the paper's model; used for
-        replicated targets only.
     """
 
     projection: FloatArray
@@ -206,7 +203,6 @@ class DrawPosterior(Predictive):
     latent_scale: float
     target: Target
     noise_precision: FloatArray | None = None
-    lapse: float = 0.0
 
     def thin(self, n_draws: int) -> "DrawPosterior":
         """At most so many draws, evenly spaced."""

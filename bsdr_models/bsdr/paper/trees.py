@@ -208,7 +208,6 @@ def draw_posterior(
     *,
     latent_scale: float,
     target: Target,
-    lapse: float = 0.0,
 ) -> DrawPosterior:
     """Posterior with stacked chains, from arrays (chain, draw, ...) or a posterior group."""
 
@@ -228,23 +227,19 @@ def draw_posterior(
         noise_precision=noise_precision,
         latent_scale=latent_scale,
         target=target,
-        lapse=lapse,
     )
 
 
-def read_draws(tree: xr.DataTree, target: Target) -> dict[str, FloatArray]:
+def read_draws(
+    tree: xr.DataTree, target: Target, *, n_features: int, n_labels: int
+) -> dict[str, FloatArray]:
     """Draws (chain, draw, ...) of projection, weights and bias, from the tree of a sampler.
 
     For real targets also of the noise, by one of the names `NOISE`.
     """
-    if not isinstance(tree, xr.DataTree):
-        raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
-    if "posterior" not in tree.children:
-        raise ValueError(
-            f"the tree has no group 'posterior'; its groups are {sorted(tree.children)}"
-        )
     posterior = tree["posterior"].to_dataset()
-    ndims = {"projection": 4, "weights": 4, "bias": 3}
+    r = posterior["projection"].shape[-1] if "projection" in posterior else 0
+    shapes = {"projection": (n_features, r), "weights": (r, n_labels), "bias": (n_labels,)}
     if target == "regression":
         given = [name for name in NOISE if name in posterior.data_vars]
         if len(given) != 1:
@@ -252,15 +247,16 @@ def read_draws(tree: xr.DataTree, target: Target) -> dict[str, FloatArray]:
                 f"group 'posterior' needs exactly one of {' and '.join(NOISE)}, it has "
                 f"{'both' if given else 'neither'}"
             )
-        ndims[given[0]] = 3
+        shapes[given[0]] = (n_labels,)
     draws = {}
-    for name, ndim in ndims.items():
+    for name, shape in shapes.items():
         if name not in posterior.data_vars:
             raise ValueError(f"group 'posterior' has no variable {name!r}")
         array = posterior[name]
-        if array.dims[:2] != ("chain", "draw") or array.ndim != ndim:
+        if array.dims[:2] != ("chain", "draw") or array.shape[2:] != shape:
             raise ValueError(
-                f"posterior/{name} has dims {array.dims}, expected chain, draw and {ndim - 2} more"
+                f"posterior/{name} has dims {dict(array.sizes)}, expected chain, draw and {shape}, "
+                f"for {n_features} features, {r} components and {n_labels} classes or outputs"
             )
         draws[name] = np.asarray(array.values, dtype=np.float64)
         if not np.isfinite(draws[name]).all():
@@ -268,19 +264,6 @@ def read_draws(tree: xr.DataTree, target: Target) -> dict[str, FloatArray]:
         if name in NOISE and not (draws[name] > 0.0).all():
             raise ValueError(f"posterior/{name} holds values that are not positive")
     return draws
-
-
-def check_draws(draws: Mapping[str, FloatArray], *, n_features: int, n_labels: int) -> None:
-    """Raise ValueError if draws do not fit the samples and their classes or outputs."""
-    r = draws["projection"].shape[3]
-    expected = {"projection": (n_features, r), "weights": (r, n_labels)}
-    for name, values in draws.items():
-        shape = expected.get(name, (n_labels,))
-        if values.shape[2:] != shape:
-            raise ValueError(
-                f"posterior/{name} has shape {values.shape[2:]} in each draw, expected {shape}, "
-                f"for {n_features} features, {r} components and {n_labels} classes or outputs"
-            )
 
 
 # Component axis of each variable of draws (chain, draw, ...).
