@@ -228,9 +228,9 @@ LAYERS = (
         outside=("numpy", "xarray"),
     ),
     Layer(
-        modules=("diagnosis", "diagnosis_*"),
-        inside=(*BASE, "alignment", "diagnosis_*", "text_table", "registry"),
-        outside=("numpy", "xarray", "arviz_stats"),
+        modules=("diagnosis",),
+        inside=(*BASE, "alignment", "registry"),
+        outside=("numpy", "pandas", "xarray", "arviz_stats"),
     ),
     Layer(modules=("papers",), inside=tuple(f"{paper}.paper.estimator" for paper in PAPERS)),
     Layer(modules=("registry",), inside=("spec", *(f"{paper}.spec" for paper in PAPERS))),
