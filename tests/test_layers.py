@@ -48,7 +48,7 @@ CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
 SOURCES = ("block_sources", "block_checks")
 # What all estimators offer: saving, reporting, citing.
-ESTIMATORS = ("base", "summary", "text_table", "options")
+ESTIMATORS = ("base", "summary", "options")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
@@ -173,7 +173,7 @@ LAYERS = (
             "inference.datatree",
             "inference.sampling",
         ),
-        outside=("numpy", "sklearn", "xarray"),
+        outside=("numpy", "pandas", "sklearn", "xarray"),
         lazy=("persistence", "pandas", "plots", "matplotlib"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
@@ -209,7 +209,6 @@ LAYERS = (
             *CHECKS,
             *DRIVERS,
             "options",
-            "text_table",
             "cross_validation",
             "baselines",
             *(f"{paper}.estimator" for paper in PAPERS),
