@@ -173,8 +173,8 @@ LAYERS = (
             "inference.datatree",
             "inference.sampling",
         ),
-        outside=("numpy", "pandas", "sklearn", "xarray"),
-        lazy=("persistence", "pandas", "plots", "matplotlib"),
+        outside=("numpy", "pandas", "scipy", "sklearn", "xarray"),
+        lazy=("persistence", "plots", "matplotlib"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),
