@@ -23,7 +23,6 @@ from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import check_size, fit_laplace_blocks
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.bsdr.views import (
     FeatureMap,
@@ -47,7 +46,6 @@ from bsdr_models.inputs import read_views
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, POSITIVE, Sampling
 from bsdr_models.rng import RandomState
-from bsdr_models.summary import SummaryParts
 
 
 class FullRankEstimator(BaseBSDR):
@@ -222,9 +220,6 @@ class FullRankEstimator(BaseBSDR):
 
     def _attrs(self) -> dict[str, Any]:
         return super()._attrs() | self._hierarchical.attrs()
-
-    def _summary_parts(self) -> SummaryParts:
-        return summary_parts(self)
 
     @property
     def model_(self) -> Any:

@@ -16,7 +16,6 @@ from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.paper.settings import Inference, Optimization
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.summary_parts import paper_summary_parts
 from bsdr_models.checks import fit_scaler, one_thread, units_of_samples, warn_not_converged
 from bsdr_models.frames import sample_labels
 from bsdr_models.inference.callbacks import ascent_progress
@@ -24,7 +23,6 @@ from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, Sampling
 from bsdr_models.rng import RandomState
-from bsdr_models.summary import SummaryParts
 
 
 class PaperEstimator(BaseBSDR):
@@ -262,9 +260,6 @@ class PaperEstimator(BaseBSDR):
 
     def _attrs(self) -> dict[str, Any]:
         return super()._attrs() | {"latent_scale": self.latent_scale_}
-
-    def _summary_parts(self) -> SummaryParts:
-        return paper_summary_parts(self)
 
     @property
     def model_(self) -> Any:
