@@ -1,4 +1,4 @@
-"""Laplace's method of BSDR on samples in memory, on disk, and on the workers of a cluster.
+"""Laplace's method of BSDR: samples in memory, and in chunks of a file by threads and workers.
 
     python -m benchmarks scale
     python -m benchmarks scale --samples 1000000 --write
@@ -7,8 +7,6 @@ All three must find the same mode and draws; wall-clock seconds, one BLAS thread
 """
 
 import argparse
-import multiprocessing
-import resource
 import statistics
 import tempfile
 import time
@@ -23,11 +21,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.evidence.page import write
 from benchmarks.timing import machine
-from bsdr_models.block_checks import check_blocks
-from bsdr_models.block_sources import make_blocks
-from bsdr_models.bsdr.laplace import Laplace, fit_laplace_blocks
+from bsdr_models.bsdr.laplace import Laplace, fit_laplace_chunks
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.sample_blocks import SampleBlocks
+from bsdr_models.inference.chunks import Chunks, InMemory, Samples
+from bsdr_models.numerics.scaling import Scaler
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 N_CLASSES, N_DRAWS = 5, 256
@@ -36,7 +33,7 @@ CLOSE = 1e-3
 # Samples written at once, and those of a first fit, which loads compiled code.
 CHUNK, FEW = 50_000, 2000
 MEGABYTE = 1 << 20
-# Kinds of passes by the function called with each block.
+# Kinds of passes by the function called with each chunk.
 PARTS = {
     "_sum_moments": "moments",
     "_sum_gradient": "evaluation",
@@ -74,21 +71,17 @@ class Files:
 
 
 class Timed:
-    """Blocks whose passes are timed, by the name of the function."""
+    """Samples whose passes are timed, by the name of the function."""
 
-    def __init__(self, blocks: SampleBlocks) -> None:
-        self._blocks = blocks
+    def __init__(self, samples: Samples) -> None:
+        self._samples, self.shape = samples, samples.shape
         self.seconds: dict[str, list[float]] = defaultdict(list)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._blocks, name)
-
-    def reduce(self, function: Any, *, shared: Any = None) -> Any:
-        """Sum over the blocks."""
+    def sum(self, function: Any, shared: Any) -> Any:
+        """Sum over the chunks."""
         begin = time.perf_counter()
-        found = self._blocks.reduce(function, shared=shared)
-        name = getattr(function, "func", function).__name__
-        self.seconds[PARTS[name]].append(time.perf_counter() - begin)
+        found = self._samples.sum(function, shared)
+        self.seconds[PARTS[function.__name__]].append(time.perf_counter() - begin)
         return found
 
 
@@ -108,14 +101,13 @@ class Run:
         return [name, f"{self.total:.1f}", *cells, note]
 
 
-def run(blocks: SampleBlocks) -> Run:
-    """Fit as the estimator does after making blocks."""
+def run(samples: Samples, scaler: Scaler) -> Run:
+    """Fit as the estimator does after validation."""
     begin = time.perf_counter()
-    checked = check_blocks(blocks)
-    timed: Any = Timed(checked.blocks)
-    found = fit_laplace_blocks(
+    timed: Any = Timed(samples)
+    found = fit_laplace_chunks(
         timed,
-        checked.statistics.scaler(standardize=True),
+        scaler,
         n_labels=N_CLASSES,
         target="multiclass",
         priors=HierarchicalPriors(),
@@ -125,67 +117,34 @@ def run(blocks: SampleBlocks) -> Run:
     return Run(total=time.perf_counter() - begin, visits=dict(timed.seconds), found=found)
 
 
-def from_disk(files: Files, block_size: int, limit: int, answer: Any) -> None:
-    """A fit in a process limited to ``limit`` bytes beyond those with compiled code."""
-    X, y = files.read(mapped=True)
-    with threadpool_limits(1):
-        run(make_blocks(X[:FEW], y[:FEW]))
-        most = int(_status("VmData") * MEGABYTE) + limit
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        answer.send(run(make_blocks(X, y, block_size=block_size)))
-
-
-def _in_a_process(*arguments: Any) -> Run:
-    """Result of a new process."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=from_disk, args=(*arguments, theirs))
-    process.start()
-    theirs.close()
-    found = ours.recv()
-    process.join()
-    return found
-
-
-def _status(name: str) -> float:
-    """Megabytes of this process as the kernel reports."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) / 1024.0
-    return float("nan")
-
-
-def on_workers(files: Files, n_workers: int) -> Run:
-    """A fit on the workers of a local cluster, a block on each."""
+def compare(n: int, d: int, *, n_workers: int, chunk: int) -> str:
+    """Markdown table of the three settings."""
+    import dask.array as da
     from distributed import Client, LocalCluster
 
-    X, y = files.read(mapped=True)
-    cluster = LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
-    )
-    with cluster, Client(cluster) as client:
-        run(make_blocks(X[:FEW], y[:FEW], block_size=-(-FEW // n_workers), client=client))
-        return run(make_blocks(X, y, block_size=-(-len(y) // n_workers), client=client))
-
-
-def compare(n: int, d: int, *, n_workers: int, block_size: int, limit: int) -> str:
-    """Markdown table of the three settings."""
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         files = Files.make(Path(folder), n, d)
-        # Before workers start, which would inherit the environment.
-        disk = _in_a_process(files, block_size, limit * MEGABYTE)
         X, y = files.read()
-        run(make_blocks(X[:FEW], y[:FEW]))
-        memory = run(make_blocks(X, y))
-        workers = on_workers(files, n_workers)
+        scaler = Scaler.fit(X[:CHUNK])
+        run(InMemory(X[:FEW], y[:FEW]), scaler)
+        memory = run(InMemory(X, y), scaler)
+        del X
+        mapped = files.read(mapped=True)[0]
+        threads = run(Chunks(da.from_array(mapped, chunks=(chunk, d)), y), scaler)
+        cluster = LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        )
+        with cluster, Client(cluster):
+            on_workers = Chunks(da.from_array(mapped, chunks=(-(-n // n_workers), d)), y)
+            workers = run(on_workers, scaler)
     size = n * d * 8 / MEGABYTE
     assert memory.found.converged, "no mode was found"
-    gap = max(difference(memory.found, each.found) for each in (disk, workers))
+    gap = max(difference(memory.found, each.found) for each in (threads, workers))
     assert gap < CLOSE, f"the ways differ by {gap:.2g} standard deviations"
     lines = [
         memory.line("in memory", f"{size:.0f} MB of X"),
-        disk.line("from disk", f"at most {limit} MB beside the libraries"),
-        workers.line(f"{n_workers} workers", "a block on each"),
+        threads.line("from disk", f"chunks of {chunk} samples, threads of Dask"),
+        workers.line(f"{n_workers} workers", "a chunk on each"),
     ]
     head = [f"N = {n}, D = {d}", "s", *(f"{part}, s" for part in PARTS.values()), ""]
     return (
@@ -215,16 +174,14 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=300_000)
     parser.add_argument("--features", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--block-size", type=int, default=20_000, help="from disk")
-    parser.add_argument("--limit", type=int, default=150, help="megabytes, from disk")
+    parser.add_argument("--chunk", type=int, default=20_000, help="samples, from disk")
     parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
     arguments = parser.parse_args()
     text = compare(
         arguments.samples,
         arguments.features,
         n_workers=arguments.workers,
-        block_size=arguments.block_size,
-        limit=arguments.limit,
+        chunk=arguments.chunk,
     )
     print(machine(), text, sep="\n\n", flush=True)
     if arguments.write:

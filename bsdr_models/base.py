@@ -31,7 +31,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.block_sources import by_blocks
+from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dims import OBS
 from bsdr_models.frames import read_numbers, read_truth, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context, InferenceMethod
@@ -442,7 +442,7 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
     def _outliers(self, X: Any) -> dict[str, FloatArray]:
         return {} if self._reference is None else self._reference.compare(X).by_name()
 
-    @by_blocks
+    @by_chunks
     def transform(
         self, X: Any, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -563,7 +563,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
     def _truth(self, y: Any) -> np.ndarray | None:
         return read_truth(y, classes=self._exclusive)
 
-    @by_blocks
+    @by_chunks
     def predict_log_proba(self, X: Any) -> Any:
         """Log probabilities of the classes; see `predict_proba`.
 
@@ -581,7 +581,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         """Columns of the classes as they are returned: of one task, all of them."""
         return values
 
-    @by_blocks
+    @by_chunks
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes; for multi-label problems, of each label.
 
@@ -595,7 +595,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         """
         return self._split_tasks(np.exp(self._log_proba(self._samples(X))))
 
-    @by_blocks
+    @by_chunks
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class; for multi-label problems, an indicator of each label.
 
@@ -614,7 +614,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
             return (log_p > np.log(0.5)).astype(int)
         return self.classes_[log_p.argmax(axis=1)]
 
-    @by_blocks
+    @by_chunks
     def decision_function(self, X: Any) -> FloatArray:
         """Log odds for two classes or multi-label problems, else log probabilities.
 

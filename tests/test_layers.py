@@ -47,7 +47,7 @@ STEPS += ("latent_inference",)
 NUMERICS = ("numerics.*",)
 CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
-SOURCES = ("block_sources", "block_checks")
+SOURCES = ("dask_arrays",)
 # What all estimators offer: saving, reporting, citing.
 ESTIMATORS = ("base", "summary", "options")
 DRIVERS = tuple(
@@ -58,7 +58,7 @@ DRIVERS = tuple(
         "callbacks",
         "optimise",
         "parallel",
-        "sample_blocks",
+        "chunks",
         "sampling",
     )
 )
@@ -130,13 +130,7 @@ LAYERS = (
         modules=(*DRIVERS, "inference"),
         inside=(*BASE, *NUMERICS, *DRIVERS),
         outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl", "xarray"),
-        lazy=("inference.engines",),
-    ),
-    Layer(
-        modules=("inference.dask_blocks",),
-        inside=(*BASE, *NUMERICS, "inference.sample_blocks"),
-        outside=("numpy", "scipy", "threadpoolctl"),
-        lazy=("dask", "distributed"),
+        lazy=("inference.engines", "dask", "distributed"),
     ),
     Layer(modules=("latent_grid", "tasks"), inside=BASE, outside=("numpy", "xarray")),
     Layer(modules=("effects",), inside=(*BASE, *NUMERICS, "tasks"), outside=("numpy", "xarray")),
@@ -158,9 +152,9 @@ LAYERS = (
     ),
     Layer(
         modules=SOURCES,
-        inside=(*SOURCES, *CHECKS, *BASE, *NUMERICS, *DRIVERS),
+        inside=(*SOURCES, *CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "scipy", "sklearn"),
-        lazy=("inference.dask_blocks",),
+        lazy=("dask", "dask.array"),
     ),
     Layer(
         modules=ESTIMATORS,
@@ -169,7 +163,7 @@ LAYERS = (
             *CHECKS,
             *BASE,
             *NUMERICS,
-            "block_sources",
+            "dask_arrays",
             "latent_grid",
             "inference.datatree",
             "inference.sampling",

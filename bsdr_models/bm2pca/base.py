@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import frames
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import LatentSpaceEstimator
-from bsdr_models.block_sources import is_block_source, not_in_memory
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.paper import factor_model
 from bsdr_models.bm2pca.paper import fit as paper
@@ -25,6 +24,7 @@ from bsdr_models.checks import (
     fit_scaler,
     one_thread,
 )
+from bsdr_models.dask_arrays import is_chunked, not_in_memory
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
@@ -46,7 +46,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Validate training samples: float64, NaN marks a missing value."""
-        if is_block_source(X):
+        if is_chunked(X):
             raise not_in_memory(self, X)
         frames.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)

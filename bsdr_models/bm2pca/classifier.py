@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
-from bsdr_models.block_sources import by_blocks
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.labels import Labels, encode
@@ -19,6 +18,7 @@ from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.checks import feature_names, one_thread
+from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.frames import sample_labels
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
@@ -209,7 +209,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _model_attrs(self) -> dict[str, Any]:
         """Attributes of the trees that name the model and its settings."""
 
-    @by_blocks
+    @by_chunks
     def decision_function(self, X: Any, *, return_std: bool = False) -> Any:
         """Class scores f, positive for the class; not log odds.
 
@@ -256,7 +256,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Log probabilities of the classes of all tasks, side by side."""
         return selection.log_probabilities(scores, self.temperature_, self._task.sizes)
 
-    @by_blocks
+    @by_chunks
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, calibrated on held-out samples.
 

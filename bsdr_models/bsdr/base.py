@@ -10,10 +10,10 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.base import GaussianRegressor, LatentSpaceEstimator, ProbabilisticClassifier
-from bsdr_models.block_sources import is_block_source
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.checks import encode_labels, feature_names
+from bsdr_models.dask_arrays import is_chunked
 from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.outliers import Reference
@@ -143,8 +143,8 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         self._reset()
         self._check_arguments()
         require_targets(self, y)
-        if is_block_source(X):
-            return self._fit_blocks(X, y)
+        if is_chunked(X):
+            return self._fit_chunks(X, y)
         samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
@@ -154,8 +154,8 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         return self._fit(X, index, target="multiclass", samples=samples, **context)
 
     @abstractmethod
-    def _fit_blocks(self, X: Any, y: Any) -> Self:
-        """Fit to samples in blocks, or raise a TypeError."""
+    def _fit_chunks(self, X: Any, y: Any) -> Self:
+        """Fit to a Dask or Zarr array, or raise a TypeError."""
 
     def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Index of the class of each sample, (N,), and what the context holds of the classes."""

@@ -4,23 +4,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
-from scipy.sparse import issparse
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.block_checks import check_blocks, take_subsample
-from bsdr_models.block_sources import (
-    check_two_axes,
-    make_blocks,
-    read_block_labels,
-)
 from bsdr_models.bsdr import hierarchical, trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.held_out import Temperature
 from bsdr_models.bsdr.hierarchical import Engine, HierarchicalFit
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
-from bsdr_models.bsdr.laplace import check_size, fit_laplace_blocks
+from bsdr_models.bsdr.laplace import check_size, fit_laplace_chunks
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.trees import Context
@@ -34,18 +27,23 @@ from bsdr_models.bsdr.views import (
     is_several,
 )
 from bsdr_models.checks import (
-    check_classes,
     check_variation,
+    encode_labels,
     feature_names,
     fit_scaler,
     one_thread,
     units_of_samples,
 )
+from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.frames import sample_labels, validate_samples
+from bsdr_models.inference.chunks import Chunks
 from bsdr_models.inputs import read_views
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, POSITIVE, Sampling
 from bsdr_models.rng import RandomState
+
+# Samples of a Dask array that the fit keeps in memory, at most.
+N_KEPT = 2000
 
 
 class FullRankEstimator(BaseBSDR):
@@ -410,38 +408,35 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     1.0
     """
 
-    def _fit_blocks(self, X: Any, y: Any) -> Self:
-        """Fit to classes, with samples in blocks, by Laplace's method."""
+    def _fit_chunks(self, X: Any, y: Any) -> Self:
+        """Fit to classes, with samples in chunks, by Laplace's method."""
         if not self._is_plain:
             given = f"kernel={self.kernel!r}" if self.views is None else "views"
             raise ValueError(
-                f"{given} is not for samples in blocks, where the kernel is linear and features "
+                f"{given} is not for Dask and Zarr arrays, where the kernel is linear and features "
                 "have no views: a model in memory takes kernels and views"
             )
         if self.inference not in (None, "laplace"):
-            raise ValueError(f"samples in blocks need inference='laplace', got {self.inference!r}")
+            raise ValueError(
+                f"Dask and Zarr arrays need inference='laplace', got {self.inference!r}"
+            )
         samples = sample_labels(X)
-        check_two_axes(X)
-        self.n_features_in_ = int(X.shape[1])
-        checked = check_blocks(make_blocks(X, read_block_labels(X, y)))
-        check_classes(checked.classes, checked.counts, stacklevel=4)
+        X, y = read_chunked(X, y)
+        n_samples, self.n_features_in_ = X.shape
+        self.classes_, y = encode_labels(y)
         self._check_width(self.n_features_in_)
-        check_size(self.n_features_in_, len(checked.classes) - 1)
-        self.classes_ = checked.classes
-        self._scaler = checked.statistics.scaler(standardize=self.standardize)
+        check_size(self.n_features_in_, len(self.classes_) - 1)
+        self._scaler = fit_scaler_of_chunks(X, standardize=self.standardize)
         check_variation(self._scaler, stacklevel=4)
-        subsample = take_subsample(checked)
-        X = subsample.X
-        X = X.toarray() if issparse(X) else np.asarray(X, dtype=np.float64)
-        n_samples = sum(checked.blocks.sizes)
+        kept = np.linspace(0, n_samples - 1, min(N_KEPT, n_samples)).astype(np.int64)
         rng = self._set_context(
-            self._scaler.transform(X),
-            subsample.y,
+            self._scaler.transform(np.asarray(X[kept].compute(), dtype=np.float64)),
+            y[kept],
             target="multiclass",
             labels=self.classes_,
             config=self._config(inference="laplace"),
-            samples=None if samples is None else samples[subsample.index],
-            kept=subsample.index,
+            samples=None if samples is None else samples[kept],
+            kept=kept,
             n_samples=n_samples,
         )
         priors, draws = self._option("priors"), self._option("sampling").draws
@@ -451,8 +446,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             self._fitting((n_samples, self.n_features_in_)),
             hierarchical.search_progress(self.progressbar) as on_evaluation,
         ):
-            normal = fit_laplace_blocks(
-                checked.blocks,
+            normal = fit_laplace_chunks(
+                Chunks(X, y),
                 self._scaler,
                 n_labels=len(self.classes_),
                 target="multiclass",
@@ -464,7 +459,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             assert normal.metric is not None
             problem = Problem.build(
                 normal.metric.whiten(self._context.X),
-                subsample.y,
+                y[kept],
                 n_labels=len(self.classes_),
                 target="multiclass",
                 priors=priors,
@@ -473,7 +468,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 normal,
                 problem,
                 normal.metric,
-                counts=checked.counts,
+                counts=np.bincount(y),
                 n_components=self.n_components,
                 temperature=1.0 if self.temperature == "auto" else float(self.temperature),
                 rng=outside_rng,

@@ -20,9 +20,9 @@ on the order of summation over samples. Draws are of log tau on a grid, then of 
 that the uncertainty of tau is included. The importance ratio of a draw is that of the likelihood to
 its expansion, and the tail of these ratios [2]_ tells whether the approximation can be trusted.
 
-Every evaluation is one sum over samples, which may be in memory, on disk, or on a cluster.
+Every evaluation is one sum over samples, which may be in memory or in the chunks of a Dask array.
 
-Letters: n samples of a block, D features, B of them after whitening, K labels, J contrasts, S
+Letters: n samples of a part, D features, B of them after whitening, K labels, J contrasts, S
 draws. Loadings are (D + 1, J) or (B + 1, J) with the biases in the last row.
 
 References
@@ -52,7 +52,7 @@ from bsdr_models.bsdr.posterior import (
     make_contrasts,
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.sample_blocks import Block, InProcess, SampleBlocks
+from bsdr_models.inference.chunks import Chunks, InMemory, Samples
 from bsdr_models.numerics.scaling import Scaler
 
 # Largest number of loadings, whose precision is a matrix of that width.
@@ -91,7 +91,7 @@ class Laplace:
     interrupted
         Whether the user stopped the search; results are those of its best parameters.
     metric
-        Of samples in blocks, whose whitened features have the loadings; None in memory.
+        Of chunks of samples, whose whitened features have the loadings; None in memory.
     """
 
     theta: FloatArray
@@ -132,7 +132,7 @@ def fit_laplace(
     check_size(problem.X.shape[1], len(problem.contrasts))
     C, lapse = problem.contrasts, problem.priors.lapse
     search = _Search(
-        blocks=InProcess([Block(X=problem.X, y=problem.y, begin=0)]),
+        samples=InMemory(problem.X, problem.y),
         response=Response(target=problem.target, contrasts=C, lapse=lapse),
         priors=problem.priors,
         metric=None,
@@ -142,8 +142,8 @@ def fit_laplace(
     return search.fit(n_draws, rng)
 
 
-def fit_laplace_blocks(
-    blocks: SampleBlocks,
+def fit_laplace_chunks(
+    samples: Chunks,
     scaler: Scaler | None,
     *,
     n_labels: int,
@@ -153,23 +153,23 @@ def fit_laplace_blocks(
     n_draws: int = 200,
     on_evaluation: Callable[[int, float], object] = lambda count, value: None,
 ) -> Laplace:
-    """Laplace's method for samples in blocks, with the metric of ridge regression.
+    """Laplace's method for chunks of samples, with the metric of ridge regression.
 
     Parameters
     ----------
-    blocks : SampleBlocks
-        Arrays, with targets as in :class:`~bsdr_models.bsdr.posterior.Problem`.
+    samples : Chunks
+        With targets as in :class:`~bsdr_models.bsdr.posterior.Problem`.
     scaler : Scaler, optional
         None for samples that are already centred and scaled.
     n_draws, on_evaluation
         As for :func:`fit_laplace`, and so are the errors.
     """
     contrasts = make_contrasts(n_labels, target)
-    check_size(blocks.n_features, len(contrasts))
+    check_size(samples.shape[1], len(contrasts))
     response = Response(target=target, contrasts=contrasts, lapse=priors.lapse, scaler=scaler)
-    metric, squares = prepare(blocks, response)
+    metric, squares = prepare(samples, response)
     search = _Search(
-        blocks=blocks,
+        samples=samples,
         response=response,
         priors=priors,
         metric=metric,
@@ -197,74 +197,75 @@ class Response:
     lapse: float
     scaler: Scaler | None = None
 
-    def chunks(self, block: Block) -> Iterator[tuple[FloatArray, np.ndarray]]:
+    def parts(self, X: FloatArray, y: np.ndarray) -> Iterator[tuple[FloatArray, np.ndarray]]:
         """Scaled samples with a constant feature, (n, D + 1), and their targets."""
-        assert block.y is not None
-        width = max(block.X.shape[1] + 1, self.contrasts.shape[1] ** 2)
+        width = max(X.shape[1] + 1, self.contrasts.shape[1] ** 2)
         size = max(1, min(_CHUNK, _ENTRIES // width))
-        for begin in range(0, len(block.X), size):
-            X, y = block.X[begin : begin + size], block.y[begin : begin + size]
+        for begin in range(0, len(X), size):
+            part = X[begin : begin + size]
             if self.scaler is not None:
-                X = self.scaler.transform(X)
-            yield np.column_stack([X, np.ones(len(X))]), y
+                part = self.scaler.transform(part)
+            yield np.column_stack([part, np.ones(len(part))]), y[begin : begin + size]
 
 
-def prepare(blocks: SampleBlocks, response: Response) -> tuple[Metric, FloatArray]:
+def prepare(samples: Samples, response: Response) -> tuple[Metric, FloatArray]:
     """Metric of the features and sums of squares of whitened features (B,), by one pass."""
-    moments = blocks.reduce(_sum_moments, shared=response)
-    d = blocks.n_features
+    moments, d = samples.sum(_sum_moments, response), samples.shape[1]
     gram = moments[:-1].reshape(d + 1, d + 1)
     metric = Metric.from_sums(gram[:d, :d], float(moments[-1]), round(float(gram[d, d])))
     return metric, np.sum(metric.slopes * (gram[:d, :d] @ metric.slopes), axis=0)
 
 
-def _sum_moments(block: Block, response: Response) -> FloatArray:
+def _sum_moments(X: FloatArray, y: np.ndarray, response: Response) -> FloatArray:
     """Sums of x x' with a constant feature, (D + 1, D + 1), and of ``|x|**4``, raveled."""
-    d = block.X.shape[1]
+    d = X.shape[1]
     gram, fourth = np.zeros((d + 1, d + 1)), 0.0
-    for X, _ in response.chunks(block):
-        gram += X.T @ X
-        fourth += float(np.sum(np.sum(X[:, :d] ** 2, axis=1) ** 2))
+    for part, _ in response.parts(X, y):
+        gram += part.T @ part
+        fourth += float(np.sum(np.sum(part[:, :d] ** 2, axis=1) ** 2))
     return np.append(gram, fourth)
 
 
-def _sum_gradient(block: Block, shared: tuple[Response, FloatArray]) -> FloatArray:
+def _sum_gradient(X: FloatArray, y: np.ndarray, shared: tuple[Response, FloatArray]) -> FloatArray:
     """Log likelihood and its gradient in the loadings (D + 1, J), raveled."""
     response, loadings = shared
     value, gradient = 0.0, np.zeros_like(loadings)
-    for X, y in response.chunks(block):
-        eta = X @ loadings @ response.contrasts
-        each, slope = label_log_likelihood(eta[None], y, response.target, response.lapse)
+    for part, labels in response.parts(X, y):
+        eta = part @ loadings @ response.contrasts
+        each, slope = label_log_likelihood(eta[None], labels, response.target, response.lapse)
         value += float(each.sum())
-        gradient += X.T @ (slope[0] @ response.contrasts.T)
+        gradient += part.T @ (slope[0] @ response.contrasts.T)
     return np.append(value, gradient)
 
 
-def _sum_hessian(block: Block, shared: tuple[Response, FloatArray]) -> FloatArray:
+def _sum_hessian(X: FloatArray, y: np.ndarray, shared: tuple[Response, FloatArray]) -> FloatArray:
     """Negative Hessian of the log likelihood, (J, J, D + 1, D + 1): weighted Gram matrices."""
     response, loadings = shared
     C, (d, j) = response.contrasts, loadings.shape
     out = np.zeros((j, j, d, d))
-    for X, y in response.chunks(block):
-        second = label_derivatives(X @ loadings @ C, y, response.target, response.lapse)[1]
+    for part, labels in response.parts(X, y):
+        eta = part @ loadings @ C
+        second = label_derivatives(eta, labels, response.target, response.lapse)[1]
         weights = np.ascontiguousarray((C @ second @ C.T).transpose(1, 2, 0))
         for a in range(j):
             for b in range(a + 1):
                 if weights[a, b].any():  # zero between two labels of a set
-                    out[a, b] -= X.T @ (weights[a, b][:, None] * X)
+                    out[a, b] -= part.T @ (weights[a, b][:, None] * part)
     for a in range(j):
         out[:a, a] = out[a, :a]
     return out
 
 
-def _sum_log_likelihood(block: Block, shared: tuple[Response, FloatArray]) -> FloatArray:
+def _sum_log_likelihood(
+    X: FloatArray, y: np.ndarray, shared: tuple[Response, FloatArray]
+) -> FloatArray:
     """Log likelihood of draws of the loadings (S, D + 1, J), (S,)."""
     response, draws = shared
     total = np.zeros(len(draws))
-    for X, y in response.chunks(block):
+    for part, labels in response.parts(X, y):
         for s, loadings in enumerate(draws):
-            eta = X @ loadings @ response.contrasts
-            each = label_log_likelihood(eta[None], y, response.target, response.lapse)[0]
+            eta = part @ loadings @ response.contrasts
+            each = label_log_likelihood(eta[None], labels, response.target, response.lapse)[0]
             total[s] += each.sum()
     return total
 
@@ -393,7 +394,7 @@ class _Search:
     features, (B,).
     """
 
-    blocks: SampleBlocks
+    samples: Samples
     response: Response
     priors: HierarchicalPriors
     metric: Metric | None
@@ -422,13 +423,13 @@ class _Search:
         share = np.exp(density - logsumexp(density))
         log_scale = np.interp(rng.random(n_draws), np.cumsum(share) - 0.5 * share, grid)
         j = self.at.shape[1]
-        normal = rng.standard_normal((n_draws, self.blocks.n_features, j))
+        normal = rng.standard_normal((n_draws, self.samples.shape[1], j))
         if self.metric is not None:
             normal = self.metric.axes.T @ normal
         normal_bias = rng.standard_normal((n_draws, j))
         draws, expected = expansion.draw(log_scale, normal.reshape(n_draws, -1), normal_bias)
         shared = self.response, np.stack([self.in_features(each) for each in draws])
-        log_likelihood = self.blocks.reduce(_sum_log_likelihood, shared=shared)
+        log_likelihood = self.samples.sum(_sum_log_likelihood, shared)
         exact = log_likelihood - 0.5 * np.sum(draws[:, -1] ** 2, axis=1)
         mode = expansion.mode(self.log_scale)
         return Laplace(
@@ -456,7 +457,7 @@ class _Search:
     def evaluate(self, at: FloatArray) -> tuple[float, FloatArray]:
         """Log likelihood and its gradient (B + 1, J), by one pass over the samples."""
         features = self.in_features(at)
-        total = self.blocks.reduce(_sum_gradient, shared=(self.response, features))
+        total = self.samples.sum(_sum_gradient, (self.response, features))
         value = float(total[0])
         self.n_evaluations += 1
         self.on_evaluation(self.n_evaluations, value + self.log_prior(at))
@@ -465,7 +466,7 @@ class _Search:
     def hessian(self) -> FloatArray:
         """Negative Hessian of the log likelihood, by one pass over the samples."""
         shared = self.response, self.in_features(self.at)
-        total = self.blocks.reduce(_sum_hessian, shared=shared)
+        total = self.samples.sum(_sum_hessian, shared)
         j, _, d, _ = total.shape
         total = total.transpose(2, 0, 3, 1).reshape(d * j, d * j)
         for _ in range(2):  # rows, then columns
@@ -490,7 +491,7 @@ class _Search:
 
     def lbfgs(self) -> None:
         """Towards the mode given the scale of the prior, from zero."""
-        squares = np.append(self.squares, sum(self.blocks.sizes) * self.priors.bias_scale**2)
+        squares = np.append(self.squares, self.samples.shape[0] * self.priors.bias_scale**2)
         size = 1.0 / np.sqrt(_CURVATURE * squares[:, None] + self.precision())
         best = -np.inf
 

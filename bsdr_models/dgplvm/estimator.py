@@ -7,8 +7,8 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.block_sources import by_blocks
 from bsdr_models.checks import one_thread, warn_unless_mixed
+from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.draws import find_mode, learn_draws
@@ -229,7 +229,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         found = {f"mapping__{name.removeprefix('map_')}": value for name, value in chosen.items()}
         return {**found, **super()._selected_params()}
 
-    @by_blocks
+    @by_chunks
     def transform(
         self, X: Any, *, return_cov: bool = False, sequence: Any = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:

@@ -35,8 +35,19 @@ class Scaler:
     def fit(cls, X: FloatArray, *, standardize: bool = True) -> "Scaler":
         """Fit to training samples, (N, P); a column of missing values only is constant."""
         size = np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
-        peak = np.where(size > 0.0, np.maximum(size, np.finfo(np.float64).tiny), 1.0)
-        mean, std = _moments(X / peak)
+        return cls.of_moments(size, *_moments(X / cls.peak_of(size)), standardize)
+
+    @staticmethod
+    def peak_of(size: FloatArray) -> FloatArray:
+        """Divisors of columns whose largest magnitudes are given, (P,)."""
+        return np.where(size > 0.0, np.maximum(size, np.finfo(np.float64).tiny), 1.0)
+
+    @classmethod
+    def of_moments(
+        cls, size: FloatArray, mean: FloatArray, std: FloatArray, standardize: bool
+    ) -> "Scaler":
+        """From the largest magnitudes, and moments of the columns divided by :meth:`peak_of`."""
+        peak = cls.peak_of(size)
         constant = std <= CONSTANT_TOL * np.maximum(np.abs(mean), CONSTANT_TOL)
         std = np.where(constant, 1.0, std)
         return cls(

@@ -8,12 +8,11 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtr
 
-from bsdr_models.block_sources import make_blocks
 from bsdr_models.bsdr import laplace
-from bsdr_models.bsdr.laplace import fit_laplace, fit_laplace_blocks
+from bsdr_models.bsdr.laplace import fit_laplace, fit_laplace_chunks
 from bsdr_models.bsdr.posterior import Metric, Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.sample_blocks import Block, InProcess, Unread
+from bsdr_models.inference.chunks import Chunks, InMemory
 from bsdr_models.numerics.scaling import Scaler
 
 # All differ, and none is neutral.
@@ -40,12 +39,17 @@ def make_problem(target, n, d, k, **options):
     return Problem.build(X, y, n_labels=k, target=target, priors=PRIORS)
 
 
+def in_chunks(X, y, size):
+    da = pytest.importorskip("dask.array")
+    return Chunks(da.from_array(X, chunks=(size, X.shape[1])), y)
+
+
 def make_search(problem):
     response = laplace.Response(
         target=problem.target, contrasts=problem.contrasts, lapse=problem.priors.lapse
     )
     return laplace._Search(
-        blocks=InProcess([Block(X=problem.X, y=problem.y, begin=0)]),
+        samples=InMemory(problem.X, problem.y),
         response=response,
         priors=problem.priors,
         metric=None,
@@ -88,21 +92,21 @@ def test_gradient_and_hessian_against_differences(target, k):
     check_derivatives(target, k)
 
 
-def test_derivatives_of_scaled_samples_in_blocks():
+def test_derivatives_of_scaled_samples_in_chunks():
     X, y = make_samples("multiclass", 90, 4, 3)
     X[:, 2] = 1.0  # a constant feature has no loadings
     scaler = Scaler.fit(X)
-    blocks = make_blocks(X, y, block_size=40)
+    chunks = in_chunks(X, y, 40)
     contrasts = make_contrasts(3, "multiclass")
     response = laplace.Response(
         target="multiclass", contrasts=contrasts, lapse=PRIORS.lapse, scaler=scaler
     )
-    metric, squares = laplace.prepare(blocks, response)
+    metric, squares = laplace.prepare(chunks, response)
     Z = metric.whiten(scaler.transform(X))
     assert_allclose(squares, np.sum(Z**2, axis=0))
     problem = Problem.build(Z, y, n_labels=3, target="multiclass", priors=PRIORS)
     expected, search = make_search(problem), make_search(problem)
-    search.blocks, search.response, search.metric = blocks, response, metric
+    search.samples, search.response, search.metric = chunks, response, metric
     at = np.random.default_rng(1).standard_normal((4, 2))
     for ours, theirs in zip(search.evaluate(at), expected.evaluate(at), strict=True):
         assert_allclose(ours, theirs, rtol=1e-10)
@@ -171,8 +175,11 @@ def test_slope_of_the_log_scale_against_differences():
 
 
 PLANTED = {
-    "weights of the Gram matrices": ("_sum_hessian", lambda f: lambda b, s: 1.01 * f(b, s)),
-    "gradient": ("_sum_gradient", lambda f: lambda b, s: f(b, s) * np.array([1.0] + [0.99] * 12)),
+    "weights of the Gram matrices": ("_sum_hessian", lambda f: lambda X, y, s: 1.01 * f(X, y, s)),
+    "gradient": (
+        "_sum_gradient",
+        lambda f: lambda X, y, s: f(X, y, s) * np.array([1.0] + [0.99] * 12),
+    ),
 }
 
 
@@ -350,29 +357,15 @@ def test_too_many_loadings_raise(monkeypatch):
     with pytest.raises(ValueError, match="4 features times 3 contrasts of classes exceed 10"):
         fit(problem)
     with pytest.raises(ValueError, match="4 features times 3 contrasts"):
-        fit_in_blocks(InProcess([Block(X=problem.X, y=problem.y, begin=0)]), None, "multiclass", 4)
+        fit_chunks(InMemory(problem.X, problem.y), None, "multiclass", 4)
 
 
-# ------------------------------------------------------------------------------- in blocks
+# ------------------------------------------------------------------------------- in chunks
 
 
-class OnDisk(Unread):
-    """Samples that are read on demand."""
-
-    def __init__(self, samples):
-        self._samples = samples
-
-    @property
-    def shape(self):
-        return self._samples.shape
-
-    def read(self):
-        return self._samples.copy()
-
-
-def fit_in_blocks(blocks, scaler, target, k, **options):
-    return fit_laplace_blocks(
-        blocks,
+def fit_chunks(samples, scaler, target, k, **options):
+    return fit_laplace_chunks(
+        samples,
         scaler,
         n_labels=k,
         target=target,
@@ -402,34 +395,29 @@ def check_same(found, expected, *data):
 
 
 @every_case
-def test_blocks_have_the_posterior_of_one_block(target, k):
+def test_chunks_have_the_posterior_of_all_samples(target, k):
     X, y = make_samples(target, 400, 5, k)
     scaler = Scaler.fit(X)
-    expected = fit_in_blocks(InProcess([Block(X=X, y=y, begin=0)]), scaler, target, k)
+    expected = fit_chunks(InMemory(X, y), scaler, target, k)
     order = np.random.default_rng(0).permutation(400)
-    for kind in (np.asarray, OnDisk):
-        blocks = InProcess(
-            [Block(X=kind(X[i]), y=y[i], begin=0) for i in np.split(order, [17, 90, 91, 300])]
-        )
-        found = fit_in_blocks(blocks, scaler, target, k)
-        check_same(found, expected, scaler, X, y, target, k)
+    found = fit_chunks(in_chunks(X[order], y[order], (17, 73, 1, 209, 100)), scaler, target, k)
+    check_same(found, expected, scaler, X, y, target, k)
 
 
-def test_blocks_have_the_mode_of_samples_in_memory():
+def test_chunks_have_the_mode_of_samples_in_memory():
     X, y = make_samples("multiclass", 300, 4, 3)
-    scaler = Scaler.fit(X)
-    found = fit_in_blocks(make_blocks(X, y, block_size=70), scaler, "multiclass", 3)
+    found = fit_chunks(in_chunks(X, y, 70), Scaler.fit(X), "multiclass", 3)
     memory = fit(make_problem("multiclass", 300, 4, 3))
     assert found.log_evidence == pytest.approx(memory.log_evidence, abs=1e-5)
     assert_allclose(np.sort(np.abs(found.mode)), np.sort(np.abs(memory.mode)), atol=1e-6)
 
 
-def test_samples_are_processed_in_chunks(monkeypatch):
+def test_samples_are_processed_in_parts(monkeypatch):
     X, y = make_samples("multiclass", 300, 4, 3)
-    scaler, blocks = Scaler.fit(X), make_blocks(X, y, block_size=130)
-    expected = fit_in_blocks(blocks, scaler, "multiclass", 3)
+    scaler, samples = Scaler.fit(X), InMemory(X, y)
+    expected = fit_chunks(samples, scaler, "multiclass", 3)
     monkeypatch.setattr(laplace, "_ENTRIES", 200)
-    found = fit_in_blocks(blocks, scaler, "multiclass", 3)
+    found = fit_chunks(samples, scaler, "multiclass", 3)
     check_same(found, expected, scaler, X, y, "multiclass", 3)
 
 
@@ -437,8 +425,7 @@ def test_samples_are_processed_in_chunks(monkeypatch):
 def test_workers_have_the_posterior_of_one_process(threads_cluster):
     X, y = make_samples("multiclass", 900, 6, 4)
     scaler = Scaler.fit(X)
-    found, expected = (
-        fit_in_blocks(make_blocks(X, y, block_size=130, client=client), scaler, "multiclass", 4)
-        for client in (threads_cluster, None)
-    )
+    expected = fit_chunks(InMemory(X, y), scaler, "multiclass", 4)
+    with threads_cluster.as_current():
+        found = fit_chunks(in_chunks(X, y, 130), scaler, "multiclass", 4)
     check_same(found, expected, scaler, X, y, "multiclass", 4)

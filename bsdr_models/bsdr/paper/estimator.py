@@ -8,7 +8,6 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.block_sources import not_in_memory
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.paper import predict, sampling, trees
 from bsdr_models.bsdr.paper.data import make_data
@@ -17,6 +16,7 @@ from bsdr_models.bsdr.paper.settings import Inference, Optimization
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.checks import fit_scaler, one_thread, units_of_samples, warn_not_converged
+from bsdr_models.dask_arrays import not_in_memory
 from bsdr_models.frames import sample_labels
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.numerics.relevance import relevance
@@ -349,7 +349,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
 
     _target = "multiclass"
 
-    def _fit_blocks(self, X: Any, y: Any) -> Self:
+    def _fit_chunks(self, X: Any, y: Any) -> Self:
         raise not_in_memory(self, X)
 
 

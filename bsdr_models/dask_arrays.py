@@ -1,0 +1,127 @@
+"""Samples in Dask and Zarr arrays: validation, scaling, and predictions chunk by chunk."""
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, cast
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.unlabeled import read_labels
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array; without importing Dask."""
+    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "chunks")
+
+
+def is_chunked(X: Any) -> bool:
+    """Whether X is a Dask or a Zarr array; without importing either."""
+    is_zarr = type(X).__module__.partition(".")[0] == "zarr" and hasattr(X, "chunks")
+    return is_dask(X) or is_zarr
+
+
+def not_in_memory(estimator: Any, X: Any) -> TypeError:
+    """The error of an estimator that is not fitted to Dask or Zarr arrays."""
+    kind, name = type(X).__module__.partition(".")[0].capitalize(), type(estimator).__name__
+    return TypeError(
+        f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or a "
+        "subsample; BSDRClassifier is fitted to all samples, chunk by chunk"
+    )
+
+
+def as_dask(X: Any) -> Any:
+    """A Dask or Zarr array as a Dask array (N, D) of known chunks of samples with all features.
+
+    Raises
+    ------
+    ValueError
+        Unless X has two axes and a sample.
+    """
+    import dask.array as da
+
+    if len(X.shape) != 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(X.shape)}D array of shape {X.shape} instead: reshape "
+            "your data, X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample"
+        )
+    X = X if is_dask(X) else da.from_zarr(X)
+    if np.isnan(X.chunks[0]).any():
+        X = X.compute_chunk_sizes()
+    if issparse(X._meta):
+        X = X.map_blocks(lambda chunk: chunk.toarray(), meta=np.empty((0, 0)))
+    if X.shape[0] == 0:
+        raise ValueError("X has no samples: Found array with 0 sample(s)")
+    return X.rechunk({0: tuple(size for size in X.chunks[0] if size > 0), 1: -1})
+
+
+def by_chunks[M: Callable[..., Any]](method: M) -> M:
+    """Let a method of X accept Dask and Zarr arrays, and call it chunk by chunk.
+
+    The result for a sample must depend on that sample alone, and be an array. It is lazy for a Dask
+    array, and in memory for a Zarr array.
+    """
+
+    @wraps(method)
+    def called(model: Any, X: Any, **options: Any) -> Any:
+        if not is_chunked(X):
+            return method(model, X, **options)
+        check_is_fitted(model)
+        chunked = as_dask(X)
+        of_chunk = partial(method, model, **options)
+        example = of_chunk(np.zeros((1, X.shape[1])))  # also checks the number of columns
+        if not isinstance(example, np.ndarray):
+            raise ValueError(
+                f"{method.__name__} returns several arrays for these arguments, which is not "
+                "supported for Dask and Zarr arrays: call it on one chunk at a time"
+            )
+        found = chunked.map_blocks(
+            of_chunk,
+            dtype=example.dtype,
+            chunks=(chunked.chunks[0], *((size,) for size in example.shape[1:])),
+            drop_axis=[1] if example.ndim == 1 else None,
+            meta=example[:0],
+        )
+        return found if is_dask(X) else found.compute(scheduler="threads")
+
+    return cast(M, called)
+
+
+def read_chunked(X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    """X as :func:`as_dask`, and labels (N,) in memory.
+
+    Raises
+    ------
+    ValueError
+        If X and y have different lengths, or features are not real numbers.
+    """
+    X = as_dask(X)
+    if is_chunked(y):
+        y = np.asarray(y.compute() if is_dask(y) else y[:])
+    y = column_or_1d(read_labels(y), warn=True)
+    check_consistent_length(X, y)
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"X is of type {X.dtype}, expected real numbers")
+    return X, y
+
+
+def fit_scaler_of_chunks(X: Any, *, standardize: bool) -> Scaler:
+    """Centre and scale of a Dask array (N, D), by two passes.
+
+    Raises
+    ------
+    ValueError
+        If a feature is not finite.
+    """
+    import dask
+    import dask.array as da
+
+    size = abs(X.astype(np.float64)).max(axis=0).compute()
+    if not np.isfinite(size).all():
+        column = int(np.flatnonzero(~np.isfinite(size))[0])
+        raise ValueError(f"Input X contains NaN or infinity (column {column})")
+    unit = X / Scaler.peak_of(size)
+    mean, std = dask.compute(da.mean(unit, 0), da.std(unit, 0))
+    return Scaler.of_moments(size, mean, std, standardize)

@@ -1,0 +1,83 @@
+"""Sums over samples, which may be in memory or in the chunks of a Dask array."""
+
+from collections.abc import Callable
+from operator import add
+from typing import Any, Protocol, cast
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+
+class Samples(Protocol):
+    """Training samples over which an engine sums."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of samples and features."""
+
+    def sum[S](self, function: Callable[..., S], shared: Any) -> S:
+        """Sum of ``function(X, y, shared)`` over parts of the samples."""
+
+
+class InMemory:
+    """Samples (N, D) and targets in this process."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray) -> None:
+        self._X, self._y = X, y
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of samples and features."""
+        return self._X.shape[0], self._X.shape[1]
+
+    def sum[S](self, function: Callable[..., S], shared: Any) -> S:
+        """``function(X, y, shared)``."""
+        return function(self._X, self._y, shared)
+
+
+class Chunks:
+    """Chunks of samples of a Dask array (N, D), each with all features, and targets (N,) in memory.
+
+    The chunks stay on the workers of an active ``distributed.Client``; if a worker dies, Dask makes
+    its chunks again. Otherwise they are made for every sum. Sums are added pairwise, in the order
+    of the chunks, so that they are deterministic.
+    """
+
+    def __init__(self, X: Any, y: np.ndarray) -> None:
+        self._X = X.persist() if _has_client() else X
+        self._y = np.split(y, np.cumsum(X.chunks[0])[:-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of samples and features."""
+        return self._X.shape[0], self._X.shape[1]
+
+    def sum[S](self, function: Callable[..., S], shared: Any) -> S:
+        """Sum of ``function(X, y, shared)`` over chunks."""
+        import dask
+
+        run = dask.delayed(_run, pure=False)
+        common = dask.delayed((function, shared, np.geterr()), traverse=False)
+        chunks = self._X.to_delayed().ravel()
+        parts = [run(X, y, common) for X, y in zip(chunks, self._y, strict=True)]
+        while len(parts) > 1:
+            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+            parts = [dask.delayed(add)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        return cast(S, parts[0].compute())
+
+
+def _run(X: np.ndarray, y: np.ndarray, common: tuple[Any, ...]) -> Any:
+    """A summand, by one thread; samples from a message may not be aligned."""
+    function, shared, errors = common
+    with threadpool_limits(1, "blas"), np.errstate(**errors):
+        return function(np.require(X, requirements=["A", "C"]), y, shared)
+
+
+def _has_client() -> bool:
+    try:
+        from distributed import default_client
+
+        default_client()
+    except (ImportError, ValueError):
+        return False
+    return True
