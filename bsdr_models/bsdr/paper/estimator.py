@@ -236,7 +236,8 @@ class PaperEstimator(BaseBSDR):
         )
         built = trees.user_tree(tree, draws, model._context)
         model._tree = built
-        model._set_draws(model._context.posterior(draws))
+        aligned = built["posterior"].to_dataset()[list(draws)]
+        model._set_draws(model._context.posterior(aligned))
         model.n_iter_ = built["posterior"].sizes["draw"]
         model.converged_ = sampling.warn_unless_converged(built, stacklevel=4)
         return model
