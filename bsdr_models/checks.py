@@ -151,13 +151,7 @@ def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> Non
     )
 
 
-def warn_unless_mixed(
-    tree: xr.DataTree,
-    names: Sequence[str],
-    *,
-    remedy: str = "draw more, tighten the priors (a larger shape), or use inference='nuts'",
-    stacklevel: int = 3,
-) -> bool:
+def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: int = 3) -> bool:
     """Whether R-hat of some variables is small; warns with a remedy if not.
 
     Always False for a single chain. Stores ``r_hat`` and ``ess_bulk`` in the root attributes.
@@ -168,7 +162,8 @@ def warn_unless_mixed(
     tree.attrs.update(r_hat=worst, ess_bulk=n_effective)
     if not worst < R_HAT_LIMIT:
         warnings.warn(
-            f"R-hat of the identified quantities reaches {worst:.2f}: {remedy}",
+            f"R-hat of the identified quantities reaches {worst:.2f}: draw more, tighten the "
+            "priors (a larger shape), or use inference='nuts'",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )

@@ -209,7 +209,7 @@ def test_an_interrupt_while_results_are_named(monkeypatch, model):
     """The old fit is gone and the new one not there yet."""
     model.fit(X, y)
     adopt = "_set_fitted"
-    if isinstance(model, BSDRClassifier):
+    if isinstance(model, BSDRClassifier | PaperBSDRClassifier):
         adopt = "_set_components"
     plain = getattr(type(model), adopt)
 
@@ -425,9 +425,10 @@ def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
         model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=2)).set_params(**PAPER)
         model.fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert said[0] == ("INFO", "BSDRClassifier: fit to 50 samples of 4 features")
+    assert said[0] == ("INFO", "PaperBSDRClassifier: fit to 50 samples of 4 features")
     assert said[-1][0] == "INFO"
-    assert said[-1][1].startswith(f"BSDRClassifier: converged after {model.n_iter_} iterations, ")
+    done = f"PaperBSDRClassifier: converged after {model.n_iter_} iterations, "
+    assert said[-1][1].startswith(done)
     assert any(f"{model.lower_bounds_[-1]:.6g}" in text for level, text in said if level == "DEBUG")
     assert ("DEBUG", "restarts: 2 of 2 done") in said
     assert capfd.readouterr() == ("", "")
@@ -439,7 +440,6 @@ def test_the_package_is_silent_by_default():
 import warnings
 from sklearn.datasets import load_iris
 from bsdr_models import BSDRClassifier, Sampling
-from bsdr_models.papers import PaperBSDRClassifier
 warnings.simplefilter("ignore")
 BSDRClassifier(sampling=Sampling(chains=1), temperature=1.0).fit(*load_iris(return_X_y=True))
 """

@@ -11,7 +11,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import (
-    BSDRClassifier,
     BSDROptimization,
     DGPLVMClassifier,
     feature_stability,
@@ -31,7 +30,7 @@ def classes():
     return X, y
 
 
-class Recorded(BSDRClassifier):
+class Recorded(PaperBSDRClassifier):
     """Keeps the samples of its fits, and interrupts the one after `patience`."""
 
     fits: ClassVar[list] = []

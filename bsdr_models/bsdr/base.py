@@ -28,10 +28,6 @@ class BaseBSDR(LatentSpaceEstimator):
     _context: Any
     _context_type: ClassVar[type[Context]] = Context
 
-    def _check_arguments(self) -> None:
-        """Raise a ValueError if an argument is out of range."""
-        self._check_params()
-
     def _samples_of_fit(self, X: Any) -> FloatArray:
         """Validate training samples."""
         return validate_samples(self, X, reset=True, least=2)
@@ -61,7 +57,7 @@ class BaseBSDR(LatentSpaceEstimator):
         *,
         target: Target,
         labels: np.ndarray,
-        config: dict[str, Any],
+        config: dict[str, Any] | None = None,
         given: np.ndarray | None = None,
         **more: Any,
     ) -> np.random.Generator:
@@ -82,7 +78,7 @@ class BaseBSDR(LatentSpaceEstimator):
             feature_names=feature_names(self),
             labels=labels,
             target=target,
-            config=config,
+            config=self._config() if config is None else config,
             **more,
         )
         self._tree: xr.DataTree | None = None
@@ -141,7 +137,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
             10 000 for Laplace's method.
         """
         self._reset()
-        self._check_arguments()
+        self._check_params()
         require_targets(self, y)
         if is_chunked(X):
             return self._fit_chunks(X, y)
@@ -209,7 +205,7 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
             out of range.
         """
         self._reset()
-        self._check_arguments()
+        self._check_params()
         require_targets(self, y)
         samples = sample_labels(X)
         X = self._samples_of_fit(X)

@@ -105,8 +105,8 @@ class FullRankEstimator(BaseBSDR):
     def _kernels(self) -> list[Any]:
         return list(self.kernel) if is_several(self.kernel) else [self.kernel]
 
-    def _check_arguments(self) -> None:
-        super()._check_arguments()
+    def _check_params(self) -> None:
+        super()._check_params()
         for kernel in self._kernels if is_several(self.kernel) else ():
             if not (isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS):
                 raise ValueError(
@@ -145,7 +145,6 @@ class FullRankEstimator(BaseBSDR):
             target=target,
             labels=labels,
             views=views,
-            config=self._config(),
             **context,
         )
         scaled = self._context.X

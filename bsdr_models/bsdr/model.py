@@ -13,14 +13,9 @@ by shrinkage. :math:`\Lambda` is the identity, or a power of the shrunk covarian
 (:class:`bsdr_models.bsdr.posterior.Metric`). With a probability :math:`\epsilon`, the lapse, a
 label is independent of the features. The response is
 
-* ``multiclass``: :math:`t_n \sim N(\eta_n, I)`, :math:`y_n = \arg\max_c t_{nc}` [1]_, Section II;
+* ``multiclass``: :math:`t_n \sim N(\eta_n, I)`, :math:`y_n = \arg\max_c t_{nc}`;
 * ``multilabel``: :math:`t_{nc} \sim N(\eta_{nc}, 1)`, :math:`y_{nc} = 1` iff :math:`t_{nc} > 0`;
 * ``regression``: :math:`y_{nc} \sim N(\eta_{nc}, \sigma_c^2)`, :math:`\log \sigma_c` normal.
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6).
 """
 
 import math

@@ -98,7 +98,7 @@ SPEC = ModelSpec(
                 dims=(),
                 symbol="tau",
                 equation="tau ~ N+(0, scale^2)",
-                description="Scale of the projection in the model at full rank; near 0: no signal.",
+                description="Scale of the projection in the recommended model; near 0: no signal.",
             ),
             "view_scale": Variable(
                 dims=(VIEW,),
@@ -122,7 +122,7 @@ SPEC = ModelSpec(
                 dims=(LABEL,),
                 symbol="sigma",
                 equation="log sigma_c ~ N(noise_location, noise_width^2)",
-                description="Noise of each regression output in the hierarchical model.",
+                description="Noise of each regression output in the recommended model.",
             ),
             "noise_precision": Variable(
                 dims=(LABEL,),

@@ -251,6 +251,7 @@ def no_work(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the input was checked")
 
-    for module in ("bsdr.base", "bm2pca.classifier", "bm2pca.regressor", "dgplvm.estimator"):
+    modules = ("bsdr.estimator", "bsdr.paper.estimator", "bm2pca.classifier", "bm2pca.regressor")
+    for module in (*modules, "dgplvm.estimator"):
         monkeypatch.setattr(f"bsdr_models.{module}.one_thread", refuse)
     monkeypatch.setattr("bsdr_models.bsdr.mnp.run_coordinate_ascent", refuse)

@@ -36,20 +36,9 @@ _INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 def draw_argmax(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArray:
-    """One draw of t for each sample.
+    """One draw of t (..., N, K) with means eta for each label y, (N,) or (..., N).
 
-    Parameters
-    ----------
-    eta : (..., N, K)
-        Means; any leading axes (chains).
-    y : (N,) or (..., N)
-        Label in 0..K-1.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (..., N, K)
-        ``argmax`` along the last axis is y, without ties. NaN for samples with non-finite means.
+    Its argmax is y, without ties; NaN for samples with non-finite means.
     """
     flat = np.ascontiguousarray(eta).reshape(-1, eta.shape[-1])
     t = np.empty_like(flat)

@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.paper import predict, sampling, trees
-from bsdr_models.bsdr.paper.data import make_data
 from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.paper.settings import Inference, Optimization
 from bsdr_models.bsdr.paper.trees import PaperContext
@@ -66,8 +65,7 @@ class PaperEstimator(BaseBSDR):
 
     @property
     def _method(self) -> Inference:
-        method: Inference = self.inference
-        return method
+        return self.inference
 
     def _fit(
         self,
@@ -88,35 +86,29 @@ class PaperEstimator(BaseBSDR):
             labels=labels,
             priors=priors,
             latent_scale=float(priors.latent_scale),
-            config=self._config(),
             **context,
         )
         fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
         units = units_of_samples(self._context.X, standardize=self.standardize)
         # The matrices are small: more threads would be slower, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
-            fit(priors, fit_rng)
+            fit(fit_rng)
         return self
 
-    def _fit_mean_field(self, priors: Priors, rng: np.random.Generator) -> None:
+    def _fit_mean_field(self, rng: np.random.Generator) -> None:
         context, optimization = self._context, self._option("optimization")
+        assert context.priors is not None
         limits: dict[str, Any] = {
             "n_restarts": int(optimization.n_restarts),
             "max_iter": int(optimization.max_iter),
         }
-        data = make_data(
-            context.X,
-            context.targets,
-            n_labels=len(context.labels),
-            target=context.target,
-            projection_prior=priors.projection_prior,
-        )
+        data = context.data(context.projection_prior)
         with ascent_progress(
             "BSDR, mean field", **limits, n_jobs=self.n_jobs, enabled=self.progressbar
         ) as watched:
             result = fit_mean_field(
                 data,
-                priors,
+                context.priors,
                 n_components=int(self.n_components),
                 rng=rng,
                 start=optimization.start,
@@ -127,30 +119,27 @@ class PaperEstimator(BaseBSDR):
         state = result.state
         self._result = result
         self._posterior = predict.MeanFieldPosterior(
-            state=state, data=data, latent_scale=priors.latent_scale
+            state=state, data=data, latent_scale=context.latent_scale
         )
-        self.latent_scale_ = priors.latent_scale
-        self.lower_bounds_ = result.elbo
-        self.n_iter_ = len(self.lower_bounds_)
-        self.converged_ = result.converged
-        self.interrupted_ = result.interrupted
+        self.latent_scale_ = context.latent_scale
+        self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
+        self.converged_, self.interrupted_ = result.converged, result.interrupted
         loadings = data.design.loadings(state.projection.mean)
         contrast = context.contrast(state.weights.mean[1:])
         self._set_components(loadings.T, relevance(state.latent.mean, contrast))
         if not (self.converged_ or self.interrupted_):
             warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=5)
 
-    def _fit_draws(self, priors: Priors, rng: np.random.Generator) -> None:
+    def _fit_draws(self, rng: np.random.Generator) -> None:
         context, schedule = self._context, self._schedule()
         self._tree = sampling.sample(
             self.inference,
             context,
-            priors,
             n_components=int(self.n_components),
             schedule=schedule,
             rng=rng,
         )
-        self._set_draws(self._context.posterior(self._tree["posterior"].to_dataset()))
+        self._set_draws(context.posterior(self._tree["posterior"].to_dataset()))
         self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + schedule.tune
         self.converged_ = sampling.warn_unless_converged(self._tree)
 
@@ -247,7 +236,8 @@ class PaperEstimator(BaseBSDR):
         )
         built = trees.user_tree(tree, draws, model._context)
         model._tree = built
-        model._set_draws(model._context.posterior(draws))
+        aligned = built["posterior"].to_dataset()[list(draws)]
+        model._set_draws(model._context.posterior(aligned))
         model.n_iter_ = built["posterior"].sizes["draw"]
         model.converged_ = sampling.warn_unless_converged(built, stacklevel=4)
         return model
@@ -268,10 +258,9 @@ class PaperEstimator(BaseBSDR):
         :func:`bsdr_models.bsdr.build_paper_model` says how to predict new samples by PyMC.
         """
         check_is_fitted(self)
-        priors = self._context.priors
-        if priors is None:
+        if self._context.priors is None:
             raise AttributeError("model_ is unknown: the draws are of a model of the user")
-        return sampling.declare(self._context, priors, n_components=self.n_components_)
+        return sampling.declare(self._context, self.n_components_)
 
 
 class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
@@ -289,8 +278,6 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     priors : Priors, optional
         Hyper-parameters, the paper's by default, with the kind of the projection prior and the
         latent scale. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.
-    standardize : bool, default=True
-        Scale the features to unit variance; otherwise they are only centred.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over at most 500 evenly spaced draws.
@@ -300,9 +287,8 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     n_jobs : int, optional
         Restarts run in parallel by joblib: None is 1 unless in a ``joblib.parallel_config``, -1 is
         all cores. The result does not depend on it.
-    progressbar : bool, default=False
-    random_state : int, RandomState, Generator or None
-        A Generator is advanced by each fit, so that two fits differ.
+    standardize, progressbar, random_state
+        As of :class:`bsdr_models.BSDRClassifier`.
 
     Attributes
     ----------

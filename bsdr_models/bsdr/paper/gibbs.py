@@ -68,21 +68,9 @@ def initial_chains(
     n_chains: int,
     rng: np.random.Generator,
 ) -> GibbsState:
-    """Overdispersed random states: Q X of unit variance, standard normal weights.
+    """Overdispersed random states of C chains: Q X of unit variance, standard normal weights.
 
-    Parameters
-    ----------
-    data : Data
-        With a `DenseDesign`, since draws are over the features.
-    n_components : int
-        R.
-    n_chains : int
-        C.
-
-    Raises
-    ------
-    TypeError
-        If the design is not dense.
+    The design is dense, since draws are over the features.
     """
     design = _dense(data)
     c, n, d, r, k = n_chains, data.n_samples, data.n_features, n_components, data.n_labels

@@ -76,16 +76,8 @@ def complete(
 ) -> State:
     """State with given means and the Cov(Q) of ``state``, all other factors at their optimum.
 
-    Parameters
-    ----------
-    state : State
-        Initial values of the fixed point.
-    projection, fitted : (D, R), (N, R)
-        E[Q] and X E[Q].
-    latent, weights : (N, R), (1 + R, K)
-        E[Z] and E[b, W].
-    n_nodes : int
-        Quadrature nodes of the utilities.
+    The means are E[Q] (D, R), X E[Q] (N, R), E[Z] (N, R) and E[b, W] (1 + R, K); ``state`` has the
+    initial values of the fixed point.
     """
     tau = mean_field.noise_mean(state)
     noise = state.noise_precision
@@ -153,18 +145,8 @@ def maximise(
 
     The preconditioner is that of the initial state, so several short searches, with a sweep before
     each, are faster than a long one.
-
-    Parameters
-    ----------
-    max_evaluations : int
-        Limit on evaluations of bound and gradient.
-    on_step : callable, optional
-        Called with the state and its bound after every step; a true value stops.
-
-    Returns
-    -------
-    state, info
-        The best state, and its exact bound with all quadrature nodes.
+    ``on_step`` is called with the state and its bound after every step; a true value stops. Returns
+    the best state, and its exact bound with all quadrature nodes.
     """
     best = complete(
         state,

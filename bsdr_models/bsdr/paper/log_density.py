@@ -30,10 +30,7 @@ from bsdr_models.numerics.factors import LOG_2PI
 def log_prior(draws: DrawPosterior, priors: Priors) -> FloatArray:
     """Log prior density of each draw, precisions integrated out: (S,).
 
-    Parameters
-    ----------
-    draws : DrawPosterior
-        Its projection in the coordinates of the design.
+    The projection is in the coordinates of the design, here and below.
     """
     axes: dict[str, tuple[int, ...]] = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}
     tied = axes[priors.projection_prior]
@@ -46,17 +43,7 @@ def log_prior(draws: DrawPosterior, priors: Priors) -> FloatArray:
 
 
 def log_q(draws: DrawPosterior, state: State, data: Data, latent_scale: float) -> FloatArray:
-    """Log density of each draw under the factors of mean field: (S,).
-
-    Parameters
-    ----------
-    draws : DrawPosterior
-        Its projection in the coordinates of the design.
-    data : Data
-        Training samples.
-    latent_scale : float
-        sigma_z.
-    """
+    """Log density of each draw under the factors of mean field: (S,)."""
     q, w = state.projection, state.weights
     gap = draws.projection - q.mean  # (S, D, R)
     seen = np.einsum("nd,sdr->snr", data.design.rows, gap, optimize=True) / latent_scale

@@ -116,14 +116,8 @@ def init(
 ) -> State:
     """Initial state: latent coordinates by ``start``, vague weights.
 
-    Components beyond the number of directions of ``start`` are small random numbers.
-
-    Parameters
-    ----------
-    n_components : int
-        R.
-    start : {"discriminant", "pca", "random"}
-        Shrunken discriminant directions, principal axes, or standard normals.
+    Shrunken discriminant directions, principal axes, or standard normals; further components are
+    small random numbers.
     """
     mean = _start_coordinates(data, n_components, rng, start)
     precision = vague_precision(data.n_features, n_components, priors)
@@ -365,15 +359,7 @@ def elbo_terms(
         \sum_n \{\log Z(m_n) + E[t_n]^\top (\mu_n - m_n) + \tfrac12 |m_n|^2
         - \tfrac12 E|\eta_n|^2\}
 
-    Parameters
-    ----------
-    sums : LatentStatistics, optional
-        Of the state; computed if None.
-
-    Returns
-    -------
-    dict
-        Nats by factor name; their sum is the bound.
+    Returns nats by factor name, whose sum is the bound; ``sums`` are those of the state.
     """
     v = priors.latent_scale**2
     phi, q, z = state.projection_precision, state.projection, state.latent

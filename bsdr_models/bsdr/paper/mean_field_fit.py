@@ -26,15 +26,8 @@ def fit_mean_field(
 ) -> FitResult[State]:
     """Maximise the bound by sweeps, each after a search by `joint_lbfgs`.
 
-    Parameters
-    ----------
-    n_components : int
-        R.
-    start : {"discriminant", "pca", "random"}
-        Initialisation of the first restart; further ones are random.
-    **options
-        Restarts, iterations, tolerance and callbacks of
-        :func:`bsdr_models.inference.coordinate_ascent.run_coordinate_ascent`.
+    ``start`` is that of the first restart, further ones are random; ``options`` are those of
+    `run_coordinate_ascent`.
     """
 
     def init(stream: np.random.Generator, restart: int) -> State:

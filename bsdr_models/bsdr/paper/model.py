@@ -1,4 +1,4 @@
-r"""PyMC models of the paper [1]_: BSDR, and the multinomial probit on all features.
+r"""PyMC models of Gönen (2013): BSDR, and the multinomial probit on all features.
 
 For each sample n = 1..N with features :math:`x_n` (D,), R components and K labels,
 
@@ -15,11 +15,6 @@ without the lapse; the noise of real outputs has a precision :math:`\tau_c`, a G
 The *augmented* parametrisation has every variable of the paper, for conjugate samplers. The
 *marginal* one, for NUTS and ADVI, integrates out the latent utilities t and the entry-wise
 precisions, and writes the latent coordinates as offsets.
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6).
 """
 
 import math
@@ -58,15 +53,12 @@ def build_paper_model(
 
     Parameters
     ----------
-    X : array-like of shape (N, D)
-        Features, as for :func:`bsdr_models.bsdr.build_model`.
-    y : array-like of shape (N,) or (N, K)
-        Targets, as for it.
+    X, y, target
+        As for :func:`build_model`.
     n_components : int
         R, between 1 and D.
     priors : Priors, optional
         Hyper-parameters; the paper's by default.
-    target : {"multiclass", "multilabel", "regression"}
     augmented : bool, default=False
         Include the latent utilities T and all precisions, without transforms. The indicator of
         :math:`y = \arg\max t` rules out gradient-based samplers.
@@ -89,16 +81,15 @@ def build_paper_model(
     See Also
     --------
     bsdr_models.papers.PaperBSDRClassifier.from_posterior : predictions from draws of the model.
-    bsdr_models.bsdr.build_model : the recommended model.
+    build_model : the recommended model.
 
     Notes
     -----
     ``pm.compute_log_likelihood`` gives :math:`\log p(y_n \mid z_n, W, b)`. Leave-one-out
     cross-validation needs the likelihood with :math:`z_n` integrated out.
 
-    New samples are given by ``pm.set_data``, as for the recommended model.
-    ``pm.sample_posterior_predictive`` then needs ``sample_vars="latent_offset"`` for draws of the
-    marginal model, since the latent coordinates of other samples are in the trace.
+    ``pm.sample_posterior_predictive`` of new samples needs ``sample_vars="latent_offset"`` for
+    draws of the marginal model, since the trace has the latent coordinates of other samples.
 
     Examples
     --------

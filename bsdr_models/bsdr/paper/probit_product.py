@@ -45,21 +45,8 @@ _NEARLY_CERTAIN = 0.1
 
 
 def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
-    """Log of the integral above.
+    """Log of the integrals above (G, M), for c (G, J, P) of each group and d (G, M, J) of its M.
 
-    Parameters
-    ----------
-    loadings : (G, J, P)
-        c of each group.
-    offsets : (G, M, J)
-        d of M integrals per group.
-
-    Returns
-    -------
-    (G, M)
-
-    Notes
-    -----
     One probit has a closed form. P dimensions are reduced to Q = J - 1 if P >= J. Observed errors,
     root mean square and largest, in nats: for ten classes under posterior draws (digits, loadings
     of 1 to 4) 2e-7 and 9e-7 at Q = 2, 7e-5 and 4e-4 at Q = 3, 6e-4 and 2e-3 at Q = 4, 3e-3 and

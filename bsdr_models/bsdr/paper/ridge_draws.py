@@ -34,22 +34,10 @@ def draw_columns(
     *,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """One draw of B columns for each of C chains.
+    """One draw of B columns for each of C chains, (C, D, B).
 
-    Parameters
-    ----------
-    design : DenseDesign
-    linear : (C, N, B)
-        l.
-    precision : (C, D, B), (C, 1, B) or (C, D, 1)
-        phi; positive.
-    scale : (C,)
-        a; zero gives the prior.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (C, D, B)
+    With l (C, N, B), positive phi, (C, D, B), (C, 1, B) or (C, D, 1), and a (C,); a = 0 gives the
+    prior.
     """
     n, d = design.X.shape
     n_chains, _, n_columns = linear.shape

@@ -6,15 +6,12 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr.paper import gibbs, trees
-from bsdr_models.bsdr.paper.data import Data
 from bsdr_models.bsdr.paper.trees import PaperContext
-from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.inference import datatree
 from bsdr_models.inference import sampling as inference
 from bsdr_models.inference.sampling import Schedule
-from bsdr_models.numerics.design import DenseDesign
 
 # Draws that prediction averages over.
 N_PREDICT = 500
@@ -23,19 +20,14 @@ N_PREDICT = 500
 def sample(
     engine: str,
     context: PaperContext,
-    priors: Priors,
     *,
     n_components: int,
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> xr.DataTree:
     """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"."""
-    data = Data(
-        design=DenseDesign(context.X),
-        y=context.targets,
-        n_labels=len(context.labels),
-        target=context.target,
-    )
+    data, priors = context.data("entrywise"), context.priors
+    assert priors is not None
     chains = schedule.chains
     excluded = {"utilities"}
     if chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
@@ -43,11 +35,7 @@ def sample(
 
     def init(stream: np.random.Generator) -> gibbs.GibbsState:
         return gibbs.initial_chains(
-            data,
-            priors,
-            n_components=n_components,
-            n_chains=chains,
-            rng=stream,
+            data, priors, n_components=n_components, n_chains=chains, rng=stream
         )
 
     found = inference.run_sampler(
@@ -57,7 +45,7 @@ def sample(
         step=lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
         record=lambda state: gibbs.to_variables(state, priors.projection_prior),
         excluded=excluded,
-        declare=lambda: declare(context, priors, n_components=n_components),
+        declare=lambda: declare(context, n_components),
         spec=SPEC,
         rng=rng,
     )
@@ -72,38 +60,15 @@ def sample(
     )
 
 
-def declare(context: PaperContext, priors: Priors, *, n_components: int) -> Any:
+def declare(context: PaperContext, n_components: int) -> Any:
     """The PyMC model of the paper on the training samples of a fit."""
     from bsdr_models.bsdr.paper.model import build_paper_model
 
-    return build_paper_model(
-        context.X,
-        context.modelled,
-        n_components=n_components,
-        priors=priors,
-        target=context.target,
-    )
+    options: dict[str, Any] = {"priors": context.priors, "target": context.target}
+    return build_paper_model(context.X, context.modelled, n_components=n_components, **options)
 
 
 def warn_unless_converged(tree: xr.DataTree, *, stacklevel: int = 6) -> bool:
     """Whether R-hat of identified quantities is small; warns with a remedy if not."""
-    return warn_unless_mixed(
-        tree, identified_names(tree), remedy=_remedy(tree), stacklevel=stacklevel
-    )
-
-
-def _remedy(tree: xr.DataTree) -> str:
-    """Advice on better mixing, given the sampler of a tree."""
-    remedy = "draw more, or tighten the priors (a larger shape)"
-    if tree.attrs["inference_method"] == "nuts":
-        return remedy
-    return remedy + ", or use inference='nuts', or the recommended model"
-
-
-def identified_names(tree: xr.DataTree) -> list[str]:
-    """Identified variables of a tree, for diagnostics."""
-    posterior = tree["posterior"].dataset
-    names = [name for name in SPEC.identified if name in posterior]
-    if "bias_centered" not in names:  # except for classes the bias is identified
-        names.append("bias")
-    return names
+    bias = "bias_centered" if "bias_centered" in tree["posterior"] else "bias"
+    return warn_unless_mixed(tree, ["coef", bias], stacklevel=stacklevel)

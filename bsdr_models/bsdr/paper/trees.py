@@ -9,6 +9,7 @@ import xarray as xr
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper import log_density, predict
+from bsdr_models.bsdr.paper.data import Data, make_data
 from bsdr_models.bsdr.paper.mean_field import State
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
@@ -45,6 +46,16 @@ class PaperContext(Context):
         """Which entries of the projection share a precision."""
         return "entrywise" if self.priors is None else self.priors.projection_prior
 
+    def data(self, projection_prior: ProjectionPrior) -> Data:
+        """Samples and targets with the design that suits a prior."""
+        return make_data(
+            self.X,
+            self.targets,
+            n_labels=len(self.labels),
+            target=self.target,
+            projection_prior=projection_prior,
+        )
+
     def posterior(self, draws: Mapping[str, Any] | xr.Dataset) -> DrawPosterior:
         """Posterior of draws (chain, draw, ...) of this fit."""
         return draw_posterior(draws, latent_scale=self.latent_scale, target=self.target)
@@ -54,9 +65,8 @@ class PaperContext(Context):
     ) -> xr.DataTree:
         """Tree of a fit, as `build` makes it, with prior and latent scale in its attributes."""
         model = {"projection_prior": self.projection_prior, "latent_scale": self.latent_scale}
-        precision_dims = PROJECTION_PRECISION_DIMS[self.projection_prior]
         names = ("projection_precision", "projection_precision_mean")
-        dims = dict.fromkeys(names, precision_dims)
+        dims = dict.fromkeys(names, PROJECTION_PRECISION_DIMS[self.projection_prior])
         return self.build(groups, dims=dims, attrs={**model, **(attrs or {})}, **more)
 
 
@@ -174,20 +184,6 @@ def _densities(
     return groups
 
 
-def log_prior_group(
-    draws: Mapping[str, FloatArray], context: PaperContext
-) -> dict[str, dict[str, FloatArray]]:
-    """log p(parameters) with precisions integrated out, (chain, draw).
-
-    For the prior sensitivity of ``arviz.psense_summary``, which approximations that underestimate
-    the posterior variance would understate.
-    """
-    if (priors := context.priors) is None:
-        return {}
-    values = log_density.log_prior(context.posterior(draws), priors)
-    return {"log_prior": {"parameters": values.reshape(draws["bias"].shape[:2])}}
-
-
 def log_likelihood_group(
     draws: Mapping[str, FloatArray], context: PaperContext
 ) -> dict[str, dict[str, FloatArray]]:
@@ -204,10 +200,7 @@ def log_likelihood_group(
 
 
 def draw_posterior(
-    draws: Mapping[str, Any] | xr.Dataset,
-    *,
-    latent_scale: float,
-    target: Target,
+    draws: Mapping[str, Any] | xr.Dataset, *, latent_scale: float, target: Target
 ) -> DrawPosterior:
     """Posterior with stacked chains, from arrays (chain, draw, ...) or a posterior group."""
 
@@ -304,13 +297,7 @@ def draws_tree(
 ) -> xr.DataTree:
     """Tree of draws (chain, draw, ...) by name, components aligned.
 
-    Parameters
-    ----------
-    draws : dict
-        With projection, weights and bias; without latent, latent coordinates are computed from the
-        projection and the latent scale.
-    sample_stats, fit, attrs : mapping, optional
-        Further variables of these groups, and root attributes.
+    Without draws of latent coordinates these are computed from projection and latent scale.
     """
     draws = align_components(draws, context.projection_prior)
     projection, weights = draws["projection"], draws["weights"]
@@ -346,8 +333,10 @@ def draws_tree(
     if sample_stats:
         groups["sample_stats"] = dict(sample_stats)
     groups |= log_likelihood_group(draws, context)
-    if inference_method != "advi":
-        groups |= log_prior_group(draws, context)
+    # ADVI underestimates the posterior variance, and so would the prior sensitivity of ArviZ.
+    if inference_method != "advi" and context.priors is not None:
+        values = log_density.log_prior(context.posterior(draws), context.priors)
+        groups["log_prior"] = {"parameters": values.reshape(draws["bias"].shape[:2])}
     return context.paper_tree(
         groups,
         inference_method=inference_method,
