@@ -150,21 +150,21 @@ def with_label(y, value):
     return y
 
 
-# Of Dask arrays in blocks of seven samples.
-BLOCKS_REFUSED = {
-    "nan": (lambda X, y: (with_value(X, np.nan), y), "block 0, row 3: X contains nan .column 1"),
-    "inf": (lambda X, y: (with_value(X, np.inf), y), "block 0, row 3: X contains inf .column 1"),
-    "text": (lambda X, y: (X.astype(str), y), "block 0, rows 0 to 6: X is of type <U"),
-    "label_missing": (lambda X, y: (X, with_label(y, np.nan)), "block 2, row 17: y is nan"),
-    "label_real": (lambda X, y: (X, with_label(y, 0.5)), "block 2, row 17: y is 0.5"),
+# Of Dask arrays in chunks of seven samples.
+CHUNKS_REFUSED = {
+    "nan": (lambda X, y: (with_value(X, np.nan), y), r"NaN or infinity \(column 1\)"),
+    "inf": (lambda X, y: (with_value(X, np.inf), y), r"NaN or infinity \(column 1\)"),
+    "text": (lambda X, y: (X.astype(str), y), "X is of type <U"),
+    "label_missing": (lambda X, y: (X, with_label(y, np.nan)), "y"),
+    "label_real": (lambda X, y: (X, with_label(y, 0.5)), "y"),
     "label_for_some": (lambda X, y: (X, y[:-1]), "samples"),
 }
 
 
-@pytest.mark.parametrize("case", BLOCKS_REFUSED)
-def test_blocks_are_refused(zoo, case, no_work):
+@pytest.mark.parametrize("case", CHUNKS_REFUSED)
+def test_chunks_are_refused(zoo, case, no_work):
     arrays = pytest.importorskip("dask.array")
-    change, match = BLOCKS_REFUSED[case]
+    change, match = CHUNKS_REFUSED[case]
     X, y = (arrays.from_array(each, chunks=7) for each in change(zoo.X, zoo.y))
     with pytest.raises(ValueError, match=match):
         zoo.make("bsdr").fit(X.rechunk((7, -1)), y)
@@ -680,7 +680,7 @@ def test_the_page_has_a_line_for_every_case():
     on_page = {(test, case) for _, _, test, case in lines}
     cases = {
         "rows_are_refused": ROWS_REFUSED,
-        "blocks_are_refused": BLOCKS_REFUSED,
+        "chunks_are_refused": CHUNKS_REFUSED,
         "rows_elsewhere_are_refused": ELSEWHERE,
         "rows_are_taken": ROWS_TAKEN,
         "types_are_taken": TYPES_TAKEN,
