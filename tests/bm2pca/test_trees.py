@@ -448,8 +448,3 @@ def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
     X, y = toy(target)
     tree = fitted(engine, target).predict_idata(X, y)
     plots.plot_map(tree)
-    if target != "regression":
-        plots.plot_reliability(tree)
-    if target in ("multiclass", "binary"):
-        plots.plot_confusion(tree)
-        plots.plot_certainty(tree)

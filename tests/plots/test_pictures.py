@@ -16,23 +16,17 @@ LONG = [f"a tumour of type {i}" for i in range(26)]
 
 @pytest.fixture(scope="module")
 def trees(make_fit, make_predictions, wine, wine_predictions):
-    digits = make_fit(n_obs=400, n_features=60, n_components=6, labels=DIGITS)
-    many = make_fit(n_obs=520, labels=LONG, n_draws=4)
-    multilabel = make_fit(labels=["red", "dry"], target="multilabel")
     return {
         "wine": wine,
         "wine_new": wine_predictions,
         "wine_unlabelled": make_predictions(wine, labels_known=False),
-        "digits": digits,
-        "digits_new": make_predictions(digits, n_obs=300),
-        "many": many,
-        "many_new": make_predictions(many, n_obs=300),
+        "digits": make_fit(n_obs=400, n_features=60, n_components=6, labels=DIGITS),
+        "many": make_fit(n_obs=520, labels=LONG, n_draws=4),
         "long": make_fit(features=[f"a feature of quite a long name, {i}" for i in range(13)]),
         "one": make_fit(n_components=1, inference_method="gibbs"),
         "one_value": make_fit(n_components=1, target="regression", labels=["fat", "protein"]),
         "regression": make_fit(target="regression", labels=["fat", "protein"]),
-        "multilabel": multilabel,
-        "multilabel_new": make_predictions(multilabel, target="multilabel"),
+        "multilabel": make_fit(labels=["red", "dry"], target="multilabel"),
     }
 
 
@@ -58,14 +52,6 @@ CASES = {
     "relevance of two": ("wine", plots.plot_relevance, {}),
     "bound": ("wine", plots.plot_bound, {}),
     "bound by term": ("wine", plots.plot_bound, {"by_term": True}),
-    "confusion": ("wine_new", plots.plot_confusion, {}),
-    "confusion of many": ("many_new", plots.plot_confusion, {"normalize": "true"}),
-    "reliability": ("digits_new", plots.plot_reliability, {}),
-    "reliability of a class": ("wine_new", plots.plot_reliability, {"label": "barbera"}),
-    "reliability of labels": ("multilabel_new", plots.plot_reliability, {"strategy": "quantile"}),
-    "certainty": ("digits_new", plots.plot_certainty, {}),
-    "certainty of two rows": ("digits_new", plots.plot_certainty, {"rows": [3, 1]}),
-    "certainty, many classes": ("many_new", plots.plot_certainty, {"rows": [0]}),
 }
 
 
@@ -113,9 +99,7 @@ def test_given_axes_are_used(case, trees):
     assert not left.has_data()
 
 
-@pytest.mark.parametrize(
-    "case", ["features", "features of digits", "certainty", "scores, one of many classes"]
-)
+@pytest.mark.parametrize("case", ["features", "features of digits", "scores, one of many classes"])
 def test_names_of_samples_do_not_overlap(case, trees):
     name, plot, kwargs = CASES[case]
     ax = plot(trees[name], **kwargs)
@@ -126,7 +110,7 @@ def test_names_of_samples_do_not_overlap(case, trees):
     assert all(low.y1 <= high.y0 + 1.0 for low, high in itertools.pairwise(boxes))
 
 
-@pytest.mark.parametrize("case", ["scores", "features", "relevance", "bound by term", "certainty"])
+@pytest.mark.parametrize("case", ["scores", "features", "relevance", "bound by term"])
 def test_axes_without_names_are_numbered_from_zero(case, trees):
     name, plot, kwargs = CASES[case]
     tree = trees[name].copy()
@@ -151,20 +135,6 @@ def test_a_missing_variable_is_named(plot, missing, wine):
     tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(missing.strip("'"))
     with pytest.raises(ValueError, match=rf"group 'fit' has no variable {missing}"):
         plot(tree)
-
-
-@pytest.mark.parametrize(
-    "plot", [plots.plot_confusion, plots.plot_reliability, plots.plot_certainty]
-)
-def test_a_missing_group_is_named(plot, wine):
-    with pytest.raises(ValueError, match="no group 'predictions'; its groups are"):
-        plot(wine)
-
-
-def test_plots_of_true_labels_need_them(trees):
-    for plot in (plots.plot_confusion, plots.plot_reliability):
-        with pytest.raises(ValueError, match="no variable 'y'"):
-            plot(trees["wine_unlabelled"])
 
 
 def test_an_estimator_in_place_of_its_tree_is_told_apart():
