@@ -78,7 +78,12 @@ def maps(source: str) -> Figure:
 def _matrix(ax: Axes, share: np.ndarray) -> None:
     """Shares of each true class by predicted class, in per cent where at least one."""
     shown = ConfusionMatrixDisplay(100.0 * share).plot(
-        ax=ax, cmap="Blues", colorbar=False, values_format=".0f", text_kw={"fontsize": 5.5}
+        ax=ax,
+        cmap="Blues",
+        colorbar=False,
+        values_format=".0f",
+        text_kw={"fontsize": 5.5},
+        im_kw={"vmin": 0.0, "vmax": 100.0},
     )
     for text, part in zip(shown.text_.flat, share.flat, strict=True):
         text.set_visible(part >= 0.01)

@@ -1,4 +1,4 @@
-"""Every plot function, walked over real fits of every paper: whatever it draws can be read.
+"""Every plot function, walked over real fits and awkward trees: whatever it draws can be read.
 
 A function that cannot draw a tree says so, and only where the table below says that it cannot.
 """
@@ -8,6 +8,7 @@ import inspect
 import itertools
 import warnings
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -268,7 +269,6 @@ def test_a_comparison_with_a_model_that_fails():
     check_readable(plots.plot_comparison(comparison()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
 def test_two_axes_fit_a_constrained_figure(name):
     """In given axes too, smaller than the plot would make its own."""
@@ -293,3 +293,89 @@ def test_any_components_of_three(name, components):
 def test_the_table_of_what_cannot_be_drawn_knows_every_plot():
     assert set().union(*CANNOT.values()) <= set(PLOTS)
     assert all(any(name not in CANNOT[source] for source in MODELS) for name in PLOTS)
+
+
+# ------------------------------------------------------------------ synthetic trees
+
+
+@pytest.fixture(scope="module")
+def trees(make_fit, make_predictions, wine, wine_predictions):
+    return {
+        "wine": wine,
+        "wine_new": wine_predictions,
+        "wine_unlabelled": make_predictions(wine, labels_known=False),
+        "digits": make_fit(
+            n_obs=400, n_features=60, n_components=6, labels=[str(i) for i in range(10)]
+        ),
+        "many": make_fit(n_obs=520, labels=[f"a tumour of type {i}" for i in range(26)], n_draws=4),
+        "long": make_fit(features=[f"a feature of quite a long name, {i}" for i in range(13)]),
+        "one": make_fit(n_components=1, inference_method="gibbs"),
+        "one_value": make_fit(n_components=1, target="regression", labels=["fat", "protein"]),
+        "regression": make_fit(target="regression", labels=["fat", "protein"]),
+        "multilabel": make_fit(labels=["red", "dry"], target="multilabel"),
+    }
+
+
+CASES = {
+    "scores": ("wine", plots.plot_map, {}),
+    "scores of digits": ("digits", plots.plot_map, {}),
+    "scores of many": ("many", plots.plot_map, {}),
+    "scores of new rows": ("wine_new", plots.plot_map, {"group": "predictions"}),
+    "scores, predicted class": ("wine_unlabelled", plots.plot_map, {"group": "predictions"}),
+    "scores, one component": ("one", plots.plot_map, {}),
+    "scores, one of six": ("digits", plots.plot_map, {"components": 3}),
+    "scores, one of many classes": ("many", plots.plot_map, {"components": 0}),
+    "scores, one component, values": ("one_value", plots.plot_map, {}),
+    "scores of values": ("regression", plots.plot_map, {"label": "protein"}),
+    "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
+    "features": ("wine", plots.plot_features, {}),
+    "features of digits": ("digits", plots.plot_features, {"n_features": 20}),
+    "features of long names": ("long", plots.plot_features, {}),
+    "features of many classes": ("many", plots.plot_features, {}),
+    "features of values": ("regression", plots.plot_features, {}),
+    "features of labels": ("multilabel", plots.plot_features, {"labels": ["dry"]}),
+    "relevance": ("digits", plots.plot_relevance, {}),
+    "relevance of two": ("wine", plots.plot_relevance, {}),
+    "bound": ("wine", plots.plot_bound, {}),
+    "bound by term": ("wine", plots.plot_bound, {"by_term": True}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_awkward_trees_are_readable_and_leave_no_trace(case, trees):
+    name, plot, kwargs = CASES[case]
+    before = dict(mpl.rcParams)
+    ax = plot(trees[name], **kwargs)
+    assert dict(mpl.rcParams) == before
+    ax.get_figure().set_dpi(72)  # where letters fitted to pixels are widest
+    check_readable(ax)
+
+
+@pytest.mark.parametrize("case", ["scores", "features", "relevance", "bound by term"])
+def test_axes_without_names_are_numbered_from_zero(case, trees):
+    name, plot, kwargs = CASES[case]
+    tree = trees[name].copy()
+    unnamed = ["obs", "feature", "component", "component_aux", "iteration", "term"]
+    tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(unnamed)
+    assert plot(tree, **kwargs).has_data()
+
+
+@pytest.mark.parametrize(
+    ("plot", "missing"),
+    [
+        (plots.plot_map, "'latent_mean'"),
+        (plots.plot_relevance, "'relevance'"),
+        (plots.plot_bound, "'elbo'"),
+        (plots.map_table, "'latent_cov'"),
+    ],
+)
+def test_a_missing_variable_is_named(plot, missing, wine):
+    tree = wine.copy()
+    tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(missing.strip("'"))
+    with pytest.raises(ValueError, match=rf"'fit' has no variable {missing} .*: mean_field"):
+        plot(tree)
+
+
+def test_an_estimator_in_place_of_its_tree_is_told_apart():
+    with pytest.raises(TypeError, match="idata_"):
+        plots.plot_map(object())
