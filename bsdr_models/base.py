@@ -11,13 +11,14 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from sklearn.base import (
     BaseEstimator,
@@ -41,7 +42,7 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import N_DRAWS, N_JOBS
 from bsdr_models.spec import ModelSpec
-from bsdr_models.summary import Summary, SummaryParts, summarise
+from bsdr_models.summary import summarise, to_html
 
 # Training samples in the map of a notebook.
 MOST_DRAWN = 2000
@@ -77,13 +78,14 @@ class Estimator(BaseEstimator, ABC):
         """
         return cls._spec.citation_bibtex
 
-    def summary(self) -> Summary:
+    def summary(self) -> pd.DataFrame:
         """Summary of the fit: data, engine, diagnostics, components.
 
         Returns
         -------
-        Summary
-            Shown by ``print`` and by notebooks; ``to_frame`` makes a data frame.
+        DataFrame
+            With a column ``value`` of text and names as its index. Warnings are in the last rows,
+            which are named remark.
 
         Raises
         ------
@@ -95,11 +97,11 @@ class Estimator(BaseEstimator, ABC):
         >>> from sklearn.datasets import load_wine
         >>> from bsdr_models import MNPClassifier
         >>> model = MNPClassifier().fit(*load_wine(return_X_y=True))
-        >>> print(model.summary().sections["data"][2][1])
+        >>> print(model.summary().loc["classes", "value"])
         3: 0 (59), 1 (71), 2 (48)
         """
         check_is_fitted(self)
-        return summarise(self, self._spec.paper)
+        return summarise(self)
 
     def selected_params(self) -> dict[str, Any]:
         """Arguments with which another fit skips what this one has selected from the samples.
@@ -207,9 +209,10 @@ class Estimator(BaseEstimator, ABC):
             setattr(self, name, replace(option, **values))
         return self
 
-    @abstractmethod
-    def _summary_parts(self) -> SummaryParts:
-        """Sections and remarks of the summary."""
+    @property
+    def _messages(self) -> Sequence[str]:
+        """Warnings of the fit that its attributes do not tell."""
+        return ()
 
     def _repr_html_inner(self) -> str:
         """Scikit-learn's diagram, and below it the summary of a fit."""
@@ -231,7 +234,7 @@ class Estimator(BaseEstimator, ABC):
         return shown
 
     def _summary_html(self) -> str:
-        return self.summary()._repr_html_() if self.__sklearn_is_fitted__() else ""
+        return to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posterior")

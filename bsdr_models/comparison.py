@@ -33,7 +33,6 @@ from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import COUNT, N_JOBS
 from bsdr_models.rng import RandomState, as_generator
-from bsdr_models.text_table import text_notes, text_rows
 
 BASE_RATE = "none"
 # Probability of the intervals, and difference of log loss, in nats, below which two models tie.
@@ -91,18 +90,9 @@ class Comparison:
         return plots.plot_comparison(self, ax=ax)
 
     def __repr__(self) -> str:
-        last = f"difference ({self.prob:.0%} interval)"
-        rows = [["model", "accuracy", "log loss", "calibration error", "seconds", last]]
-        for line in self.table.itertuples():
-            numbers = (line.accuracy, line.log_loss, line.calibration_error)
-            difference = f"{line.difference:.3f} ({line.low:.3f} to {line.high:.3f})"
-            cells = [*(f"{number:.3f}" for number in numbers), f"{line.seconds:.2g}", difference]
-            if np.isnan(line.log_loss):
-                cells = ["-"] * len(cells)
-            rows.append([str(line.Index), *cells])
+        shown = self.table.drop(columns="note").to_string(float_format="{:.3f}".format, na_rep="-")
         notes = [f"{name}: {note}" for name, note in self.table["note"].items() if note]
-        lines = [*text_rows(rows), *text_notes([*notes, self.recommendation])]
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join([shown, *notes, self.recommendation])
 
 
 def compare_models(

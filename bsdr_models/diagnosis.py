@@ -1,98 +1,93 @@
-"""Convergence diagnostics for the draws of any model and engine, in one table.
+"""Convergence diagnostics for the draws of any model and engine, as a data frame.
 
 For Markov chains: R-hat and effective sample sizes of identified quantities. For approximations and
 modes: convergence of the search, restarts and Pareto k, but never R-hat.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any
 
+import arviz_stats
 import numpy as np
+import pandas as pd
 import xarray as xr
+from arviz_stats.base import array_stats
 
-from bsdr_models import diagnosis_checks as checks
 from bsdr_models.alignment import SUFFIX, align_draws, read_draws
-from bsdr_models.diagnosis_checks import ALIGNMENT, Limits, derived, identified
-from bsdr_models.diagnosis_report import Diagnosis, Row
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.registry import REGISTRY
 from bsdr_models.spec import ModelSpec
 
-type Engine = Literal[
-    "mcmc", "hmc", "conjugate", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"
-]
+type Row = dict[str, Any]
 
-ENGINES: tuple[str, ...] = get_args(Engine.__value__)
 MCMC = ("mcmc", "hmc", "gibbs", "nuts")
-INDEPENDENT = (
-    "not applicable: the draws are independent by construction, so R-hat and effective sample size "
-    "do not measure the approximation"
-)
-NARROW = {
-    "mean_field": "the factors are independent, so intervals are usually too narrow",
-    "advi": (
-        "the approximation is a product of normals on the unconstrained scale, without "
-        "correlations, and intervals are usually too narrow"
-    ),
-    "laplace": "a normal approximation at the mode: good for many samples, not for few",
+# What is known of the spread of the draws of other methods.
+SPREAD = {
+    "mean_field": "not checked: the factors are independent, so intervals are usually too narrow",
+    "advi": "not checked: normals without correlations, so intervals are usually too narrow",
+    "laplace": "not checked: a normal approximation at the mode, for many samples",
+    "conjugate": "ok: independent draws of the posterior",
+    "map": "not applicable: a mode has no spread",
 }
-HELD = (
-    "metric and subspace are held fixed at their estimates: the draws are of the classifier alone, "
-    "and too narrow"
-)
-POINT = "not applicable: a mode has no spread"
+HELD = "not checked: draws of the classifier given metric and subspace, so intervals are too narrow"
+# Largest R-hat, smallest effective sample size and energy BFMI, largest Pareto k; nats by which
+# values of a bound count as equal, and standard errors from which a noisy difference counts.
+R_HAT, ESS, BFMI, K_HAT, GAP, STANDARD_ERRORS = 1.01, 400.0, 0.3, 0.7, 1.0, 4.0
+# Fewest draws of a chain for split R-hat, and of an approximation for Pareto k.
+MIN_DRAWS, MIN_DRAWS_TAIL = 4, 100
+# Entries of a quantity that are checked, evenly spaced, and features of which the subspace is.
+MAX_ENTRIES, MAX_FEATURES = 1000, 44
+# A spread below this fraction of the largest entry is rounding error.
+ROUNDING = 1e-13
+COLUMNS = ("kind", "entries", "r_hat", "ess_bulk", "ess_tail", "mcse", "worst", "value", "verdict")
+# Arguments of `align_draws` for each model; the loadings span its subspace.
+ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
+    "bsdr": {"loadings": "projection", "weights": "weights", "method": "signed_permutation"},
+    "bm2pca": {"loadings": "loadings", "weights": "weights", "method": "procrustes"},
+    "dgplvm": {"loadings": "latent", "method": "procrustes"},
+}
 
 
 def diagnose(
     tree: xr.DataTree,
-    *,
-    spec: ModelSpec | None = None,
     quantities: Sequence[str] | Mapping[str, xr.DataArray] | None = None,
-    engine: Engine | None = None,
+    *,
     group: str = "posterior",
-    r_hat: float = 1.01,
-    ess: float = 400.0,
-    bfmi: float = 0.3,
-    gap: float = 1.0,
-    max_entries: int = 1000,
-) -> Diagnosis:
+) -> pd.DataFrame:
     """Diagnose the convergence of the draws of a tree.
 
     Parameters
     ----------
     tree : xarray.DataTree
-        Of a model of this package or of any other.
-    spec : ModelSpec, optional
-        By default that of the model of this package named by the root attribute ``model``.
+        Of a model of this package or of any other. Its root attribute ``inference_method`` says how
+        it was sampled; without it the draws are those of Markov chains.
     quantities : sequence of str or mapping of str to DataArray, optional
         Variables of the group, or arrays with the dims chain and draw, for example a product of
-        loadings and weights. By default the identified variables of the specification, the subspace
-        of the components, the log likelihood and the probabilities of the observed classes.
-        Required without a specification; ignored for approximations and modes.
-    engine : {"mcmc", "hmc", "gibbs", "nuts", "mean_field", "advi", "laplace", "map"}, optional
-        By default the root attribute ``inference_method``, or else ``"mcmc"``.
+        loadings and weights. By default the identified variables of the model, the subspace of its
+        components, the log likelihood and the probabilities of the observed classes. Required for a
+        model of another package; not used for approximations and modes.
     group : str
         Group of the draws.
-    r_hat, ess, bfmi : float
-        Limits: largest R-hat, smallest effective sample size (bulk and tail, over all chains) and
-        smallest energy BFMI.
-    gap : float
-        Values of a bound or log density that differ by less, in nats, count as equal.
-    max_entries : int
-        Largest number of entries checked per quantity, evenly spaced.
 
     Returns
     -------
-    Diagnosis
-        Prints as a table; see also ``rows``, ``table`` (a Dataset) and ``converged``.
+    DataFrame
+        A row for each quantity. ``kind`` is identified, aligned (of components, after alignment),
+        sampler or approximation; ``r_hat`` is the largest of ``entries`` entries, ``worst`` the
+        name of that entry, ``ess_bulk`` and ``ess_tail`` are the smallest, ``mcse`` is the largest
+        Monte Carlo standard error of a mean; ``value`` is the number of divergences, the energy
+        BFMI, Pareto k, or a difference in nats; ``verdict`` begins with ok, not converged, too few
+        draws, not checked or not applicable. The attribute ``attrs["converged"]`` is whether all
+        identified quantities and the sampler pass; None for one chain, an approximation or a mode.
 
     Raises
     ------
     TypeError
         If `tree` is not a DataTree.
     ValueError
-        If the group or a quantity is missing, no quantity is known to be identified, or the engine
-        is unknown.
+        If the group or a quantity is missing, no quantity is known to be identified, or the
+        inference method is unknown.
 
     See Also
     --------
@@ -100,10 +95,9 @@ def diagnose(
 
     Notes
     -----
-    Loadings of this package's models are aligned first (:func:`~bsdr_models.align_draws`), unless
-    the tree has a group ``<group>_aligned``. R-hat is rank-normalised and split, effective sample
-    sizes are those of [1]_. Approximations with ``log_p`` and ``log_q`` of their draws in
-    ``sample_stats`` are checked by Pareto k [2]_.
+    Limits are an R-hat of 1.01 and an effective sample size of 400, both rank-normalised [1]_, an
+    energy BFMI of 0.3, and for approximations with ``log_p`` and ``log_q`` of their draws in
+    ``sample_stats`` a Pareto k of 0.7 [2]_. Of large quantities 1000 entries are checked.
 
     References
     ----------
@@ -118,125 +112,276 @@ def diagnose(
     >>> from bsdr_models import BSDRClassifier, diagnose
     >>> X, y = load_iris(return_X_y=True)
     >>> model = BSDRClassifier(random_state=0).fit(X[::3], y[::3])
-    >>> found = diagnose(model.idata_)
-    >>> print(found.title)
-    bsdr, hmc: 4 chains of 800 draws
-    >>> "R-hat" in str(found)  # a line for each quantity, with a verdict
+    >>> table = diagnose(model.idata_)
+    >>> bool(table.loc["coef", "r_hat"] < 1.1)
     True
     """
     dataset = read_draws(tree, group)
-    method = _method(tree, engine)
-    spec = spec if spec is not None else _spec(tree)
-    limits = Limits(r_hat=r_hat, ess=ess, bfmi=bfmi, gap=gap, max_entries=max_entries)
-    name = spec.name if spec is not None else str(tree.attrs.get("model", group))
-    n_chains, n_draws = dataset.sizes[CHAIN], dataset.sizes[DRAW]
-    chains = "1 chain" if n_chains == 1 else f"{n_chains} chains"
-    draws = "1 draw" if n_draws == 1 else f"{n_draws} draws"
-    if method in MCMC:
-        named = identified(dataset, quantities, spec, tree, group)
-        rows = [
-            checks.mixing(key, array, limits, kind="identified") for key, array in named.items()
-        ]
-        if spec is not None and quantities is None:
-            rows += derived(tree, dataset, spec, limits)
-        aligned, remarks = _aligned(tree, dataset, spec, group, limits)
-        rows += aligned
-        rows += _sampler(tree, method, limits)
-        if tree.attrs.get("interrupted"):
-            remarks.append("The run was interrupted: these are the draws until then.")
-        title = f"{name}, {method}: {chains} of {draws}"
-    else:
-        if quantities is not None:  # only validated
-            identified(dataset, quantities, spec, tree, group)
-        rows, remarks = _approximation(tree, method, limits), []
-        title = f"{name}, {method}: {draws}"
-    return Diagnosis(title=title, rows=tuple(rows), is_mcmc=method in MCMC, remarks=tuple(remarks))
+    method = str(tree.attrs.get("inference_method", "mcmc"))
+    if method not in (*MCMC, *SPREAD):
+        raise ValueError(
+            f"inference_method of the tree must be one of {(*MCMC, *SPREAD)}: {method!r}"
+        )
+    if method not in MCMC:
+        return _frame(_approximation(tree, method), converged=None)
+    spec = next((spec for spec in REGISTRY if spec.name == tree.attrs.get("model")), None)
+    named = _identified(dataset, quantities, spec, tree, group)
+    if spec is not None and quantities is None:
+        named |= _derived(tree, dataset, spec)
+    judged = [_mixing(name, array, "identified") for name, array in named.items()]
+    judged += _sampler(tree, method)
+    verdicts = [row["verdict"] for row in judged if not row["verdict"].startswith("not applicable")]
+    known = any(
+        row["kind"] == "identified" for row in judged if np.isfinite(row.get("r_hat", np.nan))
+    )
+    bad = any(verdict != "ok" for verdict in verdicts)
+    aligned = [
+        _mixing(f"{name}, aligned", each, "aligned")
+        for name, each in _aligned(tree, dataset, spec, group).items()
+    ]
+    return _frame([*judged, *aligned], converged=False if bad else True if known else None)
 
 
-def _method(tree: xr.DataTree, engine: Engine | None) -> str:
-    found = str(engine if engine is not None else tree.attrs.get("inference_method", "mcmc"))
-    if found not in ENGINES:
-        source = "got" if engine is not None else "the tree has inference_method ="
-        raise ValueError(f"engine must be one of {ENGINES}, {source} {found!r}")
+def _frame(rows: Sequence[Row], *, converged: bool | None) -> pd.DataFrame:
+    """Rows as a data frame, without columns that are empty."""
+    frame = pd.DataFrame(rows).set_index("quantity")
+    frame = frame[[name for name in COLUMNS if name in frame]]
+    frame.attrs["converged"] = converged
+    return frame
+
+
+def _identified(
+    dataset: xr.Dataset,
+    quantities: Sequence[str] | Mapping[str, xr.DataArray] | None,
+    spec: ModelSpec | None,
+    tree: xr.DataTree,
+    group: str,
+) -> dict[str, xr.DataArray]:
+    """Quantities given by the user, or else the identified variables of the specification."""
+    if isinstance(quantities, Mapping):
+        for name, array in quantities.items():
+            absent = [dim for dim in (CHAIN, DRAW) if dim not in array.dims]
+            if absent:
+                raise ValueError(f"quantity {name!r} has no dim {' and no '.join(absent)}")
+        return dict(quantities)
+    if quantities is not None:
+        names = [quantities] if isinstance(quantities, str) else list(quantities)
+        read_draws(tree, group, *names)
+        return {name: dataset[name] for name in names}
+    if spec is None:
+        raise ValueError(
+            "the tree is of no model of this package: give quantities=..., variables of group "
+            f"{group!r} that are invariant to permutation and rotation of components; it has "
+            f"{sorted(map(str, dataset.data_vars))}"
+        )
+    names = list(spec.identified)
+    if spec.name == "bsdr" and "bias_centered" not in dataset:
+        # Identified for multi-label and real outputs.
+        names += ["bias", "noise_precision", "noise_scale"]
+    found = {name: dataset[name] for name in names if name in dataset}
+    if not found:
+        raise ValueError(
+            f"group {group!r} has none of the identified quantities of {spec.name!r}, "
+            f"{list(spec.identified)}; its variables are {sorted(map(str, dataset.data_vars))}"
+        )
     return found
 
 
-def _spec(tree: xr.DataTree) -> ModelSpec | None:
-    found = [spec for spec in REGISTRY if spec.name == tree.attrs.get("model")]
-    return found[0] if found else None
+def _derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec) -> dict[str, xr.DataArray]:
+    """The projector onto the subspace, the log likelihood, probabilities of observed classes."""
+    found: dict[str, xr.DataArray] = {}
+    basis = ALIGNMENT[spec.name]["loadings"] if spec.name in ALIGNMENT else None
+    if basis in dataset:
+        found |= _projector(dataset[basis])
+    for group in {"log_likelihood", "approximate_log_likelihood"} & tree.children.keys():
+        for name, array in tree[group].to_dataset().data_vars.items():
+            inner = [dim for dim in array.dims if dim not in (CHAIN, DRAW)]
+            found[f"log likelihood of {name}"] = array.sum(inner)
+            if tree.attrs.get("target") == "multiclass":
+                found["probability of observed class"] = array.copy(data=np.exp(array.values))
+    return found
+
+
+def _projector(loadings: xr.DataArray) -> dict[str, xr.DataArray]:
+    """The projector onto the span of the components, at pairs of some features.
+
+    It is invariant to rotations. Empty if the components span everything.
+    """
+    [feature] = [dim for dim in loadings.dims if dim not in (CHAIN, DRAW, COMPONENT)]
+    ordered = loadings.transpose(CHAIN, DRAW, feature, COMPONENT)
+    n, r = ordered.shape[2:]
+    if r >= n:
+        return {}
+    some = _spaced(n, MAX_FEATURES)
+    basis = ordered.values
+    if np.isfinite(basis).all():
+        basis = np.linalg.qr(basis)[0]
+    first, second = np.triu_indices(len(some))
+    rows = basis[:, :, some]  # (C, S, M, R)
+    entries = np.einsum("cspr,cspr->csp", rows[:, :, first], rows[:, :, second])
+    labels = ordered[feature].values[some].astype(str)
+    pairs = [f"{labels[i]}, {labels[j]}" for i, j in zip(first, second, strict=True)]
+    array = xr.DataArray(entries, dims=(CHAIN, DRAW, "pair"), coords={"pair": pairs})
+    return {"subspace projector": array}
 
 
 def _aligned(
-    tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec | None, group: str, limits: Limits
-) -> tuple[list[Row], list[str]]:
-    """Rows of aligned variables, and a remark on how they were aligned."""
+    tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec | None, group: str
+) -> dict[str, xr.DataArray]:
+    """Loadings and weights after alignment."""
     if group + SUFFIX not in tree.children:
         options = dict(ALIGNMENT.get(spec.name, {})) if spec is not None else {}
         names = [options[key] for key in ("loadings", "weights") if key in options]
         if not names or any(name not in dataset for name in names):
-            return [], []
-        if dataset.sizes[CHAIN] < 2 or not all(np.isfinite(dataset[n]).all() for n in names):
-            found = {name: dataset[name] for name in names}  # `mixing` reports why
-            return [
-                checks.mixing(n, array, limits, kind="aligned") for n, array in found.items()
-            ], []
-        if tree.attrs.get("alignment") == "affine":
-            found = {f"{name}, aligned": dataset[name] for name in names}
-            return [checks.mixing(n, each, limits, kind="aligned") for n, each in found.items()], [
-                "Each draw is mapped affinely into common coordinates of the latent space."
-            ]
+            return {}
+        found = {name: dataset[name] for name in names}
+        # Draws of BSDR are in common coordinates already; others are not aligned without reason.
+        finite = all(np.isfinite(array).all() for array in found.values())
+        if tree.attrs.get("alignment") == "affine" or dataset.sizes[CHAIN] < 2 or not finite:
+            return found
         tree = align_draws(tree, group=group, component=COMPONENT, **options)
-    aligned = tree[group + SUFFIX].to_dataset()
-    rows = [
-        checks.mixing(f"{name}, aligned", array, limits, kind="aligned")
-        for name, array in aligned.data_vars.items()
-    ]
-    how = aligned.attrs.get("alignment")
-    return rows, [f"Components were aligned by {how}."] if how else []
+    return {str(name): each for name, each in tree[group + SUFFIX].to_dataset().items()}
 
 
-def _sampler(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
-    """Sampler statistics of NUTS."""
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-    rows = []
-    if engine == "nuts" or "diverging" in stats:
-        rows.append(checks.divergences(stats))
-    if engine == "nuts" or "energy" in stats:
-        rows.append(checks.energy(stats, limits))
-    return rows
+def _spaced(total: int, most: int) -> np.ndarray:
+    """At most so many evenly spaced indices below ``total``."""
+    return np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
 
 
-def _approximation(tree: xr.DataTree, engine: str, limits: Limits) -> list[Row]:
+def _mixing(name: str, draws: xr.DataArray, kind: str) -> Row:
+    """R-hat, effective sample sizes and Monte Carlo error over entries of a quantity."""
+    row: Row = {"quantity": name, "kind": kind}
+    ordered = draws.transpose(CHAIN, DRAW, ...)
+    values = np.asarray(ordered.values, dtype=np.float64)
+    values = values.reshape(*values.shape[:2], -1)
+    if values.shape[0] < 2:
+        return row | {"verdict": "not applicable: one chain cannot show what it misses"}
+    if values.shape[1] < MIN_DRAWS:
+        return row | {"verdict": f"not applicable: fewer than {MIN_DRAWS} draws in a chain"}
+    bad = ~np.isfinite(values).all(axis=2)
+    if bad.any():
+        return row | {"verdict": f"not converged: {bad.sum()} of {bad.size} draws are not finite"}
+    at = _spaced(values.shape[2], MAX_ENTRIES)
+    at = at[np.ptp(values[:, :, at], axis=(0, 1)) > ROUNDING * np.abs(values).max(initial=0.0)]
+    if len(at) == 0:
+        return row | {"verdict": "not applicable: every draw is the same"}
+    values, axes = values[:, :, at], {"chain_axis": 0, "draw_axis": 1}
+    with np.errstate(all="ignore"):  # a constant chain has zero variance
+        r_hat = np.nan_to_num(arviz_stats.rhat(values, method="rank", **axes), nan=np.inf)
+        bulk = np.nan_to_num(arviz_stats.ess(values, method="bulk", **axes))
+        tail = np.nan_to_num(arviz_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes))
+        mcse = arviz_stats.mcse(values, method="mean", **axes)
+    top, ess = int(r_hat.argmax()), float(min(bulk.min(), tail.min()))
+    verdict = "not converged" if r_hat[top] > R_HAT else "too few draws" if ess < ESS else "ok"
+    return row | {
+        "entries": len(at),
+        "r_hat": float(r_hat[top]),
+        "ess_bulk": float(bulk.min()),
+        "ess_tail": float(tail.min()),
+        "mcse": float(np.nanmax(mcse, initial=0.0)),
+        "worst": name + _label(ordered, int(at[top])),
+        "verdict": verdict,
+    }
+
+
+def _label(draws: xr.DataArray, position: int) -> str:
+    """Text ``[label, label]`` of an entry (chain and draw are the first two axes)."""
+    where = np.unravel_index(position, draws.shape[2:])
+    labels = [str(draws[dim].values[i]) for dim, i in zip(draws.dims[2:], where, strict=True)]
+    return f"[{', '.join(labels)}]" if labels else ""
+
+
+def _statistics(tree: xr.DataTree) -> xr.Dataset:
+    return tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+
+
+def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
+    """Divergences and energy BFMI."""
+    stats, rows = _statistics(tree), list[Row]()
+    if "diverging" in stats:
+        n = int(stats["diverging"].sum())
+        rows.append(
+            {
+                "quantity": "divergences",
+                "value": float(n),
+                "verdict": "not converged" if n else "ok",
+            }
+        )
+    if "energy" in stats:
+        values = np.asarray(stats["energy"].transpose(CHAIN, DRAW).values, dtype=np.float64)
+        low = float(np.min(arviz_stats.bfmi(values, chain_axis=0, draw_axis=1)))
+        verdict = "ok" if low >= BFMI else "not converged"
+        rows.append({"quantity": "energy BFMI", "value": low, "verdict": verdict})
+    if method == "nuts" and not rows:
+        verdict = "not applicable: sample_stats has no diverging and no energy"
+        rows.append({"quantity": "divergences", "verdict": verdict})
+    return [row | {"kind": "sampler"} for row in rows]
+
+
+def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
     """Checks of an approximation or a mode."""
     fit = tree["fit"].to_dataset() if "fit" in tree.children else xr.Dataset()
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-    rows = [Row(quantity="draws", kind="approximation", verdict=INDEPENDENT)]
-    if engine == "map":
-        rows = [Row(quantity="spread", kind="approximation", verdict=POINT)]
-    if engine == "advi" and "elbo" in fit:
-        rows.append(checks.bound_drift(fit["elbo"].values, limits))
-    else:
-        rows.append(_search(tree, engine))
-    ends = fit["restarts"].values if "restarts" in fit else np.array([])
-    rows.append(checks.restarts(ends, limits))
-    if engine != "map":
-        rows.append(checks.k_hat(stats))
-        known = HELD if "metric_scale" in tree.attrs else NARROW[engine]
-        verdict = f"not applicable: a property of the method, not measured here; {known}"
-        rows.append(Row(quantity="spread", kind="approximation", verdict=verdict))
-    return rows
+    spread = HELD if "metric_scale" in tree.attrs else SPREAD[method]
+    rows: list[Row] = [{"quantity": "spread", "verdict": spread}]
+    if method == "advi" and "elbo" in fit:
+        rows.append(_drift(fit["elbo"].values))
+    elif method != "conjugate":
+        rows.append({"quantity": "optimum", "verdict": _search(tree)})
+    if "restarts" in fit and fit["restarts"].size > 1:
+        rows.append(_restarts(fit["restarts"].values))
+    stats = _statistics(tree)
+    if "log_p" in stats and "log_q" in stats:
+        rows.append(_pareto_k(np.ravel(stats["log_p"].values - stats["log_q"].values)))
+    return [row | {"kind": "approximation"} for row in rows]
 
 
-def _search(tree: xr.DataTree, engine: str) -> Row:
-    """Whether the search for an optimum converged."""
-    what = "the search for the mode" if engine in ("map", "laplace") else "the bound"
-    converged = tree.attrs.get("converged")
+def _search(tree: xr.DataTree) -> str:
+    """Verdict on the search for an optimum."""
     if tree.attrs.get("interrupted"):
-        verdict = "not converged: interrupted"
-    elif converged is None:
-        verdict = "not applicable: the tree does not say whether the search converged"
-    elif converged:
-        verdict = f"ok: {what} converged"
-    else:
-        verdict = f"not converged: {what} stopped early"
-    return Row(quantity="optimum", kind="search", verdict=verdict)
+        return "not converged: interrupted"
+    converged = tree.attrs.get("converged")
+    if converged is None:
+        return "not applicable: the tree does not say whether the search converged"
+    return "ok" if converged else "not converged: stopped early"
+
+
+def _pareto_k(log_ratio: FloatArray) -> Row:
+    """Pareto k of the ratios of a posterior density to an approximation, at draws of it (S,)."""
+    row: Row = {"quantity": "Pareto k"}
+    if len(log_ratio) < MIN_DRAWS_TAIL:
+        return row | {"verdict": f"not applicable: fewer than {MIN_DRAWS_TAIL} draws"}
+    if not np.isfinite(log_ratio).all():
+        return row | {"verdict": "not converged: log_p - log_q is not finite"}
+    if np.ptp(log_ratio) == 0.0:
+        return row | {"verdict": "ok"}
+    # psislw takes the negative logarithms, as for leave-one-out weights.
+    k = float(np.asarray(array_stats.psislw(-log_ratio, r_eff=1.0, axis=-1)[1]))
+    limit = min(1.0 - 1.0 / np.log10(len(log_ratio)), K_HAT)
+    verdict = "ok" if k <= limit else f"not converged: above {limit:.2g}, far from the posterior"
+    return row | {"value": k, "verdict": verdict}
+
+
+def _restarts(ends: FloatArray) -> Row:
+    """Whether several restarts reach the same value, (n,) in nats; higher is better."""
+    found = np.sort(ends[np.isfinite(ends)])[::-1]
+    if len(found) < 2:
+        return {"quantity": "restarts", "verdict": "not applicable: one of them has a value"}
+    gap, same = float(found[0] - found[1]), int((found[0] - found <= GAP).sum())
+    counted = f"{same} of {len(found)} reach the best value"
+    verdict = f"ok: {counted}" if same > 1 else f"not converged: {counted}"
+    return {"quantity": "restarts", "value": gap, "verdict": verdict}
+
+
+def _drift(elbo: FloatArray) -> Row:
+    """Whether a noisy bound (n_steps,) still rises from its second last to its last tenth."""
+    row: Row = {"quantity": "bound"}
+    tenth = len(elbo) // 10
+    if tenth < 2:
+        return row | {"verdict": "not applicable: too few steps"}
+    last, before = elbo[-tenth:], elbo[-2 * tenth : -tenth]
+    gain = float(last.mean() - before.mean())
+    error = float(np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / tenth))
+    if not np.isfinite(gain):
+        return row | {"verdict": "not converged: the bound is not finite"}
+    rises = gain > GAP and gain > STANDARD_ERRORS * error
+    return row | {"value": gain, "verdict": "not converged: still rises" if rises else "ok"}

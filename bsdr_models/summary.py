@@ -1,305 +1,184 @@
-"""Summary of a fitted estimator, as text or HTML.
-
-``_summary_parts`` of an estimator returns its own lines; common lines and the layout are here. Only
-fitted attributes are used.
-"""
+"""Summary of a fitted estimator as a data frame, from its fitted attributes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
-import xarray as xr
+import pandas as pd
+from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.checks import R_HAT_LIMIT
-from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import ALIVE
-from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.text_table import html_notes, html_row, text_notes, text_rows
 
 # Largest numbers of classes and of components that are listed, and the longest name.
 MAX_CLASSES, MAX_COMPONENTS, MAX_NAME = 8, 8, 24
-
 ENGINES = {
     "hmc": "Hamiltonian Monte Carlo",
-    "conjugate": "the exact posterior",
+    "conjugate": "independent draws of the exact posterior",
     "mean_field": "mean field",
     "gibbs": "Gibbs",
     "nuts": "NUTS",
     "advi": "ADVI",
     "laplace": "Laplace's method",
+    "map": "posterior mode",
 }
-
-NARROW = (
-    "Mean field is an approximation: intervals and covariances are too narrow, by an unknown "
-    "amount."
+INTERRUPTED = "The user interrupted the fit: it holds the state until then."
+NARROW = {
+    "mean_field": "Mean field is an approximation: intervals and covariances are too narrow.",
+    "advi": "ADVI is an approximation, not checked for convergence: intervals are too narrow.",
+}
+CONDITIONAL = (
+    "Covariances are conditional ones at an optimum, without posterior correlations between "
+    "factors: they are too small."
 )
-
-ADVI = (
-    "ADVI is an approximation whose convergence cannot be checked: intervals drawn from it are too "
-    "narrow."
-)
-
+ONE_CHAIN = "A single chain cannot show whether it has converged: sample with chains=4."
+STOPPED = "Not converged: the fit stopped at max_iter; it is usable, a larger max_iter is better."
 LAPLACE = (
     "Importance ratios show that the normal approximation at the mode is not reliable: use "
     "inference='hmc'."
 )
 
-ONE_CHAIN = "A single chain cannot show whether it has converged: sample with chains=4."
 
-STOPPED = "Not converged: the fit stopped at max_iter; it is usable, a larger max_iter is better."
-
-# Colours are inherited from the page.
-_STYLE = """<style>
-.bsdr-summary { margin: 0.6em 0; line-height: 1.4; max-width: 60em; }
-.bsdr-summary table { border-collapse: collapse; background: none; color: inherit;
-  font-size: inherit; }
-.bsdr-summary caption { text-align: left; font-weight: bold; padding: 0.2em 0; color: inherit; }
-.bsdr-summary tr { background: none; }
-.bsdr-summary th, .bsdr-summary td { border: 0; padding: 0.1em 1.2em 0.1em 0;
-  vertical-align: top; white-space: normal; font-weight: normal; }
-.bsdr-summary .section th { font-weight: bold; padding-top: 0.6em; }
-.bsdr-summary p { margin: 0.4em 0 0 0; padding-left: 0.7em; border-left: 3px solid #b8860b; }
-</style>"""
-
-type Line = tuple[str, str]
-type Labels = Sequence[Any] | np.ndarray
+def summarise(model: Any) -> pd.DataFrame:
+    """Names and values of a fitted estimator, as text; remarks are the last rows."""
+    rows = {"model": type(model).__name__}
+    rows |= {name: _number(value) for name, value in model.selected_params().items()}
+    rows |= _data(model) | _fit(model) | _components(model) | _predictions(model)
+    remarks = _remarks(model)
+    index = [*rows, *["remark"] * len(remarks)]
+    return pd.DataFrame({"value": [*rows.values(), *remarks]}, index=index)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryParts:
-    """The estimator's own parts of a summary.
-
-    sections
-        Lines (name, text) by heading.
-    remarks
-        Warnings.
-    if_not_converged
-        Remark on a fit that has not converged; None if it was not expected to.
-    """
-
-    sections: Mapping[str, Sequence[Line]]
-    remarks: Sequence[str] = ()
-    if_not_converged: str | None = STOPPED
+def to_html(summary: pd.DataFrame) -> str:
+    """The whole summary as an HTML table."""
+    with pd.option_context("display.max_colwidth", None):
+        table = summary.to_html(header=False, border=0, justify="left", classes="bsdr-summary")
+    style = ".bsdr-summary th, .bsdr-summary td { text-align: left; white-space: normal; }"
+    return f"<style>{style}</style>{table}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Summary:
-    """Summary of a fit, shown by ``print`` and by notebooks.
-
-    title
-        Name of the estimator.
-    sections
-        Lines (name, text) by heading: model, data, fit, latent space, held-out samples.
-    remarks
-        Warnings.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from bsdr_models import BSDRClassifier
-    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True))
-    >>> summary = model.summary()
-    >>> [line for line in str(summary).splitlines() if "samples" in line]
-    ['  samples           178']
-    >>> summary.to_frame().columns.tolist()
-    ['section', 'name', 'value']
-    """
-
-    title: str
-    sections: Mapping[str, Sequence[Line]]
-    remarks: Sequence[str] = ()
-
-    def __str__(self) -> str:
-        """Aligned text."""
-        width = max(len(name) for section in self.sections.values() for name, _ in section)
-        lines = [self.title]
-        for heading, section in self.sections.items():
-            padded = [(name.ljust(width), text) for name, text in section]
-            lines += [heading, *text_rows(padded, indent=2)]
-        if self.remarks:
-            lines += ["remarks", *text_notes(self.remarks, indent=2)]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows = []
-        for heading, section in self.sections.items():
-            rows.append(
-                f'<tr class="section"><th colspan="2" style="text-align: left">{escape(heading)}'
-                "</th></tr>"
-            )
-            rows += [html_row(line, tags=("th", "td")) for line in section]
-        table = f"<table><caption>{escape(self.title)}</caption>{''.join(rows)}</table>"
-        return f'{_STYLE}<div class="bsdr-summary">{table}{html_notes(self.remarks)}</div>'
-
-    def to_frame(self) -> Any:
-        """The lines as a pandas DataFrame with columns ``section``, ``name`` and ``value``."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [
-                (heading, name, text)
-                for heading, section in self.sections.items()
-                for name, text in section
-            ],
-            columns=["section", "name", "value"],
-        )
+def _number(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def summarise(estimator: Any, paper: str) -> Summary:
-    """Summary of a fitted estimator: its own parts, and the common ones."""
-    parts: SummaryParts = estimator._summary_parts()
-    remarks = list(parts.remarks)
-    if estimator.interrupted_:
-        remarks.insert(0, "The user interrupted the fit: it holds the state until then.")
-    elif not estimator.converged_ and parts.if_not_converged is not None:
-        remarks.insert(0, parts.if_not_converged)
-    sections = {"model": [("paper", paper), *parts.sections.get("model", ())]}
-    sections |= {
-        name: [*lines] for name, lines in parts.sections.items() if lines and name != "model"
-    }
-    return Summary(title=type(estimator).__name__, sections=sections, remarks=remarks)
-
-
-def not_mixed(tree: xr.DataTree) -> str:
-    """Remark on draws that are not known to have converged."""
-    if tree.attrs["inference_method"] == "advi":
-        return ADVI
-    if "r_hat" not in tree.attrs:
-        return ONE_CHAIN
-    return (
-        f"Not converged: R-hat of the identified quantities reaches {tree.attrs['r_hat']:.2f}, "
-        f"more than {R_HAT_LIMIT}. Read diagnose(model.idata_) before the draws."
-    )
-
-
-def sentence(remark: str) -> str:
-    """Format a warning as a sentence."""
-    return remark[0].upper() + remark[1:] + "."
-
-
-def data_lines(
-    shape: tuple[int, int],
-    *,
-    scaler: Scaler | None,
-    scaling: str,
-    missing: float = 0.0,
-    n_unlabeled: int = 0,
-) -> list[Line]:
-    """Lines on samples, features and missing values of the training data.
-
-    Parameters
-    ----------
-    shape : (N, P)
-    scaler : Scaler or None
-        None if features were not scaled.
-    scaling : str
-        Description of the scaling.
-    missing : float
-        Fraction of missing values.
-    n_unlabeled : int
-        Number of samples without a target.
-    """
-    n, p = shape
-    features = f"{p}, {scaling}"
-    if scaler is not None and scaler.constant.any():
-        features += f"; {int(scaler.constant.sum())} constant and ignored"
-    lines = [
-        ("samples", f"{n}, {n_unlabeled} of them without a target" if n_unlabeled else f"{n}"),
-        ("features", features),
-    ]
+def _data(model: Any) -> dict[str, str]:
+    """Samples, features, missing values and targets."""
+    context, scaler = model._context, model._scaler
+    n, p = context.n_samples or context.X.shape[0], model.n_features_in_
+    rows = {"samples": f"{n}", "features": f"{p}"}
+    if context.kept is not None:
+        rows["samples"] += f", of which {len(context.kept)} are kept in memory"
+    if scaler is None:
+        rows["features"] += ", sparse, as they are"
+    elif scaler.constant.any():
+        rows["features"] += f", {int(scaler.constant.sum())} of them constant and ignored"
+    given = getattr(model, "_observed", context).X  # before imputation
+    missing = 0.0 if issparse(given) else float(np.isnan(given).mean())
     if missing > 0.0:
-        lines.append(("missing", f"{missing:.2g} of the entries"))
-    return lines
+        rows["missing values"] = f"{missing:.2g} of the entries"
+    if context.index is None:
+        what = "outputs" if context.target == "regression" else "labels"
+        return rows | {what: f"{len(context.labels)}"}
+    of_tasks = np.atleast_2d(context.index.T)  # (T, N)
+    unlabeled = int((of_tasks < 0).all(axis=0).sum())
+    if unlabeled:
+        rows["samples without a label"] = f"{unlabeled}"
+    tasks: Any = context.tasks or (("", context.labels),)
+    for (name, labels), own in zip(tasks, of_tasks, strict=True):
+        counts = np.bincount(own[own >= 0], minlength=len(labels))
+        rows[f"classes of {name}" if name else "classes"] = _classes(labels, counts)
+    return rows
 
 
-def class_line(labels: Labels, counts: IntArray) -> Line:
+def _classes(labels: Sequence[Any] | np.ndarray, counts: IntArray) -> str:
     """Classes with their numbers of samples."""
     if len(labels) > MAX_CLASSES:
-        return "classes", f"{len(labels)}, of {min(counts)} to {max(counts)} samples"
-    named = zip(labels, counts, strict=True)
-    each = ", ".join(f"{_short(label)} ({count})" for label, count in named)
-    return "classes", f"{len(labels)}: {each}"
+        return f"{len(labels)}, of {min(counts)} to {max(counts)} samples"
+    names = [str(label) for label in labels]
+    names = [n if len(n) <= MAX_NAME else n[: MAX_NAME - 1] + "…" for n in names]
+    each = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
+    return f"{len(labels)}: {each}"
 
 
-def output_line(target: str, labels: Labels, y: np.ndarray, *, scaled: bool = True) -> Line:
-    """Labels of a multi-label problem with their numbers of samples; or real outputs."""
-    if target == "regression":
-        return "outputs", f"{len(labels)}, {'scaled to unit variance' if scaled else 'not scaled'}"
-    on = (y > 0).sum(axis=0)
-    return "labels", class_line(labels, on)[1]
+def _diagnostics(model: Any) -> Mapping[str, Any]:
+    """Attributes of the tree, without making it."""
+    tree = model._tree
+    return dict(model._context.attrs) | model._attrs() | ({} if tree is None else dict(tree.attrs))
 
 
-def _short(name: Any) -> str:
-    text = str(name)
-    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
-
-
-def bound_line(
-    name: str, bound: FloatArray, *, converged: bool, interrupted: bool, ends_early: bool = False
-) -> Line:
-    """Final value of an optimisation; in nats unless it is an "objective"."""
-    how = ", converged" if converged else ", not converged"
-    if interrupted:
-        how = ", interrupted"
-    elif ends_early:
-        how = ", as intended"
-    unit = "" if name == "objective" else " nats"
-    return name, f"{bound[-1]:.6g}{unit} after {len(bound)} iterations{how}"
-
-
-def restart_line(ends: Sequence[float], *, best: float, name: str = "restarts") -> list[Line]:
-    """Spread of the values that restarts reach."""
-    if len(ends) < 2:
-        return []
-    return [(name, f"{len(ends)}; the worst ends {best - min(ends):.3g} nats below the best")]
-
-
-def draw_lines(tree: xr.DataTree, *, tune: int | None) -> list[Line]:
-    """Number of draws, of warm-up if known, and diagnostics stored in the tree."""
-    posterior, attrs = tree["posterior"], tree.attrs
-    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    if attrs["inference_method"] == "advi":
-        return [("draws", f"{draws}, independent, from an approximation")]
-    which = f"each of {chains} chains" if chains > 1 else "one chain"
-    warm_up = "" if tune is None else f", after {tune} of warm-up"
-    lines = [("draws", f"{draws} from {which}{warm_up}")]
+def _fit(model: Any) -> dict[str, str]:
+    """Engine, its length and its diagnostics."""
+    attrs, method = _diagnostics(model), model._method
+    rows = {"inference": "maximum of the objective" if "metric_scale" in attrs else ENGINES[method]}
+    if method != "conjugate":
+        rows["draws of a chain" if method == "hmc" else "iterations"] = f"{model.n_iter_}"
+    for name, what in (("lower_bounds_", "lower bound"), ("log_density_", "log density")):
+        values: FloatArray = getattr(model, name, np.empty(0))
+        if len(values):
+            rows["objective" if "metric_scale" in attrs else what] = f"{values[-1]:.6g}"
     if "r_hat" in attrs:
-        lines.append(
-            (
-                "mixing",
-                f"R-hat at most {attrs['r_hat']:.3g}, bulk ESS at least {attrs['ess_bulk']:.0f} "
-                "(identified quantities)",
-            )
-        )
-    if "sample_stats" in tree.children and "diverging" in tree["sample_stats"]:
-        divergent = int(tree["sample_stats"]["diverging"].sum())
-        lines.append(("divergences", f"{divergent} of {chains * draws}"))
-    return lines
+        rows["R-hat"], rows["bulk ESS"] = f"{attrs['r_hat']:.3g}", f"{attrs['ess_bulk']:.0f}"
+    if np.isfinite(getattr(model, "log_evidence_", np.nan)):
+        rows["log evidence"] = f"{model.log_evidence_:.1f} ± {model.log_evidence_error_:.1f} nats"
+        rows["log Bayes factor"] = f"{model.log_bayes_factor_:.1f} nats against no features"
+    early = getattr(model, "n_sweeps_", None) is not None
+    rows["converged"] = "yes" if model.converged_ else "no, ended early" if early else "no"
+    return rows
 
 
-def component_line(relevance: FloatArray, what: str) -> Line:
-    """Number of components in use, and their shares."""
-    alive = int(np.count_nonzero(relevance >= ALIVE))
-    shares = ", ".join(f"{share:.2f}" for share in np.sort(relevance)[::-1][:MAX_COMPONENTS])
-    more = ", …" if len(relevance) > MAX_COMPONENTS else ""
-    return "components", f"{alive} of {len(relevance)} in use; shares of {what}: {shares}{more}"
+def _components(model: Any) -> dict[str, str]:
+    """Components in use and their shares; shares of views."""
+    if not hasattr(model, "relevance_"):
+        return {}
+    share = np.sort(model.relevance_)[::-1]
+    each = ", ".join(f"{value:.2f}" for value in share[:MAX_COMPONENTS])
+    more = ", …" if len(share) > MAX_COMPONENTS else ""
+    rows = {
+        "components in use": f"{int(np.count_nonzero(share >= ALIVE))} of {len(share)}",
+        "shares of components": each + more,
+    }
+    if hasattr(model, "view_share_"):
+        named = zip(model.views_, model.view_share_, strict=True)
+        rows["shares of views"] = ", ".join(f"{name} {value:.2f}" for name, value in named)
+    return rows
 
 
-def held_out_line(held_out: HeldOutScore) -> Line:
-    """Mean held-out log score, and its gain over class frequencies."""
-    gain = f"{round(held_out.gain, 3) + 0.0:.3f} ± {held_out.gain_se:.3f}"
-    return (
-        "log score",
-        f"{held_out.score:.3f} nats per sample; gain over the class frequencies {gain}",
-    )
+def _predictions(model: Any) -> dict[str, str]:
+    """Temperature, and the score of held-out samples."""
+    rows = {}
+    if hasattr(model, "temperature_") and model._context.target != "regression":
+        each = (f"{value:.2g}" for value in np.ravel(model.temperature_))  # of each task
+        rows["temperature"] = ", ".join(each)
+    if np.isfinite(getattr(model, "held_out_score_", np.nan)):
+        rows["held-out log score"] = f"{model.held_out_score_:.3f} nats per sample"
+    if np.isfinite(getattr(model, "held_out_gain_", np.nan)):
+        gain = f"{round(model.held_out_gain_, 3) + 0.0:.3f} ± {model.held_out_gain_se_:.3f}"
+        rows["gain over class frequencies"] = gain
+    return rows
 
 
-def signal_remarks(attrs: Mapping[str, Any]) -> list[str]:
-    """Remark on targets that are not predictable, given the attributes of a tree."""
+def _remarks(model: Any) -> list[str]:
+    """What a reader should know, most important first."""
+    attrs, method = _diagnostics(model), model._method
+    remarks = [message[0].upper() + message[1:] + "." for message in model._messages]
     reason = lack_of_signal(attrs)
-    return [] if reason is None else [sentence(no_signal(reason))]
+    if reason is not None:
+        said = no_signal(reason)
+        remarks.append(said[0].upper() + said[1:] + ".")
+    if "metric_scale" in attrs:
+        remarks.append(CONDITIONAL)
+    elif method in NARROW:
+        remarks.append(NARROW[method])
+    if model.interrupted_:
+        return [INTERRUPTED, *remarks]
+    if model.converged_ or getattr(model, "n_sweeps_", None) is not None:
+        return remarks
+    if method in ("hmc", "gibbs", "nuts"):
+        r_hat = attrs.get("r_hat", np.nan)
+        if np.isnan(r_hat):
+            return [ONE_CHAIN, *remarks]
+        said = f"Not converged: R-hat reaches {r_hat:.2f}, more than {R_HAT_LIMIT}. "
+        return [f"{said}Take more draws, and read diagnose(model.idata_) first.", *remarks]
+    return [{"laplace": LAPLACE, "advi": NARROW["advi"]}.get(method, STOPPED), *remarks]

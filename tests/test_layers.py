@@ -48,7 +48,7 @@ CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
 SOURCES = ("block_sources", "block_checks")
 # What all estimators offer: saving, reporting, citing.
-ESTIMATORS = ("base", "summary", "text_table", "options")
+ESTIMATORS = ("base", "summary", "options")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
@@ -173,8 +173,8 @@ LAYERS = (
             "inference.datatree",
             "inference.sampling",
         ),
-        outside=("numpy", "sklearn", "xarray"),
-        lazy=("persistence", "pandas", "plots", "matplotlib"),
+        outside=("numpy", "pandas", "scipy", "sklearn", "xarray"),
+        lazy=("persistence", "plots", "matplotlib"),
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),
@@ -209,7 +209,6 @@ LAYERS = (
             *CHECKS,
             *DRIVERS,
             "options",
-            "text_table",
             "cross_validation",
             "baselines",
             *(f"{paper}.estimator" for paper in PAPERS),
@@ -228,9 +227,9 @@ LAYERS = (
         outside=("numpy", "xarray"),
     ),
     Layer(
-        modules=("diagnosis", "diagnosis_*"),
-        inside=(*BASE, "alignment", "diagnosis_*", "text_table", "registry"),
-        outside=("numpy", "xarray", "arviz_stats"),
+        modules=("diagnosis",),
+        inside=(*BASE, "alignment", "registry"),
+        outside=("numpy", "pandas", "xarray", "arviz_stats"),
     ),
     Layer(modules=("papers",), inside=tuple(f"{paper}.paper.estimator" for paper in PAPERS)),
     Layer(modules=("registry",), inside=("spec", *(f"{paper}.spec" for paper in PAPERS))),

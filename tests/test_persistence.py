@@ -448,7 +448,7 @@ def test_a_loaded_model_is_the_one_that_was_saved(variant, tmp_path):
     assert got.keys() == want.keys()
     for name in want:
         assert_same(got[name], want[name])
-    assert str(back.summary()) == str(model.summary())
+    assert back.summary().equals(model.summary())
     if hasattr(type(model), "idata_"):
         assert back.idata_.identical(model.idata_)
         new, old = back.predict_idata(X), model.predict_idata(X)

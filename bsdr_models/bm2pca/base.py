@@ -18,7 +18,6 @@ from bsdr_models.bm2pca.paper import fit as paper
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, Rows
 from bsdr_models.bm2pca.paper.views import Moments, make_view
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.summary_parts import make_summary_parts
 from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.checks import (
     MAX_RAW,
@@ -31,7 +30,6 @@ from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
-from bsdr_models.summary import SummaryParts
 
 validate_samples = partial(frames.validate_samples, missing=True)
 
@@ -186,9 +184,6 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(trees.complete(self._learned, X))
-
-    def _summary_parts(self) -> SummaryParts:
-        return make_summary_parts(self)
 
     @property
     def _method(self) -> InferenceMethod:

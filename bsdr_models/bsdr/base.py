@@ -19,7 +19,6 @@ from bsdr_models.bsdr.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors, Variant
 from bsdr_models.bsdr.settings import ENGINES, Inference, Optimization
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.bsdr.summary_parts import summary_parts
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.bsdr.views import (
     Views,
@@ -44,7 +43,6 @@ from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, POSITIVE, Sampling
 from bsdr_models.rng import RandomState, as_generator
-from bsdr_models.summary import SummaryParts
 
 
 class BaseBSDR(LatentSpaceEstimator):
@@ -525,9 +523,6 @@ class BaseBSDR(LatentSpaceEstimator):
             return attrs | self._hierarchical.attrs()
         attrs["latent_scale"] = float(self.latent_scale_)
         return attrs
-
-    def _summary_parts(self) -> SummaryParts:
-        return summary_parts(self)
 
     @property
     def model_(self) -> Any:

@@ -225,7 +225,7 @@ class Stepper:
         inside = w.rotated(self.problem, states.theta[0])
         free, rotated = w.deviations > 0.0, w.rotate(states.theta)
         centre = np.where(free, w.centre, rotated)
-        z = ((rotated - centre) / np.where(free, w.deviations, 1.0)).astype(np.float32)
+        z: FloatArray = ((rotated - centre) / np.where(free, w.deviations, 1.0)).astype(np.float32)
         near, deviations = centre.astype(np.float32), w.deviations.astype(np.float32)
         p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
         begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)

@@ -20,7 +20,6 @@ import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from bsdr_models import summary
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bsdr import mean_field
@@ -325,33 +324,6 @@ class MNPClassifier(ProbabilisticClassifier):
         self.intercept_, self.coef_ = weights[0], weights[1:].T
         self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
-
-    def _summary_parts(self) -> summary.SummaryParts:
-        counts = np.unique_counts(self._context.y).counts
-        scaling = "each scaled to unit variance" if self.standardize else "centred"
-        return summary.SummaryParts(
-            sections={
-                "model": [("variant", "the classifier without a projection")],
-                "data": [
-                    *summary.data_lines(
-                        (int(counts.sum()), self.n_features_in_),
-                        scaler=self._scaler,
-                        scaling=scaling,
-                    ),
-                    summary.class_line(self.classes_, counts),
-                ],
-                "fit": [
-                    ("engine", "mean field"),
-                    summary.bound_line(
-                        "bound",
-                        self.lower_bounds_,
-                        converged=self.converged_,
-                        interrupted=self.interrupted_,
-                    ),
-                ],
-            },
-            remarks=[summary.NARROW],
-        )
 
     @property
     def _method(self) -> InferenceMethod:

@@ -2,6 +2,7 @@
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,12 +16,10 @@ from bsdr_models.checks import check_latent, feature_names, fit_scaler, one_thre
 from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.dgplvm.summary_parts import summary_parts
 from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.rng import as_generator
-from bsdr_models.summary import SummaryParts
 from bsdr_models.unlabeled import encode_known, known_entries
 
 
@@ -183,8 +182,10 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
     def _selected_params(self) -> dict[str, Any]:
         return {"standardize": self.standardized_}
 
-    def _summary_parts(self) -> SummaryParts:
-        return summary_parts(self)
+    @property
+    def _messages(self) -> Sequence[str]:
+        messages: Sequence[str] = self._learned.messages
+        return messages
 
     def _make_tree(self) -> xr.DataTree:
         with one_thread():
