@@ -1,6 +1,6 @@
 """Curves of results over components, samples, or an argument of the methods."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +8,24 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from PIL import Image
+from scipy.optimize import isotonic_regression
 
 from benchmarks.rows import NAMES, Row, place, series, spread, values
 from benchmarks.tables import Table, Task
-from bsdr_models.plots._style import PALETTE, STYLE, color, marker, name_lines
+from bsdr_models.plots._style import (
+    NOTE_SIZE,
+    PALETTE,
+    STYLE,
+    color,
+    figure_of,
+    fix_layout,
+    marker,
+)
 
 # Bytes of a picture in the repository.
 MOST_BYTES = 60_000
@@ -80,6 +91,49 @@ def name_ends(panels: Sequence[Axes]) -> None:
         found = {h: n for h, n in zip(handles, names, strict=True) if n not in known}
         name_lines(ax, found)
         known |= set(names)
+
+
+def name_lines(ax: Axes, names: Mapping[Line2D, str]) -> None:
+    """Name lines to the right of their last points, in their colours, without overlap.
+
+    Call it after limits and scales are set.
+    """
+    fix_layout(figure_of(ax))
+    points = {line: np.column_stack(line.get_data()) for line in names}
+    points = {line: at[np.isfinite(at).all(axis=1)] for line, at in points.items()}
+    lines = [line for line, at in points.items() if len(at)]
+    if not lines:
+        return
+    ends = np.stack([points[line][-1] for line in lines])
+    frame = ax.get_window_extent()
+    height = (ax.transData.transform(ends)[:, 1] - frame.y0) / frame.height
+    step = 1.25 * NOTE_SIZE * figure_of(ax).dpi / 72.0 / frame.height
+    for line, high in zip(lines, _apart(height.clip(0.0, 1.0), step), strict=True):
+        ax.annotate(
+            names[line],
+            xy=(1.0, high),
+            xycoords="axes fraction",
+            xytext=(6.0, 0.0),
+            textcoords="offset points",
+            va="center",
+            color=darker(line.get_color()),
+            fontsize=NOTE_SIZE,
+            annotation_clip=False,
+        )
+
+
+def _apart(height: np.ndarray, step: float) -> np.ndarray:
+    """Heights moved as little as necessary to be `step` apart, in the same order."""
+    order = np.argsort(height, kind="stable")
+    ramp = step * np.arange(len(height))
+    spread = isotonic_regression(height[order] - ramp).x + ramp
+    spread += max(-spread[0], 0.0) - max(spread[-1] - max(1.0, ramp[-1]), 0.0)
+    return spread[np.argsort(order)]
+
+
+def darker(shade: Any) -> tuple[float, ...]:
+    """The colour, dark enough to be read as text on white."""
+    return tuple(0.72 * part for part in to_rgb(shade))
 
 
 def _panels(table: Table) -> dict[str, list[Task]]:

@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
+from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 from threadpoolctl import threadpool_limits
 
 from benchmarks import datasets
@@ -28,7 +29,7 @@ from benchmarks.methods.base import Fitted
 from benchmarks.protocols import Split, first_samples, per_class
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
-from bsdr_models.plots._style import INK, STYLE, color, ink_on, marker
+from bsdr_models.plots._style import INK, STYLE, color, marker
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 # Test samples of a class that a map shows.
@@ -57,7 +58,6 @@ def scatter(ax: Axes, Z: np.ndarray, y: np.ndarray) -> None:
 def maps(source: str) -> Figure:
     """Maps of test samples and confusion matrices, as in Figs. 4 and 5 of Gönen (2013)."""
     split = per_class(source, (100,), SEED)
-    k = split.training.n_classes
     with mpl.rc_context(STYLE):
         figure, axes = plt.subplots(
             2, len(MAPS), figsize=(2.5 * len(MAPS), 5.2), layout="constrained"
@@ -69,31 +69,26 @@ def maps(source: str) -> Figure:
             scatter(above, fitted.transform(split.X_test), split.y_test)
             right = 100.0 * np.mean(found == split.y_test)
             above.set_title(f"{method}, {right:.1f} %", fontsize=10)
-            counts = np.zeros((k, k))
-            np.add.at(counts, (split.y_test, found), 1.0)
-            _matrix(below, counts / counts.sum(axis=1, keepdims=True))
+            _matrix(below, confusion_matrix(split.y_test, found, normalize="true"))
         axes[1, 0].set_ylabel("true class")
     return figure
 
 
 def _matrix(ax: Axes, share: np.ndarray) -> None:
     """Shares of each true class by predicted class, in per cent where at least one."""
-    image = ax.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
-    for (i, j), part in np.ndenumerate(share):
-        if part >= 0.01:
-            shade = mpl.colors.to_hex(image.cmap(part))
-            ax.annotate(
-                f"{100 * part:.0f}",
-                (j, i),
-                ha="center",
-                va="center",
-                fontsize=5.5,
-                color=ink_on(shade),
-            )
-    ax.set(xticks=range(len(share)), yticks=range(len(share)))
-    ax.tick_params(labelsize=7)
+    shown = ConfusionMatrixDisplay(100.0 * share).plot(
+        ax=ax,
+        cmap="Blues",
+        colorbar=False,
+        values_format=".0f",
+        text_kw={"fontsize": 5.5},
+        im_kw={"vmin": 0.0, "vmax": 100.0},
+    )
+    for text, part in zip(shown.text_.flat, share.flat, strict=True):
+        text.set_visible(part >= 0.01)
+    ax.tick_params(labelsize=7, length=0)
     ax.set_xlabel("predicted", fontsize=9)
-    ax.tick_params(length=0)
+    ax.set_ylabel("")
     ax.grid(visible=False)
 
 

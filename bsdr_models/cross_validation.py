@@ -111,7 +111,7 @@ def cross_validated_map(
     Notes
     -----
     Whether the classes separate at all is tested by scikit-learn's ``permutation_test_score`` with
-    ``scoring="neg_log_loss"``, drawn by :func:`bsdr_models.plots.plot_permutation`.
+    ``scoring="neg_log_loss"``.
 
     Examples
     --------

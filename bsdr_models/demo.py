@@ -14,8 +14,11 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
 from rich.console import Console
 from rich.table import Table
+from sklearn.calibration import CalibrationDisplay
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -186,13 +189,24 @@ def draw_pictures(fitted: Mapping[str, Any], X: Any, y: np.ndarray, folder: Path
     }
     drawings |= {
         "features.png": (plots.plot_features(fitted["BSDR"].idata_), FEATURES),
-        "reliability.png": (plots.plot_reliability(trees["BSDR"]), RELIABILITY),
+        "reliability.png": (draw_reliability(trees["BSDR"]), RELIABILITY),
     }
     for name, (ax, _) in drawings.items():
         figure = ax.get_figure(root=True)
         figure.savefig(folder / name, dpi=110)
         plt.close(figure)
     return {name: sentence for name, (_, sentence) in drawings.items()}
+
+
+def draw_reliability(tree: xr.DataTree) -> Axes:
+    """Draw how often predictions are right, by the probability of the predicted class."""
+    new = tree["predictions"]
+    right, stated = new["predicted"] == new["y"], new["probability"].max("outcome")
+    ax = CalibrationDisplay.from_predictions(
+        right, stated, n_bins=8, strategy="quantile", name="BSDR"
+    ).ax_
+    ax.set(xlabel="probability of the predicted class", ylabel="share of right predictions")
+    return ax
 
 
 def write_page(

@@ -1,4 +1,4 @@
-"""Log loss, Brier score and calibration error, with intervals; evidence of a signal.
+"""Log loss and calibration error, intervals of means; evidence of a signal.
 
 Intervals of averages over samples are those of the Bayesian bootstrap [1]_: random weights that are
 independent exponentials divided by their sum.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 
 # Bootstrap replicates, and random numbers held in memory at once.
 N_RESAMPLES, BLOCK = 1000, 1 << 22
@@ -168,8 +168,8 @@ def expected_calibration_error(
 
     See Also
     --------
-    brier_scores, log_losses : scores of single samples.
-    bsdr_models.plots.plot_reliability : the plot, with intervals.
+    log_losses : scores of single samples.
+    sklearn.calibration.CalibrationDisplay : the plot.
 
     Examples
     --------
@@ -177,8 +177,10 @@ def expected_calibration_error(
     >>> round(expected_calibration_error([[0.8, 0.2], [0.6, 0.4]], [0, 1]), 2)
     0.4
     """
-    confidence, right, bins = _most_probable(np.asarray(probability), np.asarray(y_index), n_bins)
-    gap = np.bincount(bins, weights=confidence - right, minlength=n_bins)
+    stated = np.asarray(probability)
+    confidence, right = stated.max(axis=1), stated.argmax(axis=1) == np.asarray(y_index)
+    bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
+    gap = np.bincount(bins, weights=confidence - right)
     return float(np.abs(gap).sum() / len(confidence))
 
 
@@ -189,7 +191,7 @@ def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
 
     See Also
     --------
-    brier_scores : the quadratic score.
+    expected_calibration_error : of the probability of the most probable class.
 
     Examples
     --------
@@ -200,27 +202,6 @@ def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
     """
     given = probability[np.arange(len(y_index)), y_index]
     return -np.log(np.maximum(given, np.finfo(np.float64).eps))
-
-
-def brier_scores(probability: FloatArray, y_index: IntArray) -> FloatArray:
-    """Squared distance of the probabilities of each sample from its one-hot class, (N,).
-
-    Halved for two classes, as in scikit-learn's ``brier_score_loss``, their mean.
-
-    See Also
-    --------
-    log_losses : the logarithmic score.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bsdr_models.metrics import brier_scores
-    >>> brier_scores(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])).tolist()
-    [0.25, 0.0]
-    """
-    k = probability.shape[1]
-    square = np.sum((probability - np.eye(k)[y_index]) ** 2, axis=1)
-    return square / 2.0 if k == 2 else square
 
 
 def mean_of_samples(
@@ -237,62 +218,8 @@ def mean_of_samples(
     index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
     sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
     total, count = _resampled_means(sums, rng).T
-    low, high = np.quantile(total / count, _tails(prob))
+    low, high = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
     return Estimate(value=float(values.mean()), low=float(low), high=float(high))
-
-
-def calibration_error(
-    stated: FloatArray,
-    happened: BoolArray,
-    bins: IntArray,
-    *,
-    prob: float,
-    rng: np.random.Generator,
-) -> Estimate:
-    r"""Expected calibration error of J predictions for each of N samples, with an interval.
-
-    The estimate e is biased upwards by chance, and bootstrapped ones :math:`e^*` even more, so
-    their quantiles would exclude zero for calibrated probabilities. The interval therefore begins
-    at :math:`2e - e^*_{high}` (reflection), or at zero if calibrated probabilities would show e by
-    chance (normal gaps per bin), and ends as far above e as :math:`e^*_{high}` is above the median.
-    In simulations of 60 to 1000 samples, 90 % intervals had a coverage of 89 to 96 %.
-
-    Parameters
-    ----------
-    stated, happened, bins : (N, J)
-        Predicted probabilities, outcomes, and the bin of each prediction, from 0.
-    prob : float
-        Probability of the interval.
-    rng : numpy.random.Generator
-    """
-    n, j = stated.shape
-    n_bins = int(bins.max()) + 1
-    place = (np.arange(n)[:, None] * n_bins + bins).ravel()
-    gaps = np.bincount(place, weights=(stated - happened).ravel() / j, minlength=n * n_bins)
-    gaps = gaps.reshape(n, n_bins)
-    error = float(np.abs(gaps.mean(axis=0)).sum())
-    _, high = _tails(prob)
-    resampled = np.abs(_resampled_means(gaps, rng)).sum(axis=1)
-    middle, top = np.quantile(resampled, [0.5, high])
-    variance = np.bincount(bins.ravel(), weights=(stated * (1.0 - stated)).ravel())
-    chance = np.sqrt(variance) * rng.standard_normal((N_RESAMPLES, n_bins)) / (n * j)
-    by_chance = error <= np.quantile(np.abs(chance).sum(axis=1), high)
-    least = 0.0 if by_chance else max(2.0 * error - float(top), 0.0)
-    return Estimate(value=error, low=least, high=error + float(top - middle))
-
-
-def _most_probable(
-    probability: FloatArray, y_index: IntArray, n_bins: int
-) -> tuple[FloatArray, BoolArray, IntArray]:
-    """Confidence of each sample's prediction, whether it is right, and its bin, (N,) each."""
-    confidence = probability.max(axis=1)
-    bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
-    return confidence, probability.argmax(axis=1) == y_index, bins
-
-
-def _tails(prob: float) -> tuple[float, float]:
-    """Levels of the quantiles that enclose a central interval."""
-    return 0.5 - 0.5 * prob, 0.5 + 0.5 * prob
 
 
 def _resampled_means(values: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -49,7 +49,7 @@ def select_task(tree: xr.DataTree, task: Hashable) -> xr.DataTree:
     >>> X, y = load_wine(return_X_y=True)
     >>> model = BM2PCAClassifier(random_state=0).fit(X[::2], np.column_stack([y, y == 1])[::2])
     >>> tree = model.predict_idata(X[1::2], np.column_stack([y, y == 1])[1::2])
-    >>> ax = plots.plot_confusion(select_task(tree, 0))
+    >>> ax = plots.plot_map(select_task(tree, 0))
     """
     names = names_of(tree)
     if not names:

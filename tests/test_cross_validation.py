@@ -198,8 +198,6 @@ def test_wine_stays_apart_and_every_plot_reads_the_tree():
     assert {"posterior", "fit", "predictions"} <= set(tree.children)
     plots.plot_map(tree)
     plots.plot_map(tree, group="predictions")
-    plots.plot_confusion(tree)
-    plots.plot_reliability(tree)
     plt.close("all")
 
 

@@ -19,6 +19,7 @@ PAGES = {
     "unbalanced": "how_to/classify",
     "calibration": "how_to/classify",
     "threshold": "how_to/classify",
+    "scikit-learn and ArviZ": "how_to/other_plots",
     "nonlinear": "how_to/kernels_and_views",
     "select features": "how_to/select_features",
     "importance": "how_to/select_features",

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.metrics import log_loss
 
 from bsdr_models.metrics import (
     HeldOutScore,
-    brier_scores,
-    calibration_error,
     expected_calibration_error,
     lack_of_signal,
     log_losses,
@@ -39,14 +37,9 @@ def test_scores_are_those_of_scikit_learn():
         assert log_losses(probability, y).mean() == pytest.approx(
             log_loss(y, probability, labels=range(k)), rel=1e-12
         )
-        if k == 2:
-            expected = brier_score_loss(y, probability[:, 1])
-            assert brier_scores(probability, y).mean() == pytest.approx(expected, rel=1e-12)
 
 
 def test_scores_of_certainty():
-    np.testing.assert_array_equal(brier_scores(np.eye(3), [0, 1, 0]), [0.0, 0.0, 2.0])
-    np.testing.assert_array_equal(brier_scores(np.eye(2), [0, 0]), [0.0, 1.0])
     np.testing.assert_allclose(log_losses(np.eye(2), [0, 0]), [0.0, 52 * np.log(2.0)])
 
 
@@ -65,37 +58,6 @@ def test_copies_of_a_sample_in_one_group_leave_its_interval():
     once = mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2))
     thrice = mean_of_samples(np.tile(values, 3), rng=np.random.default_rng(2), **options)
     assert [thrice.low, thrice.high] == pytest.approx([once.low, once.high])
-
-
-@pytest.mark.parametrize(("excess", "least"), [(0.0, 0.95 - 0.06), (0.1, 0.9 - 0.06)])
-def test_intervals_hold_the_calibration_error(excess, least):
-    """200 sets of 120 samples that state 0.5 to 0.9 and are right by `excess` less often.
-
-    Every bin then has that error. Least: the 95 % of the test that decides about zero, or the
-    90 % asked for, less four and three standard errors.
-    """
-    rng = np.random.default_rng(4)
-    holds = 0
-    for _ in range(200):
-        stated = rng.uniform(0.5, 0.9, size=(120, 1))
-        happened = rng.random((120, 1)) < stated - excess
-        found = calibration_error(stated, happened, (10 * stated).astype(int), prob=0.9, rng=rng)
-        holds += found.low <= excess <= found.high
-    assert holds / 200 > least
-
-
-def test_several_statements_of_a_sample_are_resampled_together():
-    """Twice the same statement in every sample is no more than once."""
-    rng = np.random.default_rng(5)
-    stated = rng.random((200, 1))
-    happened, bins = rng.random((200, 1)) < stated**2, (5 * stated).astype(int)
-    once = calibration_error(stated, happened, bins, prob=0.9, rng=np.random.default_rng(6))
-    twice = calibration_error(
-        *(np.tile(each, 2) for each in (stated, happened, bins)),
-        prob=0.9,
-        rng=np.random.default_rng(6),
-    )
-    assert (once.value, once.high) == pytest.approx((twice.value, twice.high))
 
 
 def test_integer_seeds_repeat_and_generators_continue():

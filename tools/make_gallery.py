@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
-from sklearn.model_selection import GridSearchCV, permutation_test_score, train_test_split
+from sklearn.model_selection import train_test_split
 from sklearn.utils import Bunch
 
 from bsdr_models import (
@@ -27,7 +27,6 @@ from bsdr_models import (
     feature_stability,
     plots,
 )
-from bsdr_models.bsdr.predictive_check import predictive_check
 from bsdr_models.papers import PaperBSDRClassifier
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
@@ -47,11 +46,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     foreign.iloc[:4] = others.iloc[:4] * [1.0, *[2.0] * (X.shape[1] - 1)]
     paper = PaperBSDRClassifier(2, random_state=0)
     held_out = cross_validated_map(model, X, y, cv=5, random_state=0)
-    grid = {"n_components": [1, 2, 3, 4]}
-    search = GridSearchCV(paper, grid, scoring="neg_log_loss").fit(X, y)
-    options = {"scoring": "neg_log_loss", "n_permutations": 99, "cv": 3, "random_state": 0}
-    permuted = permutation_test_score(paper, X, y, **options)
-    check = predictive_check(tree, rng=np.random.default_rng(0))
     far = model.predict_idata(foreign, truth)
     two = _map_of(load_breast_cancer(as_frame=True), model, n_train=100)
     digits = _map_of(load_digits(as_frame=True), DGPLVMClassifier(random_state=0), n_train=100)
@@ -78,13 +72,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "relevance": lambda: plots.plot_relevance(tree),
         "views": lambda: plots.plot_views(grouped),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
-        "certainty": lambda: plots.plot_certainty(new),
-        "confusion": lambda: plots.plot_confusion(held_out),
-        "reliability": lambda: plots.plot_reliability(held_out),
-        "predictive_check": lambda: plots.plot_predictive_check(check),
         "comparison": lambda: plots.plot_comparison(comparison),
-        "cross_validation": lambda: plots.plot_cross_validation(search),
-        "permutation": lambda: plots.plot_permutation(permuted, measure="neg_log_loss"),
         "bound": lambda: plots.plot_bound(paper.fit(rows, known).idata_),
     }
 

@@ -15,7 +15,7 @@ from bsdr_models.dims import CHAIN, DRAW, LABEL, OBS
 def predictive_check(tree: xr.DataTree, *, rng: np.random.Generator) -> xr.DataTree:
     """Replicated targets of the training samples, one set for each draw.
 
-    For :func:`bsdr_models.plots.plot_predictive_check` and ``arviz.plot_ppc_*``.
+    For ``arviz.plot_ppc_*``.
 
     Parameters
     ----------

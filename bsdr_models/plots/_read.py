@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.metrics import lack_of_signal
 from bsdr_models.tasks import check_one_task, names_of, select_task
@@ -89,27 +89,6 @@ def caveats(tree: xr.DataTree, what: str | None) -> str:
     note = f" {engine}: {what}." if engine and what else ""
     reason = lack_of_signal(tree.attrs)
     return note if reason is None else f"{note} No signal: {reason}."
-
-
-def known_classes(tree: xr.DataTree) -> tuple[FloatArray, IntArray, list[str]]:
-    """Probabilities (M, K), true class indices (M,), and the K names."""
-    predictions = read(tree, "predictions", "probability", "y")
-    labels = label_values(tree, "predictions")
-    if predictions["y"].ndim != 1:
-        raise ValueError("the true labels 'y' in group 'predictions' are not classes (obs,)")
-    index = class_index(predictions["y"].values, labels)
-    probability = predictions["probability"].transpose(OBS, LABEL).values
-    return probability, index, [str(name) for name in labels]
-
-
-def known_labels(tree: xr.DataTree) -> tuple[FloatArray, BoolArray, list[Hashable]]:
-    """Probabilities of labels and their truth, both (M, K), and the label values."""
-    predictions = read(tree, "predictions", "probability", "y")
-    labels: list[Hashable] = label_values(tree, "predictions").tolist()
-    probability = predictions["probability"].transpose(OBS, LABEL).values.clip(0.0, 1.0)
-    if predictions["y"].ndim == 2:
-        return probability, predictions["y"].transpose(OBS, LABEL).values.astype(bool), labels
-    return probability, known_classes(tree)[1][:, None] == np.arange(len(labels)), labels
 
 
 def check_label(label: Hashable, labels: list[Hashable]) -> int:

@@ -5,7 +5,7 @@ References
 .. [1] M. A. Petroff (2021), Accessible color sequences for data visualization, arXiv:2107.02270.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -15,13 +15,10 @@ from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.text import Text
 from matplotlib.textpath import TextPath
-from scipy.optimize import isotonic_regression
 
 # Ten colours that remain distinct under common colour blindness [1].
 PALETTE = (
@@ -42,7 +39,7 @@ INK = "#333333"
 GREY = "#8a8a8a"
 PALE = "#d0d0d0"
 PALER = "#e8e8e8"
-POSITIVE, NEGATIVE = PALETTE[0], PALETTE[6]
+POSITIVE = PALETTE[0]
 NOTE_SIZE = 8.5
 HINTING = 1.13  # hinted letters are up to this much wider than their outlines
 MAX_NAMES = 18  # per legend column
@@ -125,12 +122,6 @@ def marker(index: int) -> str:
     return MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
 
 
-def ink_on(background: str) -> str:
-    """Dark or white, whichever contrasts more with that colour."""
-    luminance = np.dot(np.power(to_rgb(background), 2.2), [0.2126, 0.7152, 0.0722])
-    return INK if luminance > 0.3 else "white"
-
-
 def name_features(ax: Axes, names: np.ndarray) -> None:
     """Name features on the y axis, the first on top."""
     ax.set_yticks(range(len(names)), [str(name) for name in names])
@@ -198,49 +189,6 @@ def fix_layout(figure: Figure) -> None:
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
-
-
-def name_lines(ax: Axes, names: Mapping[Line2D, str]) -> None:
-    """Name lines to the right of their last points, in their colours, without overlap.
-
-    Call it after limits and scales are set.
-    """
-    fix_layout(figure_of(ax))
-    points = {line: np.column_stack(line.get_data()) for line in names}
-    points = {line: at[np.isfinite(at).all(axis=1)] for line, at in points.items()}
-    lines = [line for line, at in points.items() if len(at)]
-    if not lines:
-        return
-    ends = np.stack([points[line][-1] for line in lines])
-    frame = ax.get_window_extent()
-    height = (ax.transData.transform(ends)[:, 1] - frame.y0) / frame.height
-    step = 1.25 * NOTE_SIZE * figure_of(ax).dpi / 72.0 / frame.height
-    for line, place in zip(lines, _apart(height.clip(0.0, 1.0), step), strict=True):
-        ax.annotate(
-            names[line],
-            xy=(1.0, place),
-            xycoords="axes fraction",
-            xytext=(6.0, 0.0),
-            textcoords="offset points",
-            va="center",
-            color=darker(line.get_color()),
-            fontsize=NOTE_SIZE,
-            annotation_clip=False,
-        )
-
-
-def _apart(height: np.ndarray, step: float) -> np.ndarray:
-    """Heights moved as little as necessary to be `step` apart, in the same order."""
-    order = np.argsort(height, kind="stable")
-    ramp = step * np.arange(len(height))
-    spread = isotonic_regression(height[order] - ramp).x + ramp
-    spread += max(-spread[0], 0.0) - max(spread[-1] - max(1.0, ramp[-1]), 0.0)
-    return spread[np.argsort(order)]
-
-
-def darker(shade: Any) -> tuple[float, ...]:
-    """The colour, dark enough to be read as text on white."""
-    return tuple(0.72 * part for part in to_rgb(shade))
 
 
 def wrap(text: str, points: float) -> list[str]:

@@ -371,7 +371,6 @@ def test_names_and_classes_of_any_type(data):
     assert set(predicted[:, 1]) <= {5, 6, 7}
     tree = model.predict_idata(X[:80], frame.assign(size=Y[:80, 2]))
     assert tree["predictions"]["task"].values.tolist() == ["species", "size"]
-    plots.plot_confusion(select_task(tree, "size"))
     plots.plot_map(tree, label="size")
 
 
@@ -525,10 +524,6 @@ def test_plots_are_of_one_task(data, fitted):
         assert model.plot_map(X, Y, label=label) is not None
     with pytest.raises(ValueError, match="task must be one of"):
         model.plot_map(X, Y, label="size")
-    for plot in (plots.plot_confusion, plots.plot_reliability, plots.plot_certainty):
-        with pytest.raises(ValueError, match="select_task"):
-            plot(tree)
-        assert plot(select_task(tree, 2)) is not None
     with pytest.raises(ValueError, match="select_task"):
         model.plot_features()
     assert plots.plot_features(select_task(model.idata_, 0)) is not None

@@ -432,6 +432,7 @@ def headless():
 @pytest.mark.slow
 @each_engine
 def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
+    plots.plot_map(fitted(engine, target).predict_idata(*toy(target)))
     tree = fitted(engine, target).idata_
     r = tree["fit"].sizes["component"]
     plots.plot_map(tree)
@@ -440,16 +441,3 @@ def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
     if "elbo" in tree["fit"]:
         plots.plot_bound(tree)
     assert plots.map_table(tree)["mean"].shape == (N, r)
-
-
-@pytest.mark.slow
-@each_engine
-def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
-    X, y = toy(target)
-    tree = fitted(engine, target).predict_idata(X, y)
-    plots.plot_map(tree)
-    if target != "regression":
-        plots.plot_reliability(tree)
-    if target in ("multiclass", "binary"):
-        plots.plot_confusion(tree)
-        plots.plot_certainty(tree)

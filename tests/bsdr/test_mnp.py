@@ -350,12 +350,7 @@ def test_plots_that_need_no_latent_space():
     X, y = load_iris(return_X_y=True)
     model = MNPClassifier().fit(X[::2], y[::2])
     new = model.predict_idata(X[1::2], y[1::2])
-    for ax in (
-        plots.plot_reliability(new),
-        plots.plot_confusion(new),
-        plots.plot_bound(model.idata_),
-    ):
-        assert ax.has_data()
+    assert plots.plot_bound(model.idata_).has_data()
     model.plot_features()
     with pytest.raises(ValueError, match="latent_mean"):
         plots.plot_map(new)

@@ -464,11 +464,6 @@ def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
     tree = fitted(engine, target).predict_idata(X, y)
     plots.plot_map(tree, group="predictions")
     assert plots.map_table(tree, "predictions")["mean"].shape == (N, R)
-    if target != "regression":
-        plots.plot_reliability(tree)
-    if target == "multiclass":
-        plots.plot_confusion(tree)
-        plots.plot_certainty(tree)
 
 
 def test_plots_draw_one_component_and_many(headless):

@@ -278,9 +278,6 @@ def test_plots_of_fits(fitted, name):
 def test_plots_of_predictions(fitted, name):
     tree = fitted(name).predict_idata(*toy(name))
     plots.plot_map(tree, group="predictions", components=0 if name == "one" else (0, 1))
-    plots.plot_confusion(tree)
-    plots.plot_reliability(tree, label="spam")
-    plots.plot_certainty(tree, [0, 3])
     plt.gcf().canvas.draw()
 
 

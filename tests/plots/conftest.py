@@ -115,10 +115,8 @@ def build_fit(
     return tree
 
 
-def build_predictions(
-    fit_tree, *, n_obs=80, labels_known=True, target="multiclass", temperature=1.0, seed=1
-):
-    """Tree of predictions on new samples; with temperature 1 the probabilities are exact."""
+def build_predictions(fit_tree, *, n_obs=80, labels_known=True, seed=1):
+    """Tree of predictions on new samples, whose probabilities are exact."""
     rng = np.random.default_rng(seed)
     weights = fit_tree["posterior/weights"].mean(("chain", "draw")).values
     bias = fit_tree["posterior/bias"].mean(("chain", "draw")).values
@@ -128,19 +126,13 @@ def build_predictions(
     latent_mean = fit_tree["fit/latent_mean"].values[rows] + rng.normal(size=(n_obs, n_components))
     latent_cov = np.tile(0.8 * np.eye(n_components), (n_obs, 1, 1))
     scores = 0.35 * (latent_mean @ weights + bias)
-    if target == "multiclass":
-        truth = softmax(scores, axis=1)
-        y = np.array([rng.choice(len(labels), p=p) for p in truth])
-        stated = softmax(scores / temperature, axis=1)
-        known = ("obs", labels[y])
-    else:
-        stated = 1.0 / (1.0 + np.exp(-scores))
-        known = (("obs", "outcome"), rng.random(stated.shape) < stated)
+    probability = softmax(scores, axis=1)
+    y = np.array([rng.choice(len(labels), p=p) for p in probability])
     predictions = xr.Dataset(
         {
             "latent_mean": (("obs", "component"), latent_mean),
             "latent_cov": (("obs", "component", "component_aux"), latent_cov),
-            "probability": (("obs", "outcome"), stated),
+            "probability": (("obs", "outcome"), probability),
         },
         coords={
             "obs": np.arange(n_obs),
@@ -150,7 +142,7 @@ def build_predictions(
         },
     )
     if labels_known:
-        predictions["y"] = known
+        predictions["y"] = ("obs", labels[y])
     tree = xr.DataTree.from_dict({"predictions": predictions})
     tree.attrs.update(fit_tree.attrs)
     return tree

@@ -1,4 +1,4 @@
-"""Every plot function, walked over real fits of every paper: whatever it draws can be read.
+"""Every plot function, walked over real fits and awkward trees: whatever it draws can be read.
 
 A function that cannot draw a tree says so, and only where the table below says that it cannot.
 """
@@ -8,13 +8,12 @@ import inspect
 import itertools
 import warnings
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.text import Text
-from sklearn.model_selection import GridSearchCV, permutation_test_score
 from sklearn.naive_bayes import GaussianNB
 
 from bsdr_models import (
@@ -25,14 +24,10 @@ from bsdr_models import (
     compare_models,
     plots,
 )
-from bsdr_models.bsdr.predictive_check import predictive_check
 from bsdr_models.papers import PaperBSDRClassifier
 
 LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"])
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
-# Plots of what other tools return, with the arguments of one call each.
-OTHERS = ("plot_cross_validation", "plot_permutation", "plot_weight_path", "plot_predictive_check")
-OTHERS += ("plot_comparison",)
 
 
 def classes(n_obs, n_features, names, *, apart=1.5):
@@ -72,22 +67,19 @@ MODELS = {
     "dgplvm_one": lambda: (scaled(DGPLVMClassifier, 1), *classes(40, 5, np.array(["no", "yes"]))),
 }
 
-NEEDS_CLASSES = {
-    "plot_certainty", "plot_confusion", "plot_reliability",
-}  # fmt: skip
 NEEDS_A_PLANE = {"plot_biplot", "plot_correlation_circle"}
 CANNOT = {
     "bsdr": {"plot_bound", "plot_views"},
     "bsdr_paper": {"plot_views"},
     "bsdr_ten": {"plot_bound", "plot_views"},
     "bsdr_two": {"plot_bound", "plot_views"} | NEEDS_A_PLANE,
-    "bsdr_real": {"plot_bound", "plot_views"} | NEEDS_CLASSES,
+    "bsdr_real": {"plot_bound", "plot_views"},
     "bsdr_views": {"plot_bound", "plot_outliers"},
     "bm2pca_wide": {"plot_views"},
     "dgplvm": {"plot_outliers", "plot_views"},
     "dgplvm_one": {"plot_outliers", "plot_views"} | NEEDS_A_PLANE,
 }
-SAYS_WHY = r"has no variable|no group|needs? (a plane|two components)|two components|over classes"
+SAYS_WHY = r"has no variable|no group|needs? (a plane|two components)|two components"
 
 
 def _real():
@@ -110,23 +102,12 @@ def fitted(name):
 
 
 @functools.cache
-def other_arguments(name):
-    if name == "plot_predictive_check":
-        return (predictive_check(fitted("bsdr"), rng=np.random.default_rng(0)),)
-    if name == "plot_weight_path":
-        weight = np.array([0.0, 0.1, 1.0, 10.0, np.inf])
-        return (xr.Dataset({"error": ("weight", np.linspace(0.3, 0.1, 5))}, {"weight": weight}),)
+def comparison():
     X, y = classes(45, 5, LONG)
-    if name == "plot_comparison":
-        names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM")
-        models = dict.fromkeys(names, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
-        with pytest.warns(UserWarning, match="fails has no scores"):
-            return (compare_models(X, y, models=models, random_state=0, progressbar=False),)
-    model = scaled(PaperBSDRClassifier, optimization__max_iter=50)
-    if name == "plot_cross_validation":
-        grid = {"n_components": [1, 2, 3], "priors__latent_scale": [0.3, 1.0]}
-        return (GridSearchCV(model, grid, scoring="neg_log_loss", cv=2).fit(X, y),)
-    return (permutation_test_score(model, X, y, cv=2, n_permutations=5, random_state=0),)
+    names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM")
+    models = dict.fromkeys(names, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
+    with pytest.warns(UserWarning, match="fails has no scores"):
+        return compare_models(X, y, models=models, random_state=0, progressbar=False)
 
 
 def variants(function):
@@ -244,8 +225,8 @@ def test_a_title_set_later_replaces_the_heading_above_the_caption(name, loc):
 def draw(name, **keywords):
     """That plot of a fit which has what it needs."""
     source = {"plot_bound": "bsdr_paper", "plot_views": "bsdr_views"}.get(name, "bsdr")
-    arguments = other_arguments(name) if name in OTHERS else (fitted(source),)
-    return getattr(plots, name)(*arguments, **keywords)
+    shown = comparison() if name == "plot_comparison" else fitted(source)
+    return getattr(plots, name)(shown, **keywords)
 
 
 def _says(artist, text):
@@ -263,7 +244,7 @@ FEW = {"bsdr", "bm2pca_wide"}
 @pytest.mark.parametrize(
     "source", [s if s in FEW else pytest.param(s, marks=pytest.mark.slow) for s in MODELS]
 )
-@pytest.mark.parametrize("name", [name for name in PLOTS if name not in OTHERS])
+@pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_comparison"])
 def test_every_plot_draws_every_tree_or_says_why_not(name, source):
     plot, tree = getattr(plots, name), fitted(source)
     if name in CANNOT[source]:
@@ -285,12 +266,10 @@ def test_samples_far_off_leave_the_picture_readable(times):
     check_readable(plots.plot_outliers(tree, group="predictions"))
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_plots_of_what_other_tools_return(name):
-    check_readable(getattr(plots, name)(*other_arguments(name)))
+def test_a_comparison_with_a_model_that_fails():
+    check_readable(plots.plot_comparison(comparison()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
 def test_two_axes_fit_a_constrained_figure(name):
     """In given axes too, smaller than the plot would make its own."""
@@ -315,3 +294,89 @@ def test_any_components_of_three(name, components):
 def test_the_table_of_what_cannot_be_drawn_knows_every_plot():
     assert set().union(*CANNOT.values()) <= set(PLOTS)
     assert all(any(name not in CANNOT[source] for source in MODELS) for name in PLOTS)
+
+
+# ------------------------------------------------------------------ synthetic trees
+
+
+@pytest.fixture(scope="module")
+def trees(make_fit, make_predictions, wine, wine_predictions):
+    return {
+        "wine": wine,
+        "wine_new": wine_predictions,
+        "wine_unlabelled": make_predictions(wine, labels_known=False),
+        "digits": make_fit(
+            n_obs=400, n_features=60, n_components=6, labels=[str(i) for i in range(10)]
+        ),
+        "many": make_fit(n_obs=520, labels=[f"a tumour of type {i}" for i in range(26)], n_draws=4),
+        "long": make_fit(features=[f"a feature of quite a long name, {i}" for i in range(13)]),
+        "one": make_fit(n_components=1, inference_method="gibbs"),
+        "one_value": make_fit(n_components=1, target="regression", labels=["fat", "protein"]),
+        "regression": make_fit(target="regression", labels=["fat", "protein"]),
+        "multilabel": make_fit(labels=["red", "dry"], target="multilabel"),
+    }
+
+
+CASES = {
+    "scores": ("wine", plots.plot_map, {}),
+    "scores of digits": ("digits", plots.plot_map, {}),
+    "scores of many": ("many", plots.plot_map, {}),
+    "scores of new rows": ("wine_new", plots.plot_map, {"group": "predictions"}),
+    "scores, predicted class": ("wine_unlabelled", plots.plot_map, {"group": "predictions"}),
+    "scores, one component": ("one", plots.plot_map, {}),
+    "scores, one of six": ("digits", plots.plot_map, {"components": 3}),
+    "scores, one of many classes": ("many", plots.plot_map, {"components": 0}),
+    "scores, one component, values": ("one_value", plots.plot_map, {}),
+    "scores of values": ("regression", plots.plot_map, {"label": "protein"}),
+    "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
+    "features": ("wine", plots.plot_features, {}),
+    "features of digits": ("digits", plots.plot_features, {"n_features": 20}),
+    "features of long names": ("long", plots.plot_features, {}),
+    "features of many classes": ("many", plots.plot_features, {}),
+    "features of values": ("regression", plots.plot_features, {}),
+    "features of labels": ("multilabel", plots.plot_features, {"labels": ["dry"]}),
+    "relevance": ("digits", plots.plot_relevance, {}),
+    "relevance of two": ("wine", plots.plot_relevance, {}),
+    "bound": ("wine", plots.plot_bound, {}),
+    "bound by term": ("wine", plots.plot_bound, {"by_term": True}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_awkward_trees_are_readable_and_leave_no_trace(case, trees):
+    name, plot, kwargs = CASES[case]
+    before = dict(mpl.rcParams)
+    ax = plot(trees[name], **kwargs)
+    assert dict(mpl.rcParams) == before
+    ax.get_figure().set_dpi(72)  # where letters fitted to pixels are widest
+    check_readable(ax)
+
+
+@pytest.mark.parametrize("case", ["scores", "features", "relevance", "bound by term"])
+def test_axes_without_names_are_numbered_from_zero(case, trees):
+    name, plot, kwargs = CASES[case]
+    tree = trees[name].copy()
+    unnamed = ["obs", "feature", "component", "component_aux", "iteration", "term"]
+    tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(unnamed)
+    assert plot(tree, **kwargs).has_data()
+
+
+@pytest.mark.parametrize(
+    ("plot", "missing"),
+    [
+        (plots.plot_map, "'latent_mean'"),
+        (plots.plot_relevance, "'relevance'"),
+        (plots.plot_bound, "'elbo'"),
+        (plots.map_table, "'latent_cov'"),
+    ],
+)
+def test_a_missing_variable_is_named(plot, missing, wine):
+    tree = wine.copy()
+    tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(missing.strip("'"))
+    with pytest.raises(ValueError, match=rf"'fit' has no variable {missing} .*: mean_field"):
+        plot(tree)
+
+
+def test_an_estimator_in_place_of_its_tree_is_told_apart():
+    with pytest.raises(TypeError, match="idata_"):
+        plots.plot_map(object())

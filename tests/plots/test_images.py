@@ -67,9 +67,6 @@ PICTURES = {
     "features": ("fit", plots.plot_features, {}),
     "biplot": ("fit", plots.plot_biplot, {}),
     "correlation circle": ("fit", plots.plot_correlation_circle, {}),
-    "confusion": ("new", plots.plot_confusion, {}),
-    "reliability": ("new", plots.plot_reliability, {}),
-    "certainty": ("new", plots.plot_certainty, {}),
     "bound": ("fit", plots.plot_bound, {"by_term": True}),
 }
 BY_CLASS = [name for name in PICTURES if name.startswith("map")] + ["features", "biplot"]
@@ -139,10 +136,6 @@ def test_swapped_colours_are_noticed(name, trees, monkeypatch):
         ("features", "collections"),
         ("biplot", "collections"),
         ("correlation circle", "patches"),
-        ("confusion", "images"),
-        ("reliability", "collections"),
-        ("reliability", "lines"),
-        ("certainty", "collections"),
         ("bound", "lines"),
     ],
 )

@@ -76,11 +76,6 @@ def test_a_single_iteration_can_be_drawn(make_fit):
     assert plot_bound(tree, by_term=True).lines
 
 
-def test_an_engine_without_a_bound_is_named(make_fit):
-    with pytest.raises(ValueError, match=r"no variable 'elbo'.*gibbs"):
-        plot_bound(make_fit(inference_method="gibbs"))
-
-
 def test_table_of_training_samples(wine):
     table = map_table(wine)
     assert set(table.data_vars) == {"mean", "sd", "observed"}
