@@ -121,7 +121,9 @@ def _fit(model: Any) -> dict[str, str]:
     if "r_hat" in attrs:
         rows["R-hat"], rows["bulk ESS"] = f"{attrs['r_hat']:.3g}", f"{attrs['ess_bulk']:.0f}"
     if np.isfinite(getattr(model, "log_evidence_", np.nan)):
-        rows["log evidence"] = f"{model.log_evidence_:.1f} ± {model.log_evidence_error_:.1f} nats"
+        error = model.log_evidence_error_
+        known = f" ± {error:.1f}" if error > 0.0 else ""
+        rows["log evidence"] = f"{model.log_evidence_:.1f}{known} nats"
         rows["log Bayes factor"] = f"{model.log_bayes_factor_:.1f} nats against no features"
     early = getattr(model, "n_sweeps_", None) is not None
     rows["converged"] = "yes" if model.converged_ else "no, ended early" if early else "no"

@@ -60,9 +60,7 @@ def test_answers_come_by_chunks(place, fitted, tmp_path):
 
 
 @pytest.mark.parametrize("place", [in_dask, in_zarr])
-def test_answers_of_several_arrays_are_refused(
-    place, fitted, tmp_path
-):
+def test_answers_of_several_arrays_are_refused(place, fitted, tmp_path):
     model, X = fitted
     if not isinstance(model, MarginClassifier):
         return
