@@ -327,13 +327,13 @@ def test_bad_missing_values():
 @pytest.mark.parametrize(
     ("options", "match"), [({"kernel": "rbf"}, "kernel='rbf'"), ({"views": VIEWS}, "views")]
 )
-def test_samples_in_blocks_are_refused(options, match):
+def test_samples_in_chunks_are_refused(options, match):
     """By fits; predictions take them."""
     X, y = wine()
     X = X.to_numpy()
     blocks = pytest.importorskip("dask.array").from_array(X, chunks=(50, 13))
     model = BSDRClassifier(sampling=QUICK, random_state=0, **options)
-    with pytest.raises(ValueError, match=f"{match} is not for samples in blocks.*in memory"):
+    with pytest.raises(ValueError, match=f"{match} is not for Dask and Zarr arrays.*in memory"):
         clone(model).fit(blocks, y)
     model.fit(X[::2], y[::2])
     found = np.asarray(model.predict_proba(blocks))
