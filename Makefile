@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml tools/find_python.sh
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## Fit Wine with every model; the results are demo_output/index.html
-	$(BIN)/python -m bsdr_models.demo --output demo_output
+	$(BIN)/python examples/wine.py --output demo_output
 
 test: $(STAMP)  ## The fast tests
 	$(QUICK) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --durations=20

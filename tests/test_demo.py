@@ -1,13 +1,17 @@
 """The demo runs from its command line and writes its files."""
 
 import re
+import sys
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 import xarray as xr
 
-from bsdr_models import demo
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+
+import wine as demo
 
 
 @pytest.mark.slow

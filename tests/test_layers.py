@@ -229,12 +229,6 @@ LAYERS = (
     Layer(modules=("papers",), inside=tuple(f"{paper}.paper.estimator" for paper in PAPERS)),
     Layer(modules=("registry",), inside=("spec", *(f"{paper}.spec" for paper in PAPERS))),
     Layer(modules=("",)),  # the package itself imports when a name is asked for
-    Layer(
-        modules=("demo", "datasets", "__main__"),
-        inside=("*",),
-        outside=("numpy", "scipy", "sklearn", "xarray", "arviz*", "matplotlib", "rich"),
-        lazy=("pymc",),
-    ),
 )
 NEVER_BELOW_THE_MODEL = {"pymc", "pytensor", "arviz", "arviz_base", "sklearn", "matplotlib"}
 

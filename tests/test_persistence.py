@@ -828,7 +828,7 @@ def test_a_foreign_class_is_refused_and_not_imported(declared, saved, tmp_path, 
         "os.system",
         "bsdr_models.import_module",  # imported there
         "bsdr_models.base.os",
-        "bsdr_models.demo.main",  # a function
+        "bsdr_models.metrics.lack_of_signal",  # a function
         "bsdr_models.base.Estimator.save",
         "bsdr_models_evil.Model",
     ],

@@ -48,19 +48,6 @@ def test_the_title_says_how_the_ascent_ended(attrs, said, wine):
     assert plot_bound(tree).get_title(loc="left") == f"Bound: {said}"
 
 
-def test_evidence_by_number_of_components(make_fit):
-    tree = make_fit(n_components=2)
-    tree.attrs["components_compared"] = [2, 1, 3]
-    tree.attrs["components_log_evidence"] = [-40.0, -52.5, -41.0]
-    ax = plot_relevance(tree)
-    np.testing.assert_allclose(ax.lines[0].get_xydata(), [[1, -12.5], [2, 0.0], [3, -1.0]])
-    assert ax.get_title(loc="left").startswith("2 of up to 3 components")
-    tree.attrs |= {"components_log_evidence": [-40.0, -42.5, -41.0], "components_error": 2.6}
-    assert plot_relevance(tree).get_title(loc="left").startswith("1 of up to 3 components")
-    shares = sorted(tree["fit/relevance"].values)[::-1]
-    assert ", ".join(f"{share:.0%}" for share in shares) in ax.texts[-1].get_text()
-
-
 def test_terms_add_up_to_the_gap_of_the_bound(wine):
     ax = plot_bound(wine, by_term=True)
     *terms, whole, _ = ax.lines

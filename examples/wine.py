@@ -1,4 +1,4 @@
-"""Demonstration on bundled data: ``python -m bsdr_models.demo``.
+"""Demonstration on bundled data: ``python examples/wine.py``.
 
 Wine, 20 training samples per class: the three models and baselines. A page with scores and plots
 of the held-out samples, and the posteriors, are written to a folder.
