@@ -1,5 +1,6 @@
 """Comparison of classifiers by cross-validation: which to take, and whether any is of use."""
 
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +93,8 @@ class Comparison:
     def __repr__(self) -> str:
         shown = self.table.drop(columns="note").to_string(float_format="{:.3f}".format, na_rep="-")
         notes = [f"{name}: {note}" for name, note in self.table["note"].items() if note]
-        return "\n".join([shown, *notes, self.recommendation])
+        lines = [textwrap.fill(note, 100) for note in (*notes, self.recommendation)]
+        return "\n".join([shown, *lines])
 
 
 def compare_models(

@@ -332,4 +332,4 @@ def test_the_page_on_alignment_does_what_it_says():
     tree = names["tree"]
     assert worst(tree["posterior"]["loadings"].values) > 1.1
     assert worst(tree["posterior_aligned"]["loadings"].values) < 1.01
-    assert names["report"].converged
+    assert names["report"].attrs["converged"]
