@@ -135,7 +135,7 @@ def compare(n: int, d: int, *, n_workers: int, chunk: int) -> str:
             n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         )
         with cluster, Client(cluster):
-            on_workers = Chunks(da.from_array(mapped, chunks=(-(-n // n_workers), d)), y)
+            on_workers = Chunks(da.from_array(mapped, chunks=(-(-n // n_workers), d)).persist(), y)
             workers = run(on_workers, scaler)
     size = n * d * 8 / MEGABYTE
     assert memory.found.converged, "no mode was found"

@@ -92,6 +92,9 @@ def by_chunks[M: Callable[..., Any]](method: M) -> M:
 def read_chunked(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     """X as :func:`as_dask`, and labels (N,) in memory.
 
+    The chunks stay on the workers of an active ``distributed.Client``, if there is one, so that
+    scaling and fit read the source once.
+
     Raises
     ------
     ValueError
@@ -104,7 +107,17 @@ def read_chunked(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     check_consistent_length(X, y)
     if X.dtype.kind not in "fiub":
         raise ValueError(f"X is of type {X.dtype}, expected real numbers")
-    return X, y
+    return (X.persist() if _has_client() else X), y
+
+
+def _has_client() -> bool:
+    try:
+        from distributed import default_client
+
+        default_client()
+    except (ImportError, ValueError):
+        return False
+    return True
 
 
 def fit_scaler_of_chunks(X: Any, *, standardize: bool) -> Scaler:

@@ -164,11 +164,9 @@ def _predictions(model: Any) -> dict[str, str]:
 def _remarks(model: Any) -> list[str]:
     """What a reader should know, most important first."""
     attrs, method = _diagnostics(model), model._method
-    remarks = [message[0].upper() + message[1:] + "." for message in model._messages]
     reason = lack_of_signal(attrs)
-    if reason is not None:
-        said = no_signal(reason)
-        remarks.append(said[0].upper() + said[1:] + ".")
+    messages = [*model._messages, *([] if reason is None else [no_signal(reason)])]
+    remarks = [message[0].upper() + message[1:] + "." for message in messages]
     if "metric_scale" in attrs:
         remarks.append(CONDITIONAL)
     elif method in NARROW:

@@ -130,7 +130,7 @@ LAYERS = (
         modules=(*DRIVERS, "inference"),
         inside=(*BASE, *NUMERICS, *DRIVERS),
         outside=("numpy", "scipy", "rich", "joblib", "threadpoolctl", "xarray"),
-        lazy=("inference.engines", "dask", "distributed"),
+        lazy=("inference.engines", "dask"),
     ),
     Layer(modules=("latent_grid", "tasks"), inside=BASE, outside=("numpy", "xarray")),
     Layer(modules=("effects",), inside=(*BASE, *NUMERICS, "tasks"), outside=("numpy", "xarray")),
@@ -154,7 +154,7 @@ LAYERS = (
         modules=SOURCES,
         inside=(*SOURCES, *CHECKS, *BASE, *NUMERICS),
         outside=("numpy", "scipy", "sklearn"),
-        lazy=("dask", "dask.array"),
+        lazy=("dask", "dask.array", "distributed"),
     ),
     Layer(
         modules=ESTIMATORS,

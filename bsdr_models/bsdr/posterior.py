@@ -365,12 +365,13 @@ class Problem:
 
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
-        loadings, bias, _, log_scale = self.split(theta)
-        if self.views is None:
+        loadings, bias, _, _ = self.split(theta)
+        scale = self.column_scale(theta)[:, :, None]
+        if self.views is None:  # one scale, of fewer numbers after the product
             latent = self.X @ loadings
-            latent *= np.exp(np.clip(log_scale, -_FARTHEST, _FARTHEST))[:, None, None]
+            latent *= scale
         else:
-            latent = self.X @ (loadings * self.column_scale(theta)[:, :, None])
+            latent = self.X @ (loadings * scale)
         eta = latent @ self.contrasts
         eta += (self.priors.bias_scale * bias @ self.bias_contrasts)[:, None]
         return eta

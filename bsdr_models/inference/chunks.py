@@ -1,11 +1,12 @@
 """Sums over samples, which may be in memory or in the chunks of a Dask array."""
 
 from collections.abc import Callable
+from functools import cache
 from operator import add
 from typing import Any, Protocol, cast
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 
 class Samples(Protocol):
@@ -38,13 +39,12 @@ class InMemory:
 class Chunks:
     """Chunks of samples of a Dask array (N, D), each with all features, and targets (N,) in memory.
 
-    The chunks stay on the workers of an active ``distributed.Client``; if a worker dies, Dask makes
-    its chunks again. Otherwise they are made for every sum. Sums are added pairwise, in the order
-    of the chunks, so that they are deterministic.
+    Chunks that are not persisted are made for every sum; those of a worker that dies are made again
+    by Dask. Sums are added pairwise, in the order of the chunks, so that they are deterministic.
     """
 
     def __init__(self, X: Any, y: np.ndarray) -> None:
-        self._X = X.persist() if _has_client() else X
+        self._X = X
         self._y = np.split(y, np.cumsum(X.chunks[0])[:-1])
 
     @property
@@ -69,15 +69,11 @@ class Chunks:
 def _run(X: np.ndarray, y: np.ndarray, common: tuple[Any, ...]) -> Any:
     """A summand, by one thread; samples from a message may not be aligned."""
     function, shared, errors = common
-    with threadpool_limits(1, "blas"), np.errstate(**errors):
+    with _controller().limit(limits=1, user_api="blas"), np.errstate(**errors):
         return function(np.require(X, requirements=["A", "C"]), y, shared)
 
 
-def _has_client() -> bool:
-    try:
-        from distributed import default_client
-
-        default_client()
-    except (ImportError, ValueError):
-        return False
-    return True
+@cache
+def _controller() -> ThreadpoolController:
+    """Thread pools of this process, which take longer to find than a small summand."""
+    return ThreadpoolController()
