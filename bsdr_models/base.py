@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dims import OBS
 from bsdr_models.frames import read_numbers, read_truth, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.outliers import Reference
@@ -61,6 +63,7 @@ class Estimator(BaseEstimator, ABC):
         "n_jobs": N_JOBS,
         "progressbar": ["boolean"],
     }
+    _result: Result
     _posterior: Any
     _scaler: Scaler
     _context: Context
@@ -245,6 +248,15 @@ class Estimator(BaseEstimator, ABC):
         kept |= {"_skl_callbacks", "_parent_callback_ctx"}  # set by a Pipeline during its fit
         for name in vars(self).keys() - kept:
             delattr(self, name)
+
+    def _set_result(self, result: Result, context: Context) -> None:
+        """Set what every fit has, and issue its warnings."""
+        self._result, self._context, self._posterior = result, context, result.posterior
+        self._tree = None
+        self.n_iter_ = len(result.trace)
+        self.converged_, self.interrupted_ = result.converged, result.interrupted
+        for message in result.messages:
+            warnings.warn(message, UserWarning, stacklevel=4)
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         """Arguments that determine the fit, apart from the random state, for the trees."""
