@@ -240,7 +240,7 @@ def _fit_conjugate(
 ) -> Fit:
     """The conjugate posterior of real outputs."""
     n_draws = N_INDEPENDENT if options.n_draws is None else options.n_draws
-    exact = fit_conjugate(problem, n_draws=n_draws, rng=rng)
+    exact = fit_conjugate(problem, n_draws=n_draws, rng=rng.spawn(1)[0])
     return _assemble(
         problem,
         feature_map,
