@@ -1,0 +1,225 @@
+r"""A plane that shows the predictions of a classifier.
+
+Predicted probabilities of K classes are points of a simplex, which has more than two dimensions
+from four classes on. Of an embedding with the same number of dimensions two can be drawn, and a
+sample that differs from another class in a third one only lies on top of it. The plane here is made
+for the predictions instead. With square roots of the probabilities of a sample, whose Euclidean
+distances are Hellinger distances,
+
+.. math::
+    u = V^\top \frac{\sqrt p - m}{s}, \qquad
+    q(k \mid u) = \frac{e^{w_k^\top u + b_k}}{\sum_j e^{w_j^\top u + b_j}},
+
+where m is their mean and s their root mean square distance from it. V, W and b minimise the cross
+entropy of the probabilities themselves, with a penalty that balances V and W and bounds both,
+
+.. math::
+    - \sum_n \sum_k p_{nk} \log q(k \mid u_n)
+    + \lambda \bigl(\lVert V \rVert^2 + \lVert W \rVert^2\bigr) :
+
+an autoencoder of the predictions through two dimensions, or a reduced-rank multinomial logistic
+regression [1]_ of the probabilities on their square roots. No label takes part, so the plane shows
+what is predicted, right or wrong, and cannot separate classes that the predictions do not separate.
+
+The loss does not change if V and W are rotated together. Coordinates are the principal axes of the
+samples, of which each has a positive third moment.
+
+References
+----------
+.. [1] T. W. Yee, T. J. Hastie (2003). Reduced-rank vector generalized linear models. Statistical
+       Modelling 3(1), 15-41.
+"""
+
+from typing import Any, Self
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from bsdr_models.arrays import FloatArray
+
+# Size of the coordinates at the start of the search, and most iterations.
+_START, _MAX_ITER = 3.0, 500
+# Largest deviation of a sum of probabilities from one.
+_TOLERANCE = 1e-3
+
+
+class PredictionPlane(TransformerMixin, BaseEstimator):
+    """Plane of the predicted probabilities of any classifier, with a classifier of its own.
+
+    Learned from predictions alone, without labels: samples are near each other if similar classes
+    are predicted for them, and doubtful samples lie between the classes in question. To show what
+    a classifier predicts for new samples, learn it from held-out predictions.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        R, number of coordinates; fewer for two classes, whose predictions have one dimension.
+    ridge : float, default=0.05
+        Penalty of squared weights, in nats.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_classes,)
+        Mean square roots of the probabilities.
+    components_ : ndarray of shape (n_components, n_classes)
+        Coordinates are linear in the square roots of probabilities, less their mean.
+    weights_, intercept_ : ndarray of shape (n_components, n_classes) and (n_classes,)
+        Log probabilities of the classes at coordinates u are ``u @ weights_ + intercept_``, up to
+        normalisation.
+
+    See Also
+    --------
+    cross_validated_map : maps of held-out samples.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    >>> from sklearn.model_selection import cross_val_predict
+    >>> from bsdr_models import PredictionPlane
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+    >>> p = cross_val_predict(model, X[:300], y[:300], method="predict_proba")
+    >>> plane = PredictionPlane().fit(p)
+    >>> u = plane.transform(p)
+    >>> u.shape
+    (300, 2)
+    >>> same = plane.predict_log_proba(u).argmax(axis=1) == p.argmax(axis=1)
+    >>> bool(same.mean() > 0.9)
+    True
+    """
+
+    def __init__(self, n_components: int = 2, *, ridge: float = 0.05) -> None:
+        self.n_components = n_components
+        self.ridge = ridge
+
+    def fit(self, probabilities: Any, y: Any = None) -> Self:
+        """Learn the plane.
+
+        Parameters
+        ----------
+        probabilities : array-like of shape (n_samples, n_classes)
+            Predicted, better of held-out samples.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If rows are not probabilities, there are fewer than two classes, or an argument is out
+            of range.
+        """
+        if self.n_components < 1 or self.ridge <= 0.0:
+            raise ValueError("n_components must be at least 1, and ridge positive")
+        p = _check_probabilities(probabilities)
+        k = p.shape[1]
+        if k < 2:
+            raise ValueError("probabilities of one class have no plane")
+        rank = min(int(self.n_components), k - 1)
+        root = np.sqrt(p)
+        self.mean_ = root.mean(axis=0)
+        centred = root - self.mean_
+        size = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))) or 1.0
+        V, W, b = _fit(centred / size, p, rank, float(self.ridge))
+        latent = centred / size @ V
+        axes = np.linalg.svd(latent, full_matrices=False)[2].T
+        axes = axes * np.where(np.sum((latent @ axes) ** 3, axis=0) < 0.0, -1.0, 1.0)
+        self.components_, self.weights_, self.intercept_ = (V @ axes).T / size, axes.T @ W, b
+        self.n_features_in_, self._n_features_out = k, rank
+        return self
+
+    def transform(self, probabilities: Any) -> FloatArray:
+        """Coordinates of samples with given probabilities.
+
+        Parameters
+        ----------
+        probabilities : array-like of shape (n_samples, n_classes)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+
+        Raises
+        ------
+        ValueError
+            If rows are not probabilities of the same classes.
+        """
+        check_is_fitted(self)
+        p = _check_probabilities(probabilities)
+        if p.shape[1] != len(self.mean_):
+            raise ValueError(f"expected {len(self.mean_)} classes, got {p.shape[1]}")
+        return np.asarray((np.sqrt(p) - self.mean_) @ self.components_.T)
+
+    def predict_log_proba(self, coordinates: Any) -> FloatArray:
+        """Log probabilities of the classes at places of the plane.
+
+        Parameters
+        ----------
+        coordinates : array-like of shape (n_places, n_components)
+
+        Returns
+        -------
+        ndarray of shape (n_places, n_classes)
+        """
+        check_is_fitted(self)
+        u = check_array(coordinates, dtype=np.float64)
+        return np.asarray(log_softmax(u @ self.weights_ + self.intercept_, axis=1))
+
+
+def _check_probabilities(values: Any) -> FloatArray:
+    """Probabilities (M, K), normalised.
+
+    Raises
+    ------
+    ValueError
+        If a row is anything else.
+    """
+    p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
+    total = p.sum(axis=1)
+    bad = (p.min(axis=1) < 0.0) | (np.abs(total - 1.0) > _TOLERANCE)
+    if bad.any():
+        raise ValueError(
+            f"probabilities of sample {int(bad.argmax())} are negative or do not sum to one"
+        )
+    return np.asarray(p / total[:, None])
+
+
+def _fit(
+    X: FloatArray, p: FloatArray, rank: int, ridge: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """V (K, R), W (R, K) and b (K,) of smallest penalised cross entropy, from X (N, K)."""
+    n, k = p.shape
+    ends = k * rank, 2 * k * rank
+
+    def loss(theta: FloatArray) -> tuple[float, FloatArray]:
+        V, W = theta[: ends[0]].reshape(k, rank), theta[ends[0] : ends[1]].reshape(rank, k)
+        u = X @ V
+        log_q = log_softmax(u @ W + theta[ends[1] :], axis=1)
+        residual = np.exp(log_q) - p
+        value = -np.sum(p * log_q) + ridge * (np.sum(V**2) + np.sum(W**2))
+        gradient = [
+            (X.T @ (residual @ W.T) + 2.0 * ridge * V).ravel(),
+            (u.T @ residual + 2.0 * ridge * W).ravel(),
+            residual.sum(axis=0),
+        ]
+        return value / n, np.concatenate(gradient) / n
+
+    # From the means of the samples of each class, in their leading directions.
+    weight = p / np.maximum(p.sum(axis=0), np.finfo(np.float64).tiny)
+    means = weight.T @ X
+    means -= means.mean(axis=0)
+    V = _START * np.linalg.svd(means)[2][:rank].T
+    start = np.concatenate([V.ravel(), _START * (means @ V).T.ravel(), np.zeros(k)])
+    theta = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _MAX_ITER}).x
+    return (
+        theta[: ends[0]].reshape(k, rank),
+        theta[ends[0] : ends[1]].reshape(rank, k),
+        theta[ends[1] :],
+    )
