@@ -210,26 +210,29 @@ def _fit_hmc(
         sampled = hmc.sample(
             problem, n_chains=n_walkers, n_draws=n_walk, rng=sample_rng, on_step=on_step
         )
-    temperature, interrupted, held_out = options.temperature, sampled.interrupted, HeldOutScore()
-    if temperature is None and not interrupted:
+    interrupted, held_out = sampled.interrupted, None
+    if options.temperature is None and not interrupted:
         try:
-            temperature, held_out = choose_temperature(problem, sampled, rng=fold_rng)
+            held_out = choose_temperature(problem, sampled, rng=fold_rng)
         except KeyboardInterrupt:  # the draws can still be used
             interrupted = True
+    if held_out is not None:
+        options = replace(options, temperature=held_out.temperature)
     by_chain = (options.n_chains, -1)
     theta = sampled.theta.reshape(-1, problem.n_parameters)
     return _assemble(
         problem,
         feature_map,
         problem.parameters(theta, rng=outside_rng),
-        replace(options, temperature=temperature),
+        options,
         engine="hmc",
         log_likelihood=sampled.log_likelihood.reshape(by_chain),
         log_prior=sampled.log_prior.reshape(by_chain),
         log_evidence=sampled.log_evidence,
         log_evidence_error=sampled.log_evidence_error,
         log_evidence_empty=sampled.log_evidence_empty,
-        held_out=held_out,
+        held_out=HeldOutScore() if held_out is None else held_out.score,
+        held_out_log_proba=None if held_out is None else held_out.log_proba,
         interrupted=interrupted,
         sample_stats={"diverging": sampled.divergent.reshape(by_chain)},
     )

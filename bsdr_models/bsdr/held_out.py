@@ -132,40 +132,54 @@ def make_folds(problem: Problem) -> IntArray:
     return assign_folds(groups, sample_keys(problem.X), n_folds=n_folds)
 
 
-def choose_temperature(
-    problem: Problem, sampled: Sampled, *, rng: np.random.Generator
-) -> tuple[float, HeldOutScore]:
-    """Temperature by folds of the samples, and the held-out log score at it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Predictions of samples that were held out.
+
+    temperature
+        1 if no sample can be held out, and at least 1 if there is no signal.
+    score
+        At that temperature.
+    log_proba
+        Log probabilities of the classes at that temperature, (N, K), NaN of samples that were not
+        held out; of each label, that it is 1.
+    """
+
+    temperature: float
+    score: HeldOutScore
+    log_proba: FloatArray
+
+
+def choose_temperature(problem: Problem, sampled: Sampled, *, rng: np.random.Generator) -> HeldOut:
+    """Temperature by folds of the samples, and their held-out predictions at it.
 
     The chains of each fold start from the last states of those of all samples, and forget the
     held-out labels within a few trajectories. Features are whitened as for all samples, which does
     not use labels. As of new samples, directions that no other sample has are left out.
-
-    Returns
-    -------
-    temperature : float
-        1 if no sample can be held out, and at least 1 if there is no signal.
-    held_out : HeldOutScore
     """
-    folds = make_folds(problem)
+    folds, lapse = make_folds(problem), problem.priors.lapse
+    shape = len(folds), problem.contrasts.shape[1]
+    log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
     if folds.max() < 1:
-        return 1.0, HeldOutScore()
-    log_p, y = [], []
+        return HeldOut(
+            temperature=1.0, score=HeldOutScore(), log_proba=log_p.reshape(*shape, -1)[..., 0]
+        )
     for fold, stream in enumerate(rng.spawn(int(folds.max()) + 1)):
         out = folds == fold
         theta = continue_on(
             problem.select(~out), sampled, n_warm_up=_N_WARM_UP, n_draws=_N_KEPT, rng=stream
         )
         held_out = _in_span(problem.select(out), problem.X[~out])
-        eta = held_out.linear_predictor(theta)
-        log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
-        y.append(held_out.y)
-    outcome = np.concatenate(log_p), np.concatenate(y), problem
-    temperature, score = _score(*outcome)
+        log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
+    known = folds >= 0
+    temperature, score = _score(log_p[known], problem.y[known], problem)
     log_bayes_factor = sampled.log_evidence - sampled.log_evidence_empty
-    if lack_of_signal(score.attrs() | {"log_bayes_factor": log_bayes_factor}) is None:
-        return temperature, score
-    return _score(*outcome, signal=False)
+    if lack_of_signal(score.attrs() | {"log_bayes_factor": log_bayes_factor}) is not None:
+        temperature, score = _score(log_p[known], problem.y[known], problem, signal=False)
+    log_p = temper(log_p, temperature, lapse)
+    if problem.target != "multiclass":
+        log_p = log_p[..., 0]
+    return HeldOut(temperature=temperature, score=score, log_proba=log_p)
 
 
 def _in_span(problem: Problem, X: FloatArray) -> Problem:

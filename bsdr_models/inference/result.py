@@ -16,6 +16,9 @@ class Result:
         Objective of each iteration, (n_iter,); of a sampler, log density of each draw.
     converged, interrupted
         Whether the engine met its criterion, and whether the user stopped it.
+    held_out_log_proba
+        Log probabilities of the classes of training samples, (N, K), by fits that have not seen
+        them; NaN of samples that were not held out, None if none was.
     messages
         Warnings for the user.
     advice
@@ -26,5 +29,6 @@ class Result:
     trace: FloatArray
     converged: bool
     interrupted: bool = False
+    held_out_log_proba: FloatArray | None = None
     messages: tuple[str, ...] = ()
     advice: str = ""

@@ -276,9 +276,22 @@ def test_classes_of_one_sample_cannot_be_held_out():
         priors=HierarchicalPriors(),
     )
     sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    temperature, score = choose_temperature(problem, sampled, rng=rng)
-    assert temperature == 1.0
-    assert np.isnan(score.score)
+    held_out = choose_temperature(problem, sampled, rng=rng)
+    assert held_out.temperature == 1.0
+    assert np.isnan(held_out.score.score)
+    assert np.isnan(held_out.log_proba).all()
+
+
+def test_held_out_probabilities_are_those_of_the_score(fitted):
+    model, _, y = fitted("multiclass")
+    log_p = model._result.held_out_log_proba
+    assert log_p.shape == (len(y), len(model.classes_))
+    right = log_p[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+    assert right.mean() == pytest.approx(model.held_out_score_)
+    assert np.exp(log_p).sum(axis=1) == pytest.approx(1.0)
+    labels = fitted("multilabel")[0]._result.held_out_log_proba
+    assert labels.shape == fitted("multilabel")[2].shape
+    assert labels.max() < 0.0
 
 
 # --------------------------------------------------------------------------------- features
