@@ -21,8 +21,7 @@ from benchmarks.methods.readouts import Reader
 from benchmarks.protocols import Training
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.paper import mean_field
-from bsdr_models.bsdr.paper.data import Data
-from bsdr_models.bsdr.paper.mean_field import Info, Utilities
+from bsdr_models.bsdr.paper.mean_field import Data, Info, Utilities
 from bsdr_models.bsdr.priors import PAPER
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.numerics import orthant

@@ -9,7 +9,7 @@ _PUBLIC = {
     "SPEC": "spec",
     "HierarchicalPriors": "priors",
     "Kernel": "kernels",
-    "Optimization": "paper.settings",
+    "Optimization": "paper.fit",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "SPARSE": "priors",
