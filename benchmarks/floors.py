@@ -5,7 +5,7 @@ from scipy.linalg import blas, lapack
 
 from benchmarks.timing import Work
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.numerics.design import DenseDesign
 
 # Seconds of the argmax moments per sample, competing class and node: one factor in a bare loop

@@ -9,8 +9,7 @@ from benchmarks import floors
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.bsdr.paper import mean_field
-from bsdr_models.bsdr.paper.data import Data, make_data
-from bsdr_models.bsdr.paper.mean_field import State
+from bsdr_models.bsdr.paper.mean_field import Data, State, make_data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import orthant
 
@@ -90,7 +89,7 @@ def measure(case: Case) -> list[str]:
         Work(run=sweep),
         floors.factorisations(data, precision, PRIORS.latent_scale**2),
         floors.products(features(case), case.r),
-        floors.products(data.design.rows, case.r),
+        floors.products(data.design.X, case.r),
     )
     check(state, data, np.array(bounds))
     cone = floors.cone_seconds(data, mean_field.N_NODES)
@@ -117,7 +116,7 @@ def check(state: State, data: Data, bounds: np.ndarray) -> None:
         If not.
     """
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])), "the bound fell"
-    X, v = data.design.rows, PRIORS.latent_scale**2
+    X, v = data.design.X, PRIORS.latent_scale**2
     state = replace(state, projection=mean_field.update_projection(state, data, PRIORS))
     phi = np.broadcast_to(state.projection_precision.mean, state.projection.mean.shape)
     matrix = X.T @ X / v + np.diag(phi[:, 0])

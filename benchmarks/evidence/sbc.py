@@ -30,8 +30,8 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.paper import gibbs, predict
-from bsdr_models.bsdr.paper.data import Data
-from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper.fit import fit_mean_field
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.predict import DrawPosterior
 from bsdr_models.bsdr.posterior import (
     Metric,

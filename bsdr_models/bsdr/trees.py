@@ -30,10 +30,6 @@ APPROXIMATE_NOTE = (
     " The draws are from an approximation of the posterior, which arviz.loo would take for the "
     "posterior: the group is therefore not called log_likelihood."
 )
-MEAN_FIELD_NOTE = (
-    " Give arviz.loo_approximate_posterior the tree with this group as log_likelihood, and log_p "
-    "and log_q of the group sample_stats."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +84,6 @@ class Context(datatree.Context):
         if likelihood in groups:
             note = LIKELIHOOD_NOTE
             note += APPROXIMATE_NOTE if likelihood != "log_likelihood" else ""
-            note += MEAN_FIELD_NOTE if "log_q" in groups.get("sample_stats", {}) else ""
             tree[likelihood].attrs["note"] = note
         return tree
 

@@ -1,8 +1,7 @@
 r"""The design matrix as a linear operator.
 
-The engines use X only through ``project`` (X @ B), ``back`` (X.T @ A) and the ridge normal
-N(S_s X' z_s / v, S_s) with S_s = (diag phi_s + X'X / v)^-1 of each component s. The algorithm of
-the ridge is chosen by its number of flops:
+The engines use X mostly through the ridge normal N(S_s X' z_s / v, S_s) with S_s = (diag phi_s +
+X'X / v)^-1 of each component s. The algorithm of the ridge is chosen by its number of flops:
 
 ======================= =============================================================
 coordinates             flops per sweep
@@ -12,116 +11,31 @@ features, N small       Woodbury, 2 N^2 D + N^3 / 3 for each distinct phi_s
 spectral (columnwise)   r R, after one decomposition for the whole run
 ======================= =============================================================
 
-The working coordinates of a design may differ from the features: ``coordinates`` maps samples to
-them, ``loadings`` maps projections back.
+The D working coordinates of a design may differ from the P features: ``coordinates`` maps samples
+to them, ``loadings`` maps projections back.
+
+Letters: N training samples, M others, R components s, S draws; phi (D, R), (1, R), (D, 1) or (1, 1)
+are the precisions and v the variance.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
-from scipy.linalg import blas, eigh, lapack, solve_triangular, svd
+from scipy.linalg import blas, lapack, solve_triangular, svd
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.factors import RidgeColumns
 from bsdr_models.numerics.linalg import factorise_inplace
-from bsdr_models.numerics.whitening import RotatedWhitener, RowSpaceWhitener, Whitener, gains
-
-# target (., R), phi (D,), v -> mean (D, R), diag S, log|S|, tr(X'X S).
-type Solve = Callable[[FloatArray, FloatArray, float], tuple[FloatArray, FloatArray, float, float]]
 
 # Directions with a smaller singular value, relative to the largest, are left out.
 RANK_TOL = 1e-8
 
 
-class Design(Protocol):
-    """Interface of designs with D working coordinates and P features."""
+class Design(ABC):
+    """X in working coordinates, (N, D)."""
 
-    @property
-    def n_samples(self) -> int:
-        """N."""
-
-    @property
-    def n_features(self) -> int:
-        """D."""
-
-    @property
-    def rows(self) -> FloatArray:
-        """Training samples in working coordinates, (N, D)."""
-
-    @property
-    def mean_eigenvalue(self) -> float:
-        """tr(X'X) / D."""
-
-    def whitener(self, strength: FloatArray) -> Whitener:
-        """Map that whitens columns of precision I + g_j X'X, for non-negative g (R,)."""
-
-    def principal_scores(self, n_scores: int) -> FloatArray:
-        """Leading principal component scores, (N, min(n_scores, rank))."""
-
-    def project(self, B: FloatArray) -> FloatArray:
-        """X @ B: (D, R) -> (N, R)."""
-
-    def back(self, A: FloatArray) -> FloatArray:
-        """X.T @ A: (N, R) -> (D, R)."""
-
-    def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
-        """Summaries of the ridge normals N(S_s X' z_s / v, S_s) for a bound.
-
-        Parameters
-        ----------
-        target : (N, R)
-            Columns z_s.
-        precision : (D, R), (1, R), (D, 1) or (1, 1)
-            phi.
-        variance : float
-            v.
-        """
-
-    def draw(
-        self,
-        precision: FloatArray,
-        variance: float,
-        *,
-        size: tuple[int, int],
-        rng: np.random.Generator,
-    ) -> FloatArray:
-        """``size = (S, R)`` draws of N(0, S_s): (S, D, R)."""
-
-    def row_variance(
-        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
-    ) -> FloatArray:
-        """x' S_s x for samples in working coordinates: (M, D) -> (M, R)."""
-
-    def draw_outside(
-        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
-    ) -> FloatArray | float:
-        """Prior draws (S, P, R) in the complement of the working coordinates, or 0."""
-
-    def coordinates(self, rows: FloatArray) -> FloatArray:
-        """Samples in working coordinates: (M, P) -> (M, D)."""
-
-    def outside(self, rows: FloatArray) -> FloatArray:
-        """Squared length of each sample in the complement of the coordinates: (M, P) -> (M,)."""
-
-    def loadings(self, projection: FloatArray) -> FloatArray:
-        """Projection over features: (..., D, R) -> (..., P, R)."""
-
-    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
-
-
-class DenseDesign:
-    """X itself; the working coordinates are the features.
-
-    Parameters
-    ----------
-    X : (N, D)
-    """
-
-    def __init__(self, X: FloatArray) -> None:
-        self.X = np.ascontiguousarray(X, dtype=np.float64)
+    X: FloatArray
 
     @property
     def n_samples(self) -> int:
@@ -133,6 +47,65 @@ class DenseDesign:
         """D."""
         return self.X.shape[1]
 
+    @property
+    def mean_eigenvalue(self) -> float:
+        """tr(X'X) / D."""
+        return float(np.vdot(self.X, self.X)) / self.n_features
+
+    @abstractmethod
+    def principal_scores(self, n_scores: int) -> FloatArray:
+        """Leading principal component scores, (N, min(n_scores, rank))."""
+
+    @abstractmethod
+    def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
+        """Summaries of the ridge normals of targets z (N, R), for a bound."""
+
+    @abstractmethod
+    def draw(
+        self,
+        precision: FloatArray,
+        variance: float,
+        *,
+        size: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """``size = (S, R)`` draws of N(0, S_s): (S, D, R)."""
+
+    @abstractmethod
+    def row_variance(
+        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
+    ) -> FloatArray:
+        """x' S_s x for samples in working coordinates: (M, D) -> (M, R)."""
+
+    def draw_outside(
+        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
+    ) -> FloatArray | float:
+        """Prior draws (S, P, R) in the complement of the working coordinates, or 0."""
+        return 0.0
+
+    def coordinates(self, rows: FloatArray) -> FloatArray:
+        """Samples in working coordinates: (M, P) -> (M, D)."""
+        return rows
+
+    def outside(self, rows: FloatArray) -> FloatArray:
+        """Squared length of each sample in the complement of the coordinates: (M, P) -> (M,)."""
+        return np.zeros(rows.shape[0])
+
+    def loadings(self, projection: FloatArray) -> FloatArray:
+        """Projection over features: (..., D, R) -> (..., P, R)."""
+        return projection
+
+    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
+        """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
+        return variance
+
+
+class DenseDesign(Design):
+    """X itself; the working coordinates are the features."""
+
+    def __init__(self, X: FloatArray) -> None:
+        self.X = np.ascontiguousarray(X, dtype=np.float64)
+
     @cached_property
     def gram(self) -> FloatArray:
         """X'X, (D, D)."""
@@ -143,33 +116,8 @@ class DenseDesign:
         """The design in the row space of X."""
         return SpectralDesign(self.X)
 
-    @property
-    def rows(self) -> FloatArray:
-        """X."""
-        return self.X
-
-    @property
-    def mean_eigenvalue(self) -> float:
-        """tr(X'X) / D."""
-        return float(np.vdot(self.X, self.X)) / self.n_features
-
-    @cached_property
-    def _axes(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues (D,) and eigenvectors (D, D) of X'X."""
-        values, vectors = eigh(self.gram, check_finite=False)
-        return np.maximum(values, 0.0), vectors
-
-    def whitener(self, strength: FloatArray) -> Whitener:
-        """See :class:`Design`."""
-        if self.n_features <= self.n_samples:
-            values, basis = self._axes
-            return RotatedWhitener(rows=self.X, basis=basis, gain=gains(values, strength))
-        spectral = self.spectral
-        gain = gains(spectral.eigenvalues, strength)
-        return RowSpaceWhitener(scores=spectral.A, basis=spectral.basis, gain=gain)
-
     def principal_scores(self, n_scores: int) -> FloatArray:
-        """Leading principal component scores."""
+        """Leading principal component scores, by the row space."""
         return self.spectral.principal_scores(n_scores)
 
     @property
@@ -178,23 +126,9 @@ class DenseDesign:
         n, d = self.X.shape
         return 2.0 * n**2 * d + n**3 / 3.0 < 2.0 * d**3 / 3.0
 
-    def project(self, B: FloatArray) -> FloatArray:
-        """X @ B."""
-        return self.X @ B
-
-    def back(self, A: FloatArray) -> FloatArray:
-        """X.T @ A."""
-        return self.X.T @ A
-
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
-        """Ridge normals; see :class:`Design`."""
+        """By the cheaper of two factorisations, one for each distinct phi_s."""
         solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
-        return self._ridge_columns(solve, target, precision, variance)
-
-    def _ridge_columns(
-        self, solve: Solve, target: FloatArray, precision: FloatArray, variance: float
-    ) -> RidgeColumns:
-        """Ridge normals of all columns, one solution for each distinct phi."""
         r = target.shape[1]
         phi = np.broadcast_to(precision, (self.n_features, precision.shape[1]))
         if precision.shape[1] == 1:
@@ -211,7 +145,7 @@ class DenseDesign:
             variance=variances,
             log_det=log_dets,
             gram_trace=traces,
-            fitted=self.project(mean),
+            fitted=self.X @ mean,
         )
 
     def _feature_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, float]:
@@ -228,7 +162,7 @@ class DenseDesign:
         half, info = lapack.dtrtri(factor, lower=1, overwrite_c=1)  # S = half' half
         if info != 0:
             raise np.linalg.LinAlgError("projection precision is singular")
-        mean = half.T @ (half @ (self.back(target) / variance))
+        mean = half.T @ (half @ (self.X.T @ target / variance))
         diagonal = np.einsum("ij,ij->j", half, half)
         trace = variance * (self.n_features - float(phi @ diagonal))
         return mean, diagonal, -log_det, trace
@@ -300,93 +234,35 @@ class DenseDesign:
                 out[:, s] = np.einsum("dm,dm->m", solved, solved)
         return np.ascontiguousarray(np.broadcast_to(out, (rows.shape[0], n_components)))
 
-    def draw_outside(
-        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
-    ) -> FloatArray | float:
-        """Zero."""
-        return 0.0
 
-    def coordinates(self, rows: FloatArray) -> FloatArray:
-        """The samples unchanged."""
-        return rows
-
-    def outside(self, rows: FloatArray) -> FloatArray:
-        """Zeros."""
-        return np.zeros(rows.shape[0])
-
-    def loadings(self, projection: FloatArray) -> FloatArray:
-        """The projection unchanged."""
-        return projection
-
-    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """The variances unchanged."""
-        return variance
-
-
-class SpectralDesign:
+class SpectralDesign(Design):
     """Row space of X = U S V', with working coordinates U S and a diagonal Gram matrix.
 
     For a columnwise prior, which is invariant to rotations of the features. Directions outside the
-    row space are integrated out exactly, so D is the rank r instead of the number of features.
-
-    Parameters
-    ----------
-    X : (N, P)
+    row space are integrated out exactly, so D is the rank r of X (N, P).
     """
 
     def __init__(self, X: FloatArray) -> None:
         values, basis = row_space(np.asarray(X, dtype=np.float64))
         self.basis = basis
         self.eigenvalues = values**2
-        self.A = np.ascontiguousarray(X @ basis)
-
-    @property
-    def n_samples(self) -> int:
-        """N."""
-        return self.A.shape[0]
-
-    @property
-    def rows(self) -> FloatArray:
-        """U S."""
-        return self.A
-
-    def whitener(self, strength: FloatArray) -> Whitener:
-        """Map that whitens columns; see :class:`Design`."""
-        return RotatedWhitener(rows=self.A, basis=None, gain=gains(self.eigenvalues, strength))
+        self.X = np.ascontiguousarray(X @ basis)
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Leading principal component scores."""
-        return self.A[:, :n_scores]
-
-    def project(self, B: FloatArray) -> FloatArray:
-        """X @ B."""
-        return self.A @ B
-
-    def back(self, A: FloatArray) -> FloatArray:
-        """X.T @ A."""
-        return self.A.T @ A
+        return self.X[:, :n_scores]
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
-        """Ridge normals; see :class:`Design`."""
+        """Element-wise."""
         diagonal = self._variance(precision, variance) * np.ones(target.shape[1])
-        mean = diagonal * self.back(target) / variance
+        mean = diagonal * (self.X.T @ target) / variance
         return RidgeColumns(
             mean=mean,
             variance=diagonal,
             log_det=np.log(diagonal).sum(axis=0),
             gram_trace=self.eigenvalues @ diagonal,
-            fitted=self.project(mean),
+            fitted=self.X @ mean,
         )
-
-    @property
-    def n_features(self) -> int:
-        """The rank r of X."""
-        return self.basis.shape[1]
-
-    @property
-    def mean_eigenvalue(self) -> float:
-        """tr(X'X) / D."""
-        return float(self.eigenvalues.mean())
 
     def _variance(self, precision: FloatArray, variance: float) -> FloatArray:
         """Diagonal of S_s in these coordinates, (D, R)."""

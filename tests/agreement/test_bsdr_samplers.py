@@ -14,7 +14,7 @@ import pytest
 from arviz_stats.base import array_stats
 
 from bsdr_models.bsdr.paper import gibbs
-from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.model import build_paper_model
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.inference.gibbs import run_gibbs

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
-from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
 from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows, RidgeColumns
@@ -68,7 +68,7 @@ def make_problem(kind, target, size="tall", *, spectral=False, priors=PRIORS, se
         "regression": 2.0 * rng.standard_normal((n, k)) + 1.0,
     }[target]
     data = Data(design=design, y=y, n_labels=k, target=target)
-    X = design.A if spectral else X
+    X = design.X if spectral else X
     return Problem(kind=kind, target=target, n_components=r, X=X, data=data, priors=priors)
 
 

@@ -1,25 +1,18 @@
-"""Log densities of draws against PyMC, SciPy and the bound; leave-one-out from saved trees."""
+"""Log likelihood of draws against PyMC; predictive checks."""
 
 import warnings
-from dataclasses import replace
 
 import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import gamma, multivariate_normal, t
-from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.paper import log_density
-from bsdr_models.bsdr.paper.data import make_data
-from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bsdr.paper.predict import DrawPosterior, log_likelihood
-from bsdr_models.bsdr.paper.trees import draw_posterior
 from bsdr_models.bsdr.predictive_check import draw_targets, predictive_check
-from bsdr_models.bsdr.priors import SAMPLING, Priors
-from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.papers import PaperBSDRClassifier
 
 N, D, R, K, S = 12, 2, 2, 3, 2
 PRIORS = Priors(
@@ -33,10 +26,7 @@ PRIORS = Priors(
     noise_rate=0.6,
     latent_scale=0.6,
 )
-KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
-# Trapezoidal rule over the log of a precision: exact to rounding for decaying integrands.
-LOG_PHI = np.arange(-12.0, 6.0, 0.5)
 ONE_SCALE = {
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.6,
@@ -83,44 +73,6 @@ def points(draws):
         yield point
 
 
-def integrated(logp, point, kind):
-    """Log density with both precisions of the projection integrated out by a product grid."""
-    if kind == "entrywise":
-        return logp(point)
-    grid = [
-        [
-            logp(point | {"projection_precision_log__": np.array([first, second])})
-            + first
-            + second  # phi = exp(log phi): the density is over phi
-            for first in LOG_PHI
-        ]
-        for second in LOG_PHI
-    ]
-    return logsumexp(grid) + 2.0 * np.log(LOG_PHI[1] - LOG_PHI[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", ["multiclass", "regression"])
-def test_log_prior_is_that_of_the_model(kind, target):
-    X, y = toy(target)
-    model = build_paper_model(
-        X,
-        y,
-        n_components=R,
-        priors=replace(PRIORS, projection_prior=kind),
-        target=target,
-    )
-    names = ["projection", "weights", "bias"]
-    names += ["projection_precision"] if kind != "entrywise" else []
-    names += ["noise_precision"] if target == "regression" else []
-    logp = compiled(model, names)
-    draws = some_draws(target)
-    expected = [integrated(logp, point, kind) for point in points(draws)]
-    got = log_density.log_prior(draws, replace(PRIORS, projection_prior=kind))
-    np.testing.assert_allclose(got, expected, rtol=1e-7)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_log_likelihood_is_that_of_the_model(target):
@@ -147,136 +99,6 @@ def test_log_likelihood_is_that_of_the_model(target):
     error = log_likelihood(draws, X, y) - expected
     limit = 1e-8 if target == "regression" else 0.02
     assert np.sqrt(np.mean(error**2)) < limit
-
-
-def mean_field(kind, target, X, y):
-    data = make_data(X, y, n_labels=K, target=target, projection_prior=kind)
-    return data, fit_mean_field(
-        data, replace(PRIORS, projection_prior=kind), n_components=R, rng=np.random.default_rng(1)
-    ).state
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", ["multiclass", "regression"])
-def test_log_q_is_a_product_of_normals_and_gammas(kind, target):
-    data, state = mean_field(kind, target, *toy(target))
-    draws = some_draws(target)
-    got = log_density.log_q(draws, state, data, PRIORS.latent_scale)
-    rows = data.design.rows
-    precision = np.broadcast_to(state.projection_precision.mean, (D, R))
-    expected = np.zeros(S)
-    for s in range(S):
-        for r in range(R):
-            cov = np.linalg.inv(np.diag(precision[:, r]) + rows.T @ rows / PRIORS.latent_scale**2)
-            expected[s] += multivariate_normal(state.projection.mean[:, r], cov).logpdf(
-                draws.projection[s, :, r]
-            )
-        for k in range(K):
-            full = np.append(draws.bias[s, k], draws.weights[s, :, k])
-            q = multivariate_normal(state.weights.mean[:, k], state.weights.cov[k])
-            expected[s] += q.logpdf(full)
-            if target == "regression":
-                tau = state.noise_precision
-                q = gamma(tau.shape[k], scale=1.0 / tau.rate[k])
-                expected[s] += q.logpdf(draws.noise_precision[s, k])
-    np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
-CONFIGURATIONS = {
-    "columnwise": {
-        "priors__projection_prior": "columnwise",
-        "priors__latent_scale": 0.1,
-        "optimization__tol": 5e-3,
-    },
-    "paper": {},
-    "rowwise": {"priors__projection_prior": "rowwise", "priors__latent_scale": 0.5},
-}
-
-
-@pytest.mark.parametrize("wide", [False, True], ids=["5 features", "60 features"])
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-@pytest.mark.parametrize("target", TARGETS)
-def test_draws_of_a_tree_give_at_least_the_bound(name, target, wide):
-    """E_q log p / q is at least the bound with latents, utilities and precisions integrated out.
-
-    That holds for many features too, where the design has the coordinates of the row space.
-    """
-    rng = np.random.default_rng(2)
-    X = rng.standard_normal((30, 60 if wide else 5))
-    utilities = X @ rng.standard_normal((X.shape[1], K)) + 3.0 * rng.standard_normal((30, K))
-    y = {
-        "multiclass": utilities.argmax(axis=1),
-        "multilabel": utilities > 0,
-        "regression": utilities,
-    }
-    kind = PaperBSDRRegressor if target == "regression" else PaperBSDRClassifier
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="no evidence that the targets depend on X")
-        model = kind(2, random_state=0).set_params(**CONFIGURATIONS[name])
-        model.fit(X, y[target] * 1)
-    tree = model.idata_
-    stats = tree["sample_stats"]
-    gain = (stats["log_p"] - stats["log_q"]).values.ravel() - model.lower_bounds_[-1]
-    assert gain.mean() > 4.0 * gain.std() / np.sqrt(len(gain))
-    note = tree["approximate_log_likelihood"].attrs["note"]
-    assert "loo_approximate_posterior" in note
-
-
-def test_log_p_is_prior_and_likelihood_of_the_stored_draws():
-    X, y = toy("multiclass")
-    model = PaperBSDRClassifier(R, priors=PRIORS, random_state=0).set_params(**ONE_SCALE).fit(X, y)
-    tree = model.idata_
-    draws = draw_posterior(tree["posterior"].dataset, latent_scale=0.6, target="multiclass")
-    expected = log_density.log_prior(draws, replace(PRIORS, projection_prior="columnwise"))
-    expected = expected + tree["approximate_log_likelihood/y"].values[0].sum(axis=1)
-    np.testing.assert_allclose(tree["sample_stats/log_p"].values[0], expected, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_leave_one_out_of_saved_trees_has_a_large_pareto_k_for_mean_field(tmp_path):
-    """Overlapping classes: q is too narrow for importance weights."""
-    X, y = np.random.default_rng(5).standard_normal((40, 4)), np.arange(40) % 2
-    X[:, 0] += y
-    options = {
-        "priors__latent_scale": 1.0,
-        "priors": SAMPLING,
-        "priors__projection_prior": "entrywise",
-    }
-    options |= {
-        "sampling__draws": 1000,
-        "sampling__tune": 300,
-        "sampling__chains": 2,
-        "random_state": 0,
-    }
-    trees = {}
-    for engine in ("mean_field", "gibbs"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = PaperBSDRClassifier(1, inference=engine).set_params(**options).fit(X, y)
-        model.idata_.to_netcdf(tmp_path / f"{engine}.nc")
-        trees[engine] = az.from_netcdf(tmp_path / f"{engine}.nc")
-    assert "log_prior" not in trees["mean_field"].children
-    posterior = trees["gibbs"]["posterior"].dataset
-    expected = sum(
-        t(df=10.0).logpdf(posterior[name]).reshape(2, 1000, -1).sum(axis=2)  # shape and rate 5
-        for name in ("projection", "weights", "bias")
-    )
-    np.testing.assert_allclose(trees["gibbs"]["log_prior/parameters"], expected, rtol=1e-9)
-    sensitive = az.psense_summary(trees["gibbs"], var_names=["coef"], round_to=6)
-    assert np.isfinite(sensitive[["prior", "likelihood"]].to_numpy(float)).all()
-    exact = az.loo(trees["gibbs"], pointwise=True)
-    assert exact.pareto_k.values.max() < exact.good_k
-    assert exact.elpd == pytest.approx(-40 * np.log(2.0), rel=0.2)
-    stats = trees["mean_field"]["sample_stats"]
-    tree = trees["mean_field"]
-    with pytest.warns(UserWarning, match="Estimated shape parameter of Pareto"):
-        found = az.loo_approximate_posterior(
-            tree.assign(log_likelihood=tree["approximate_log_likelihood"]),
-            log_p=stats["log_p"],
-            log_q=stats["log_q"],
-            pointwise=True,
-        )
-    assert np.mean(found.pareto_k.values > found.good_k) > 0.9
 
 
 @pytest.mark.parametrize("target", TARGETS)

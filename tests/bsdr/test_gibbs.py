@@ -14,7 +14,7 @@ from scipy import stats
 
 from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.paper import gibbs
-from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.numerics.design import SpectralDesign
 
 KINDS = ("entrywise", "columnwise", "rowwise")

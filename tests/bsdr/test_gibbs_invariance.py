@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.bsdr.paper import gibbs
-from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign
 

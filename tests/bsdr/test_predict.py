@@ -11,8 +11,8 @@ from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from bsdr_models.bsdr.paper import predict
-from bsdr_models.bsdr.paper.data import make_data
-from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
+from bsdr_models.bsdr.paper.fit import fit_mean_field
+from bsdr_models.bsdr.paper.mean_field import make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 

@@ -385,20 +385,13 @@ def test_leave_one_out_runs_on_every_sample(fitted, engine, target):
     if engine == "mean_field":
         with pytest.raises(TypeError, match="log likelihood not found"):
             az.loo(tree)
-        tree = tree.assign(log_likelihood=tree["approximate_log_likelihood"])
-        stats = tree["sample_stats"]
-        result = az.loo_approximate_posterior(
-            tree, log_p=stats["log_p"], log_q=stats["log_q"], pointwise=True
-        )
-    else:
-        result = az.loo(tree, pointwise=True)
+        return
+    result = az.loo(tree, pointwise=True)
     assert result.n_data_points == N
     assert np.isfinite(result.elpd)
     assert result.elpd < 0.0
-    if engine != "mean_field":  # whose importance weights have infinite variance
-        lppd = tree["log_likelihood/y"].stack(s=("chain", "draw"))
-        best = float((np.log(np.exp(lppd).mean("s"))).sum())
-        assert result.elpd < best
+    lppd = tree["log_likelihood/y"].stack(s=("chain", "draw"))
+    assert result.elpd < float((np.log(np.exp(lppd).mean("s"))).sum())
 
 
 # ------------------------------------------------------------------------------- predictions

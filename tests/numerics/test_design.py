@@ -77,25 +77,3 @@ def test_spectral_design_refuses_other_priors():
     design = SpectralDesign(np.random.default_rng(0).standard_normal((9, 4)))
     with pytest.raises(ValueError, match="columnwise"):
         design.ridge(np.zeros((9, 2)), np.ones((4, 2)), 1.0)
-
-
-@pytest.mark.parametrize("design", [DenseDesign, SpectralDesign])
-@pytest.mark.parametrize("shape", [(30, 6), (6, 30), (9, 9)])
-def test_a_whitener_is_a_root_of_the_ridge_covariance(shape, design):
-    rng = np.random.default_rng(6)
-    design = design(rng.standard_normal(shape))
-    X, d, strength = design.rows, design.n_features, np.array([0.0, 0.5, 2.0])
-    whitener = design.whitener(strength)
-    eye = np.eye(d)
-    roots = np.stack([whitener.unfold(np.tile(e, (3, 1)).T)[0] for e in eye])  # (D, D, R)
-    for j, g in enumerate(strength):
-        expected = np.linalg.inv(eye + g * X.T @ X)
-        np.testing.assert_allclose(roots[:, :, j].T @ roots[:, :, j], expected, atol=1e-12)
-
-    theta, slope = rng.standard_normal((2, d, 3))
-    row_slope = rng.standard_normal((shape[0], 3))
-    B, fitted = whitener.unfold(theta)
-    np.testing.assert_allclose(fitted, X @ B, atol=1e-12)
-    np.testing.assert_allclose(whitener.coordinates(B), theta, atol=1e-11)
-    change = np.vdot(slope, B) + np.vdot(row_slope, fitted)
-    assert np.vdot(whitener.fold(slope, row_slope), theta) == pytest.approx(change, rel=1e-11)

@@ -35,7 +35,7 @@ def test_scores_are_those_of_shrunken_discriminants(n, d, k, design):
     X, y = classes(n, d, k, np.random.default_rng(n))
     if design is SpectralDesign and d > n:
         # tr(X'X) / D is that of the working coordinates, so give the reference those too.
-        X = SpectralDesign(X).A
+        X = SpectralDesign(X).X
     Y = scatter.label_indicators(y, k)
     got = scatter.discriminant_scores(design(X), Y, k)
     expected, values = discriminants(X, y, k - 1)

@@ -9,25 +9,41 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
-from bsdr_models.bsdr.paper import predict, sampling, trees
-from bsdr_models.bsdr.paper.mean_field_fit import fit_mean_field
-from bsdr_models.bsdr.paper.settings import Inference, Optimization
+from bsdr_models.bsdr.paper import trees
+from bsdr_models.bsdr.paper.fit import (
+    Inference,
+    MeanFieldFit,
+    Optimization,
+    declare,
+    fit_by_mean_field,
+    sample,
+)
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.checks import fit_scaler, one_thread, units_of_samples, warn_not_converged
+from bsdr_models.checks import (
+    fit_scaler,
+    one_thread,
+    units_of_samples,
+    warn_not_converged,
+    warn_unless_mixed,
+)
 from bsdr_models.dask_arrays import not_in_memory
 from bsdr_models.frames import sample_labels
-from bsdr_models.inference.callbacks import ascent_progress
+from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, Sampling
 from bsdr_models.rng import RandomState
+
+# Draws that prediction averages over.
+N_PREDICT = 500
 
 
 class PaperEstimator(BaseBSDR):
     """The paper's model: arguments, fit by every inference method, and trees."""
 
     _context: PaperContext
+    _result: Any
     _context_type = PaperContext
     _target: ClassVar[Target]
     _option_types: ClassVar[dict[str, type[Any]]] = {
@@ -88,69 +104,59 @@ class PaperEstimator(BaseBSDR):
             latent_scale=float(priors.latent_scale),
             **context,
         )
-        fit = self._fit_mean_field if self.inference == "mean_field" else self._fit_draws
+        n_components = int(self.n_components)
         units = units_of_samples(self._context.X, standardize=self.standardize)
         # The matrices are small: more threads would be slower, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
-            fit(fit_rng)
+            if self.inference == "mean_field":
+                result = fit_by_mean_field(
+                    self._context,
+                    n_components=n_components,
+                    optimization=self._option("optimization"),
+                    rng=fit_rng,
+                    n_jobs=self.n_jobs,
+                    progressbar=self.progressbar,
+                )
+                self._set_mean_field(result)
+            else:
+                schedule = self._schedule()
+                tree = sample(
+                    self.inference,
+                    self._context,
+                    n_components=n_components,
+                    schedule=schedule,
+                    rng=fit_rng,
+                )
+                self._set_draws(tree, n_tune=schedule.tune, stacklevel=5)
         return self
 
-    def _fit_mean_field(self, rng: np.random.Generator) -> None:
-        context, optimization = self._context, self._option("optimization")
-        assert context.priors is not None
-        limits: dict[str, Any] = {
-            "n_restarts": int(optimization.n_restarts),
-            "max_iter": int(optimization.max_iter),
-        }
-        data = context.data(context.projection_prior)
-        with ascent_progress(
-            "BSDR, mean field", **limits, n_jobs=self.n_jobs, enabled=self.progressbar
-        ) as watched:
-            result = fit_mean_field(
-                data,
-                context.priors,
-                n_components=int(self.n_components),
-                rng=rng,
-                start=optimization.start,
-                tol=optimization.tol,
-                **limits,
-                **watched,
-            )
-        state = result.state
-        self._result = result
-        self._posterior = predict.MeanFieldPosterior(
-            state=state, data=data, latent_scale=context.latent_scale
-        )
-        self.latent_scale_ = context.latent_scale
-        self.lower_bounds_, self.n_iter_ = result.elbo, len(result.elbo)
-        self.converged_, self.interrupted_ = result.converged, result.interrupted
-        loadings = data.design.loadings(state.projection.mean)
-        contrast = context.contrast(state.weights.mean[1:])
-        self._set_components(loadings.T, relevance(state.latent.mean, contrast))
-        if not (self.converged_ or self.interrupted_):
+    def _set_mean_field(self, result: MeanFieldFit) -> None:
+        """Set the attributes of a mean-field fit."""
+        self._set_result(result, self._context)
+        self.latent_scale_, self.lower_bounds_ = self._context.latent_scale, result.trace
+        state = result.posterior.state
+        contrast = self._context.contrast(state.weights.mean[1:])
+        share = relevance(state.latent.mean, contrast)
+        self._set_components(result.posterior.components(), share)
+        if not (result.converged or result.interrupted):
+            optimization = self._option("optimization")
             warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=5)
 
-    def _fit_draws(self, rng: np.random.Generator) -> None:
-        context, schedule = self._context, self._schedule()
-        self._tree = sampling.sample(
-            self.inference,
-            context,
-            n_components=int(self.n_components),
-            schedule=schedule,
-            rng=rng,
+    def _set_draws(self, tree: xr.DataTree, *, n_tune: int, stacklevel: int) -> None:
+        """Set the attributes of a tree of draws; warns if the chains have not mixed."""
+        bias = "bias_centered" if "bias_centered" in tree["posterior"] else "bias"
+        converged = warn_unless_mixed(tree, ["coef", bias], stacklevel=stacklevel)
+        posterior, fit = tree["posterior"].to_dataset(), tree["fit"]
+        result = Result(
+            posterior=self._context.posterior(posterior).thin(N_PREDICT),
+            trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),
+            converged=converged,
+            interrupted=bool(tree.attrs.get("interrupted", 0)),
         )
-        self._set_draws(context.posterior(self._tree["posterior"].to_dataset()))
-        self.n_iter_ = int(self._tree["posterior"].sizes["draw"]) + schedule.tune
-        self.converged_ = sampling.warn_unless_converged(self._tree)
-
-    def _set_draws(self, posterior: predict.DrawPosterior) -> None:
-        """Set the attributes of draws and their tree."""
-        assert self._tree is not None
-        fit = self._tree["fit"]
-        self._posterior = posterior.thin(sampling.N_PREDICT)
-        self.latent_scale_ = posterior.latent_scale
-        self.lower_bounds_ = fit["elbo"].to_numpy() if "elbo" in fit else np.array([])
-        self.interrupted_ = bool(self._tree.attrs.get("interrupted", 0))
+        self._set_result(result, self._context)
+        self._tree = tree
+        self.n_iter_ = posterior.sizes["draw"] + n_tune
+        self.latent_scale_, self.lower_bounds_ = self._context.latent_scale, result.trace
         self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
 
     @classmethod
@@ -235,18 +241,12 @@ class PaperEstimator(BaseBSDR):
             **context,
         )
         built = trees.user_tree(tree, draws, model._context)
-        model._tree = built
-        aligned = built["posterior"].to_dataset()[list(draws)]
-        model._set_draws(model._context.posterior(aligned))
-        model.n_iter_ = built["posterior"].sizes["draw"]
-        model.converged_ = sampling.warn_unless_converged(built, stacklevel=4)
+        model._set_draws(built, n_tune=0, stacklevel=4)
         return model
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)
-        return trees.mean_field_tree(
-            self._posterior, self._result, self._context, rng=rng, attrs=super()._attrs()
-        )
+        return trees.mean_field_tree(self._result, self._context, rng=rng, attrs=super()._attrs())
 
     def _attrs(self) -> dict[str, Any]:
         return super()._attrs() | {"latent_scale": self.latent_scale_}
@@ -260,7 +260,7 @@ class PaperEstimator(BaseBSDR):
         check_is_fitted(self)
         if self._context.priors is None:
             raise AttributeError("model_ is unknown: the draws are of a model of the user")
-        return sampling.declare(self._context, self.n_components_)
+        return declare(self._context, self.n_components_)
 
 
 class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):

@@ -24,7 +24,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.paper import argmax_draws, ridge_draws
-from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import normal_tail
 from bsdr_models.numerics.design import DenseDesign

@@ -20,10 +20,10 @@ from typing import Literal
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import normal_tail, orthant, scatter
+from bsdr_models.numerics.design import DenseDesign, Design, SpectralDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
 from bsdr_models.numerics.linalg import inv_spd
 
@@ -31,6 +31,54 @@ Start = Literal["discriminant", "pca", "random"]
 
 # Quadrature nodes of the moments of an argmax region: the bound is exact to rounding.
 N_NODES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """Samples and targets.
+
+    design
+        X as a linear operator, (N, D); in rotated coordinates for a columnwise prior.
+    y
+        Class indices (N,) for ``"multiclass"``, bool (N, K) for ``"multilabel"``, float (N, K) for
+        ``"regression"``.
+    n_labels
+        K.
+    target
+        Kind of target.
+    """
+
+    design: Design
+    y: np.ndarray
+    n_labels: int
+    target: Target = "multiclass"
+
+    @property
+    def n_samples(self) -> int:
+        """N."""
+        return self.design.n_samples
+
+    @property
+    def n_features(self) -> int:
+        """D in the coordinates of the design."""
+        return self.design.n_features
+
+
+def make_data(
+    X: FloatArray,
+    y: np.ndarray,
+    *,
+    n_labels: int,
+    target: Target = "multiclass",
+    projection_prior: ProjectionPrior = "entrywise",
+) -> Data:
+    """Wrap validated arrays, with the design that suits the prior.
+
+    A columnwise prior is invariant to rotations of the features, so after one decomposition of X
+    every sweep is element-wise.
+    """
+    design: Design = SpectralDesign(X) if projection_prior == "columnwise" else DenseDesign(X)
+    return Data(design=design, y=y, n_labels=n_labels, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,11 +332,9 @@ def weights_cov(
     return inv_spd(full, name="weight precision")
 
 
-def update_utilities(state: State, data: Data, *, n_nodes: int = N_NODES) -> Utilities:
+def update_utilities(state: State, data: Data) -> Utilities:
     """Optimal q(T) [1]_, Eq. (10), with exact moments instead of the paper's Monte Carlo."""
-    return make_utilities(
-        linear_predictor_mean(state), data, start=state.utilities.mode, n_nodes=n_nodes
-    )
+    return make_utilities(linear_predictor_mean(state), data, start=state.utilities.mode)
 
 
 def make_utilities(
@@ -296,11 +342,10 @@ def make_utilities(
     data: Data,
     *,
     start: FloatArray | None = None,
-    n_nodes: int = N_NODES,
 ) -> Utilities:
     """q(T) for given untruncated means, (N, K)."""
     if data.target == "multiclass":
-        found = orthant.moments(origin, data.y, n_nodes=n_nodes, start=start)
+        found = orthant.moments(origin, data.y, n_nodes=N_NODES, start=start)
         total = float(found.log_prob.sum())
         return Utilities(mean=found.mean, origin=origin, log_prob=total, mode=found.mode)
     if data.target == "multilabel":
@@ -325,7 +370,7 @@ def noise_gamma(residual: FloatArray, n_samples: int, priors: Priors) -> Gamma:
     return Gamma(shape=shape, rate=priors.noise_rate + 0.5 * residual)
 
 
-def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) -> tuple[State, Info]:
+def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
     """One sweep of coordinate ascent, which never lowers the bound."""
     state = replace(state, projection_precision=update_projection_precision(state, priors))
     state = replace(state, projection=update_projection(state, data, priors))
@@ -334,8 +379,30 @@ def step(state: State, data: Data, priors: Priors, *, n_nodes: int = N_NODES) ->
     state = replace(state, weight_precision=update_weight_precision(state, priors))
     state = replace(state, weights=update_weights(state, sums))
     state = replace(state, noise_precision=update_noise_precision(state, priors, sums))
-    state = replace(state, utilities=update_utilities(state, data, n_nodes=n_nodes))
+    state = replace(state, utilities=update_utilities(state, data))
     return state, info(state, data, priors, sums=sums)
+
+
+def pack(state: State) -> FloatArray:
+    """Vector of the values that the next sweep reads, for extrapolation."""
+    q, z, w, t = state.projection, state.latent, state.weights, state.utilities
+    values = (np.log(q.mean_square), z.mean, w.mean, t.mean)
+    return np.concatenate([value.ravel() for value in values])
+
+
+def unpack(vector: FloatArray, state: State) -> State:
+    """State with the values of :func:`pack`, consistent after the next sweep."""
+    q, z, w, t = state.projection, state.latent, state.weights, state.utilities
+    ends = np.cumsum([q.mean.size, z.mean.size, w.mean.size])
+    log_square, latent, weights, utilities = np.split(vector, ends)
+    square = np.exp(log_square).reshape(q.mean.shape)
+    return replace(
+        state,
+        projection=replace(q, mean=np.zeros_like(q.mean), variance=square),
+        latent=replace(z, mean=latent.reshape(z.mean.shape)),
+        weights=replace(w, mean=weights.reshape(w.mean.shape)),
+        utilities=replace(t, mean=utilities.reshape(t.mean.shape)),
+    )
 
 
 def info(state: State, data: Data, priors: Priors, *, sums: LatentStatistics | None = None) -> Info:

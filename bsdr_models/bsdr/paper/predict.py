@@ -25,8 +25,7 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.bsdr.paper.data import Data
-from bsdr_models.bsdr.paper.mean_field import State
+from bsdr_models.bsdr.paper.mean_field import Data, State
 from bsdr_models.bsdr.paper.probit_product import log_mean, normal_points
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import LOG_2PI
@@ -132,6 +131,10 @@ class MeanFieldPosterior(Predictive):
     def target(self) -> Target:  # type: ignore[override]
         """Type of the targets."""
         return self.data.target
+
+    def components(self) -> FloatArray:
+        """Posterior mean of the projection of features, (R, P)."""
+        return self.data.design.loadings(self.state.projection.mean).T
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of new samples under q, which underestimates their covariance."""

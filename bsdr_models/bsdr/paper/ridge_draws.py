@@ -64,7 +64,7 @@ def _isotropic(
     spectral = design.spectral
     inside = precision + scale[:, None, None] * spectral.eigenvalues[:, None]  # (C, r, B)
     shrink = 1.0 / np.sqrt(inside) - 1.0 / np.sqrt(precision)
-    moved = (spectral.A.T @ linear) / inside + shrink * (spectral.basis.T @ noise)
+    moved = (spectral.X.T @ linear) / inside + shrink * (spectral.basis.T @ noise)
     return noise / np.sqrt(precision) + spectral.basis @ moved
 
 

@@ -1,23 +1,22 @@
 """Fits of the paper's model as ``xarray.DataTree``, in one format for all inference methods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
-from bsdr_models.bsdr.paper import log_density, predict
-from bsdr_models.bsdr.paper.data import Data, make_data
-from bsdr_models.bsdr.paper.mean_field import State
+from bsdr_models.bsdr.paper import predict
+from bsdr_models.bsdr.paper.mean_field import Data, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.trees import Context, outlier_statistics
 from bsdr_models.inference import datatree
-from bsdr_models.inference.coordinate_ascent import FitResult
 from bsdr_models.inference.datatree import InferenceMethod
+from bsdr_models.inference.result import Result
 from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
@@ -70,9 +69,16 @@ class PaperContext(Context):
         return self.build(groups, dims=dims, attrs={**model, **(attrs or {})}, **more)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeanFieldFit(Result):
+    """Result of mean field: terms of the bound by name, and the final bound of each restart."""
+
+    terms: Mapping[str, FloatArray]
+    restarts: tuple[float, ...]
+
+
 def mean_field_tree(
-    posterior: MeanFieldPosterior,
-    result: FitResult[State],
+    result: MeanFieldFit,
     context: PaperContext,
     *,
     rng: np.random.Generator,
@@ -82,6 +88,7 @@ def mean_field_tree(
 
     ``attrs`` are further root attributes.
     """
+    posterior: MeanFieldPosterior = result.posterior
     state, design = posterior.state, posterior.data.design
     n, r = state.latent.mean.shape
     p, k = context.X.shape[1], state.weights.mean.shape[1]
@@ -118,7 +125,7 @@ def mean_field_tree(
         "relevance": relevance(state.latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
         **outlier_statistics(context.X, loadings)[0],
-        "elbo": result.elbo,
+        "elbo": result.trace,
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
     }
@@ -128,7 +135,7 @@ def mean_field_tree(
         {
             "posterior": _with_identified(draws, context),
             "fit": group,
-            **_densities(draws, posterior, context),
+            **log_likelihood_group(draws, context),
         },
         inference_method="mean_field",
         n_components=r,
@@ -162,26 +169,6 @@ def _with_identified(draws: dict[str, FloatArray], context: PaperContext) -> dic
     if context.target == "multiclass":
         out["bias_centered"] = context.contrast(draws["bias"])
     return out
-
-
-def _densities(
-    draws: Mapping[str, FloatArray], posterior: MeanFieldPosterior, context: PaperContext
-) -> dict[str, dict[str, FloatArray]]:
-    """Groups of log densities of draws from q: pointwise likelihood, joint density, and q."""
-    groups = log_likelihood_group(draws, context)
-    if groups and (priors := context.priors) is not None:
-        data = posterior.data
-        inside = context.posterior(draws)
-        turned = np.swapaxes(inside.projection, 1, 2)  # (S, R, P)
-        working = data.design.coordinates(turned.reshape(-1, turned.shape[2]))
-        working = np.swapaxes(working.reshape(*turned.shape[:2], -1), 1, 2)
-        inside = replace(inside, projection=working)
-        log_p = log_density.log_prior(inside, priors)
-        # As the bound, of the standardised targets.
-        log_p += groups["log_likelihood"]["y"][0].sum(axis=1) + len(context.X) * context.log_scale
-        log_q = log_density.log_q(inside, posterior.state, data, context.latent_scale)
-        groups["sample_stats"] = {"log_p": log_p[None], "log_q": log_q[None]}
-    return groups
 
 
 def log_likelihood_group(
@@ -333,10 +320,6 @@ def draws_tree(
     if sample_stats:
         groups["sample_stats"] = dict(sample_stats)
     groups |= log_likelihood_group(draws, context)
-    # ADVI underestimates the posterior variance, and so would the prior sensitivity of ArviZ.
-    if inference_method != "advi" and context.priors is not None:
-        values = log_density.log_prior(context.posterior(draws), context.priors)
-        groups["log_prior"] = {"parameters": values.reshape(draws["bias"].shape[:2])}
     return context.paper_tree(
         groups,
         inference_method=inference_method,

@@ -1,0 +1,193 @@
+"""Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast, get_args
+
+import numpy as np
+import xarray as xr
+from sklearn.utils._param_validation import StrOptions
+
+from bsdr_models.bsdr.paper import gibbs, mean_field, trees
+from bsdr_models.bsdr.paper.mean_field import Data, Start, State
+from bsdr_models.bsdr.paper.predict import MeanFieldPosterior
+from bsdr_models.bsdr.paper.trees import MeanFieldFit, PaperContext
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.inference import datatree
+from bsdr_models.inference.callbacks import ascent_progress
+from bsdr_models.inference.coordinate_ascent import (
+    Extrapolation,
+    FitResult,
+    run_coordinate_ascent,
+)
+from bsdr_models.inference.sampling import Schedule, run_sampler
+from bsdr_models.options import ITERATIONS, Options
+
+Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization(Options):
+    """Settings of mean field in the paper's model of BSDR.
+
+    Parameters
+    ----------
+    start : {"discriminant", "pca", "random"}, default="discriminant"
+        Initialisation: discriminant directions, principal components, or random; further restarts
+        are random.
+    n_restarts : int, default=1
+        Restarts, of which the one with the highest bound is selected.
+    max_iter : int, default=500
+        Iterations per restart.
+    tol : float, default=1e-3
+        Mean field stops when a round gains less than this many nats.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.Sampling : settings of samplers.
+
+    Examples
+    --------
+    >>> from bsdr_models import BSDROptimization
+    >>> from bsdr_models.papers import PaperBSDRClassifier
+    >>> model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3))
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "start": [StrOptions(set(get_args(Start)))],
+        **ITERATIONS,
+    }
+
+    start: Start = "discriminant"
+    n_restarts: int = 1
+    max_iter: int = 500
+    tol: float = 1e-3
+
+
+def fit_by_mean_field(
+    context: PaperContext,
+    *,
+    n_components: int,
+    optimization: Optimization,
+    rng: np.random.Generator,
+    n_jobs: int | None,
+    progressbar: bool,
+) -> MeanFieldFit:
+    """Fit with the settings of an estimator."""
+    assert context.priors is not None
+    data = context.data(context.projection_prior)
+    limits: dict[str, Any] = {
+        "n_restarts": int(optimization.n_restarts),
+        "max_iter": int(optimization.max_iter),
+    }
+    with ascent_progress(
+        "BSDR, mean field", **limits, n_jobs=n_jobs, enabled=progressbar
+    ) as watched:
+        result = fit_mean_field(
+            data,
+            context.priors,
+            n_components=n_components,
+            rng=rng,
+            start=optimization.start,
+            tol=optimization.tol,
+            **limits,
+            **watched,
+        )
+    posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=context.latent_scale)
+    return MeanFieldFit(
+        posterior=posterior,
+        trace=result.elbo,
+        terms=result.terms,
+        restarts=result.restarts,
+        converged=result.converged,
+        interrupted=result.interrupted,
+    )
+
+
+def fit_mean_field(
+    data: Data,
+    priors: Priors,
+    *,
+    n_components: int,
+    rng: np.random.Generator,
+    start: Start = "discriminant",
+    **options: Any,
+) -> FitResult[State]:
+    """Maximise the bound by sweeps, of which every third is extrapolated.
+
+    ``start`` is that of the first restart, further ones are random; ``options`` are those of
+    `run_coordinate_ascent`.
+    """
+
+    def init(stream: np.random.Generator, restart: int) -> State:
+        return mean_field.init(
+            data,
+            priors,
+            n_components=n_components,
+            rng=stream,
+            start=start if restart == 0 else "random",
+        )
+
+    return run_coordinate_ascent(
+        init,
+        lambda state: mean_field.step(state, data, priors),
+        rng=rng,
+        extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
+        **options,
+    )
+
+
+def sample(
+    engine: str,
+    context: PaperContext,
+    *,
+    n_components: int,
+    schedule: Schedule,
+    rng: np.random.Generator,
+) -> xr.DataTree:
+    """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"."""
+    data, priors = context.data("entrywise"), context.priors
+    assert priors is not None
+    chains = schedule.chains
+    excluded = {"utilities"}
+    if chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
+        excluded.add("latent")
+
+    def init(stream: np.random.Generator) -> gibbs.GibbsState:
+        return gibbs.initial_chains(
+            data, priors, n_components=n_components, n_chains=chains, rng=stream
+        )
+
+    found = run_sampler(
+        engine,
+        schedule,
+        init=init,
+        step=lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
+        record=lambda state: gibbs.to_variables(state, priors.projection_prior),
+        excluded=excluded,
+        declare=lambda: declare(context, n_components),
+        spec=SPEC,
+        rng=rng,
+    )
+    attrs = {"interrupted": int(found.interrupted)}
+    return trees.draws_tree(
+        {name: values for name, values in found.draws.items() if name not in SPEC.identified},
+        context,
+        inference_method=cast(datatree.InferenceMethod, engine),
+        sample_stats=found.sample_stats,
+        fit=found.fit,
+        attrs=attrs | ({"tune": schedule.tune} if engine == "gibbs" else {}),
+    )
+
+
+def declare(context: PaperContext, n_components: int) -> Any:
+    """The PyMC model of the paper on the training samples of a fit."""
+    from bsdr_models.bsdr.paper.model import build_paper_model
+
+    options: dict[str, Any] = {"priors": context.priors, "target": context.target}
+    return build_paper_model(context.X, context.modelled, n_components=n_components, **options)
