@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.unlabeled import read_labels
+from bsdr_models.validation import read_labels
 
 
 def is_dask(X: Any) -> bool:

@@ -19,7 +19,7 @@ import bsdr_models
 
 ROOT = Path(bsdr_models.__file__).parent
 PAPERS = ("bsdr", "bm2pca", "dgplvm")
-BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
+BASE = ("arrays", "dims", "rng", "spec", "metrics", "options")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
 STEPS = ("posterior", "probit_*")
 STEPS += tuple(
@@ -45,20 +45,20 @@ STEPS += ("likelihood", "criteria", "mcml", "dynamics", "back_constraint")
 STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier.*", "decoder")
 STEPS += ("latent_inference",)
 NUMERICS = ("numerics.*",)
-CHECKS = ("checks", "frames", "unlabeled")
+CHECKS = ("validation",)
 # Samples that are not an array in memory, and predictions of them.
 SOURCES = ("dask_arrays",)
 # What all estimators offer: saving, reporting, citing.
-ESTIMATORS = ("base", "summary", "options")
+ESTIMATORS = ("base", "summary")
 DRIVERS = tuple(
     f"inference.{name}"
     for name in (
         "coordinate_ascent",
-        "gibbs",
         "callbacks",
         "optimise",
         "parallel",
         "chunks",
+        "result",
         "sampling",
     )
 )
@@ -96,6 +96,7 @@ def paper_layers(paper):
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "views", "model")),
                 *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
                 *BASE,
+                *CHECKS,
                 *NUMERICS,
             ),
             outside=("numpy", "pymc", "pytensor"),
@@ -166,6 +167,7 @@ LAYERS = (
             "dask_arrays",
             "latent_grid",
             "inference.datatree",
+            "inference.result",
             "inference.sampling",
         ),
         outside=("numpy", "pandas", "scipy", "sklearn", "xarray"),
@@ -173,7 +175,6 @@ LAYERS = (
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),
-        inside=("base",),
         outside=("sklearn", "skops", "xarray"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
@@ -203,7 +204,6 @@ LAYERS = (
             *BASE,
             *CHECKS,
             *DRIVERS,
-            "options",
             "cross_validation",
             "baselines",
             *(f"{paper}.estimator" for paper in PAPERS),
@@ -213,7 +213,7 @@ LAYERS = (
     ),
     Layer(
         modules=("stability",),
-        inside=(*BASE, *CHECKS, *DRIVERS, "effects", "options"),
+        inside=(*BASE, *CHECKS, *DRIVERS, "effects"),
         outside=("numpy", "sklearn", "xarray"),
     ),
     Layer(

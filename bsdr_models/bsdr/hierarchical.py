@@ -26,10 +26,10 @@ from bsdr_models.bsdr.posterior import (
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.views import FeatureMap, Views, learn_map
-from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.options import N_DRAWS
+from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
@@ -556,7 +556,7 @@ def draw_with_pymc(
     # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
-    tree = engines.run_pymc(
+    sampled = engines.run_pymc(
         engine,
         model,
         SPEC,
@@ -566,11 +566,11 @@ def draw_with_pymc(
         rng=rng,
         progressbar=progressbar,
     )
-    posterior = tree["posterior"].to_dataset()
-    shape = (posterior.sizes["chain"], posterior.sizes["draw"])
+    posterior = sampled.draws
+    n_chains, n_draws = posterior["bias"].shape[:2]
 
     def stacked(name: str) -> FloatArray:
-        values = posterior[name].to_numpy()
+        values = posterior[name]
         return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
 
     if isinstance(metric, Metric):
@@ -587,11 +587,7 @@ def draw_with_pymc(
         outside=outside_rng.standard_normal(projection.shape[:2]),
         view_scale=stacked("view_scale") if "view_scale" in posterior else None,
     )
-    stats: dict[str, np.ndarray] = {}
-    if "sample_stats" in tree.children:
-        found = tree["sample_stats"].to_dataset()
-        stats = {str(name): each.to_numpy() for name, each in found.items() if each.ndim == 2}
-    return draws, shape, bool(tree.attrs.get("interrupted", 0)), stats
+    return draws, (n_chains, n_draws), sampled.interrupted, dict(sampled.sample_stats)
 
 
 def mixing(

@@ -27,16 +27,7 @@ from bsdr_models.bsdr.paper.data import Data
 from bsdr_models.bsdr.paper.mean_field import Info, Utilities
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import MNP_SPEC
-from bsdr_models.checks import (
-    encode_labels,
-    feature_names,
-    fit_scaler,
-    one_thread,
-    units_of_samples,
-    warn_not_converged,
-)
 from bsdr_models.dims import TERM
-from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.coordinate_ascent import (
     Extrapolation,
@@ -48,7 +39,18 @@ from bsdr_models.numerics import orthant
 from bsdr_models.numerics.design import DenseDesign, Design
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
 from bsdr_models.options import COUNT, TOLERANCE
-from bsdr_models.unlabeled import read_labels
+from bsdr_models.validation import (
+    encode_labels,
+    feature_names,
+    fit_scaler,
+    one_thread,
+    read_labels,
+    require_targets,
+    sample_labels,
+    units_of_samples,
+    validate_samples,
+    warn_not_converged,
+)
 
 # Draws of the tree from q.
 N_DRAWS = 1000

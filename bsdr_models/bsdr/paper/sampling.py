@@ -8,10 +8,10 @@ import xarray as xr
 from bsdr_models.bsdr.paper import gibbs, trees
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.checks import warn_unless_mixed
 from bsdr_models.inference import datatree
 from bsdr_models.inference import sampling as inference
 from bsdr_models.inference.sampling import Schedule
+from bsdr_models.validation import warn_unless_mixed
 
 # Draws that prediction averages over.
 N_PREDICT = 500

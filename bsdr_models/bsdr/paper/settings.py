@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from sklearn.utils._param_validation import StrOptions
-
 from bsdr_models.bsdr.paper.mean_field import Start
-from bsdr_models.options import ITERATIONS, Options
+from bsdr_models.options import ITERATIONS, Options, StrOptions
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
