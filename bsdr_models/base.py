@@ -12,7 +12,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -377,8 +376,7 @@ class Estimator(BaseEstimator, ABC):
             self._tree = self._make_tree()
         variables = self._tree["fit"].data_vars.keys()
         if {"class_frequency", "latent_mean"} <= variables and VARIABLE not in variables:
-            log_proba_at = cast(Any, copy(self))._log_proba_at  # of this fit, not of later ones
-            add_class_probability(self._tree, "fit", log_proba_at)
+            add_class_probability(self._tree, "fit", cast(Any, self)._log_proba_at)
         return self._tree
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
@@ -408,8 +406,7 @@ class Estimator(BaseEstimator, ABC):
             samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
-            # Of this fit, not of later ones.
-            log_proba_at=getattr(copy(self), "_log_proba_at", None),
+            log_proba_at=getattr(self, "_log_proba_at", None),
         )
 
     def plot_features(self, **options: Any) -> Any:

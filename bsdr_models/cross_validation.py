@@ -185,7 +185,6 @@ def cross_validated_map(
     known = [fold_map for fold_map in maps if fold_map is not None]
     if known and len(known) == len(parts):
         add_class_probability(tree, "predictions", _mean_log_proba(known))
-        tree["predictions"].load()  # the fits of the folds are not kept
     return tree
 
 

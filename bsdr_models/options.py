@@ -86,7 +86,7 @@ def _satisfies(value: Any, constraint: Any) -> bool:
 
 def _describe(constraint: Any) -> str:
     if isinstance(constraint, type):
-        return f"an instance of {constraint.__name__!r}"
+        return f"an instance of '{constraint.__module__}.{constraint.__qualname__}'"
     if constraint is callable:
         return "a callable"
     return "a bool" if constraint == "boolean" else str(constraint)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -19,6 +18,8 @@ import skops.io
 import xarray as xr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+
+from bsdr_models.inference.datatree import package_version
 
 __all__ = ["load", "save"]
 
@@ -110,7 +111,7 @@ def _pack(estimator: Any) -> bytes:
     classes = {name: _fields(name) for name in skops.io.get_untrusted_types(data=contents)}
     if foreign := [name for name in classes if classes[name] is None and name not in OTHERS]:
         raise TypeError(f"an argument or attribute cannot be saved: a {' or '.join(foreign)}")
-    header = {"version": _version(), "schema": SCHEMA, "classes": classes}
+    header = {"version": package_version(), "schema": SCHEMA, "classes": classes}
     buffer = io.BytesIO(contents)
     with ZipFile(buffer, "a") as archive:
         archive.writestr(HEADER, json.dumps(header))
@@ -129,7 +130,7 @@ def _unpack(contents: bytes) -> Any:
     if header["schema"] != SCHEMA or classes != header["classes"]:
         raise ValueError(
             f"it was written by version {header['version']} of bsdr_models, whose estimators "
-            f"have other attributes or classes than those of this version {_version()}"
+            f"have other attributes or classes than those of this version {package_version()}"
         )
     ours = [name for name in classes if classes[name] is not None]
     estimator = skops.io.loads(contents, trusted=[*ours, *OTHERS])
@@ -186,10 +187,3 @@ def _write(path: Path, contents: bytes) -> None:
             raise
         reason = f"cannot save here, nothing was changed: {error.strerror}"
         raise OSError(error.errno, reason, str(path)) from error
-
-
-def _version() -> str:
-    try:
-        return version("bsdr_models")
-    except PackageNotFoundError:  # a source tree on the path, not installed
-        return "uninstalled"

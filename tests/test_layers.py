@@ -175,6 +175,7 @@ LAYERS = (
     ),
     Layer(  # finds the classes that it stores by their names, when it is asked to
         modules=("persistence",),
+        inside=("inference.datatree",),
         outside=("sklearn", "skops", "xarray"),
     ),
     *(layer for paper in PAPERS for layer in paper_layers(paper)),
@@ -223,7 +224,7 @@ LAYERS = (
     ),
     Layer(
         modules=("diagnosis",),
-        inside=(*BASE, "alignment", "registry"),
+        inside=(*BASE, *NUMERICS, "alignment", "registry"),
         outside=("numpy", "pandas", "xarray", "arviz_stats"),
     ),
     Layer(modules=("papers",), inside=tuple(f"{paper}.paper.estimator" for paper in PAPERS)),
