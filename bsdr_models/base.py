@@ -92,8 +92,8 @@ class Estimator(BaseEstimator, ABC):
         Examples
         --------
         >>> from sklearn.datasets import load_wine
-        >>> from bsdr_models import MNPClassifier
-        >>> model = MNPClassifier().fit(*load_wine(return_X_y=True))
+        >>> from bsdr_models.papers import PaperBSDRClassifier
+        >>> model = PaperBSDRClassifier().fit(*load_wine(return_X_y=True))
         >>> print(model.summary().loc["classes", "value"])
         3: 0 (59), 1 (71), 2 (48)
         """

@@ -50,8 +50,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    BSDRClassifier, BSDRRegressor, MNPClassifier, BM2PCAClassifier, BM2PCARegressor or \
-DGPLVMClassifier
+    BSDRClassifier, BSDRRegressor, BM2PCAClassifier, BM2PCARegressor or DGPLVMClassifier
         Fitted; predictions are bitwise equal on the same platform with the same versions of NumPy
         and SciPy.
 

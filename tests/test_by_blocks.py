@@ -8,7 +8,6 @@ from bsdr_models import (
     BM2PCAClassifier,
     BM2PCAOptimization,
     DGPLVMClassifier,
-    MNPClassifier,
 )
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.papers import PaperBM2PCAClassifier
@@ -20,7 +19,6 @@ MODELS = {
         2, optimization=BM2PCAOptimization(n_sweeps=5)
     ).set_params(**MARGINS),
     "D-GPLVM": lambda: DGPLVMClassifier(2, random_state=0),
-    "MNP": MNPClassifier,
 }
 
 

@@ -30,7 +30,6 @@ from bsdr_models import (
     DGPLVMClassifier,
     DGPLVMOptimization,
     HingeLoss,
-    MNPClassifier,
     cross_validated_map,
 )
 from bsdr_models.bm2pca import subspace
@@ -196,7 +195,6 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
     [
         BSDRClassifier().set_params(**EXACT),
         PaperBSDRClassifier().set_params(**PAPER),
-        MNPClassifier(),
         BM2PCAClassifier(
             loss=HingeLoss(C=0.1, calibrate=False),
             metric_scale=10.0,
@@ -267,10 +265,10 @@ REAL = """
 import signal
 import numpy as np
 from sklearn.datasets import load_iris
-from bsdr_models import BM2PCAOptimization, BSDRClassifier, HingeLoss, MNPClassifier, Sampling
+from bsdr_models import BM2PCAOptimization, BSDRClassifier, HingeLoss, Sampling
 from bsdr_models.bm2pca.paper import mean_field as bm2pca
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
-from bsdr_models.bsdr import hmc, mnp
+from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.paper import gibbs, mean_field
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
@@ -296,7 +294,6 @@ for model, module, name, call in (
     (BSDRClassifier(random_state=0), hmc.Stepper, "move", 400),
     (PaperBSDRClassifier(**paper), mean_field, "step", 3),
     (PaperBSDRClassifier(**sampled, **paper), gibbs, "step_joint", 20),
-    (MNPClassifier(), mnp, "step", 4),
     (PaperBM2PCAClassifier(**margins, random_state=0), bm2pca, "step", 4),
 ):
     stop(module, name, call)

@@ -8,14 +8,15 @@ import pytest
 from sklearn.datasets import load_iris
 
 import bsdr_models
-from bsdr_models import MNPClassifier, plots
+from bsdr_models import plots
+from bsdr_models.papers import PaperBSDRClassifier
 
 X, y = load_iris(return_X_y=True)
 NAMES = {"path", "file", "filename", "folder", "output"}
 
 
 def save(path):
-    MNPClassifier(max_iter=3, tol=0.0).fit(X, y).save(path)
+    PaperBSDRClassifier().set_params(optimization__max_iter=3).fit(X, y).save(path)
 
 
 WRITE = {"save": save}
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:mean field stopped")
 def test_every_function_with_a_path_is_tested():
     public = {name: getattr(bsdr_models, name) for name in bsdr_models.__all__}
     public |= {name: getattr(plots, name) for name in plots.__all__}
-    public |= {"save": MNPClassifier.save}
+    public |= {"save": PaperBSDRClassifier.save}
     callables = {name: each for name, each in public.items() if callable(each)}
     found = {
         name for name, each in callables.items() if NAMES & set(inspect.signature(each).parameters)

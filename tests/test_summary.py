@@ -46,7 +46,6 @@ ESTIMATORS = {
     "bsdr real": bsdr_models.BSDRRegressor(random_state=0),
     "bsdr paper": PaperBSDRClassifier().set_params(**ONE_SCALE),
     "bsdr paper real": PaperBSDRRegressor().set_params(**ONE_SCALE),
-    "mnp": bsdr_models.MNPClassifier(),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
     "bm2pca one against rest": bsdr_models.BM2PCAClassifier(
         loss=HingeLoss(strategy="one_vs_rest"), metric_scale=1.0
@@ -217,10 +216,10 @@ def test_missing_values_constant_features_and_samples_without_a_label_are_counte
 def test_many_classes_are_counted_and_long_names_cut():
     rng = np.random.default_rng(0)
     many = np.repeat(np.arange(12), 4)
-    model = bsdr_models.MNPClassifier().fit(rng.normal(size=(48, 3)) + many[:, None], many)
+    model = PaperBSDRClassifier().fit(rng.normal(size=(48, 3)) + many[:, None], many)
     assert said(model)["classes"] == "12, of 4 to 4 samples"
     long = np.array(["a" * 200, "b"])[np.arange(20) % 2]
-    model = bsdr_models.MNPClassifier().fit(rng.normal(size=(20, 3)), long)
+    model = PaperBSDRClassifier().fit(rng.normal(size=(20, 3)), long)
     assert "a" * 23 + "… (10)" in said(model)["classes"]
 
 
@@ -343,7 +342,7 @@ def test_names_are_shown_as_they_are():
     evil = "<script>alert('x')</script>"
     frame = X.rename(columns={X.columns[0]: evil})
     labels = y.replace("red", evil[:24])
-    for name in ("bsdr", "mnp", "bm2pca", "dgplvm"):
+    for name in ("bsdr", "bm2pca", "dgplvm"):
         html = to_html(clone(ESTIMATORS[name]).fit(frame, labels).summary())
         assert "<script" not in html
         assert evil[:24] in shown(html)

@@ -1,19 +1,116 @@
-"""The projections of :mod:`benchmarks.methods.projections` followed by the multinomial probit."""
+r"""The multinomial probit of Gönen (2013), "MNP" and "+MNP" of the paper, by mean field.
 
+.. math::
+    w_{fc} \sim N(0, 1/\psi_{fc}), \quad b_c \sim N(0, 1/\lambda_c), \quad
+    t_n \sim N(W^\top x_n + b, I), \quad y_n = \operatorname{argmax}_c t_{nc},
+
+with Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T), with the updates of BSDR
+for features as latent coordinates; :func:`bsdr_models.bsdr.build_mnp_model` declares the model.
+"""
+
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Self
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 
-from benchmarks.methods.base import Method, spread
+from benchmarks.methods.base import Fitted, Method, of_classifier, spread
 from benchmarks.methods.projections import fit_untuned
 from benchmarks.methods.readouts import Reader
-from bsdr_models.bsdr.mnp import MNPClassifier
+from benchmarks.protocols import Training
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bsdr.paper import mean_field
+from bsdr_models.bsdr.paper.data import Data
+from bsdr_models.bsdr.paper.mean_field import Info, Utilities
+from bsdr_models.bsdr.priors import PAPER
+from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
+from bsdr_models.numerics import orthant
+from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Factors: precisions and weights (1 + D, K), bias in row 0, and utilities (N, K)."""
+
+    weight_precision: Gamma
+    weights: RidgeColumns
+    utilities: Utilities
+
+
+def init(data: Data) -> State:
+    """Unit precisions, and weights that fit the utilities at origin 0."""
+    utilities = mean_field.make_utilities(np.zeros((data.n_samples, data.n_labels)), data)
+    ones = np.ones((data.n_features, data.n_labels))
+    return State(
+        weight_precision=Gamma(shape=ones, rate=ones),
+        weights=data.design.ridge(utilities.mean, ones, 1.0),
+        utilities=utilities,
+    )
+
+
+def step(state: State, data: Data) -> tuple[State, Info]:
+    """One sweep of coordinate ascent, and the exact bound."""
+    psi = mean_field.weight_gamma(state.weights.mean_square, PAPER)
+    w = data.design.ridge(state.utilities.mean, psi.mean, 1.0)
+    t = mean_field.make_utilities(w.fitted, data, start=state.utilities.mode)
+    log_prior = np.sum(psi.mean_log - LOG_2PI - psi.mean * w.mean_square)
+    terms = {
+        "bias_precision": mean_field.gamma_term(
+            psi, slice(0, 1), PAPER.bias_shape, PAPER.bias_rate
+        ),
+        "weight_precision": mean_field.gamma_term(
+            psi, slice(1, None), PAPER.weight_shape, PAPER.weight_rate
+        ),
+        "weights": 0.5 * float(log_prior) + w.entropy(),
+        "utilities": t.log_prob - 0.5 * float(w.gram_trace.sum()),  # their origin is w.fitted
+    }
+    state = State(weight_precision=psi, weights=w, utilities=t)
+    return state, Info(elbo=sum(terms.values()), terms=terms)
+
+
+class MultinomialProbit:
+    """Multinomial probit of standardised features, fitted by mean field."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to samples (N, D) and labels (N,)."""
+        self.classes_, index = np.unique(y, return_inverse=True)
+        self._scaler = StandardScaler().fit(X)
+        data = Data(design=DenseDesign(self._with_ones(X)), y=index, n_labels=len(self.classes_))
+        result = run_coordinate_ascent(
+            lambda rng, restart: init(data),
+            lambda state: step(state, data),
+            rng=np.random.default_rng(0),  # nothing is random
+            max_iter=2000,
+            tol=1e-5,
+        )
+        self.converged_ = result.converged
+        self._design, self._state = data.design, result.state
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probabilities of the classes, with weights integrated out, (M, K)."""
+        rows, psi = self._with_ones(X), self._state.weight_precision.mean
+        variance = self._design.row_variance(rows, psi, 1.0, psi.shape[1])
+        eta = rows @ self._state.weights.mean
+        return np.exp(orthant.label_log_probs(eta, np.sqrt(1.0 + variance)))
+
+    def _with_ones(self, X: Any) -> FloatArray:
+        scaled = self._scaler.transform(X)
+        return np.column_stack([np.ones(len(scaled)), scaled])
 
 
 def probit(Z: np.ndarray, y: np.ndarray, n_classes: int) -> Reader:
-    """Multinomial probit by mean field, "+MNP" of Gönen (2013); it standardises its input."""
-    model = MNPClassifier().fit(Z, y)
+    """Multinomial probit of the coordinates of a projection."""
+    model = MultinomialProbit().fit(Z, y)
     return lambda new: spread(model.predict_proba(new), model.classes_, n_classes)
+
+
+def on_all_features(training: Training, n_components: int, seed: int) -> Fitted:
+    """The multinomial probit without a projection."""
+    model = MultinomialProbit().fit(training.X, training.y)
+    return of_classifier(model, training, record={"converged": bool(model.converged_)})
 
 
 METHODS = {
@@ -22,3 +119,6 @@ METHODS = {
     )
     for name in ("PCA", "factor analysis", "PLS-DA", "LDA", "NCA")
 }
+METHODS["MNP"] = Method(
+    fit=on_all_features, modules=("benchmarks.methods.probit",), paper="bsdr", full=True
+)

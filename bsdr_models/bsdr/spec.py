@@ -1,7 +1,6 @@
 """ModelSpec of BSDR: variables, dims, symbols and equations of Gönen (2013)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from bsdr_models.arrays import ProjectionPrior
@@ -147,30 +146,4 @@ SPEC = ModelSpec(
     identified=("coef", "bias_centered"),
     engines=("hmc", "conjugate", "laplace", "mean_field", "gibbs", "nuts", "advi"),
     is_generative=True,
-)
-
-# The multinomial probit on all features.
-MNP_SPEC = replace(
-    SPEC,
-    name="mnp",
-    variables=MappingProxyType(
-        {
-            "X": SPEC.variables["X"],
-            "y": SPEC.variables["y"],
-            "weight_precision": replace(SPEC.variables["weight_precision"], dims=(FEATURE, LABEL)),
-            "weights": replace(
-                SPEC.variables["weights"],
-                dims=(FEATURE, LABEL),
-                description="Linear classifier of the features.",
-            ),
-            "bias_precision": SPEC.variables["bias_precision"],
-            "bias": replace(
-                SPEC.variables["bias"],
-                description="Linear predictor of each label at the mean of the features.",
-            ),
-            "coef": replace(SPEC.variables["coef"], symbol="W", equation="w_c - mean_k w_k"),
-            "bias_centered": SPEC.variables["bias_centered"],
-        }
-    ),
-    engines=("mean_field",),
 )

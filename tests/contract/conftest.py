@@ -23,7 +23,6 @@ from bsdr_models import (
     DGPLVMPriors,
     EpsilonInsensitiveLoss,
     HingeLoss,
-    MNPClassifier,
     Sampling,
 )
 from bsdr_models.bsdr import SAMPLING
@@ -57,7 +56,6 @@ CLASSIFIERS = {
         inference="laplace", sampling=Sampling(draws=30), random_state=0
     ),
     "bsdr_gibbs": PaperBSDRClassifier(priors=SAMPLING, random_state=0).set_params(**FEW_DRAWS),
-    "mnp": MNPClassifier(max_iter=30),
     "bm2pca": BM2PCAClassifier().set_params(**FREE),
     "bm2pca_one_vs_rest": BM2PCAClassifier(
         loss=HingeLoss(strategy="one_vs_rest", C=1.0)
@@ -92,7 +90,6 @@ KINDS = {
     "BSDRRegressor": ESTIMATORS["bsdr_regressor"],
     "PaperBSDRClassifier": ESTIMATORS["bsdr_paper"],
     "PaperBSDRRegressor": ESTIMATORS["bsdr_regressor_paper"],
-    "MNPClassifier": ESTIMATORS["mnp"],
     "BM2PCAClassifier": ESTIMATORS["bm2pca"],
     "PaperBM2PCAClassifier": ESTIMATORS["bm2pca_paper"],
     "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
@@ -254,4 +251,3 @@ def no_work(monkeypatch):
     modules = ("bsdr.estimator", "bsdr.paper.estimator", "bm2pca.classifier", "bm2pca.regressor")
     for module in (*modules, "dgplvm.estimator"):
         monkeypatch.setattr(f"bsdr_models.{module}.one_thread", refuse)
-    monkeypatch.setattr("bsdr_models.bsdr.mnp.run_coordinate_ascent", refuse)

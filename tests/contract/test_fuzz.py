@@ -55,10 +55,6 @@ CHOICES = {
         {"optimization__start": "random"},
     ),
     "PaperBSDRRegressor": PAPER,
-    "MNPClassifier": (
-        {"max_iter": 4},
-        {"max_iter": 4, "standardize": False},
-    ),
     "BM2PCAClassifier": (
         {"metric_scale": 10.0, "max_iter": 20},
         {"metric_scale": np.inf, "max_iter": 20},
@@ -266,10 +262,6 @@ FOUND = {
         "PaperBSDRRegressor",
         Example(n=7, d=4, seed=530, labels="floats", exponent=84, choice=1, n_components=3),
     ),
-    "a bound that falls by rounding without scaling": (
-        "MNPClassifier",
-        Example(n=2, d=6, seed=3449, labels="blocks", n_classes=4, exponent=8, new="far", choice=7),
-    ),
     "a common scale beside features that are nothing": (
         "BM2PCARegressor",
         Example(
@@ -301,10 +293,6 @@ FOUND = {
             exponent=1,
             spread=200,
         ),
-    ),
-    "priors lost beside collinear features without scaling": (
-        "MNPClassifier",
-        Example(n=3, d=3, seed=1, labels="truth", n_classes=5, exponent=13, spread=3, choice=13),
     ),
 }
 

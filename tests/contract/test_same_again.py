@@ -34,8 +34,7 @@ def test_fitting_again_gives_the_same_bits(zoo, name):
     again = zoo.fit(zoo.make(name), X[::5], y[::5])  # what was fitted before leaves no trace
     for key, values in zoo.outputs(zoo.fit(again, X, y), X).items():
         np.testing.assert_array_equal(values, first[key])
-    if name != "mnp":
-        assert again.idata_.equals(zoo.fitted(name).idata_)
+    assert again.idata_.equals(zoo.fitted(name).idata_)
 
 
 # Settings in which a seed matters.
@@ -88,7 +87,7 @@ UNITS = {
 }
 # Ascents that end where they have converged, not where they were cut short.
 CLIMBS = (
-    *("bsdr", "bsdr_paper", "mnp", "bsdr_regressor", "bm2pca", "bm2pca_one_vs_rest"),
+    *("bsdr", "bsdr_paper", "bsdr_regressor", "bm2pca", "bm2pca_one_vs_rest"),
     *("bm2pca_paper", "bm2pca_paper_one_vs_rest", "bm2pca_regressor", "dgplvm", "dgplvm_limit"),
 )
 
@@ -130,12 +129,11 @@ def test_features_are_never_squared(zoo, name):
     finally:
         tracemalloc.stop()
     assert peak < 60e6
-    if name != "mnp":
-        assert model.idata_["constant_data"].sizes["feature"] == 5000
+    assert model.idata_["constant_data"].sizes["feature"] == 5000
 
 
 # The default of BSDR has other particles then, and mean field that has not converged other values.
-@pytest.mark.parametrize("name", ["mnp", "bm2pca", "bm2pca_one_vs_rest", "dgplvm"])
+@pytest.mark.parametrize("name", ["bm2pca", "bm2pca_one_vs_rest", "dgplvm"])
 def test_orders_and_names_make_no_difference(zoo, name):
     X, y = zoo.X, zoo.target(name)
     expected = zoo.fitted(name).predict_proba(X)

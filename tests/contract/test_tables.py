@@ -57,10 +57,9 @@ def test_names_and_numbers_are_carried(zoo, fitted_to_table, kind, library):
     model = fitted_to_table(kind, library)
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
-    if kind != "MNPClassifier":
-        assert model.idata_["constant_data/feature"].values.tolist() == NAMES
-        tree = model.predict_idata(table, zoo.target(kind))
-        assert tree["predictions"].sizes["obs"] == len(zoo.X)
+    assert model.idata_["constant_data/feature"].values.tolist() == NAMES
+    tree = model.predict_idata(table, zoo.target(kind))
+    assert tree["predictions"].sizes["obs"] == len(zoo.X)
 
 
 # An index of pandas, and the labels of the samples in the trees.
@@ -100,8 +99,6 @@ def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
 
 
 def test_every_estimator_labels_the_samples_by_the_index(zoo, name):
-    if name == "mnp":  # it has no tree
-        return
     names = np.array([f"cell {i}" for i in range(len(zoo.X))])
     table = pd.DataFrame(zoo.X, columns=NAMES, index=names)
     assert_labelled(zoo, name, table, names, names[5:8])
@@ -109,8 +106,6 @@ def test_every_estimator_labels_the_samples_by_the_index(zoo, name):
 
 @pytest.mark.parametrize("library", ["xarray", "polars"])
 def test_indices_of_other_libraries(zoo, kind, library):
-    if kind == "MNPClassifier":
-        return
     table, numbers = TABLES[library](zoo.X, NAMES), np.arange(len(zoo.X))
     if library == "xarray":
         names = np.array([f"cell {i}" for i in numbers])
@@ -169,8 +164,7 @@ def test_columns_without_text_have_no_names(zoo, kind, coords):
     table = xr.DataArray(zoo.X, dims=("cell", "gene"), coords=coords)
     model = zoo.fit(zoo.make(kind), table, zoo.target(kind))
     assert not hasattr(model, "feature_names_in_")
-    if kind != "MNPClassifier":
-        assert model.idata_["constant_data/feature"].values.tolist() == ["x0", "x1", "x2", "x3"]
+    assert model.idata_["constant_data/feature"].values.tolist() == ["x0", "x1", "x2", "x3"]
 
 
 REFUSED = {
@@ -198,8 +192,6 @@ def test_what_is_no_table_is_refused_with_advice(zoo, kind, case):
 def test_coordinates_in_the_container_that_was_asked_for(
     zoo, fitted_to_table, kind, library, container
 ):
-    if kind == "MNPClassifier":
-        return
     model = deepcopy(fitted_to_table(kind, library)).set_output(transform=container)
     got = model.transform(TABLES[library](zoo.X, NAMES))
     assert isinstance(got, {"pandas": pd.DataFrame, "polars": pl.DataFrame}[container])
@@ -288,9 +280,8 @@ def test_labels_in_any_container(zoo, fitted_to, kind, case):
     expected = fitted_to(kind, "text labels", zoo.X, TEXT[zoo.y])
     np.testing.assert_array_equal(model.predict_proba(zoo.X), expected.predict_proba(zoo.X))
     assert model.score(zoo.X, TEXT[zoo.y]) > 0.75
-    if kind != "MNPClassifier":
-        tree = model.predict_idata(zoo.X, LABELS[case](zoo.y))
-        assert tree["predictions/y"].values.tolist() == TEXT[zoo.y].tolist()
+    tree = model.predict_idata(zoo.X, LABELS[case](zoo.y))
+    assert tree["predictions/y"].values.tolist() == TEXT[zoo.y].tolist()
 
 
 NUMBERS = {
