@@ -26,6 +26,7 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
@@ -252,6 +253,8 @@ class Estimator(BaseEstimator, ABC):
         self.converged_, self.interrupted_ = result.converged, result.interrupted
         for message in result.messages:
             warnings.warn(message, UserWarning, stacklevel=4)
+        if result.advice:
+            warnings.warn(result.advice, ConvergenceWarning, stacklevel=4)
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         """Arguments that determine the fit, apart from the random state, for the trees."""

@@ -41,8 +41,8 @@ def put():
 
 # Draws of a walker, rounds of adaptation, trajectories of a fold and at a node of the path.
 SHORT_RUNS = {
-    "hierarchical._MOST_DRAWS": 8,
-    "hierarchical._FEWEST_DRAWS": 8,
+    "fit._MOST_DRAWS": 8,
+    "fit._FEWEST_DRAWS": 8,
     "hmc._ROUNDS": 2,
     "hmc._PER_NODE": 1,
     "held_out.N_FOLDS": 2,

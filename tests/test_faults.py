@@ -33,7 +33,8 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bsdr import SAMPLING, hierarchical, hmc
+from bsdr_models.bsdr import SAMPLING, hmc
+from bsdr_models.bsdr import fit as bsdr_fit
 from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.metrics import HeldOutScore
@@ -100,7 +101,7 @@ def trajectories_before_draws(monkeypatch):
         return plain(*args, **options)
 
     monkeypatch.setattr(hmc, "sample", sample)
-    monkeypatch.setattr(hierarchical, "choose_temperature", lambda *a, **k: (1.0, HeldOutScore()))
+    monkeypatch.setattr(bsdr_fit, "choose_temperature", lambda *a, **k: (1.0, HeldOutScore()))
     BSDRClassifier(random_state=0).fit(X, y)
     monkeypatch.undo()
     return len(counted) - n_draws[0]

@@ -6,11 +6,19 @@ import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.bsdr import hierarchical, trees
+from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
-from bsdr_models.bsdr.held_out import Temperature
-from bsdr_models.bsdr.hierarchical import Engine, HierarchicalFit
+from bsdr_models.bsdr.fit import (
+    N_INDEPENDENT,
+    Engine,
+    Fit,
+    Options,
+    fit_from_laplace,
+    fit_problem,
+    search_progress,
+)
+from bsdr_models.bsdr.held_out import Temperature, choose_map
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import check_size, fit_laplace_chunks
 from bsdr_models.bsdr.posterior import Problem
@@ -50,6 +58,7 @@ class FullRankEstimator(BaseBSDR):
     """The recommended model: arguments, fit, embedding and trees."""
 
     _context: Context
+    _result: Fit
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,
@@ -94,7 +103,7 @@ class FullRankEstimator(BaseBSDR):
 
     @property
     def _method(self) -> Engine:
-        return self._hierarchical.engine
+        return self._result.engine
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         config = super()._config(**resolved)
@@ -129,7 +138,7 @@ class FullRankEstimator(BaseBSDR):
         labels: np.ndarray,
         **context: Any,
     ) -> Self:
-        priors, sampler = self._option("priors"), self._option("sampling")
+        priors = self._option("priors")
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
@@ -149,31 +158,46 @@ class FullRankEstimator(BaseBSDR):
         )
         scaled = self._context.X
         units = units_of_samples(scaled, standardize=self.standardize)
-        with one_thread(), self._fitting(X.shape), units:
-            fit = hierarchical.fit_hierarchical(
-                scaled,
-                y,
-                engine=self.inference,
+
+        def build(feature_map: FeatureMap, index: IntArray | slice = slice(None)) -> Problem:
+            return Problem.build(
+                feature_map.whiten(scaled[index]),
+                y[index],
                 n_labels=len(labels),
-                n_components=self.n_components,
                 target=target,
                 priors=priors,
-                temperature=None if self.temperature == "auto" else float(self.temperature),
-                n_chains=int(sampler.chains),
-                n_draws=None if sampler.draws is None else int(sampler.draws),
-                tune=int(sampler.tune),
-                rng=rng,
-                progressbar=self.progressbar,
+                views=feature_map.index if isinstance(feature_map, Views) else None,
+            )
+
+        with one_thread(), self._fitting(X.shape), units:
+            kernels = compared_kernels(self.kernel)
+            feature_map, choice = choose_map(scaled, y, kernels, views, target, build)
+            fit = fit_problem(
+                build(feature_map),
+                feature_map,
+                self.inference,
+                self._engine_options(),
                 declare=lambda feature_map: self._declare(priors, feature_map),
-                kernels=compared_kernels(self.kernel),
-                views=views,
+                choice=choice,
+                rng=rng,
             )
             self._set_fitted(fit)
         return self
 
-    def _set_fitted(self, fit: HierarchicalFit) -> None:
+    def _engine_options(self) -> Options:
+        sampling = self._option("sampling")
+        return Options(
+            n_components=self.n_components,
+            temperature=None if self.temperature == "auto" else float(self.temperature),
+            n_chains=int(sampling.chains),
+            n_draws=None if sampling.draws is None else int(sampling.draws),
+            tune=int(sampling.tune),
+            progressbar=self.progressbar,
+        )
+
+    def _set_fitted(self, fit: Fit) -> None:
+        self._set_result(fit, self._context)
         posterior = fit.posterior
-        self._hierarchical, self._posterior = fit, posterior
         feature_map = posterior.metric
         self._set_components(posterior.components(), posterior.share, linear=feature_map.is_linear)
         if isinstance(feature_map, Views):
@@ -187,10 +211,6 @@ class FullRankEstimator(BaseBSDR):
             setattr(self, f"{name}_", getattr(fit, name))
         for name, value in fit.held_out.named().items():
             setattr(self, f"{name}_", value)
-        self.n_iter_ = fit.n_iter
-        self.interrupted_ = fit.interrupted
-        self.converged_ = fit.converged
-        fit.warn()
 
     def _selected_params(self) -> dict[str, Any]:
         selected: dict[str, Any] = {}
@@ -211,12 +231,10 @@ class FullRankEstimator(BaseBSDR):
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)
-        return trees.hierarchical_tree(
-            self._hierarchical, self._context, rng=rng, attrs=self._attrs()
-        )
+        return trees.hierarchical_tree(self._result, self._context, rng=rng, attrs=self._attrs())
 
     def _attrs(self) -> dict[str, Any]:
-        return super()._attrs() | self._hierarchical.attrs()
+        return super()._attrs() | self._result.attrs()
 
     @property
     def model_(self) -> Any:
@@ -438,12 +456,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        priors, draws = self._option("priors"), self._option("sampling").draws
+        priors, options = self._option("priors"), self._engine_options()
         sample_rng, outside_rng = rng.spawn(2)
         with (
             one_thread(),
             self._fitting((n_samples, self.n_features_in_)),
-            hierarchical.search_progress(self.progressbar) as on_evaluation,
+            search_progress(self.progressbar) as on_evaluation,
         ):
             normal = fit_laplace_chunks(
                 Chunks(X, y),
@@ -452,7 +470,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 target="multiclass",
                 priors=priors,
                 rng=sample_rng,
-                n_draws=hierarchical.N_INDEPENDENT if draws is None else int(draws),
+                n_draws=options.n_draws or N_INDEPENDENT,
                 on_evaluation=on_evaluation,
             )
             assert normal.metric is not None
@@ -463,13 +481,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 target="multiclass",
                 priors=priors,
             )
-            fit = hierarchical.fit_from_laplace(
+            fit = fit_from_laplace(
                 normal,
                 problem,
                 normal.metric,
+                options,
                 counts=np.bincount(y),
-                n_components=self.n_components,
-                temperature=1.0 if self.temperature == "auto" else float(self.temperature),
                 rng=outside_rng,
             )
             self._set_fitted(fit)

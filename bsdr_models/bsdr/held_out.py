@@ -22,9 +22,9 @@ References
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -32,8 +32,11 @@ from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
+from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.hmc import Sampled, continue_on
+from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.views import FeatureMap, learn_map
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
 
@@ -44,8 +47,33 @@ N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 8
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
 _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
+# Exponents of the prior covariance that are compared, and the least gain in the held-out log score,
+# in nats per sample, for anything but the first of all that are compared.
+EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
 # Samples by which whitened features are compared, and iterations of the search for a mode.
 _N_COMPARED, _MAX_ITER = 500, 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapChoice:
+    """Kernels of the whitened features that were compared, their names, and held-out log scores."""
+
+    kernels: tuple[Any, ...]
+    names: tuple[str, ...]
+    scores: tuple[float, ...]
+    chosen: int
+
+    @property
+    def kernel(self) -> Any:
+        """The kernel that was chosen."""
+        return self.kernels[self.chosen]
+
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the tree."""
+        return {
+            "kernels_compared": list(self.names),
+            "kernels_held_out_score": list(self.scores),
+        }
 
 
 def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArray:
@@ -161,6 +189,52 @@ def _score(
     return temperature, HeldOutScore.of(score, y)
 
 
+def choose_map(
+    X: FloatArray,
+    y: np.ndarray,
+    kernels: Sequence[Any],
+    views: Sequence[tuple[str, IntArray]] | None,
+    target: Target,
+    build: Callable[[FeatureMap, IntArray], Problem],
+) -> tuple[FeatureMap, MapChoice | None]:
+    """Whitened features with the best score of held-out samples, and what was compared.
+
+    Linear kernels are compared with each exponent of their prior covariance. Arguments are those of
+    :func:`bsdr_models.bsdr.views.learn_map`, and ``build`` makes the problem of some samples.
+    """
+    candidates = []
+    for kernel in kernels:
+        linear = kernel == "linear" or (isinstance(kernel, Kernel) and kernel.name == "linear")
+        for exponent in EXPONENTS if linear else (0.0,):
+            candidates.append((kernel, exponent, learn_map(X, kernel, views, exponent)))
+    if len(candidates) == 1:
+        return candidates[0][2], None
+    groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
+    index = stratified_subset(groups, _N_COMPARED)
+    problems = [build(feature_map, index) for _, _, feature_map in candidates]
+    if target == "regression":
+        scores = [_leave_one_out(problem) for problem in problems]
+    else:
+        scores = compare(problems)
+    chosen = int(np.argmax(scores))
+    if scores[chosen] < scores[0] + _LEAST_GAIN:
+        chosen = 0
+    best = candidates[chosen][2]
+    if len(kernels) == 1:
+        return best, None
+    names = tuple(
+        f"linear, exponent {exponent:g}" if kernel.name == "linear" else kernel.label
+        for kernel, exponent, _ in candidates
+    )
+    compared = tuple(kernel for kernel, _, _ in candidates)
+    return best, MapChoice(kernels=compared, names=names, scores=tuple(scores), chosen=chosen)
+
+
+def _leave_one_out(problem: Problem) -> float:
+    """Mean leave-one-out log score of real outputs, which is exact; draws are not used."""
+    return float(fit_conjugate(problem, n_draws=1, rng=np.random.default_rng(0)).log_score.mean())
+
+
 def compare(problems: Sequence[Problem]) -> list[float]:
     """Held-out log score, per label, of the same samples with different whitened features."""
     folds = make_folds(problems[0])
@@ -178,12 +252,6 @@ def compare(problems: Sequence[Problem]) -> list[float]:
             y.append(held_out.y)
         scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem)[1].score)
     return scores
-
-
-def compared_samples(y: np.ndarray, target: Target) -> IntArray:
-    """Indices of the samples by which whitened features are compared."""
-    groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
-    return stratified_subset(groups, _N_COMPARED)
 
 
 def find_mode(problem: Problem, log_scale: float) -> FloatArray:

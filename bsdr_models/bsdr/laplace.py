@@ -86,8 +86,8 @@ class Laplace:
         Of the importance ratios, unreliable above 0.7; NaN with fewer than 25 draws.
     converged
         Whether the search ended at a mode.
-    n_evaluations
-        Sums over all samples.
+    trace
+        Log posterior density, up to a constant, at each evaluation, a sum over all samples.
     interrupted
         Whether the user stopped the search; results are those of its best parameters.
     metric
@@ -100,7 +100,7 @@ class Laplace:
     log_evidence: float
     pareto_k: float
     converged: bool
-    n_evaluations: int
+    trace: FloatArray
     interrupted: bool
     metric: Metric | None = None
 
@@ -400,11 +400,11 @@ class _Search:
     metric: Metric | None
     squares: FloatArray
     on_evaluation: Callable[[int, float], object]
-    n_evaluations: int = 0
 
     def __post_init__(self) -> None:
         self.at = np.zeros((len(self.squares) + 1, len(self.response.contrasts)))
         self.log_scale = math.log(self.priors.scale)
+        self.trace: list[float] = []
 
     def fit(self, n_draws: int, rng: np.random.Generator) -> Laplace:
         """Mode, and draws around it."""
@@ -413,7 +413,7 @@ class _Search:
             self.lbfgs()
             expansion = self.newton()
         except KeyboardInterrupt:
-            if self.n_evaluations == 0:
+            if not self.trace:
                 raise
             interrupted = True
         converged = expansion is not None
@@ -439,7 +439,7 @@ class _Search:
             log_evidence=float(logsumexp(density) + np.log(grid[1] - grid[0])),
             pareto_k=_pareto_k(exact - expected),
             converged=converged,
-            n_evaluations=self.n_evaluations,
+            trace=np.array(self.trace),
             interrupted=interrupted,
             metric=self.metric,
         )
@@ -459,8 +459,8 @@ class _Search:
         features = self.in_features(at)
         total = self.samples.sum(_sum_gradient, (self.response, features))
         value = float(total[0])
-        self.n_evaluations += 1
-        self.on_evaluation(self.n_evaluations, value + self.log_prior(at))
+        self.trace.append(value + self.log_prior(at))
+        self.on_evaluation(len(self.trace), self.trace[-1])
         return value, self.in_whitened(total[1:].reshape(features.shape))
 
     def hessian(self) -> FloatArray:

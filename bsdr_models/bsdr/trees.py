@@ -9,7 +9,7 @@ import xarray as xr
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bsdr.hierarchical import HierarchicalFit, pointwise_log_likelihood
+from bsdr_models.bsdr.fit import Fit, pointwise_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.views import Views
 from bsdr_models.inference import datatree
@@ -94,7 +94,7 @@ class Context(datatree.Context):
 
 
 def hierarchical_tree(
-    fit: HierarchicalFit,
+    fit: Fit,
     context: Context,
     *,
     rng: np.random.Generator,
@@ -108,14 +108,14 @@ def hierarchical_tree(
     """
     posterior, draws = fit.posterior, fit.draws
     p, r = context.X.shape[1], posterior.n_components
-    k, per_chain = draws.bias.shape[1], fit.n_draws
-    n_kept = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k) * fit.n_chains), 5, per_chain))
+    k, (n_chains, per_chain) = draws.bias.shape[1], fit.shape
+    n_kept = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k) * n_chains), 5, per_chain))
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
-    kept = (np.arange(fit.n_chains)[:, None] * per_chain + one).ravel()
-    shape = (fit.n_chains, len(one))
+    kept = (np.arange(n_chains)[:, None] * per_chain + one).ravel()
+    shape = (n_chains, len(one))
     raw = draws.take(kept)
-    aligned = fit.coordinates.thin(kept).align(raw)
-    maps = fit.coordinates.maps[kept, 1:]  # (S, J, R)
+    aligned = posterior.coordinates.thin(kept).align(raw)
+    maps = posterior.coordinates.maps[kept, 1:]  # (S, J, R)
     outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), maps.shape[1], p))
     feature_map = posterior.metric
     variables = {"weights": aligned.weights[:, :r], "bias": aligned.bias, "scale": raw.scale}

@@ -18,6 +18,8 @@ class Result:
         Whether the engine met its criterion, and whether the user stopped it.
     messages
         Warnings for the user.
+    advice
+        Warning of an engine that has not converged; empty if it has.
     """
 
     posterior: Any
@@ -25,3 +27,4 @@ class Result:
     converged: bool
     interrupted: bool = False
     messages: tuple[str, ...] = ()
+    advice: str = ""

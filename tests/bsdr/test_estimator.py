@@ -73,8 +73,8 @@ def test_default_on_wine(wine, wine_model):
     assert wine_model.score(test, y_test) > 0.95
     assert wine_model.score(test, y_test) >= lda.score(test, y_test) - 0.02
     assert log_loss(y_test, wine_model.predict_proba(test)) < 0.15
-    assert wine_model._hierarchical.r_hat < 1.1
-    assert wine_model.converged_ == (wine_model._hierarchical.r_hat < R_HAT_LIMIT)
+    assert wine_model._result.r_hat < 1.1
+    assert wine_model.converged_ == (wine_model._result.r_hat < R_HAT_LIMIT)
     assert wine_model.log_bayes_factor_ > 20.0
 
 

@@ -336,7 +336,7 @@ def test_interrupted_search_returns_its_best_parameters(last):
     found = fit(problem, on_evaluation=stop)
     assert found.interrupted
     assert not found.converged
-    assert len(values) == found.n_evaluations == last + 1
+    assert len(values) == len(found.trace) == last + 1
     assert values[-1] >= max(values[:-2], default=values[0]) - 1e-9
     # A Newton step from there.
     assert found.log_likelihood.mean() > 300 * np.log(1.0 / 3.0)

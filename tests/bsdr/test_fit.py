@@ -15,7 +15,8 @@ from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
 from bsdr_models.bsdr import draws as draws_module
-from bsdr_models.bsdr import held_out, hierarchical, hmc, probit_choice
+from bsdr_models.bsdr import fit as fits
+from bsdr_models.bsdr import held_out, hmc, probit_choice
 from bsdr_models.bsdr.draws import Coordinates
 from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature, make_folds, temper
 from bsdr_models.bsdr.kernels import Kernel
@@ -307,7 +308,7 @@ def test_prior_covariance_is_chosen_by_held_out_samples(target):
                 priors=HierarchicalPriors(),
             )
 
-        chosen, choice = hierarchical.choose_map(X, y, ["linear"], None, target, build, rng)
+        chosen, choice = held_out.choose_map(X, y, ["linear"], None, target, build)
         assert choice is None
         found.append(chosen.exponent)
     assert found == [0.0, 0.5]
@@ -330,7 +331,7 @@ def test_kernel_is_chosen_by_held_out_samples():
                 priors=HierarchicalPriors(),
             )
 
-        _, choice = hierarchical.choose_map(X, y, kernels, None, "multiclass", build, rng)
+        _, choice = held_out.choose_map(X, y, kernels, None, "multiclass", build)
         assert choice.kernel.name == expected
         assert len(choice.scores) == 3
         assert choice.names[:2] == ("linear, exponent 0", "linear, exponent 0.5")
@@ -382,9 +383,9 @@ def test_permutations_change_predictions_by_monte_carlo_error_only(target):
 def test_alignment_keeps_the_linear_predictor(fitted, target, d):
     """Also with fewer features than contrasts."""
     model, _, _ = fitted(target, d)
-    fit, problem = model._hierarchical, training(model)
+    fit, problem = model._result, training(model)
     raw = fit.draws.linear_predictor(problem.X)
-    aligned = fit.coordinates.align(fit.draws)
+    aligned = fit.posterior.coordinates.align(fit.draws)
     assert aligned.projection.shape[1] == model.n_components_
     size = np.abs(raw).max()
     np.testing.assert_allclose(aligned.linear_predictor(problem.X), raw, atol=1e-7 * size)
@@ -415,13 +416,13 @@ def test_embedding_is_linear_in_scaled_features(fitted, target, d):
 def test_coordinates_are_canonical_variates_of_the_mean_linear_predictor(fitted, target):
     """Distances between embedded samples are those between their mean linear predictors."""
     model, X, y = fitted(target)
-    fit = model._hierarchical
+    fit = model._result
     eta = fit.draws.linear_predictor(training(model).X) - fit.draws.bias[:, None]
     if target != "regression":  # all draws have the same size
         size = np.linalg.norm(eta - eta.mean(axis=1, keepdims=True), axis=(1, 2))
         eta *= (np.median(size) / size)[:, None, None]
     mean = eta.mean(axis=0) - eta.mean(axis=(0, 1))
-    u, axes = model.transform(X), fit.coordinates.axes
+    u, axes = model.transform(X), fit.posterior.coordinates.axes
     np.testing.assert_allclose(axes.T @ axes, np.eye(axes.shape[1]), atol=1e-10)
     np.testing.assert_allclose(u, mean @ axes, atol=1e-8)
     np.testing.assert_allclose(u @ axes.T, mean, atol=1e-8)
@@ -437,7 +438,7 @@ def test_coordinates_are_canonical_variates_of_the_mean_linear_predictor(fitted,
 def test_coordinates_do_not_depend_on_the_components_of_single_draws(fitted):
     """Invertible linear maps of the latent space of each draw change nothing."""
     model, _, _ = fitted("multiclass")
-    problem, draws, rng = training(model), model._hierarchical.draws, np.random.default_rng(0)
+    problem, draws, rng = training(model), model._result.draws, np.random.default_rng(0)
     maps = np.eye(2) + 0.3 * rng.standard_normal((len(draws.scale), 2, 2))
     mapped = dataclasses.replace(
         draws,
@@ -461,7 +462,7 @@ def test_maps_of_draws_are_least_squares_on_all_samples(fitted, target, chunk, m
     """Samples that are not centred, as a subsample; in several blocks, and in one."""
     monkeypatch.setattr(draws_module, "_CHUNK", chunk)
     model, _, _ = fitted(target)
-    draws, problem = model._hierarchical.draws, training(model).select(np.arange(25))
+    draws, problem = model._result.draws, training(model).select(np.arange(25))
     found = Coordinates.learn(problem, draws)
     eta = problem.X @ np.swapaxes(draws.projection, 1, 2) @ draws.weights
     if target != "regression":
@@ -531,18 +532,20 @@ def test_what_has_not_mixed_is_counted():
     theta[200:, problem.n_loadings] += 50.0
     draws = problem.parameters(theta, rng=rng)
     log_likelihood = rng.standard_normal((2, 200))
-    r_hat, _, unmixed = hierarchical.mixing(problem, draws, log_likelihood)
+    r_hat, _, unmixed = fits.mixing(problem, draws, log_likelihood)
     assert r_hat > R_HAT_LIMIT
     assert unmixed == pytest.approx(1 / K, abs=0.05)
-    assert np.isnan(hierarchical.mixing(problem, draws.take(slice(200)), log_likelihood[:1])).all()
+    assert np.isnan(fits.mixing(problem, draws.take(slice(200)), log_likelihood[:1])).all()
 
 
-def test_chains_that_have_not_mixed_warn(fitted):
-    fit = fitted("multiclass")[0]._hierarchical
+def test_chains_that_have_not_mixed_warn(monkeypatch, short_runs):
+    X, y = toy("multiclass")
+    monkeypatch.setattr(fits, "mixing", lambda *args: (1.3, 30.0, 0.5))
     with pytest.warns(match="the chains have not mixed: R-hat reaches 1.30; take more draws"):
-        dataclasses.replace(fit, r_hat=1.3).warn()
-    assert not dataclasses.replace(fit, r_hat=1.3).converged
-    assert dataclasses.replace(fit, r_hat=1.01).converged
+        model = estimator("multiclass").fit(X, y)
+    assert not model.converged_
+    monkeypatch.setattr(fits, "mixing", lambda *args: (1.01, 900.0, 0.0))
+    assert estimator("multiclass").fit(X, y).converged_
 
 
 # --------------------------------------------------------------------------------- trees, files
@@ -553,7 +556,7 @@ def test_chains_that_have_not_mixed_warn(fitted):
 def test_arviz_reads_the_tree(fitted, target):
     tree = fitted(target)[0].idata_
     assert tree.attrs["inference_method"] == ("conjugate" if target == "regression" else "hmc")
-    assert tree.attrs["prior_exponent"] in hierarchical.EXPONENTS
+    assert tree.attrs["prior_exponent"] in held_out.EXPONENTS
     assert "note" not in tree["posterior"].attrs  # not approximate
     stats = tree["sample_stats"]
     total = tree["log_likelihood/y"].sum("obs")
@@ -621,7 +624,7 @@ def test_interrupted_fit_keeps_its_draws(target, monkeypatch):
     tree = model.idata_
     assert tree.attrs["interrupted"] == 1
     assert tree["posterior"].sizes["chain"] == 2
-    assert tree["posterior"].sizes["draw"] == 8 * hierarchical.WALKERS
+    assert tree["posterior"].sizes["draw"] == 8 * fits.WALKERS
     assert np.isfinite(answers(model, X)).all()
     assert model.summary()["value"].str.contains("interrupted the fit").any()
 

@@ -1,0 +1,468 @@
+"""Fits of BSDR's model by every engine."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.bsdr import hmc
+from bsdr_models.bsdr.conjugate import fit_conjugate
+from bsdr_models.bsdr.draws import Coordinates, Posterior
+from bsdr_models.bsdr.held_out import MapChoice, choose_temperature
+from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
+from bsdr_models.bsdr.posterior import (
+    Metric,
+    Parameters,
+    Problem,
+    label_log_likelihood,
+    regression_log_likelihood,
+)
+from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.views import FeatureMap
+from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.result import Result
+from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.options import N_DRAWS
+from bsdr_models.validation import R_HAT_LIMIT
+
+type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
+
+# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
+WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 200, 50
+# Work of an evaluation, see `work`, and draws of each for it; work above which Laplace's method is
+# the default.
+_MODERATE, _DRAWS, TOO_HEAVY = 3400.0, 130.0, 1e6
+# Draws of Laplace's approximation and of the conjugate posterior.
+N_INDEPENDENT = 1000
+# Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
+GOOD_K, _N_EVALUATIONS = 0.7, 60
+# Linear predictors, of a class for a sample, of which R-hat is computed.
+_N_CHECKED = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user asks of an engine; None leaves the choice to it.
+
+    ``temperature`` is selected by held-out samples if None, by ``"hmc"`` only; ``n_draws`` are
+    those of each chain.
+    """
+
+    n_components: int | None = None
+    temperature: float | None = None
+    n_chains: int
+    n_draws: int | None = None
+    tune: int
+    progressbar: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(Result):
+    """A fit to all training samples; S draws of each of C chains.
+
+    draws
+        Parameters of all chains, stacked, (C S, ...).
+    log_likelihood, log_prior
+        Of each draw, the second as standard normals, (C, S).
+    log_evidence, log_evidence_error, log_evidence_empty
+        Of the model, with its standard error, and of that without features, in nats; NaN if
+        unknown.
+    choice
+        Of whitened features, if they were compared.
+    held_out
+        Log score of held-out labels at the selected temperature.
+    r_hat, ess, unmixed
+        Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
+        linear predictor of some training samples, and the share of them with an R-hat above the
+        limit.
+    pareto_k
+        Of the importance ratios of Laplace's approximation; NaN for other engines.
+    sample_stats
+        Sample statistics, (C, S) each.
+    """
+
+    posterior: Posterior
+    engine: Engine
+    draws: Parameters
+    log_likelihood: FloatArray
+    log_prior: FloatArray | None = None
+    log_evidence: float = np.nan
+    log_evidence_error: float = np.nan
+    log_evidence_empty: float = np.nan
+    choice: MapChoice | None = None
+    held_out: HeldOutScore = field(default_factory=HeldOutScore)
+    r_hat: float = np.nan
+    ess: float = np.nan
+    unmixed: float = np.nan
+    pareto_k: float = np.nan
+    sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(C, S)."""
+        n_chains, n_draws = self.log_likelihood.shape
+        return n_chains, n_draws
+
+    @property
+    def log_bayes_factor(self) -> float:
+        """Log Bayes factor against the model without features, in nats; NaN if unknown."""
+        return self.log_evidence - self.log_evidence_empty
+
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the tree."""
+        posterior = self.posterior
+        attrs: dict[str, Any] = {
+            "interrupted": int(self.interrupted),
+            "temperature": posterior.temperature,
+            "lapse": posterior.lapse,
+            "component_share": posterior.share.tolist(),
+            "map_reliability": posterior.coordinates.reliability,
+        }
+        numbers = {
+            "pareto_k": self.pareto_k,
+            "r_hat": self.r_hat,
+            "ess_bulk": self.ess,
+            "unmixed": self.unmixed,
+            "log_evidence": self.log_evidence,
+            "log_evidence_error": self.log_evidence_error,
+            "log_bayes_factor": self.log_bayes_factor,
+        }
+        attrs |= {name: value for name, value in numbers.items() if np.isfinite(value)}
+        if isinstance(posterior.metric, Metric):
+            attrs["prior_exponent"] = posterior.metric.exponent
+        if self.choice is not None:
+            attrs |= self.choice.attrs()
+        return attrs | self.held_out.attrs()
+
+
+def fit_problem(
+    problem: Problem,
+    feature_map: FeatureMap,
+    engine: Engine | None,
+    options: Options,
+    *,
+    declare: Callable[[FeatureMap], Any],
+    choice: MapChoice | None = None,
+    rng: np.random.Generator,
+) -> Fit:
+    """Fit by an engine; by default one for the target and size of the problem.
+
+    ``declare`` returns the PyMC model of whitened features.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the user stops the fit before there are draws.
+    """
+    engine = default_engine(problem) if engine is None else engine
+    if engine == "conjugate":
+        fit = _fit_conjugate(problem, feature_map, options, rng)
+    elif engine == "hmc":
+        fit = _fit_hmc(problem, feature_map, options, rng)
+    elif engine == "laplace":
+        sample_rng, rng = rng.spawn(2)
+        with search_progress(options.progressbar) as on_evaluation:
+            normal = fit_laplace(
+                problem,
+                rng=sample_rng,
+                n_draws=N_INDEPENDENT if options.n_draws is None else options.n_draws,
+                on_evaluation=on_evaluation,
+            )
+        fit = fit_from_laplace(normal, problem, feature_map, options, rng=rng)
+    else:
+        fit = _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
+    return replace(fit, choice=choice)
+
+
+def work(problem: Problem) -> float:
+    """Cost of the log likelihood of a draw, in units of a normal distribution function.
+
+    One takes about 25 ns, as some twenty multiplications do.
+    """
+    n, b = problem.X.shape
+    return n * len(problem.contrasts) * (1.0 + b / 20.0)
+
+
+def default_engine(problem: Problem) -> Engine:
+    """Engine for a target and a size."""
+    if problem.target == "regression":
+        return "conjugate"
+    few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
+    return "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
+
+
+def _fit_hmc(
+    problem: Problem, feature_map: FeatureMap, options: Options, rng: np.random.Generator
+) -> Fit:
+    """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
+    sample_rng, fold_rng, outside_rng = rng.spawn(3)
+    if options.n_draws is None:
+        share = (_MODERATE / max(work(problem), 1.0)) ** 0.25
+        n_walk = int(np.clip(_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
+        n_walk *= 1 if problem.views is None else 2
+    else:
+        n_walk = -(-options.n_draws // WALKERS)
+    n_walkers = WALKERS * options.n_chains
+    with sampling_progress(options.progressbar) as on_step:
+        sampled = hmc.sample(
+            problem, n_chains=n_walkers, n_draws=n_walk, rng=sample_rng, on_step=on_step
+        )
+    temperature, interrupted, held_out = options.temperature, sampled.interrupted, HeldOutScore()
+    if temperature is None and not interrupted:
+        try:
+            temperature, held_out = choose_temperature(problem, sampled, rng=fold_rng)
+        except KeyboardInterrupt:  # the draws can still be used
+            interrupted = True
+    by_chain = (options.n_chains, -1)
+    theta = sampled.theta.reshape(-1, problem.n_parameters)
+    return _assemble(
+        problem,
+        feature_map,
+        problem.parameters(theta, rng=outside_rng),
+        replace(options, temperature=temperature),
+        engine="hmc",
+        log_likelihood=sampled.log_likelihood.reshape(by_chain),
+        log_prior=sampled.log_prior.reshape(by_chain),
+        log_evidence=sampled.log_evidence,
+        log_evidence_error=sampled.log_evidence_error,
+        log_evidence_empty=sampled.log_evidence_empty,
+        held_out=held_out,
+        interrupted=interrupted,
+        sample_stats={"diverging": sampled.divergent.reshape(by_chain)},
+    )
+
+
+def _fit_conjugate(
+    problem: Problem, feature_map: FeatureMap, options: Options, rng: np.random.Generator
+) -> Fit:
+    """The conjugate posterior of real outputs."""
+    n_draws = N_INDEPENDENT if options.n_draws is None else options.n_draws
+    exact = fit_conjugate(problem, n_draws=n_draws, rng=rng.spawn(1)[0])
+    return _assemble(
+        problem,
+        feature_map,
+        exact.draws,
+        replace(options, temperature=1.0),
+        engine="conjugate",
+        trace=np.array([exact.log_evidence]),
+        log_likelihood=exact.log_likelihood[None],
+        log_prior=exact.log_prior[None],
+        log_evidence=exact.log_evidence,
+        log_evidence_error=0.0,
+        log_evidence_empty=exact.log_evidence_empty,
+        held_out=HeldOutScore(score=float(np.mean(exact.log_score))),
+    )
+
+
+def fit_from_laplace(
+    normal: Laplace,
+    problem: Problem,
+    feature_map: FeatureMap,
+    options: Options,
+    *,
+    counts: IntArray | None = None,
+    rng: np.random.Generator,
+) -> Fit:
+    """A fit by Laplace's method; ``problem`` has all samples, or some if there are ``counts``.
+
+    These are the numbers of samples of each class, (K,).
+    """
+    every = problem
+    if counts is not None:
+        every = replace(problem, y=np.repeat(np.arange(len(counts)), counts))
+    return _assemble(
+        problem,
+        feature_map,
+        problem.parameters(normal.theta, rng=rng),
+        options,
+        engine="laplace",
+        trace=normal.trace,
+        log_likelihood=normal.log_likelihood[None],
+        log_evidence=normal.log_evidence,
+        log_evidence_empty=hmc.log_evidence_empty(every, rng=rng),
+        interrupted=normal.interrupted,
+        pareto_k=normal.pareto_k if normal.converged else np.inf,
+    )
+
+
+def _fit_pymc(
+    problem: Problem,
+    feature_map: FeatureMap,
+    engine: Engine,
+    model: Any,
+    options: Options,
+    rng: np.random.Generator,
+) -> Fit:
+    """Fit by NUTS or ADVI.
+
+    As for the other engines, the part of the projection outside the row space of the training
+    samples enters predictions by its prior.
+    """
+    # PyMC takes most of a second to load.
+    from bsdr_models.inference import engines
+
+    sample_rng, outside_rng = rng.spawn(2)
+    sampled = engines.run_pymc(
+        engine,
+        model,
+        SPEC,
+        draws=N_DRAWS if options.n_draws is None else options.n_draws,
+        tune=options.tune,
+        chains=options.n_chains,
+        rng=sample_rng,
+        progressbar=options.progressbar,
+    )
+    posterior = sampled.draws
+
+    def stacked(name: str) -> FloatArray:
+        values = posterior[name]
+        return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
+
+    if isinstance(feature_map, Metric):
+        Q = stacked("projection")  # (S, D, J)
+        projection = np.swapaxes(Q, 1, 2) @ (feature_map.axes / feature_map.size)
+    else:
+        projection = np.swapaxes(stacked("basis_weights"), 1, 2)
+    contrasts = problem.contrasts
+    draws = Parameters(
+        projection=projection,
+        scale=stacked("scale"),
+        weights=np.broadcast_to(contrasts, (len(projection), *contrasts.shape)),
+        bias=stacked("bias"),
+        noise_scale=stacked("noise_scale") if "noise_scale" in posterior else None,
+        outside=outside_rng.standard_normal(projection.shape[:2]),
+        view_scale=stacked("view_scale") if "view_scale" in posterior else None,
+    )
+    each = pointwise_log_likelihood(
+        draws, problem.X, problem.y, problem.target, problem.priors.lapse
+    )
+    return _assemble(
+        problem,
+        feature_map,
+        draws,
+        options,
+        engine=engine,
+        log_likelihood=each.sum(axis=1).reshape(len(posterior["bias"]), -1),
+        interrupted=sampled.interrupted,
+        sample_stats=sampled.sample_stats,
+    )
+
+
+def _assemble(
+    problem: Problem,
+    feature_map: FeatureMap,
+    draws: Parameters,
+    options: Options,
+    *,
+    engine: Engine,
+    log_likelihood: FloatArray,
+    interrupted: bool = False,
+    pareto_k: float = np.nan,
+    trace: FloatArray | None = None,
+    **result: Any,
+) -> Fit:
+    """Fit from draws of an engine: coordinates, diagnostics, and warnings."""
+    coordinates = Coordinates.learn(problem, draws)
+    width, shown = coordinates.axes.shape[1], options.n_components
+    r_hat, ess, unmixed = mixing(problem, draws, log_likelihood)
+    reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
+    fit = Fit(
+        posterior=Posterior(
+            metric=feature_map,
+            draws=draws,
+            coordinates=coordinates,
+            temperature=1.0 if options.temperature is None else options.temperature,
+            target=problem.target,
+            lapse=problem.priors.lapse,
+            n_components=width if shown is None else min(shown, width),
+        ),
+        trace=log_likelihood.mean(axis=0) if trace is None else trace,
+        converged=not interrupted and reliable.get(engine, r_hat < R_HAT_LIMIT),
+        interrupted=interrupted,
+        engine=engine,
+        draws=draws,
+        log_likelihood=log_likelihood,
+        r_hat=r_hat,
+        ess=ess,
+        unmixed=unmixed,
+        pareto_k=pareto_k,
+        **result,
+    )
+    if interrupted:
+        return fit
+    reason = lack_of_signal(fit.attrs())
+    return replace(
+        fit,
+        messages=() if reason is None else (no_signal(reason),),
+        advice=_advice(fit, signal=reason is None),
+    )
+
+
+def _advice(fit: Fit, *, signal: bool) -> str:
+    """Warning of an unreliable approximation, or of chains with a signal that have not mixed."""
+    if fit.engine == "laplace" and not fit.converged:
+        return (
+            f"Laplace's approximation is not to be trusted here (Pareto k {fit.pareto_k:.2f} "
+            f"is above {GOOD_K}): use inference='hmc'"
+        )
+    if signal and fit.r_hat > R_HAT_LIMIT:
+        return (
+            f"the chains have not mixed: R-hat reaches {fit.r_hat:.2f}; take more draws "
+            "(sampling=Sampling(draws=...))"
+        )
+    return ""
+
+
+def mixing(
+    problem: Problem, draws: Parameters, log_likelihood: FloatArray
+) -> tuple[float, float, float]:
+    """Largest R-hat, smallest bulk ESS, and share of R-hats above the limit, as in :class:`Fit`.
+
+    NaN for one chain, or for too few draws.
+    """
+    n_chains, n_draws = log_likelihood.shape
+    if n_chains < 2 or n_draws < 4:
+        return np.nan, np.nan, np.nan
+    import arviz_stats
+
+    n, k = len(problem.X), problem.contrasts.shape[1]
+    sample, label = np.divmod(np.linspace(0, n * k - 1, min(n * k, _N_CHECKED)).astype(int), k)
+    eta = draws.linear_predictor(problem.X[sample])[:, np.arange(len(sample)), label]
+    values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
+    r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
+    ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
+    return float(np.max(r_hat)), float(np.min(ess)), float(np.mean(r_hat > R_HAT_LIMIT))
+
+
+def pointwise_log_likelihood(
+    draws: Parameters, whitened: FloatArray, y: np.ndarray, target: Target, lapse: float
+) -> FloatArray:
+    """Log likelihood of each training sample under each draw, (S, N)."""
+    eta = draws.linear_predictor(whitened)
+    if target == "regression":
+        assert draws.noise_scale is not None
+        return regression_log_likelihood(eta, y, draws.noise_scale)
+    return label_log_likelihood(eta, y, target, lapse)[0]
+
+
+@contextmanager
+def sampling_progress(progressbar: bool) -> Iterator[Callable[[float], None]]:
+    """Progress bar of a run whose share that is done is reported."""
+    with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=progressbar) as bar:
+        yield lambda share: bar.update(int(100 * share) - bar.count)
+
+
+@contextmanager
+def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
+    """Progress bar of a search with an unknown number of evaluations."""
+    with ProgressBar(_N_EVALUATIONS, "BSDR, mode", enabled=progressbar) as bar:
+
+        def show(count: int, value: float) -> None:
+            bar.total = max(bar.total, count)
+            bar.update(log_density=value)
+
+        yield show
+        bar.total = bar.count
