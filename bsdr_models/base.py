@@ -5,8 +5,6 @@ embeds and predicts scaled samples; every method after the fit is built on these
 of a model validates its targets and arguments, calls its engine, and makes the tree of a fit.
 """
 
-import base64
-import io
 import logging
 import os
 import time
@@ -14,13 +12,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import asdict, fields, is_dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from sklearn import get_config
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -29,13 +27,11 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dask_arrays import by_chunks
-from bsdr_models.dims import OBS
-from bsdr_models.frames import read_numbers, read_truth, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
@@ -43,12 +39,10 @@ from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import N_DRAWS, N_JOBS
+from bsdr_models.options import N_DRAWS, N_JOBS, check_parameters
 from bsdr_models.spec import ModelSpec
-from bsdr_models.summary import summarise, to_html
-
-# Training samples in the map of a notebook.
-MOST_DRAWN = 2000
+from bsdr_models.summary import fit_html, summarise
+from bsdr_models.validation import read_numbers, read_truth, sample_labels, validate_samples
 
 logger = logging.getLogger(__name__)
 
@@ -152,10 +146,10 @@ class Estimator(BaseEstimator, ABC):
     def _check_params(self) -> None:
         """Raise a ValueError if an argument has the wrong type or value."""
         options = {name: [kind, None] for name, kind in self._option_types.items()}
-        validate_parameter_constraints(
+        check_parameters(
             Estimator._parameter_constraints | options | self._parameter_constraints,
             self.get_params(deep=False),
-            caller_name=type(self).__name__,
+            type(self).__name__,
         )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -218,27 +212,28 @@ class Estimator(BaseEstimator, ABC):
         """Warnings of the fit that its attributes do not tell."""
         return ()
 
-    def _repr_html_inner(self) -> str:
-        """Scikit-learn's diagram, and below it the summary of a fit."""
-        return super()._repr_html_inner() + self._summary_html()
-
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """The same for notebooks; only text if scikit-learn is so configured."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] += self._summary_html()
-        return bundle
+        """Scikit-learn's diagram and the summary of a fit; only text if so configured."""
+        text = {"text/plain": repr(self)}
+        return text | {"text/html": self._html()} if get_config()["display"] == "diagram" else text
+
+    @property
+    def _repr_html_(self) -> Any:
+        if get_config()["display"] != "diagram":
+            raise AttributeError("the display of scikit-learn is not configured as 'diagram'")
+        return self._html
+
+    def _html(self) -> str:
+        shown = fit_html(self) if self.__sklearn_is_fitted__() else ""
+        return f"{estimator_html_repr(self)}{shown}"
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
-        """Fitted attributes for scikit-learn's diagram, without computing properties."""
+        """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""
         bare: Any = BaseEstimator()
         vars(bare).update(vars(self))
         shown = bare._get_fitted_attr_html(doc_link)
         shown.estimator_class = type(self)
         return shown
-
-    def _summary_html(self) -> str:
-        return to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_posterior")
@@ -305,17 +300,10 @@ class Estimator(BaseEstimator, ABC):
             self._reset()
             raise
         fit: Any = self
-        logger.info(
-            "%s: %s after %d iterations, %.2f s",
-            name,
-            "interrupted"
-            if fit.interrupted_
-            else "converged"
-            if fit.converged_
-            else "not converged",
-            fit.n_iter_,
-            time.perf_counter() - begin,
-        )
+        outcome = "converged" if fit.converged_ else "not converged"
+        outcome = "interrupted" if fit.interrupted_ else outcome
+        seconds = time.perf_counter() - begin
+        logger.info("%s: %s after %d iterations, %.2f s", name, outcome, fit.n_iter_, seconds)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.
@@ -389,6 +377,9 @@ class Estimator(BaseEstimator, ABC):
         check_is_fitted(self)
         if self._tree is None:
             self._tree = self._make_tree()
+        variables = self._tree["fit"].data_vars.keys()
+        if {"class_frequency", "latent_mean"} <= variables and VARIABLE not in variables:
+            add_class_probability(self._tree, "fit", cast(Any, self)._log_proba_at)
         return self._tree
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
@@ -418,9 +409,7 @@ class Estimator(BaseEstimator, ABC):
             samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
-            log_proba_at=getattr(
-                copy(self), "_log_proba_at", None
-            ),  # of this fit, not of later ones
+            log_proba_at=getattr(self, "_log_proba_at", None),
         )
 
     def plot_features(self, **options: Any) -> Any:
@@ -430,15 +419,9 @@ class Estimator(BaseEstimator, ABC):
         ----------
         **options
             As for :func:`bsdr_models.plots.plot_features`.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
         """
         from bsdr_models.plots import plot_features
 
-        check_is_fitted(self)
         return plot_features(self.idata_, **options)
 
 
@@ -451,8 +434,7 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         return {} if self._reference is None else self._reference.attrs()
 
     def _embed(self, X: Any) -> LatentCoordinates:
-        found: LatentCoordinates = self._posterior.embed(X)
-        return found
+        return cast(LatentCoordinates, self._posterior.embed(X))
 
     def _outliers(self, X: Any) -> dict[str, FloatArray]:
         return {} if self._reference is None else self._reference.compare(X).by_name()
@@ -504,11 +486,6 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
         -------
         matplotlib.axes.Axes
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-
         Examples
         --------
         >>> from sklearn.datasets import load_wine
@@ -521,38 +498,8 @@ class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Es
 
         if X is None and y is not None:
             raise ValueError("y is given without the samples X")
-        check_is_fitted(self)
         tree = self.idata_ if X is None else self.predict_idata(X, y)
         return plot_map(tree, **options)
-
-    @property
-    def idata_(self) -> xr.DataTree:
-        """Posterior draws, fit and data as a DataTree, for ArviZ and the plots."""
-        return self._with_class_probability(super().idata_)
-
-    def _with_class_probability(self, tree: xr.DataTree) -> xr.DataTree:
-        """Add class probabilities over the map of the training samples to a tree of classes."""
-        log_proba_at = getattr(copy(self), "_log_proba_at", None)
-        fit = tree["fit"]
-        if log_proba_at is not None and "class_frequency" in fit and VARIABLE not in fit:
-            add_class_probability(tree, "fit", log_proba_at)
-        return tree
-
-    def _summary_html(self) -> str:
-        """Summary and a small map of the training samples."""
-        return super()._summary_html() + self._map_html() if self.__sklearn_is_fitted__() else ""
-
-    def _map_html(self) -> str:
-        from matplotlib.figure import Figure
-
-        if self.idata_["fit"].sizes[OBS] > MOST_DRAWN:
-            return ""
-        figure = Figure(figsize=(4.6, 3.4), dpi=70, layout="constrained")
-        self.plot_map(names=False, ax=figure.add_subplot())
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png")
-        code = base64.b64encode(picture.getvalue()).decode()
-        return f'<img alt="Map of the training samples" src="data:image/png;base64,{code}">'
 
 
 class ProbabilisticClassifier(ClassifierMixin, Estimator):
@@ -563,13 +510,11 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
 
     def _log_proba(self, X: Any) -> FloatArray:
         """Log probabilities of scaled samples, (M, K)."""
-        found: FloatArray = self._posterior.log_probabilities(X)
-        return found
+        return cast(FloatArray, self._posterior.log_probabilities(X))
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         """Log probabilities at latent coordinates (G, R): (G, K)."""
-        found: FloatArray = self._posterior.log_probabilities_at(latent)
-        return found
+        return cast(FloatArray, self._posterior.log_probabilities_at(latent))
 
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         log_p = self._log_proba(X)

@@ -3,9 +3,8 @@
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,34 @@ import pandas as pd
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.baselines import COMPONENTS, logistic_regression, pls_da, shrinkage_lda
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.checks import check_classes, one_thread
-from bsdr_models.cross_validation import (
-    Fold,
-    check_training_classes,
-    fitted_clone,
-    read_classes,
-)
+from bsdr_models.cross_validation import Fold, check_training_classes, fitted_clone, read_classes
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
-from bsdr_models.frames import validate_samples
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
-from bsdr_models.options import COUNT, N_JOBS
+from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.validation import check_classes, one_thread, validate_samples
 
 BASE_RATE = "none"
 # Probability of the intervals, and difference of log loss, in nats, below which two models tie.
 PROB, TIE = 0.9, 0.01
-COLUMNS = ["accuracy", "log_loss", "calibration_error", "seconds", "difference", "low", "high"]
-COLUMNS += ["note"]
+COLUMNS = (
+    "accuracy",
+    "log_loss",
+    "calibration_error",
+    "seconds",
+    "difference",
+    "low",
+    "high",
+    "note",
+)
 # Folds by which the other classifiers choose their settings.
 N_INNER_FOLDS = 5
 
@@ -184,10 +184,10 @@ def compare_models(
     >>> bool(found.table["accuracy"].max() > 0.9)
     True
     """
-    validate_parameter_constraints(
+    check_parameters(
         {"n_components": [COUNT], "n_jobs": N_JOBS, "progressbar": ["boolean"]},
         locals(),
-        caller_name="compare_models",
+        "compare_models",
     )
     _check_models(models or {})
     check_consistent_length(X, y, groups)
@@ -199,50 +199,69 @@ def compare_models(
     rng = as_generator(random_state)
     folds = _folds(X, y, cv, groups, rng)
     compared = _models(folds, index, n_features, n_components, rng) | dict(models or {})
-    tasks = [(name, number) for name in compared for number in range(len(folds))]
+    tasks = [(name, fold) for name in compared for fold in folds]
 
-    def fit(task: tuple[str, int]) -> _HeldOut | str:
-        name, number = task
-        return _held_out(compared[name], X, y, classes, index, folds[number])
+    def fit(task: tuple[str, Fold]) -> _Fit:
+        name, fold = task
+        return _fit(compared[name], X, y, classes, fold)
 
     with ProgressBar(len(tasks), "Comparison", enabled=progressbar) as bar:
         outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="fits", on_done=lambda _: bar.update())
-    missing = "interrupted" if outcome.interrupted else "its worker process died"
-    results: dict[str, list[_HeldOut | str]] = {name: [] for name in compared}
+    fits: dict[str, list[_Fit]] = {name: [] for name in compared}
     for number, (name, _) in enumerate(tasks):
-        results[name].append(outcome.results.get(number, missing))
-    failures = {name: _failure(found) for name, found in results.items()}
-    scored = {
-        name: [each for each in found if isinstance(each, _HeldOut)]
-        for name, found in results.items()
-        if not failures[name]
-    }
+        fits[name].append(outcome.results.get(number, _Fit(message="interrupted")))
+    scored = {name: of for name, of in fits.items() if all(f.probability is not None for f in of)}
+    failed = {name: _note(of, "failed") for name, of in fits.items() if name not in scored}
     if not set(scored) - {BASE_RATE}:
         if outcome.interrupted:
             raise KeyboardInterrupt
-        raise RuntimeError(f"every model failed; the last of them: {failures[tasks[-1][0]]}")
-    for name, failure in failures.items():
-        if failure:
-            warnings.warn(f"{name} has no scores: {failure}", UserWarning, stacklevel=2)
+        raise RuntimeError(f"every model failed; the last of them: {failed[tasks[-1][0]]}")
+    for name, note in failed.items():
+        warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
+
+    # Samples that are held out several times count once, by their mean over the folds.
     rows = np.concatenate([test for _, test in folds])
-    return _compare(compared, scored, failures, index, rows, groups, int(rng.integers(2**31)))
+    times = np.bincount(rows, minlength=len(y))
+    once = times > 0
 
+    def of_samples(values: FloatArray) -> FloatArray:
+        return np.bincount(rows, values, minlength=len(y))[once] / times[once]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _HeldOut:
-    """Predictions of the held-out samples of a fold.
-
-    probability
-        Of the classes, (M, K).
-    seconds
-        Of the fit.
-    warning
-        The first of the fit; empty if there was none.
-    """
-
-    probability: FloatArray
-    seconds: float
-    warning: str
+    losses: dict[str, FloatArray] = {}
+    lines: dict[str, dict[str, Any]] = {}
+    for name, of in scored.items():
+        probability = np.concatenate([fit.probability for fit in of])
+        losses[name] = of_samples(log_losses(probability, index[rows]))
+        right = (probability.argmax(axis=1) == index[rows]).astype(np.float64)
+        lines[name] = {
+            "accuracy": of_samples(right).mean(),
+            "log_loss": losses[name].mean(),
+            "calibration_error": expected_calibration_error(probability, index[rows]),
+            "seconds": np.median([fit.seconds for fit in of]),
+            "note": _note(of, "warned"),
+        }
+    seed = int(rng.integers(2**31))
+    options: dict[str, Any] = {"prob": PROB, "groups": None if groups is None else groups[once]}
+    ranked = sorted(lines, key=lambda name: lines[name]["log_loss"])
+    for name, line in lines.items():
+        worse = losses[name] - losses[ranked[0]]
+        gap = mean_of_samples(worse, rng=np.random.default_rng(seed), **options)
+        line |= {"difference": gap.value, "low": gap.low, "high": gap.high}
+    table = pd.DataFrame(
+        [*(lines[name] for name in ranked), *({"note": note} for note in failed.values())],
+        index=pd.Index([*ranked, *failed], name="model"),
+        columns=COLUMNS,
+    )
+    chosen = next(name for name in lines if lines[name]["difference"] < TIE)
+    best = table.index.drop(BASE_RATE)[0]
+    gains = losses[BASE_RATE] - losses[best if chosen == BASE_RATE else chosen]
+    gain = mean_of_samples(gains, rng=np.random.default_rng(seed), **options)
+    return Comparison(
+        table=table,
+        recommended=chosen,
+        recommendation=_sentence(chosen, best, table.loc[chosen, "log_loss"], gain),
+        models=compared,
+    )
 
 
 # Before the fits
@@ -311,10 +330,17 @@ def _models(
 # Fits
 
 
-def _held_out(
-    model: Any, X: Any, y: np.ndarray, classes: np.ndarray, index: IntArray, fold: Fold
-) -> _HeldOut | str:
-    """Predictions of a fit to the training samples of a fold, or why there are none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """Class probabilities (M, K) of the held-out samples of a fold; None if the fit failed."""
+
+    probability: Any = None
+    seconds: float = np.nan
+    message: str = ""  # error, or the first warning
+
+
+def _fit(model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold) -> _Fit:
+    """Fit to the training samples of a fold."""
     train, test = fold
     with warnings.catch_warnings(record=True) as caught, one_thread():
         warnings.simplefilter("always")
@@ -322,119 +348,36 @@ def _held_out(
             begin = time.perf_counter()
             fitted = fitted_clone(model, _safe_indexing(X, train), y[train])
             seconds = time.perf_counter() - begin
-            found = np.asarray(fitted.predict_proba(_safe_indexing(X, test)), dtype=np.float64)
-            probability = found[:, np.searchsorted(fitted.classes_, classes)]
+            columns = np.searchsorted(fitted.classes_, classes)
+            probability = np.asarray(fitted.predict_proba(_safe_indexing(X, test)))[:, columns]
         except Exception as error:  # other models are still compared
-            return f"{type(error).__name__}: {error}"
+            return _Fit(message=f"{type(error).__name__}: {error}")
     if not np.isfinite(probability).all():
-        return "its probabilities are not finite"
-    first = str(caught[0].message) if caught else ""
-    return _HeldOut(probability=probability, seconds=seconds, warning=first)
+        return _Fit(message="its probabilities are not finite")
+    message = str(caught[0].message) if caught else ""
+    return _Fit(probability=probability.astype(np.float64), seconds=seconds, message=message)
 
 
-def _failure(found: Sequence[_HeldOut | str]) -> str:
-    """Why a model has no scores; empty if it has."""
-    errors = [each for each in found if isinstance(each, str)]
-    return f"{len(errors)} of {len(found)} fits failed ({errors[0]})" if errors else ""
+def _note(fits: Sequence[_Fit], happened: str) -> str:
+    """How many fits of a model failed or warned, and why the first of them."""
+    messages = [
+        fit.message
+        for fit in fits
+        if fit.message and (happened == "warned" or fit.probability is None)
+    ]
+    return f"{len(messages)} of {len(fits)} fits {happened} ({messages[0]})" if messages else ""
 
 
-# Comparison
-
-
-def _compare(
-    models: Mapping[str, Any],
-    scored: Mapping[str, Sequence[_HeldOut]],
-    failures: Mapping[str, str],
-    index: IntArray,
-    rows: IntArray,
-    groups: np.ndarray | None,
-    seed: int,
-) -> Comparison:
-    """Table and recommendation.
-
-    Samples that are held out several times count once, by their mean over the folds.
-
-    Parameters
-    ----------
-    models
-        By name, the simplest first.
-    scored
-        Predictions of each model that has scores, in the order of the folds.
-    failures
-        Why a model has no scores; empty if it has.
-    index
-        Class of each sample, (N,).
-    rows
-        Held-out samples in the order of the folds, (F,).
-    groups
-        Of the samples, (N,).
-    seed
-        Of the intervals.
-    """
-    times = np.bincount(rows, minlength=len(index))
-    once = times > 0
-
-    def mean(values: FloatArray | BoolArray) -> FloatArray:
-        return np.bincount(rows, values, minlength=len(index))[once] / times[once]
-
-    losses: dict[str, FloatArray] = {}
-    lines: dict[str, dict[str, Any]] = {}
-    for name, found in scored.items():
-        probability = np.concatenate([each.probability for each in found])
-        losses[name] = mean(log_losses(probability, index[rows]))
-        warned = [each.warning for each in found if each.warning]
-        lines[name] = {
-            "accuracy": mean(probability.argmax(axis=1) == index[rows]).mean(),
-            "log_loss": losses[name].mean(),
-            "calibration_error": expected_calibration_error(probability, index[rows]),
-            "seconds": np.median([each.seconds for each in found]),
-            "note": f"{len(warned)} of {len(found)} fits warned ({warned[0]})" if warned else "",
-        }
-
-    def paired(one: str, other: str) -> Estimate:
-        return mean_of_samples(
-            losses[one] - losses[other],
-            prob=PROB,
-            rng=np.random.default_rng(seed),
-            groups=None if groups is None else groups[once],
-        )
-
-    ranked = sorted(lines, key=lambda name: lines[name]["log_loss"])
-    for name, line in lines.items():
-        gap = paired(name, ranked[0])
-        line |= {"difference": gap.value, "low": gap.low, "high": gap.high}
-    failed = {name: {"note": failure} for name, failure in failures.items() if failure}
-    table = pd.DataFrame(
-        [*(lines[name] for name in ranked), *failed.values()],
-        index=pd.Index([*ranked, *failed], name="model"),
-        columns=COLUMNS,
-    )
-    chosen = next(name for name in lines if lines[name]["difference"] < TIE)
-    return Comparison(
-        table=table,
-        recommended=chosen,
-        recommendation=_sentence(table, chosen, partial(paired, BASE_RATE)),
-        models=models,
-    )
-
-
-def _sentence(table: pd.DataFrame, chosen: str, gain_of: Callable[[str], Estimate]) -> str:
+def _sentence(chosen: str, best: str, loss: float, gain: Estimate) -> str:
     """Which model to take, and whether it is better than the class frequencies."""
-    best = table.index.drop(BASE_RATE)[0]
     if chosen == BASE_RATE:
         return (
-            f"Take none: the lowest log loss of the models, that of {best}, is {gain_of(best)} "
-            f"nats below that of the class frequencies, a gain of less than {TIE}."
+            f"Take none: the lowest log loss of the models, that of {best}, is {gain} nats below "
+            f"that of the class frequencies, a gain of less than {TIE}."
         )
-    gain = gain_of(chosen)
-    lowest = (
-        "the lowest"
-        if chosen == best
-        else f"within {TIE} of the lowest, that of {best}, which is less simple"
-    )
+    lowest = f"within {TIE} of the lowest, that of {best}, which is less simple"
     verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
-    loss = table.loc[chosen, "log_loss"]
     return (
-        f"{verdict}: its log loss, {loss:.3f}, is {lowest}; it is {gain} nats below that of the "
-        "class frequencies."
+        f"{verdict}: its log loss, {loss:.3f}, is {'the lowest' if chosen == best else lowest}; it "
+        f"is {gain} nats below that of the class frequencies."
     )

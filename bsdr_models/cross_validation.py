@@ -6,8 +6,7 @@ overlap.
 """
 
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -21,17 +20,20 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.checks import constant_features_ignored
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
 from bsdr_models.latent_grid import (
     VARIABLE,
+    LogProbabilities,
     add_class_probability,
     class_frequency,
     nearness,
 )
 from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.validation import constant_features_ignored
 
 type Fold = tuple[IntArray, IntArray]
+# Latent coordinates of held-out samples, (M, R), and class probabilities at coordinates (G, R).
+type FoldMap = tuple[FloatArray, Callable[[FloatArray], FloatArray]]
 
 
 def cross_validated_map(
@@ -130,13 +132,11 @@ def cross_validated_map(
     full = fitted_clone(estimator, X, y)
     _check_labels(full, y)
     tree, reference = _fit_tree(full, X, y), _coordinates(full, X)
-    affine = tree.attrs.get("alignment") == "affine"
     if reuse_settings:
         estimator = _with_settings_of(estimator, full, X)
     parts: list[xr.Dataset] = []
     scales: list[float] = []
-    planes: list[_Plane] = []
-    interrupted = False
+    maps: list[FoldMap | None] = []
     for number, (train, test) in enumerate(folds):
         X_train = _safe_indexing(X, train)
         try:
@@ -145,7 +145,13 @@ def cross_validated_map(
         except KeyboardInterrupt:
             if not parts:
                 raise
-            interrupted = True
+            tree.attrs["interrupted"] = 1
+            warnings.warn(
+                f"interrupted after {len(parts)} of {len(folds)} folds: only their samples are "
+                "there",
+                UserWarning,
+                stacklevel=2,
+            )
             break
         latent = _coordinates(model, X_train)
         if latent.shape[1] != reference.shape[1]:
@@ -155,20 +161,15 @@ def cross_validated_map(
             )
         part = _predictions(model, _safe_indexing(X, test), y[test])
         linear, shift, factor = motion(latent, reference[train], scale=scale)
-        if affine:
+        if tree.attrs.get("alignment") == "affine":
             linear, shift = _affine_map(latent, reference[train])
         if align:
-            part = _moved(part, linear, shift)
-            planes.append(
-                _Plane(
-                    classifier=_last_step(model, X_train)[0],
-                    linear=linear,
-                    shift=shift,
-                    held_out=part["latent_mean"].values,
-                )
-            )
-        fold = xr.DataArray(np.full(len(test), number), dims=OBS)
-        parts.append(part.assign_coords({OBS: test}).assign(fold=fold))
+            mean, cov = part["latent_mean"], part["latent_cov"]
+            part["latent_mean"] = mean.dims, mean.values @ linear + shift
+            part["latent_cov"] = cov.dims, linear.T @ cov.values @ linear
+            maps.append(_fold_map(model, X_train, part["latent_mean"].values, linear, shift))
+        part["fold"] = OBS, np.full(len(test), number)
+        parts.append(part.assign_coords({OBS: test}))
         scales.append(factor)
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     names = tree["fit"].dataset[OBS].to_numpy()
@@ -181,72 +182,52 @@ def cross_validated_map(
         f"Every sample is embedded by one of {len(parts)} fits that were not trained on it."
     )
     tree["predictions"] = xr.DataTree(held_out)
-    if planes and all(plane.is_known for plane in planes):
-        add_class_probability(tree, "predictions", lambda at: _mean_log_proba(planes, at))
-        tree["predictions"].load()  # the fits of the folds are not kept
-    if interrupted:
-        tree.attrs["interrupted"] = 1
-        warnings.warn(
-            f"interrupted after {len(parts)} of {len(folds)} folds: only their samples are there",
-            UserWarning,
-            stacklevel=2,
-        )
+    known = [fold_map for fold_map in maps if fold_map is not None]
+    if known and len(known) == len(parts):
+        add_class_probability(tree, "predictions", _mean_log_proba(known))
     return tree
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plane:
-    """Class probabilities of a fold at the coordinates of the fit to all samples.
+def _fold_map(
+    model: Any, X_train: Any, held_out: FloatArray, linear: FloatArray, shift: FloatArray
+) -> FoldMap | None:
+    """Map of a fold in the coordinates of all samples; None if probabilities there are unknown."""
+    classifier, _ = _last_step(model, X_train)
+    log_proba_at = getattr(classifier, "_log_proba_at", None)
+    if log_proba_at is None and hasattr(classifier, "transform"):
+        return None
+    back = np.linalg.pinv(linear)
 
-    classifier
-        Of latent coordinates, fitted to the training samples of a fold.
-    linear, shift
-        Map of its latent coordinates to those of all samples, (R, R) and (R,).
-    held_out
-        Coordinates of its held-out samples, mapped, (M, R).
-    """
+    def probability(at: FloatArray) -> FloatArray:
+        latent = (at - shift) @ back
+        if log_proba_at is None:
+            return np.asarray(classifier.predict_proba(latent))
+        return np.exp(log_proba_at(latent))
 
-    classifier: Any
-    linear: FloatArray
-    shift: FloatArray
-    held_out: FloatArray
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the model gives probabilities at latent coordinates."""
-        last = self.classifier
-        return hasattr(last, "_log_proba_at") or not hasattr(last, "transform")
-
-    def probability(self, at: FloatArray) -> FloatArray:
-        """(G, K) at coordinates (G, R)."""
-        latent = (at - self.shift) @ np.linalg.pinv(self.linear)
-        if hasattr(self.classifier, "_log_proba_at"):
-            return np.exp(self.classifier._log_proba_at(latent))
-        return np.asarray(self.classifier.predict_proba(latent))
+    return held_out, probability
 
 
-def _mean_log_proba(planes: list[_Plane], at: FloatArray) -> FloatArray:
+def _mean_log_proba(maps: list[FoldMap]) -> LogProbabilities:
     """Log of the mean of class probabilities over folds, weighted by their samples nearby."""
-    latent = [plane.held_out for plane in planes]
-    closeness = nearness(at, np.concatenate(latent))  # (G, M)
-    ends = np.cumsum([len(each) for each in latent])[:-1]
-    weight = np.stack([part.sum(axis=1) for part in np.split(closeness, ends, axis=1)])
-    mean = np.einsum("fg,fgk->gk", weight, np.stack([p.probability(at) for p in planes]))
-    return np.asarray(np.log(np.maximum(mean, np.finfo(np.float64).tiny)))
+    latent = [held_out for held_out, _ in maps]
+    ends = np.cumsum([len(held_out) for held_out in latent])[:-1]
+
+    def log_proba(at: FloatArray) -> FloatArray:
+        closeness = nearness(at, np.concatenate(latent))  # (G, M)
+        weight = np.stack([part.sum(axis=1) for part in np.split(closeness, ends, axis=1)])
+        probability = np.stack([probability(at) for _, probability in maps])
+        mean = np.einsum("fg,fgk->gk", weight, probability)
+        return np.asarray(np.log(np.maximum(mean, np.finfo(np.float64).tiny)))
+
+    return log_proba
 
 
 def motion(
     source: FloatArray, target: FloatArray, *, scale: bool = False
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Rigid motion that brings source closest to target, both (N, R): source @ rotation + shift.
+    """Rotation, shift and scale factor that bring source closest to target, both (N, R).
 
-    Returns
-    -------
-    rotation : (R, R)
-        Orthogonal, possibly a reflection; times the factor if `scale`.
-    shift : (R,)
-    factor : float
-        Best scale factor; 1 if the source is a single point.
+    The factor is 1 for a single point; if ``scale``, it multiplies the rotation.
     """
     centre, aim = source.mean(axis=0), target.mean(axis=0)
     rotation, stretch = orthogonal_procrustes(source - centre, target - aim)
@@ -268,13 +249,7 @@ def _affine_map(source: FloatArray, target: FloatArray) -> tuple[FloatArray, Flo
 
 
 def read_classes(y: Any) -> np.ndarray:
-    """Classes of the samples, (N,).
-
-    Raises
-    ------
-    ValueError
-        If y holds anything else.
-    """
+    """Classes of the samples, (N,); ValueError if y holds anything else."""
     if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
         raise ValueError(
             f"y must hold one class per sample, got {np.shape(y)[1]} columns: give the column of "
@@ -416,13 +391,4 @@ def _embedding(mean: FloatArray) -> xr.Dataset:
             "latent_cov": ((OBS, COMPONENT, COMPONENT_AUX), np.zeros((m, r, r))),
         },
         coords={OBS: np.arange(m), **axes},
-    )
-
-
-def _moved(part: xr.Dataset, linear: FloatArray, shift: FloatArray) -> xr.Dataset:
-    """Latent coordinates and their covariances after an affine map."""
-    mean, cov = part["latent_mean"], part["latent_cov"]
-    return part.assign(
-        latent_mean=(mean.dims, mean.values @ linear + shift),
-        latent_cov=(cov.dims, linear.T @ cov.values @ linear),
     )

@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.unlabeled import read_labels
+from bsdr_models.validation import read_labels
 
 
 def is_dask(X: Any) -> bool:
@@ -33,13 +33,7 @@ def not_in_memory(estimator: Any, X: Any) -> TypeError:
 
 
 def as_dask(X: Any) -> Any:
-    """A Dask or Zarr array as a Dask array (N, D) of known chunks of samples with all features.
-
-    Raises
-    ------
-    ValueError
-        Unless X has two axes and a sample.
-    """
+    """A Dask or Zarr array as a Dask array (N, D) of known chunks of samples with all features."""
     import dask.array as da
 
     if len(X.shape) != 2:
@@ -90,15 +84,10 @@ def by_chunks[M: Callable[..., Any]](method: M) -> M:
 
 
 def read_chunked(X: Any, y: Any) -> tuple[Any, np.ndarray]:
-    """X as :func:`as_dask`, and labels (N,) in memory.
+    """X as :func:`as_dask`, and labels (N,) in memory; ValueError unless features are real numbers.
 
     The chunks stay on the workers of an active ``distributed.Client``, if there is one, so that
     scaling and fit read the source once.
-
-    Raises
-    ------
-    ValueError
-        If X and y have different lengths, or features are not real numbers.
     """
     X = as_dask(X)
     if is_chunked(y):
@@ -121,13 +110,7 @@ def _has_client() -> bool:
 
 
 def fit_scaler_of_chunks(X: Any, *, standardize: bool) -> Scaler:
-    """Centre and scale of a Dask array (N, D), by two passes.
-
-    Raises
-    ------
-    ValueError
-        If a feature is not finite.
-    """
+    """Centre and scale of a Dask array (N, D), by two passes; ValueError unless it is finite."""
     import dask
     import dask.array as da
 

@@ -16,6 +16,7 @@ from arviz_stats.base import array_stats
 from bsdr_models.alignment import SUFFIX, align_draws, read_draws
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.registry import REGISTRY
 from bsdr_models.spec import ModelSpec
 
@@ -212,7 +213,7 @@ def _projector(loadings: xr.DataArray) -> dict[str, xr.DataArray]:
     n, r = ordered.shape[2:]
     if r >= n:
         return {}
-    some = _spaced(n, MAX_FEATURES)
+    some = evenly_spaced(n, MAX_FEATURES)
     basis = ordered.values
     if np.isfinite(basis).all():
         basis = np.linalg.qr(basis)[0]
@@ -243,11 +244,6 @@ def _aligned(
     return {str(name): each for name, each in tree[group + SUFFIX].to_dataset().items()}
 
 
-def _spaced(total: int, most: int) -> np.ndarray:
-    """At most so many evenly spaced indices below ``total``."""
-    return np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
-
-
 def _mixing(name: str, draws: xr.DataArray, kind: str) -> Row:
     """R-hat, effective sample sizes and Monte Carlo error over entries of a quantity."""
     row: Row = {"quantity": name, "kind": kind}
@@ -261,7 +257,7 @@ def _mixing(name: str, draws: xr.DataArray, kind: str) -> Row:
     bad = ~np.isfinite(values).all(axis=2)
     if bad.any():
         return row | {"verdict": f"not converged: {bad.sum()} of {bad.size} draws are not finite"}
-    at = _spaced(values.shape[2], MAX_ENTRIES)
+    at = evenly_spaced(values.shape[2], MAX_ENTRIES)
     at = at[np.ptp(values[:, :, at], axis=(0, 1)) > ROUNDING * np.abs(values).max(initial=0.0)]
     if len(at) == 0:
         return row | {"verdict": "not applicable: every draw is the same"}
@@ -291,22 +287,18 @@ def _label(draws: xr.DataArray, position: int) -> str:
     return f"[{', '.join(labels)}]" if labels else ""
 
 
-def _statistics(tree: xr.DataTree) -> xr.Dataset:
-    return tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+def _group(tree: xr.DataTree, name: str) -> xr.Dataset:
+    """Dataset of a group, empty if there is none."""
+    return tree[name].to_dataset() if name in tree.children else xr.Dataset()
 
 
 def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
     """Divergences and energy BFMI."""
-    stats, rows = _statistics(tree), list[Row]()
+    stats, rows = _group(tree, "sample_stats"), list[Row]()
     if "diverging" in stats:
         n = int(stats["diverging"].sum())
-        rows.append(
-            {
-                "quantity": "divergences",
-                "value": float(n),
-                "verdict": "not converged" if n else "ok",
-            }
-        )
+        verdict = "not converged" if n else "ok"
+        rows.append({"quantity": "divergences", "value": float(n), "verdict": verdict})
     if "energy" in stats:
         values = np.asarray(stats["energy"].transpose(CHAIN, DRAW).values, dtype=np.float64)
         low = float(np.min(arviz_stats.bfmi(values, chain_axis=0, draw_axis=1)))
@@ -320,29 +312,24 @@ def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
 
 def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
     """Checks of an approximation or a mode."""
-    fit = tree["fit"].to_dataset() if "fit" in tree.children else xr.Dataset()
+    fit, stats = _group(tree, "fit"), _group(tree, "sample_stats")
     spread = HELD if "metric_scale" in tree.attrs else SPREAD[method]
     rows: list[Row] = [{"quantity": "spread", "verdict": spread}]
     if method == "advi" and "elbo" in fit:
         rows.append(_drift(fit["elbo"].values))
     elif method != "conjugate":
-        rows.append({"quantity": "optimum", "verdict": _search(tree)})
+        if tree.attrs.get("interrupted"):
+            verdict = "not converged: interrupted"
+        elif (converged := tree.attrs.get("converged")) is None:
+            verdict = "not applicable: the tree does not say whether the search converged"
+        else:
+            verdict = "ok" if converged else "not converged: stopped early"
+        rows.append({"quantity": "optimum", "verdict": verdict})
     if "restarts" in fit and fit["restarts"].size > 1:
         rows.append(_restarts(fit["restarts"].values))
-    stats = _statistics(tree)
     if "log_p" in stats and "log_q" in stats:
         rows.append(_pareto_k(np.ravel(stats["log_p"].values - stats["log_q"].values)))
     return [row | {"kind": "approximation"} for row in rows]
-
-
-def _search(tree: xr.DataTree) -> str:
-    """Verdict on the search for an optimum."""
-    if tree.attrs.get("interrupted"):
-        return "not converged: interrupted"
-    converged = tree.attrs.get("converged")
-    if converged is None:
-        return "not applicable: the tree does not say whether the search converged"
-    return "ok" if converged else "not converged: stopped early"
 
 
 def _pareto_k(log_ratio: FloatArray) -> Row:

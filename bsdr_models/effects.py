@@ -36,13 +36,7 @@ class Effects:
 
 
 def read_effects(tree: xr.DataTree) -> Effects:
-    """Effects in a tree.
-
-    Raises
-    ------
-    ValueError
-        If it has neither coefficients nor slopes.
-    """
+    """Effects in a tree; ValueError if it has neither coefficients nor slopes."""
     fit = tree["fit"].to_dataset()
     if "posterior" in tree.children and "coef" in tree["posterior"]:
         coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)

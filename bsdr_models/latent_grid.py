@@ -1,13 +1,9 @@
 """Class probabilities on a grid over one or two latent coordinates, for maps."""
 
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import xarray as xr
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, GRID_X, GRID_Y, LABEL, OBS
@@ -48,67 +44,28 @@ def class_frequency(index: IntArray, n_classes: int) -> FloatArray:
     return np.asarray(counts / counts.sum())
 
 
-class _Evaluated(BackendArray):
-    """Values of a function, which is called when they are read, once."""
-
-    def __init__(self, evaluate: Callable[[], FloatArray], shape: tuple[int, ...]) -> None:
-        self.evaluate, self.shape, self.dtype = evaluate, shape, np.dtype(np.float64)
-
-    @cached_property
-    def values(self) -> FloatArray:
-        """Of `shape`."""
-        values = self.evaluate().reshape(self.shape)
-        del self.evaluate  # and the fit that it refers to
-        return values
-
-    def __getitem__(self, key: Any) -> Any:
-        support = indexing.IndexingSupport.BASIC
-        read = self.values.__getitem__
-        return indexing.explicit_indexing_adapter(key, self.shape, support, read)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "dtype": self.dtype, "values": self.values}
-
-
 def add_class_probability(tree: xr.DataTree, group: str, log_proba: LogProbabilities) -> None:
     """Add class probabilities over the plane of a group, if it has at most two components."""
     dataset = tree[group].to_dataset()
     latent = dataset["latent_mean"].transpose(OBS, COMPONENT).values
     if latent.shape[1] <= 2:
-        grid = evaluate_on_grid(latent, log_proba, dataset.sizes[LABEL])
-        tree[group] = xr.DataTree(dataset.merge(grid))
+        tree[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
 
 
-def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities, n_classes: int) -> xr.Dataset:
+def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Dataset:
     """Class probabilities on a grid that covers the map of samples (M, R), for R of 1 or 2.
 
-    They are computed when they are first read.
-
-    Parameters
-    ----------
-    latent : (M, R)
-        Latent coordinates of the samples of the map.
-    log_proba : callable
-        Log class probabilities (G, K) at latent coordinates (G, R).
-    n_classes : int
-        K.
-
-    Returns
-    -------
-    Dataset
-        ``class_probability`` (grid_x, outcome) or (grid_y, grid_x, outcome), with the latent
-        coordinates of the grid.
+    ``class_probability`` is (grid_x, outcome) or (grid_y, grid_x, outcome), with the latent
+    coordinates of the grid; ``log_proba`` maps latent coordinates (G, R) to (G, K).
     """
     low, high = axis_limits(latent)
     axes = [np.linspace(*ends, RESOLUTION) for ends in zip(low, high, strict=True)]
     # The first coordinate varies fastest.
     points = np.stack(np.meshgrid(*reversed(axes), indexing="ij")[::-1], axis=-1)
-    probability = _Evaluated(
-        lambda: np.exp(log_proba(points.reshape(-1, len(axes)))), (*points.shape[:-1], n_classes)
-    )
+    probability = np.exp(log_proba(points.reshape(-1, len(axes))))
     dims = (GRID_Y, GRID_X)[2 - len(axes) :]
     return xr.Dataset(
-        {VARIABLE: ((*dims, LABEL), indexing.LazilyIndexedArray(probability))},
+        {VARIABLE: ((*dims, LABEL), probability.reshape(*points.shape[:-1], -1))},
         coords=dict(zip(reversed(dims), axes, strict=True)),
     )
 

@@ -42,13 +42,8 @@ class Estimate:
 class HeldOutScore:
     """Log score of held-out labels, in nats; NaN if none was held out.
 
-    score
-        Mean log probability of a label.
-    gain
-        The same less that of the class frequencies of the training samples, which ignore the
-        features.
-    gain_se
-        Standard error of the gain over samples.
+    The gain is the score less that of the class frequencies of the training samples, which ignore
+    the features; ``gain_se`` is its standard error over samples.
     """
 
     score: float = np.nan
@@ -59,19 +54,11 @@ class HeldOutScore:
     def of(
         cls, log_p: FloatArray, y: np.ndarray, frequency: FloatArray | None = None
     ) -> "HeldOutScore":
-        """Score of predictions of held-out samples.
+        """Score of the log probabilities of held-out labels y, (M,) or (M, K), NaN where unknown.
 
-        With fewer than two samples all is NaN.
-
-        Parameters
-        ----------
-        log_p : (M,) or (M, K)
-            Log probability of each label; NaN where the label is unknown.
-        y : (M,) or (M, K)
-            The labels.
-        frequency : shape of y, optional
-            Frequency of each label among the training samples. By default that in y: in a
-            cross-validation every training sample is held out once.
+        ``frequency`` is that of each label among the training samples, by default that in y: in a
+        cross-validation every training sample is held out once. With fewer than two samples all is
+        NaN.
         """
         known, m = ~np.isnan(log_p), len(log_p)
         total = np.count_nonzero(known)

@@ -1,23 +1,112 @@
-"""Option objects: arguments of the estimators that are rarely changed, in groups.
+"""Arguments of estimators and functions: their checks, and option objects, which group rare ones.
 
 An estimator takes an option object or None, its defaults. ``set_params`` replaces single options,
 such as ``sampling__draws``, as do the grids of a search.
 """
 
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 
 
-class Number(Interval):
-    """Interval of numbers, to which True and False do not belong."""
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Interval of integers or real numbers, to which True, False and NaN do not belong."""
 
-    def is_satisfied_by(self, val: Any) -> bool:
-        """Whether the value is a number in the interval."""
-        return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
+    kind: type[Integral] | type[Real]
+    low: float | None
+    high: float | None
+    closed: Literal["left", "right", "neither"]
+
+    def __contains__(self, value: Any) -> bool:
+        if not isinstance(value, self.kind) or isinstance(value, bool | np.bool_):
+            return False
+        number: Any = value
+        low, high = self._ends
+        above = number >= low if self.closed == "left" else number > low
+        return bool(above and (number <= high if self.closed == "right" else number < high))
+
+    def __str__(self) -> str:
+        left = "[" if self.closed == "left" else "("
+        right = "]" if self.closed == "right" else ")"
+        kind = "an int" if self.kind is Integral else "a float"
+        low, high = self._ends
+        return f"{kind} in the range {left}{low}, {high}{right}"
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return (
+            -math.inf if self.low is None else self.low,
+            math.inf if self.high is None else self.high,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StrOptions:
+    """Set of strings."""
+
+    options: Collection[str]
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.options
+
+    def __str__(self) -> str:
+        return f"a str among {', '.join(map(repr, sorted(self.options)))}"
+
+
+def check_parameters(
+    constraints: Mapping[str, Sequence[Any]], values: Mapping[str, Any], owner: str
+) -> None:
+    """Raise a ValueError that names a parameter which meets none of its constraints.
+
+    A constraint is a `Number`, `StrOptions`, a type, None, ``"boolean"`` or ``callable``.
+    """
+    for name, allowed in constraints.items():
+        if name in values and not any(_satisfies(values[name], one) for one in allowed):
+            described = [_describe(one) for one in allowed]
+            wanted = " or ".join(filter(None, [", ".join(described[:-1]), described[-1]]))
+            raise ValueError(
+                f"The {name!r} parameter of {owner} must be {wanted}. Got {values[name]!r} instead."
+            )
+
+
+def _satisfies(value: Any, constraint: Any) -> bool:
+    if constraint is None:
+        return value is None
+    if constraint == "boolean":
+        return isinstance(value, bool | np.bool_)
+    if isinstance(constraint, type):
+        return isinstance(value, constraint)
+    return callable(value) if constraint is callable else value in constraint
+
+
+def _describe(constraint: Any) -> str:
+    if isinstance(constraint, type):
+        return f"an instance of '{constraint.__module__}.{constraint.__qualname__}'"
+    if constraint is callable:
+        return "a callable"
+    return "a bool" if constraint == "boolean" else str(constraint)
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    sign: Literal["positive", "non-negative", "any"] = "positive",
+    infinite: bool = False,
+) -> float:
+    """Number of the given sign as a float, else ValueError."""
+    number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    if number and sign != "any":
+        number = value > 0 or (sign == "non-negative" and value == 0)
+    if not number or not (infinite or math.isfinite(value)):
+        wanted = ("" if sign == "any" else f"{sign} ") + ("" if infinite else "finite ")
+        raise ValueError(f"{name} must be a {wanted}number, got {value!r}")
+    return float(value)
 
 
 # Constraints for arguments of estimators and for options.
@@ -40,8 +129,7 @@ class Options:
 
     def __post_init__(self) -> None:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        name = type(self).__name__
-        validate_parameter_constraints(self._constraints, values, caller_name=name)
+        check_parameters(self._constraints, values, type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,16 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import skops.io
 import xarray as xr
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.base import Estimator
+from bsdr_models.inference.datatree import package_version
 
 __all__ = ["load", "save"]
 
@@ -34,8 +34,8 @@ OTHERS = ("scipy.sparse._csr.csr_array",)
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, see `Estimator.save`."""
-    kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
-    if not isinstance(estimator, Estimator) or _fields(kind) is None:
+    if not _is_ours(estimator):
+        kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
         raise TypeError(f"a {kind} cannot be saved, only estimators of bsdr_models")
     check_is_fitted(estimator)
     _write(Path(os.path.realpath(path)), _pack(estimator))
@@ -90,14 +90,19 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{path} cannot be loaded: {error}") from error
 
 
-def _pack(estimator: Estimator) -> bytes:
-    tree = getattr(estimator, "idata_", None)
+def _is_ours(estimator: Any) -> bool:
+    """Whether it is an estimator of this package."""
+    kind = type(estimator)
+    known = _fields(f"{kind.__module__}.{kind.__qualname__}") is not None
+    return known and isinstance(estimator, BaseEstimator) and hasattr(kind, "idata_")
+
+
+def _pack(estimator: Any) -> bytes:
     stored = copy(estimator)
-    state: dict[str, Any] = stored.__dict__
-    if tree is not None:  # skops does not support DataTree
-        state["_tree"] = {
-            node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
-        }
+    stored._tree = {  # skops does not support DataTree
+        node.path: node.to_dataset(inherit=False).to_dict(data="array")
+        for node in estimator.idata_.subtree
+    }
     try:
         contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
     except Exception as error:  # arguments of the user may have any type
@@ -105,14 +110,14 @@ def _pack(estimator: Estimator) -> bytes:
     classes = {name: _fields(name) for name in skops.io.get_untrusted_types(data=contents)}
     if foreign := [name for name in classes if classes[name] is None and name not in OTHERS]:
         raise TypeError(f"an argument or attribute cannot be saved: a {' or '.join(foreign)}")
-    header = {"version": _version(), "schema": SCHEMA, "classes": classes}
+    header = {"version": package_version(), "schema": SCHEMA, "classes": classes}
     buffer = io.BytesIO(contents)
     with ZipFile(buffer, "a") as archive:
         archive.writestr(HEADER, json.dumps(header))
     return buffer.getvalue()
 
 
-def _unpack(contents: bytes) -> Estimator:
+def _unpack(contents: bytes) -> Any:
     with ZipFile(io.BytesIO(contents)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
@@ -124,18 +129,17 @@ def _unpack(contents: bytes) -> Estimator:
     if header["schema"] != SCHEMA or classes != header["classes"]:
         raise ValueError(
             f"it was written by version {header['version']} of bsdr_models, whose estimators "
-            f"have other attributes or classes than those of this version {_version()}"
+            f"have other attributes or classes than those of this version {package_version()}"
         )
     ours = [name for name in classes if classes[name] is not None]
-    estimator: Any = skops.io.loads(contents, trusted=[*ours, *OTHERS])
-    if not isinstance(estimator, Estimator):
+    estimator = skops.io.loads(contents, trusted=[*ours, *OTHERS])
+    if not _is_ours(estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
-    state: dict[str, Any] = estimator.__dict__
+    state = vars(estimator)
     if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
         raise ValueError(f"it replaces the method {hidden[0]!r}")
-    if hasattr(type(estimator), "idata_"):
-        groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
-        state["_tree"] = xr.DataTree.from_dict(groups)
+    groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
+    state["_tree"] = xr.DataTree.from_dict(groups)
     return estimator
 
 
@@ -182,10 +186,3 @@ def _write(path: Path, contents: bytes) -> None:
             raise
         reason = f"cannot save here, nothing was changed: {error.strerror}"
         raise OSError(error.errno, reason, str(path)) from error
-
-
-def _version() -> str:
-    try:
-        return version("bsdr_models")
-    except PackageNotFoundError:  # a source tree on the path, not installed
-        return "uninstalled"

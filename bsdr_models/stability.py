@@ -15,18 +15,16 @@ import xarray as xr
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import IntArray
-from bsdr_models.checks import constant_features_ignored
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.effects import Effects, read_effects
-from bsdr_models.frames import read_targets
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.options import COUNT, N_JOBS, Number
+from bsdr_models.options import COUNT, N_JOBS, Number, check_parameters
 from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.validation import constant_features_ignored, read_targets
 
 
 def feature_stability(
@@ -117,7 +115,7 @@ def feature_stability(
     >>> stability["selected"].sizes["refit"], stability.attrs["n_selected"]
     (4, 4)
     """
-    validate_parameter_constraints(
+    check_parameters(
         {
             "n_resamples": [COUNT],
             "n_selected": [COUNT, None],
@@ -127,7 +125,7 @@ def feature_stability(
             "progressbar": ["boolean"],
         },
         locals(),
-        caller_name="feature_stability",
+        "feature_stability",
     )
     if fraction == 1.0 and not replace:
         raise ValueError("fraction=1 needs replace=True, for refits to differ")
@@ -138,7 +136,7 @@ def feature_stability(
     if n_selected > n_features:
         raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
     rng = as_generator(random_state)
-    parts = list(_parts(_strata(model, y), n_resamples, float(fraction), replace, rng))
+    parts = list(_parts(model, y, n_resamples, float(fraction), replace, rng))
 
     def refit(rows: IntArray) -> Effects:
         with constant_features_ignored():
@@ -171,37 +169,31 @@ def feature_stability(
     )
 
 
-def _strata(model: Any, y: Any) -> list[IntArray]:
-    """Indices of the samples of each class; of all samples unless y holds one class for each."""
-    targets = read_targets(y)
-    if not is_classifier(model) or (targets.ndim == 2 and targets.shape[1] > 1):
-        return [np.arange(len(targets))]
-    _, index = np.unique(targets.ravel().astype(str), return_inverse=True)
-    return [np.flatnonzero(index == label) for label in range(index.max() + 1)]
-
-
 def _parts(
-    strata: list[IntArray], n_parts: int, fraction: float, replace: bool, rng: np.random.Generator
+    model: Any, y: Any, n_parts: int, fraction: float, replace: bool, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Yield the samples of each refit, sorted: the same share of each stratum."""
+    """Yield the samples of each refit, sorted: the same share of each class."""
+    targets = read_targets(y)
+    if is_classifier(model) and (targets.ndim == 1 or targets.shape[1] == 1):
+        _, index = np.unique(targets.ravel().astype(str), return_inverse=True)
+    else:
+        index = np.zeros(len(targets), dtype=np.int64)
+    strata = [np.flatnonzero(index == label) for label in range(index.max() + 1)]
     sizes = [int(fraction * len(stratum) + 1e-9) for stratum in strata]
     if min(sizes) < 1:
         raise ValueError(
             f"a class has {min(map(len, strata))} sample, too few for fraction={fraction}: leave "
             "the class out, or join it to another"
         )
-    if replace:
-        for _ in range(n_parts):
-            drawn = [rng.choice(s, size) for s, size in zip(strata, sizes, strict=True)]
-            yield np.sort(np.concatenate(drawn))
-        return
-    paired = fraction <= 0.5
     for number in range(n_parts):
-        if number % 2 == 0 or not paired:
-            orders = [rng.permutation(stratum) for stratum in strata]
-        else:  # the samples at the other end were not in the part before
-            orders = [order[::-1] for order in orders]
-        drawn = [order[:size] for order, size in zip(orders, sizes, strict=True)]
+        if replace:
+            drawn = [rng.choice(s, size) for s, size in zip(strata, sizes, strict=True)]
+        else:
+            if number % 2 == 0 or fraction > 0.5:
+                orders = [rng.permutation(stratum) for stratum in strata]
+            else:  # the samples at the other end were not in the part before
+                orders = [order[::-1] for order in orders]
+            drawn = [order[:size] for order, size in zip(orders, sizes, strict=True)]
         yield np.sort(np.concatenate(drawn))
 
 

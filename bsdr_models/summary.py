@@ -1,5 +1,7 @@
 """Summary of a fitted estimator as a data frame, from its fitted attributes."""
 
+import base64
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,12 +10,14 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.checks import R_HAT_LIMIT
+from bsdr_models.dims import OBS
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import ALIVE
+from bsdr_models.validation import R_HAT_LIMIT
 
-# Largest numbers of classes and of components that are listed, and the longest name.
-MAX_CLASSES, MAX_COMPONENTS, MAX_NAME = 8, 8, 24
+# Largest numbers of classes and of components that are listed, the longest name, and the largest
+# number of samples that are drawn.
+MAX_CLASSES, MAX_COMPONENTS, MAX_NAME, MAX_DRAWN = 8, 8, 24, 2000
 ENGINES = {
     "hmc": "Hamiltonian Monte Carlo",
     "conjugate": "independent draws of the exact posterior",
@@ -49,6 +53,21 @@ def summarise(model: Any) -> pd.DataFrame:
     remarks = _remarks(model)
     index = [*rows, *["remark"] * len(remarks)]
     return pd.DataFrame({"value": [*rows.values(), *remarks]}, index=index)
+
+
+def fit_html(model: Any) -> str:
+    """Summary as an HTML table and, with a latent space, a small map of the training samples."""
+    if not hasattr(model, "plot_map") or model.idata_["fit"].sizes[OBS] > MAX_DRAWN:
+        return to_html(model.summary())
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6, 3.4), dpi=70, layout="constrained")
+    model.plot_map(names=False, ax=figure.add_subplot())
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    code = base64.b64encode(picture.getvalue()).decode()
+    image = f'<img alt="Map of the training samples" src="data:image/png;base64,{code}">'
+    return to_html(model.summary()) + image
 
 
 def to_html(summary: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bsdr_models.inputs import check_number
+from bsdr_models.options import check_number
 
 
 @pytest.mark.parametrize("value", [1, 0.3, np.float32(2.0), np.int64(3)])

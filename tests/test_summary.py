@@ -8,10 +8,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from sklearn import config_context
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_html_repr
 
 import bsdr_models
 from bsdr_models import (
@@ -125,9 +126,7 @@ def test_nothing_is_said_before_the_fit(name):
     with pytest.raises(NotFittedError):
         model.summary()
     assert "bsdr-summary" not in model._repr_html_()
-    assert model._repr_html_().count("<style>") == BaseEstimator._repr_html_inner(model).count(
-        "<style>"
-    )
+    assert model._repr_html_().count("<style>") == estimator_html_repr(model).count("<style>")
 
 
 def test_a_summary_is_the_same_after_the_tree_was_made():
@@ -300,7 +299,7 @@ def shown(html):
 
 def test_the_summary_is_below_the_diagram():
     model = fitted("bsdr")
-    diagram, page = BaseEstimator._repr_html_inner(model), model._repr_html_()
+    diagram, page = estimator_html_repr(model), model._repr_html_()
     own = to_html(model.summary())
     assert "sk-container" in diagram
     counted = re.compile(r"id-\d+|0x[0-9a-f]+")  # differ from one diagram to the next

@@ -41,7 +41,7 @@ from bsdr_models.bsdr.posterior import (
     regression_log_likelihood,
 )
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
-from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.inference.sampling import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
 
 # Targets, samples and features of the default; K classes, labels or outputs.

@@ -8,7 +8,7 @@ import xarray as xr
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models import frames
+from bsdr_models import validation
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.bm2pca import trees
@@ -18,20 +18,15 @@ from bsdr_models.bm2pca.paper.factor_model import FactorModel, Rows
 from bsdr_models.bm2pca.paper.views import Moments, make_view
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Task
-from bsdr_models.checks import (
-    MAX_RAW,
-    check_latent,
-    fit_scaler,
-    one_thread,
-)
 from bsdr_models.dask_arrays import is_chunked, not_in_memory
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
+from bsdr_models.validation import MAX_RAW, check_latent, fit_scaler, one_thread
 
-validate_samples = partial(frames.validate_samples, missing=True)
+validate_samples = partial(validation.validate_samples, missing=True)
 
 
 class BaseBM2PCA(LatentSpaceEstimator):
@@ -48,7 +43,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
         """Validate training samples: float64, NaN marks a missing value."""
         if is_chunked(X):
             raise not_in_memory(self, X)
-        frames.require_targets(self, y)
+        validation.require_targets(self, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
 
     def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:

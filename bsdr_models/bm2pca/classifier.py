@@ -17,14 +17,12 @@ from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
-from bsdr_models.checks import feature_names, one_thread
 from bsdr_models.dask_arrays import by_chunks
-from bsdr_models.frames import sample_labels
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.tasks import by_task, outcome_names
-from bsdr_models.unlabeled import known_entries
+from bsdr_models.validation import feature_names, known_entries, one_thread, sample_labels
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):

@@ -7,7 +7,6 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.bm2pca import label_free, settings
 from bsdr_models.bm2pca.classifier import MarginClassifier
@@ -15,9 +14,9 @@ from bsdr_models.bm2pca.paper import fit as paper
 from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import SCALE, HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
-from bsdr_models.checks import warn_not_converged
-from bsdr_models.options import COUNT, Number
+from bsdr_models.options import COUNT, Number, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.validation import warn_not_converged
 
 
 class BM2PCAClassifier(MarginClassifier):

@@ -8,8 +8,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.frames import check_text
-from bsdr_models.unlabeled import encode_known, known_entries
+from bsdr_models.validation import check_text, encode_known, known_entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from bsdr_models.inputs import check_number
+from bsdr_models.options import check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,15 +17,10 @@ from bsdr_models.bm2pca.paper.regression import LossGrid, make_loss_grid
 from bsdr_models.bm2pca.paper.settings import Optimization
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
-from bsdr_models.checks import (
-    feature_names,
-    one_thread,
-    warn_not_converged,
-)
-from bsdr_models.frames import sample_labels
 from bsdr_models.inference.datatree import Context, output_attrs
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.rng import RandomState
+from bsdr_models.validation import feature_names, one_thread, sample_labels, warn_not_converged
 
 
 class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):

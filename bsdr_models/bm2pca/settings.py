@@ -5,12 +5,11 @@ from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.paper import regression
 from bsdr_models.bm2pca.task import Candidate, Strategy
-from bsdr_models.options import POSITIVE, TOLERANCE, Options
+from bsdr_models.options import POSITIVE, TOLERANCE, Options, StrOptions
 
 # Compared costs, the first of which is the fallback. Few samples need one only, or two with the
 # hinge of all classes.

@@ -12,13 +12,18 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.base import GaussianRegressor, LatentSpaceEstimator, ProbabilisticClassifier
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
-from bsdr_models.checks import encode_labels, feature_names
 from bsdr_models.dask_arrays import is_chunked
-from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.rng import as_generator
-from bsdr_models.unlabeled import read_labels
+from bsdr_models.validation import (
+    encode_labels,
+    feature_names,
+    read_labels,
+    require_targets,
+    sample_labels,
+    validate_samples,
+)
 
 
 class BaseBSDR(LatentSpaceEstimator):

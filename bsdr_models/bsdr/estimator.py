@@ -4,7 +4,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
@@ -34,21 +33,22 @@ from bsdr_models.bsdr.views import (
     compared_kernels,
     is_several,
 )
-from bsdr_models.checks import (
+from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
+from bsdr_models.inference.chunks import Chunks
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
+from bsdr_models.rng import RandomState
+from bsdr_models.validation import (
     check_variation,
     encode_labels,
     feature_names,
     fit_scaler,
     one_thread,
+    read_views,
+    sample_labels,
     units_of_samples,
+    validate_samples,
 )
-from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
-from bsdr_models.frames import sample_labels, validate_samples
-from bsdr_models.inference.chunks import Chunks
-from bsdr_models.inputs import read_views
-from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import COUNT, POSITIVE, Sampling
-from bsdr_models.rng import RandomState
 
 # Samples of a Dask array that the fit keeps in memory, at most.
 N_KEPT = 2000

@@ -22,11 +22,11 @@ from bsdr_models.bsdr.posterior import (
 )
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.views import FeatureMap
-from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.options import N_DRAWS
+from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
@@ -308,7 +308,7 @@ def _fit_pymc(
     from bsdr_models.inference import engines
 
     sample_rng, outside_rng = rng.spawn(2)
-    tree = engines.run_pymc(
+    sampled = engines.run_pymc(
         engine,
         model,
         SPEC,
@@ -318,10 +318,10 @@ def _fit_pymc(
         rng=sample_rng,
         progressbar=options.progressbar,
     )
-    posterior = tree["posterior"].to_dataset()
+    posterior = sampled.draws
 
     def stacked(name: str) -> FloatArray:
-        values = posterior[name].to_numpy()
+        values = posterior[name]
         return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
 
     if isinstance(feature_map, Metric):
@@ -339,10 +339,6 @@ def _fit_pymc(
         outside=outside_rng.standard_normal(projection.shape[:2]),
         view_scale=stacked("view_scale") if "view_scale" in posterior else None,
     )
-    stats: dict[str, np.ndarray] = {}
-    if "sample_stats" in tree.children:
-        every = tree["sample_stats"].to_dataset()
-        stats = {str(name): stat.to_numpy() for name, stat in every.items() if stat.ndim == 2}
     each = pointwise_log_likelihood(
         draws, problem.X, problem.y, problem.target, problem.priors.lapse
     )
@@ -352,9 +348,9 @@ def _fit_pymc(
         draws,
         options,
         engine=engine,
-        log_likelihood=each.sum(axis=1).reshape(posterior.sizes["chain"], -1),
-        interrupted=bool(tree.attrs.get("interrupted", 0)),
-        sample_stats=stats,
+        log_likelihood=each.sum(axis=1).reshape(len(posterior["bias"]), -1),
+        interrupted=sampled.interrupted,
+        sample_stats=sampled.sample_stats,
     )
 
 

@@ -29,11 +29,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
-from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.folds import sample_keys
-from bsdr_models.options import COUNT, POSITIVE, Options
+from bsdr_models.options import COUNT, POSITIVE, Options, StrOptions
 
 # Names of kernels of features.
 KERNELS = ("linear", "rbf", "matern", "polynomial", "cosine")

@@ -35,7 +35,7 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.posterior import Metric, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.views import FeatureMap, Views, learn_map
-from bsdr_models.inputs import check_features, column_names, encode_classes, read_views
+from bsdr_models.validation import check_features, column_names, encode_classes, read_views
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import get_args
 
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.inputs import check_number
+from bsdr_models.options import check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,23 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import LatentSpaceEstimator, ProbabilisticClassifier
-from bsdr_models.checks import check_latent, feature_names, fit_scaler, one_thread
 from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.rng import as_generator
-from bsdr_models.unlabeled import encode_known, known_entries
+from bsdr_models.validation import (
+    check_latent,
+    encode_known,
+    feature_names,
+    fit_scaler,
+    known_entries,
+    one_thread,
+    require_targets,
+    sample_labels,
+    validate_samples,
+)
 
 
 class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):

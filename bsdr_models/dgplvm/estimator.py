@@ -3,11 +3,9 @@
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.checks import one_thread, warn_unless_mixed
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
@@ -21,8 +19,9 @@ from bsdr_models.dgplvm.sampling import declare_model
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.options import COUNT, Sampling
+from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.validation import one_thread, warn_unless_mixed
 
 
 class DGPLVMClassifier(BaseDGPLVM):

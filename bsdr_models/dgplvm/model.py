@@ -52,7 +52,8 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, shrink_towards_loo
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.inputs import check_features, check_number, encode_classes
+from bsdr_models.options import check_number
+from bsdr_models.validation import check_features, encode_classes
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from bsdr_models.inputs import check_number
+from bsdr_models.options import check_number
 
 CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
 

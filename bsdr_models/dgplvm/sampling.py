@@ -64,7 +64,7 @@ def sample(
     }
     x, covariance = curvature(objective, mode)
     if engine == "nuts":
-        found = engines.sample_nuts(
+        sampled = engines.sample_nuts(
             model,
             tune=schedule.tune,
             chains=schedule.chains,
@@ -76,8 +76,7 @@ def sample(
     else:
         # ADVI does not converge from a draw of the prior, where J is huge.
         starts = [_initial_values(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
-        found = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
-    sampled = Sampled.from_tree(found)
+        sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
     latent = align_draws(sampled.draws["latent"], mode.latent)
     return replace(sampled, draws={**sampled.draws, "latent": latent})
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm import mcml
 from bsdr_models.dgplvm.mapping_selection import NOISES, WIDTHS
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import COUNT, ITERATIONS, POSITIVE, Options
+from bsdr_models.options import COUNT, ITERATIONS, POSITIVE, Options, StrOptions
 
 Inference = Literal["map", "nuts", "advi"]
 

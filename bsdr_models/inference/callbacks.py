@@ -23,27 +23,10 @@ _SECONDS_BETWEEN_UPDATES = 0.1
 
 
 class ProgressBar:
-    """A progress bar over iterations, without cost when disabled.
+    """A progress bar over at most ``total`` iterations, without cost when disabled.
 
     Shows nothing inside another live display, of which older versions of rich allow only one.
-
-    Parameters
-    ----------
-    total : int
-        Largest number of iterations; may be changed later.
-    description : str
-    enabled : bool
-
-    Attributes
-    ----------
-    count : int
-        Iterations so far, if enabled.
-
-    Examples
-    --------
-    >>> with ProgressBar(100, "Gibbs", enabled=False) as bar:
-    ...     for _ in range(100):
-    ...         bar.update(stage="warm-up")
+    ``total`` may be changed later; ``count`` are the iterations so far, if enabled.
     """
 
     def __init__(self, total: int, description: str, *, enabled: bool = True) -> None:
@@ -114,12 +97,6 @@ def ascent_progress(
     """Options by which ``run_coordinate_ascent`` shows a progress bar.
 
     It counts iterations, or restarts if these run in parallel.
-
-    Examples
-    --------
-    >>> with ascent_progress("Fit", n_restarts=1, max_iter=9, n_jobs=1, enabled=False) as options:
-    ...     sorted(options)
-    ['callbacks', 'n_jobs', 'on_restart']
     """
     parallel = n_workers(n_jobs, n_restarts) > 1
     total = n_restarts if parallel else n_restarts * max_iter

@@ -196,24 +196,10 @@ class Context:
         attrs: Mapping[str, Any] | None = None,
         log_proba_at: LogProbabilities | None = None,
     ) -> xr.DataTree:
-        """Tree of predictions for new samples, for the plots.
+        """Tree of predictions ``values`` for new samples, by name, for the plots.
 
-        Parameters
-        ----------
-        spec : ModelSpec
-        latent : LatentCoordinates, optional
-        values : mapping
-            Predictions by name.
-        y : array-like, optional
-            True targets.
-        samples : (M,), optional
-            Labels of the new samples, by default their positions.
-        inference_method : str
-            Of the fit.
-        attrs : mapping, optional
-            Further root attributes.
-        log_proba_at : callable, optional
-            Log class probabilities at latent coordinates, for the colours of a map.
+        ``samples`` are their labels (M,), by default their positions; ``log_proba_at`` gives log
+        class probabilities at latent coordinates, for the colours of a map.
         """
         group = dict(values)
         if latent is not None:
@@ -293,36 +279,12 @@ def to_datatree(
 ) -> xr.DataTree:
     """Build a tree with named axes, coordinates and provenance.
 
-    Parameters
-    ----------
-    groups : mapping of group to mapping of variable to array
-        In the sample groups every array begins with (chain, draw).
-    spec : ModelSpec
-        Gives the dims of the variables of the model.
-    inference_method : str
-        Root attribute. The posterior of an approximation gets a note, since R-hat does not apply to
-        its independent draws.
-    coords : mapping of dim to labels
-        Other axes are numbered from 0.
-    config : mapping, optional
-        Arguments of the fit, stored as one JSON string: NetCDF has no nested attributes.
-    attrs : mapping, optional
-        Further root attributes: strings, numbers, or lists of these.
-    dims : mapping of variable to dims, optional
-        Overrides those of the specification, for example for a precision shared by a column.
-
-    Returns
-    -------
-    xarray.DataTree
-        Root attributes ``model``, ``inference_method``, ``created_by``, ``created_at``,
-        ``config`` and those given.
-
-    Raises
-    ------
-    ValueError
-        If the dims of a variable are not known, or do not match its axes or coordinates.
-    TypeError
-        If an attribute could not be saved.
+    In the sample groups every array begins with (chain, draw). ``dims`` of variables override those
+    of the specification, for example for a precision shared by a column; axes without ``coords``
+    are numbered from 0. ``config``, the arguments of the fit, are stored as one JSON string, since
+    NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these. ValueError
+    if the dims of a variable are not known, or do not match its axes or coordinates; TypeError if
+    an attribute could not be saved.
     """
     known: dict[str, tuple[str, ...]] = dict(SUMMARY_DIMS)
     known |= {name: variable.dims for name, variable in spec.variables.items()}
@@ -335,7 +297,7 @@ def to_datatree(
     root = {
         "model": spec.name,
         "inference_method": inference_method,
-        "created_by": f"bsdr_models {_package_version()}",
+        "created_by": f"bsdr_models {package_version()}",
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": json.dumps(config or {}, default=_as_json, sort_keys=True),
     }
@@ -398,8 +360,9 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"{value!r} has no JSON form")
 
 
-def _package_version() -> str:
+def package_version() -> str:
+    """Version of this package; "uninstalled" for a source tree on the path."""
     try:
         return version("bsdr_models")
-    except PackageNotFoundError:  # a source tree on the path, not installed
+    except PackageNotFoundError:
         return "uninstalled"

@@ -1,4 +1,4 @@
-"""PyMC's engines for declarative models, with results as a DataTree.
+"""PyMC's engines for declarative models.
 
 NUTS samples the posterior of the marginal parametrisation of a model; ADVI fits independent normals
 to it on the unconstrained scale [1]_. Both are generic and slower than the hand-written engines,
@@ -20,15 +20,14 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-import xarray as xr
 from pymc.variational.approximations import MeanField
 from pytensor.compile.mode import Mode, get_default_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import LABEL, OBS
-from bsdr_models.inference.datatree import InferenceMethod, to_datatree
+from bsdr_models.dims import OBS
+from bsdr_models.inference.sampling import Sampled
 from bsdr_models.spec import ModelSpec
 
 # The bound of an ADVI step is one draw; restarts are compared by its mean over the last tenth.
@@ -37,7 +36,7 @@ TAIL_SHARE = 0.1
 
 def run_pymc(
     engine: str, model: pm.Model, spec: ModelSpec, *, tune: int, chains: int, **options: Any
-) -> xr.DataTree:
+) -> Sampled:
     """Run :func:`sample_nuts` or, if the engine is not ``"nuts"``, :func:`fit_advi`."""
     if engine == "nuts":
         return sample_nuts(model, spec=spec, tune=tune, chains=chains, **options)
@@ -59,22 +58,15 @@ def sample_nuts(
     starts: Sequence[Mapping[str, Any]] | None = None,
     mode: str | None = None,
     progressbar: bool = False,
-    config: Mapping[str, Any] | None = None,
-    attrs: Mapping[str, Any] | None = None,
-) -> xr.DataTree:
+) -> Sampled:
     """Draw from the posterior by NUTS: by nutpie if installed, else by PyMC.
 
-    After a keyboard interrupt it returns the complete chains and draws, with the root attribute
-    ``interrupted``.
+    After a keyboard interrupt it returns the complete chains and draws.
 
     Parameters
     ----------
     model : pymc.Model
         Without latent utilities: NUTS needs gradients.
-    spec : ModelSpec
-    rng : numpy.random.Generator
-    draws, tune, chains, cores : int
-        As in ``pymc.sample``.
     target_accept : float
         High by default, since the posterior of separable classes has heavy tails.
     var_names : sequence of str, optional
@@ -87,19 +79,6 @@ def sample_nuts(
         Initial values of each chain, by variable. By default PyMC's with jitter.
     mode : str, optional
         PyTensor's compilation mode, for PyMC's sampler.
-    progressbar : bool
-    config, attrs : mapping, optional
-        Passed to :func:`~bsdr_models.inference.datatree.to_datatree`.
-
-    Returns
-    -------
-    xarray.DataTree
-        ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``.
-
-    Warns
-    -----
-    UserWarning
-        If a transition diverged, so that the draws miss part of the posterior.
     """
     kept = _kept_names(model, spec, var_names)
     options: dict[str, Any] = {}
@@ -127,28 +106,21 @@ def sample_nuts(
         )
     posterior = {name: trace["posterior"][name].values for name in kept}
     stats = {
-        name: array.values
+        str(name): array.values
         for name, array in trace["sample_stats"].data_vars.items()
         if array.ndim == 2 and array.dtype.kind in "biuf"
     }
     posterior, stats = _complete(posterior, stats)
-    finished = next(iter(posterior.values())).shape[:2]
-    n_divergent = int(stats["diverging"].sum())
-    if n_divergent:
+    n_chains, n_draws = next(iter(posterior.values())).shape[:2]
+    if n_divergent := int(stats["diverging"].sum()):
         warnings.warn(
-            f"{n_divergent} of {finished[0] * finished[1]} transitions diverged; raise "
-            "target_accept, or use a prior with lighter tails",
+            f"{n_divergent} of {n_chains * n_draws} transitions diverged; raise target_accept, or "
+            "use a prior with lighter tails",
             UserWarning,
             stacklevel=2,
         )
-    return _tree(
-        model,
-        {"posterior": posterior, "sample_stats": stats},
-        spec=spec,
-        inference_method="nuts",
-        config=config,
-        attrs={"interrupted": int(finished != (chains, draws)), **(attrs or {})},
-    )
+    interrupted = (n_chains, n_draws) != (chains, draws)
+    return Sampled(draws=posterior, sample_stats=stats, interrupted=interrupted)
 
 
 def fit_advi(
@@ -164,38 +136,14 @@ def fit_advi(
     starts: Sequence[Mapping[str, Any]] | None = None,
     mode: str | None = None,
     progressbar: bool = False,
-    config: Mapping[str, Any] | None = None,
-    attrs: Mapping[str, Any] | None = None,
-) -> xr.DataTree:
+) -> Sampled:
     """Fit independent normals by stochastic gradients (Adam); keep the best of several restarts.
 
-    By default the first initial values are PyMC's, with zero coefficients, and others are drawn
-    from the prior. After a keyboard interrupt it returns the best fit until then.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        Without latent utilities.
-    spec : ModelSpec
-    rng : numpy.random.Generator
-    n_iterations, learning_rate
-        Of Adam, which needs far fewer steps than PyMC's default optimiser.
-    n_starts : int
-    draws : int
-        Independent draws from the approximation, stored as one chain.
-    starts : sequence of mapping, optional
-        Initial values, by variable, in place of the default ones.
-    mode : str, optional
-        PyTensor's compilation mode.
-    var_names, progressbar, config, attrs
-        As in :func:`sample_nuts`.
-
-    Returns
-    -------
-    xarray.DataTree
-        ``posterior``; ``fit`` with the noisy bound of the best restart (``elbo``) and the mean of
-        the last tenth of the bound of every restart (``restarts``); ``observed_data``;
-        ``constant_data``.
+    ``draws`` are independent draws from the approximation, as one chain. By default the first
+    initial values are PyMC's, with zero coefficients, and others are drawn from the prior. After a
+    keyboard interrupt it returns the best fit until then. Other arguments are as in
+    :func:`sample_nuts`. ``fit`` has the noisy bound of the best restart (``elbo``) and the mean of
+    the last tenth of the bound of every restart (``restarts``).
     """
     kept = _kept_names(model, spec, var_names)
     best: MeanField | None = None
@@ -219,16 +167,10 @@ def fit_advi(
                 break
         assert best is not None
         trace = best.sample(draws, random_seed=int(rng.integers(2**31)))
-    return _tree(
-        model,
-        {
-            "posterior": {name: trace["posterior"][name].values for name in kept},
-            "fit": {"elbo": -best.hist, "restarts": np.array(restarts)},
-        },
-        spec=spec,
-        inference_method="advi",
-        config=config,
-        attrs={"interrupted": int(interrupted), **(attrs or {})},
+    return Sampled(
+        draws={name: trace["posterior"][name].values for name in kept},
+        fit={"elbo": -best.hist, "restarts": np.array(restarts)},
+        interrupted=interrupted,
     )
 
 
@@ -236,19 +178,9 @@ type HandWritten = Callable[..., tuple[Any, ...]]
 
 
 def hand_written(function: HandWritten) -> Callable[..., Any]:
-    """Wrap a NumPy function and its gradient as a scalar PyTensor Op, with first derivatives only.
+    """Wrap a NumPy function, arrays -> value and gradient by each, as a scalar PyTensor Op.
 
-    For densities whose graph compiles or runs slowly.
-
-    Parameters
-    ----------
-    function : callable
-        Arrays -> the value and a gradient for each of them.
-
-    Returns
-    -------
-    callable
-        Symbolic variables -> the value.
+    It has first derivatives only, and is for densities whose graph compiles or runs slowly.
     """
     op = _HandWritten(function)
 
@@ -335,43 +267,6 @@ def _kept_names(model: pm.Model, spec: ModelSpec, var_names: Sequence[str] | Non
     if unknown:
         raise ValueError(f"the model has no variables {unknown}; it has {available}")
     return list(var_names)
-
-
-def _tree(
-    model: pm.Model,
-    groups: dict[str, dict[str, np.ndarray]],
-    *,
-    spec: ModelSpec,
-    inference_method: InferenceMethod,
-    config: Mapping[str, Any] | None,
-    attrs: Mapping[str, Any],
-) -> xr.DataTree:
-    coords = {name: list(values) for name, values in model.coords.items() if values is not None}
-    groups["observed_data"] = {
-        variable.name: _decoded(variable, model, coords) for variable in model.observed_RVs
-    }
-    groups["constant_data"] = {
-        variable.name: variable.get_value()
-        for variable in model.data_vars
-        if variable.name in spec.variables
-    }
-    return to_datatree(
-        groups,
-        spec=spec,
-        inference_method=inference_method,
-        coords=coords,
-        config=config,
-        attrs=attrs,
-        dims={name: tuple(axes) for name, axes in model.named_vars_to_dims.items()},
-    )
-
-
-def _decoded(variable: Any, model: pm.Model, coords: Mapping[str, Sequence[Any]]) -> np.ndarray:
-    """Observed values; integer vectors are class indices and become labels."""
-    values: np.ndarray = model.rvs_to_values[variable].eval()
-    if values.ndim == 1 and values.dtype.kind == "i":
-        return np.asarray(coords[LABEL])[values]
-    return values
 
 
 @contextmanager

@@ -1,26 +1,27 @@
-"""Draws of any model by Gibbs sampling, or by NUTS and ADVI through PyMC."""
+"""Draws of any model by Gibbs sampling, or by NUTS and ADVI through PyMC.
+
+The chains of a Gibbs sampler are the leading axis of every array of the state, so all are updated
+at once by NumPy.
+"""
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.inference.gibbs import Init, Record, Step, run_gibbs
+from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.spec import ModelSpec
+
+type Init[S] = Callable[[np.random.Generator], S]
+type Step[S] = Callable[[S, np.random.Generator], S]
+type Record[S] = Callable[[S], Mapping[str, FloatArray]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Length of a run.
-
-    draws, tune, chains
-        Draws that are kept and warm-up, of each chain; ADVI returns ``draws`` draws in one chain.
-    progressbar
-        Whether to show progress.
-    """
+    """Length of a run: draws that are kept and warm-up of each chain; ADVI has a single chain."""
 
     draws: int
     tune: int
@@ -47,17 +48,6 @@ class Sampled:
     fit: Mapping[str, FloatArray] = field(default_factory=dict)
     interrupted: bool = False
 
-    @classmethod
-    def from_tree(cls, tree: xr.DataTree) -> Self:
-        """Result of :mod:`bsdr_models.inference.engines`."""
-        stats, fit = _arrays(tree, "sample_stats"), _arrays(tree, "fit")
-        return cls(
-            draws=_arrays(tree, "posterior"),
-            sample_stats={name: values for name, values in stats.items() if values.ndim == 2},
-            fit={name: values for name, values in fit.items() if name in ("elbo", "restarts")},
-            interrupted=bool(tree.attrs.get("interrupted", 0)),
-        )
-
 
 def run_sampler[S](
     engine: str,
@@ -71,23 +61,12 @@ def run_sampler[S](
     spec: ModelSpec,
     rng: np.random.Generator,
 ) -> Sampled:
-    """Draws of a model.
+    """Draws by "gibbs", as :func:`run_gibbs`, or by "nuts" or "advi" of the declared PyMC model.
 
-    Parameters
-    ----------
-    engine : {"gibbs", "nuts", "advi"}
-    schedule : Schedule
-    init, step, record : callable
-        Gibbs sampler of the model, as for :func:`bsdr_models.inference.gibbs.run_gibbs`.
-    excluded : set of str
-        Variables of Gibbs sampling that are not kept.
-    declare : callable
-        Returns the ``pymc.Model``.
-    spec : ModelSpec
-    rng : numpy.random.Generator
+    Variables ``excluded`` of Gibbs sampling are not kept.
     """
     if engine == "gibbs":
-        found = run_gibbs(
+        return run_gibbs(
             init,
             step,
             record=lambda state: {k: v for k, v in record(state).items() if k not in excluded},
@@ -96,16 +75,66 @@ def run_sampler[S](
             tune=schedule.tune,
             progressbar=schedule.progressbar,
         )
-        return Sampled(draws=dict(found.draws), interrupted=found.interrupted)
     # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
-    tree = engines.run_pymc(engine, declare(), spec, rng=rng, **asdict(schedule))
-    return Sampled.from_tree(tree)
+    return engines.run_pymc(engine, declare(), spec, rng=rng, **asdict(schedule))
 
 
-def _arrays(tree: xr.DataTree, group: str) -> dict[str, FloatArray]:
-    if group not in tree.children:
-        return {}
-    dataset = tree[group].dataset
-    return {str(name): np.asarray(dataset[name]) for name in dataset.data_vars}
+def run_gibbs[S](
+    init: Init[S],
+    step: Step[S],
+    *,
+    record: Record[S],
+    draws: int,
+    tune: int,
+    thin: int = 1,
+    rng: np.random.Generator,
+    progressbar: bool = False,
+) -> Sampled:
+    """Sweep ``tune + draws * thin`` times and keep every ``thin``-th state after warm-up.
+
+    ``init`` and ``step`` return a state of all C chains, a dataclass of arrays (C, ...), and get
+    separate streams; ``record`` returns the values to keep, (C, ...) by name. An interrupt after
+    the first draw keeps the draws until then. FloatingPointError if a value is not finite.
+    """
+    if draws < 1 or tune < 0 or thin < 1:
+        raise ValueError(
+            f"draws and thin must be positive and tune not negative, got {draws=}, {tune=}, {thin=}"
+        )
+    start_stream, sweep_stream = rng.spawn(2)
+    store: dict[str, FloatArray] = {}
+    n_draws, interrupted = 0, False
+    total = tune + draws * thin
+    state = init(start_stream)
+    _check_finite(state, 0)
+    with ProgressBar(total, "Gibbs", enabled=progressbar) as bar:
+        try:
+            for sweep in range(1, total + 1):
+                state = step(state, sweep_stream)
+                _check_finite(state, sweep)
+                if sweep > tune and (sweep - tune) % thin == 0:
+                    for name, value in record(state).items():
+                        if name not in store:
+                            shape = (value.shape[0], draws, *value.shape[1:])
+                            store[name] = np.empty(shape, dtype=value.dtype)
+                        store[name][:, n_draws] = value
+                    n_draws += 1
+                bar.update(stage="warm-up" if sweep <= tune else "draws")
+        except KeyboardInterrupt:
+            if n_draws == 0:
+                raise
+            interrupted = True
+    kept = {name: values[:, :n_draws] for name, values in store.items()}
+    return Sampled(draws=kept, interrupted=interrupted)
+
+
+def _check_finite(state: Any, sweep: int) -> None:
+    values = {f.name: getattr(state, f.name) for f in fields(state)}
+    bad = [
+        name
+        for name, value in values.items()
+        if isinstance(value, np.ndarray) and not np.isfinite(value).all()
+    ]
+    if bad:
+        raise FloatingPointError(f"not finite after sweep {sweep}: {', '.join(bad)}")

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import of_common_size
 
 _N_STARTS = 4
@@ -21,46 +22,24 @@ def align(stacked: FloatArray) -> tuple[IntArray, FloatArray]:
     r"""Order and sign of the components of each draw that agree best with all other draws.
 
     Minimises :math:`\sum_s \min_\pi |A_s \pi_s - M|^2` over signed permutations :math:`\pi_s` and
-    the reference M, alternating assignment problems and means. Rows are divided by their median
-    size and each draw by its norm, for robustness.
-
-    Parameters
-    ----------
-    stacked : (S, P, R)
-        Stacked variables with a component axis, for example Q over W' (P = D + K).
-
-    Returns
-    -------
-    order : (S, R)
-        Component of the draw for each component of the reference.
-    sign : (S, R)
-        1 or -1.
+    the reference M, alternating assignment problems and means. ``stacked`` (S, P, R) are variables
+    with a component axis, for example Q over W' (P = D + K); rows are divided by their median size
+    and each draw by its norm, for robustness. ``order`` (S, R) is the component of the draw for
+    each component of the reference, ``sign`` (S, R) is 1 or -1.
     """
     size = np.median(np.abs(stacked), axis=(0, 2))[:, None]
     scaled = stacked / np.where(size > 0.0, size, 1.0)
     norm = np.linalg.norm(scaled, axis=(1, 2), keepdims=True)
     scaled = scaled / np.where(norm > 0.0, norm, 1.0)
 
-    starts = np.linspace(0, len(scaled) - 1, min(_N_STARTS, len(scaled))).astype(int)
+    starts = evenly_spaced(len(scaled), _N_STARTS)
     candidates = [_iterate(scaled, scaled[index]) for index in starts]
     _, order, sign = max(candidates, key=lambda candidate: candidate[0])
     return order, sign
 
 
 def apply(draws: FloatArray, order: IntArray, sign: FloatArray) -> FloatArray:
-    """Bring draws to the common order and sign.
-
-    Parameters
-    ----------
-    draws : (S, ..., R)
-        The component axis is the last one.
-    order, sign : (S, R)
-        From :func:`align`. For draws without a sign, such as precisions, pass ones.
-
-    Returns
-    -------
-    (S, ..., R)
-    """
+    """Draws (S, ..., R) in the common order and sign of :func:`align`, ones for sizes."""
     between = (len(order),) + (1,) * (draws.ndim - 2) + (order.shape[1],)
     return np.take_along_axis(draws, order.reshape(between), axis=-1) * sign.reshape(between)
 
@@ -87,16 +66,7 @@ def rotations(stacked: FloatArray) -> FloatArray:
     For models with a rotation-invariant prior: minimises :math:`\sum_s |A_s O_s - M|^2` over
     orthogonal :math:`O_s` and the reference M, by generalised Procrustes analysis [1]_. Rows are
     divided by their root mean square over draws, which rotations do not change. M ends in its
-    principal axes, largest first.
-
-    Parameters
-    ----------
-    stacked : (S, P, R)
-        Stacked variables with a component axis, for example W over the classifier's weights.
-
-    Returns
-    -------
-    (S, R, R)
+    principal axes, largest first. ``stacked`` is (S, P, R), the result (S, R, R).
 
     References
     ----------
@@ -124,16 +94,8 @@ def linear_maps(loadings: FloatArray, weights: FloatArray) -> FloatArray:
     For models that identify the product :math:`B_s = Q_s W_s` only. With B the mean of
     :math:`B_s`, each scaled to the median norm, and V its first R right singular vectors, the
     maps minimise :math:`|Q_s A_s - B V|^2`. The weights are to be multiplied by
-    :math:`A_s^{-1}` from the left, which leaves the product unchanged.
-
-    Parameters
-    ----------
-    loadings, weights : (S, P, R), (S, R, K)
-        Q and W, with R of at most P and K.
-
-    Returns
-    -------
-    (S, R, R)
+    :math:`A_s^{-1}` from the left, which leaves the product unchanged. Shapes are (S, P, R) and
+    (S, R, K), with R of at most P and K; the maps are (S, R, R).
     """
     mean = of_common_size(loadings @ weights, centred=False).mean(axis=0)
     axes = np.linalg.svd(mean, full_matrices=False)[2][: loadings.shape[2]].T

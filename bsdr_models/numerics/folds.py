@@ -1,4 +1,4 @@
-"""Cross-validation folds that depend on the values of samples, not on their order or on a seed."""
+"""Folds and subsets of samples that depend on their values, not on their order or on a seed."""
 
 from typing import Any
 from zlib import crc32
@@ -14,17 +14,10 @@ _DECIMALS = 6
 
 
 def sample_keys(X: Any) -> IntArray:
-    """Pseudo-random number of each sample, a function of its absolute values in any order.
+    """Pseudo-random number of each sample, (N,), a function of its absolute values in any order.
 
-    Parameters
-    ----------
-    X : (N, D), dense or SciPy's CSR
-        Features, with or without missing values (NaN).
-
-    Returns
-    -------
-    (N,) of int
-        The same for dense and sparse samples, and whatever the unit and the sign of features.
+    X (N, D) is dense, NaN if missing, or CSR. The numbers are the same for dense and sparse
+    samples, and whatever the unit and the sign of features.
     """
     found = np.empty(X.shape[0], dtype=np.int64)
     sparse = issparse(X)
@@ -41,17 +34,10 @@ def sample_keys(X: Any) -> IntArray:
 def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
     """Fold of each sample, (N,), stratified by group; -1 if it is never held out.
 
-    Samples of a group are assigned to folds in turn, so a small group loses one sample at a time.
-    The only sample of a group, or one without a group, is never held out. The names of groups and
-    the order of samples make no difference.
-
-    Parameters
-    ----------
-    groups : (N,) or (N, T) of int
-        Class of each sample, -1 without; or its class in each of T tasks.
-    keys : (N,) of int
-        From :func:`sample_keys`.
-    n_folds : int
+    ``groups`` is the class of each sample, (N,), -1 without, or in each of T tasks, (N, T), and
+    ``keys`` are of :func:`sample_keys`. Samples of a group are assigned to folds in turn, so that a
+    small group loses one sample at a time. The only sample of a group, or one without a group, is
+    never held out. The names of groups and the order of samples make no difference.
     """
     if groups.ndim == 2:
         return _stratify_tasks(groups, keys, n_folds)
@@ -97,6 +83,11 @@ def _stratify_tasks(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
     return fold
 
 
+def evenly_spaced(total: int, most: int) -> IntArray:
+    """At most so many evenly spaced indices below ``total``."""
+    return np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
+
+
 def stratified_subset(y: IntArray, n_max: int) -> IntArray:
     """Indices of about ``n_max`` samples at most, the same share of every class."""
     if len(y) <= n_max:
@@ -105,5 +96,5 @@ def stratified_subset(y: IntArray, n_max: int) -> IntArray:
     for label in np.unique(y):
         group = np.flatnonzero(y == label)
         share = -(-len(group) * n_max // len(y))
-        kept.append(group[np.linspace(0, len(group) - 1, share).astype(int)])
+        kept.append(group[evenly_spaced(len(group), share)])
     return np.sort(np.concatenate(kept))

@@ -25,7 +25,7 @@ References
        Technometrics 37(1), 41-59. The chi-square of Q is that of G. E. P. Box (1954).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -73,11 +73,7 @@ class OutlierMeasures:
 
     def by_name(self) -> dict[str, FloatArray]:
         """The fields, for a tree."""
-        return {
-            "t2": self.t2,
-            "q_residual": self.q_residual,
-            "tail_probability": self.tail_probability,
-        }
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,13 +64,7 @@ class Scaler:
         return cls(peak=one, mean=0.0 * one, std=one, constant=one == 0.0)
 
     def transform(self, X: FloatArray) -> FloatArray:
-        """Scale samples, (M, P).
-
-        Raises
-        ------
-        ValueError
-            If a scaled value is too large to compute with.
-        """
+        """Scale samples, (M, P); ValueError if a scaled value is too large to compute with."""
         with np.errstate(over="ignore"):
             scaled = (X / self.peak - self.mean) / self.std
         scaled[:, self.constant] = 0.0

@@ -26,22 +26,12 @@ RANGE = 1e4
 def fit_temperature(scores: FloatArray, y: IntArray) -> float:
     r"""T that minimises the log loss of softmax(scores / T).
 
-    The loss is convex in 1/T, with a slope of
+    The loss is convex in 1/T, with a gradient of
     :math:`\sum_n \{ \sum_c p_{nc} f_{nc} - \sum_c q_{nc} f_{nc} \}`, where q is the one-hot label
     mixed with the uniform distribution, by ``PSEUDO_SAMPLES`` samples in total.
-
-    Parameters
-    ----------
-    scores : (N, K) or (N, 1)
-        Class scores of held-out samples. A single column is of class 1 against class 0, with
-        probability logistic(scores / T).
-    y : (N,)
-        Class index.
-
-    Returns
-    -------
-    float
-        1 if the class scores of every sample are equal.
+    ``scores`` (N, K) are of held-out samples of class index ``y`` (N,); a single column is of class
+    1 against class 0, with probability logistic(scores / T). T is 1 if the class scores of every
+    sample are equal.
     """
     scores = both_columns(scores)
     n = len(scores)
@@ -53,16 +43,16 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
     # The uniform part of q vanishes, since scores are centred.
     labelled = n / (n + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
 
-    def slope(log_inverse: float) -> float:
+    def gradient(log_inverse: float) -> float:
         p = softmax(np.exp(log_inverse) * centred, axis=1)
         return float(np.vdot(p, centred)) - labelled
 
     low, high = -np.log(RANGE), np.log(RANGE)
-    if slope(low) >= 0.0:  # no better than chance
+    if gradient(low) >= 0.0:  # no better than chance
         return spread * RANGE
-    if slope(high) <= 0.0:
+    if gradient(high) <= 0.0:
         return spread / RANGE
-    return spread * float(np.exp(-brentq(slope, low, high, xtol=1e-10)))
+    return spread * float(np.exp(-brentq(gradient, low, high, xtol=1e-10)))
 
 
 def both_columns(scores: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.model import build_paper_model
 from bsdr_models.bsdr.priors import SAMPLING
-from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.inference.sampling import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
 
 N, D, R, K = 40, 3, 2, 3

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BSDRClassifier, BSDROptimization, BSDRRegressor, Priors, Sampling
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
-from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
+from bsdr_models.validation import R_HAT_LIMIT
 
 quick = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 short_chains = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")

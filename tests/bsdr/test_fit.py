@@ -23,8 +23,8 @@ from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.posterior import Metric, Problem
 from bsdr_models.bsdr.views import learn_map
-from bsdr_models.checks import R_HAT_LIMIT
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.validation import R_HAT_LIMIT
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")

@@ -22,6 +22,17 @@ def test_a_bar_ends_full_where_a_stage_ends_early(capsys):
     assert "bound=-1.5" in printed
 
 
+def test_a_bar_shows_fields_and_ends_with_the_block(capsys):
+    bar = ProgressBar(10, "Mean field")
+    with bar:
+        bar.update(4, elbo=-12.3456789, stage="warm-up")
+    printed = capsys.readouterr().out
+    for word in ("Mean field", "4/10", "elbo=-12.3457", "stage=warm-up"):
+        assert word in printed, word
+    bar.update(1)
+    assert capsys.readouterr().out == ""
+
+
 def test_a_bar_that_is_broken_off_is_not_full(capsys):
     def broken_off():
         with ProgressBar(50, "Broken off") as bar:

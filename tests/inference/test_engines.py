@@ -1,4 +1,4 @@
-"""PyMC's engines against a conjugate posterior, and what their trees hold."""
+"""PyMC's engines against a conjugate posterior, and what they keep."""
 
 import logging
 import warnings
@@ -8,14 +8,12 @@ import arviz_stats
 import numpy as np
 import pymc as pm
 import pytest
-import xarray as xr
 from scipy.stats import norm
 from sklearn.datasets import load_iris
 
 from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.priors import SAMPLING, Priors
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.dims import LABEL
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
 from bsdr_models.spec import ModelSpec, Variable
@@ -69,7 +67,7 @@ def exact(y):
 
 
 def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
-    tree = sample_nuts(
+    sampled = sample_nuts(
         model,
         spec=TOY,
         rng=np.random.default_rng(1),
@@ -78,27 +76,22 @@ def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
         chains=2,
         cores=1,
         target_accept=0.8,
-        config={"n_components": 1},
-        attrs={"projection_prior": "entrywise"},
     )
-    bias = tree["posterior/bias"]
+    bias = sampled.draws["bias"]
     mean, sd = exact(y)
-    assert bias.dims == ("chain", "draw", "outcome")
+    assert bias.shape == (2, 400, 2)
     # NUTS has at least 100 effective draws of a normal here: four standard errors.
-    np.testing.assert_allclose(bias.mean(("chain", "draw")), mean, atol=4 * sd / 10)
-    np.testing.assert_allclose(bias.std(("chain", "draw")), sd, rtol=0.3)
-    assert "latent" not in tree["posterior"]
-    assert tree["sample_stats/diverging"].dims == ("chain", "draw")
-    np.testing.assert_array_equal(tree["observed_data/y"], y)
-    assert tree.attrs["inference_method"] == "nuts"
-    assert tree.attrs["projection_prior"] == "entrywise"
-    assert tree.attrs["interrupted"] == 0
+    np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
+    np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
+    assert "latent" not in sampled.draws
+    assert sampled.sample_stats["diverging"].shape == (2, 400)
+    assert not sampled.interrupted
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_seed_decides_the_draws(model, fast_nuts):
     def draw(seed):
-        tree = sample_nuts(
+        sampled = sample_nuts(
             model,
             spec=TOY,
             rng=np.random.default_rng(seed),
@@ -107,7 +100,7 @@ def test_the_seed_decides_the_draws(model, fast_nuts):
             chains=1,
             cores=1,
         )
-        return tree["posterior/bias"].values
+        return sampled.draws["bias"]
 
     np.testing.assert_array_equal(draw(3), draw(3))
     assert not np.array_equal(draw(3), draw(4))
@@ -120,11 +113,11 @@ def test_interrupted_nuts_keeps_what_it_has(model, monkeypatch):
 
     fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST, callback=stop)
     monkeypatch.setattr(engines.pm, "sample", fast)
-    tree = sample_nuts(
+    sampled = sample_nuts(
         model, spec=TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1, cores=1
     )
-    assert tree.attrs["interrupted"] == 1
-    assert 1 <= tree["posterior"].sizes["draw"] <= 20
+    assert sampled.interrupted
+    assert 1 <= sampled.draws["bias"].shape[1] <= 20
 
 
 @pytest.mark.parametrize(
@@ -168,7 +161,7 @@ def test_divergences_are_not_silent(monkeypatch):
 
 
 def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
-    tree = fit_advi(
+    sampled = fit_advi(
         model,
         spec=TOY,
         rng=np.random.default_rng(1),
@@ -178,13 +171,12 @@ def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
         draws=2000,
     )
     mean, sd = exact(y)
-    bias = tree["posterior/bias"]
-    assert bias.sizes["chain"] == 1
+    bias = sampled.draws["bias"]
+    assert bias.shape[0] == 1
     # Adam jitters by about the learning rate, an eighth of sd; draws add 4 sd / sqrt(2000).
-    np.testing.assert_allclose(bias.mean(("chain", "draw")), mean, atol=0.15)
-    np.testing.assert_allclose(bias.std(("chain", "draw")), sd, rtol=0.25)
-    assert "approximation" in tree["posterior"].attrs["note"]
-    elbo, restarts = tree["fit/elbo"].values, tree["fit/restarts"].values
+    np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=0.15)
+    np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.25)
+    elbo, restarts = sampled.fit["elbo"], sampled.fit["restarts"]
     assert elbo.shape == (600,)
     assert restarts.shape == (2,)
     np.testing.assert_allclose(elbo[-60:].mean(), restarts.max())
@@ -193,7 +185,6 @@ def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
     quadratic = (y**2).sum(axis=0) - y.sum(axis=0) ** 2 / (n + 1)
     evidence = -0.5 * (quadratic + np.log(n + 1) + n * np.log(2 * np.pi)).sum()
     np.testing.assert_allclose(restarts, evidence, atol=0.2)
-    assert tree.attrs["inference_method"] == "advi"
     out, err = capfd.readouterr()
     assert (out.strip(), err) == ("", "")  # blank lines are of PyMC 6.3
 
@@ -204,43 +195,22 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(engines.pm, "fit", partial(pm.fit, callbacks=[stop]))
-    tree = fit_advi(
+    sampled = fit_advi(
         model, spec=TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
     )
-    assert tree.attrs["interrupted"] == 1
-    assert tree["fit"].sizes["restart"] == 1
-    assert 1 <= tree["fit"].sizes["iteration"] <= 40
+    assert sampled.interrupted
+    assert sampled.fit["restarts"].shape == (1,)
+    assert 1 <= len(sampled.fit["elbo"]) <= 40
 
 
-def prior_as_posterior(draws, *, model, **unused):
-    """A stand-in for ``pm.sample`` where only names and axes matter."""
-    prior = pm.sample_prior_predictive(draws, model=model, random_seed=1, compile_kwargs=FAST)
-    diverging = xr.Dataset({"diverging": (("chain", "draw"), np.zeros((1, draws), bool))})
-    return xr.DataTree.from_dict(
-        {"posterior": prior["prior"].to_dataset(), "sample_stats": diverging}
-    )
-
-
-def test_bsdr_tree_has_identified_quantities_and_label_names(monkeypatch):
-    monkeypatch.setattr(engines.pm, "sample", prior_as_posterior)
+def test_identified_quantities_are_kept():
     X = np.random.default_rng(0).normal(size=(6, 2))
     labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
     model = build_paper_model(
         X, labels, n_components=1, priors=Priors(projection_prior="columnwise")
     )
-    tree = sample_nuts(model, spec=SPEC, rng=np.random.default_rng(0), draws=5, chains=1)
-    assert set(tree["posterior"].data_vars) == {
-        "projection",
-        "projection_precision",
-        "weights",
-        "bias",
-        "coef",
-        "bias_centered",
-    }
-    assert tree["posterior/projection_precision"].dims == ("chain", "draw", "component")
-    np.testing.assert_array_equal(tree["posterior"].coords[LABEL], ["ant", "bee", "cat"])
-    np.testing.assert_array_equal(tree["observed_data/y"], labels)
-    np.testing.assert_array_equal(tree["constant_data/X"], X)
+    names = {"projection", "projection_precision", "weights", "bias", "coef", "bias_centered"}
+    assert set(engines._kept_names(model, SPEC, None)) == names
 
 
 def test_samples_are_kept_on_request_only(model):
@@ -281,7 +251,7 @@ def test_nuts_agrees_with_importance_sampling():
         bias_rate=3,
         latent_scale=0.5,
     )
-    tree = sample_nuts(
+    sampled = sample_nuts(
         build_paper_model(x[:, None], y, n_components=1, priors=priors),
         spec=SPEC,
         rng=np.random.default_rng(12),
@@ -307,7 +277,7 @@ def test_nuts_agrees_with_importance_sampling():
     for name, exact_draws in (("coef", slope * q / 2), ("bias_centered", shift / 2)):
         mean = weight @ exact_draws
         sd = np.sqrt(weight @ (exact_draws - mean) ** 2)
-        got = tree[f"posterior/{name}"].isel({LABEL: 1}).values.reshape(2, -1)
+        got = sampled.draws[name][..., 1].reshape(2, -1)
         ess = float(arviz_stats.ess(got))
         assert ess > 400
         assert abs(got.mean() - mean) < 4 * sd / np.sqrt(ess)
@@ -322,7 +292,7 @@ def test_nuts_mixes_on_separable_classes():
     model = build_paper_model(X, iris.target, n_components=2, priors=SAMPLING)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a divergence is a warning
-        tree = sample_nuts(
+        sampled = sample_nuts(
             model,
             spec=SPEC,
             rng=np.random.default_rng(1),
@@ -331,9 +301,9 @@ def test_nuts_mixes_on_separable_classes():
             chains=2,
             cores=1,
         )
-    r_hat = arviz_stats.rhat(tree["posterior"].dataset[list(SPEC.identified)])
     for name in SPEC.identified:
-        assert r_hat[name].max() < 1.03
+        r_hat = arviz_stats.rhat(sampled.draws[name], chain_axis=0, draw_axis=1)
+        assert r_hat.max() < 1.03
 
 
 def written_by_hand(y):
@@ -371,7 +341,7 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y):
     """Without warm-up for scales, and far from PyMC's start."""
     by_hand, _ = written_by_hand(y)
     mean, sd = exact(y)
-    tree = sample_nuts(
+    sampled = sample_nuts(
         by_hand,
         spec=TOY,
         rng=np.random.default_rng(6),
@@ -383,17 +353,17 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y):
         starts=[{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}],
         mode="FAST_COMPILE",
     )
-    bias = tree["posterior/bias"]
-    np.testing.assert_allclose(bias.mean(("chain", "draw")), mean, atol=4 * sd / 10)
-    np.testing.assert_allclose(bias.std(("chain", "draw")), sd, rtol=0.3)
+    bias = sampled.draws["bias"]
+    np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
+    np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
     # In units of the standard deviation a step of order one is stable up to two.
-    assert 0.3 < tree["sample_stats/step_size"].values[:, -1].mean() < 2.0
+    assert 0.3 < sampled.sample_stats["step_size"][:, -1].mean() < 2.0
 
 
 def test_advi_begins_where_it_is_told(y):
     by_hand, _ = written_by_hand(y)
     mean, _ = exact(y)
-    tree = fit_advi(
+    sampled = fit_advi(
         by_hand,
         spec=TOY,
         rng=np.random.default_rng(7),
@@ -403,6 +373,6 @@ def test_advi_begins_where_it_is_told(y):
         starts=[{"bias": mean + 50.0}, {"bias": mean + 7.0}],
         mode="FAST_COMPILE",
     )
-    assert tree["fit/restarts"].shape == (2,)
+    assert sampled.fit["restarts"].shape == (2,)
     # The nearer start has the better bound; draws are within five of PyMC's first sd.
-    np.testing.assert_allclose(tree["posterior/bias"].mean(("chain", "draw")), mean + 7.0, atol=1.0)
+    np.testing.assert_allclose(sampled.draws["bias"].mean(axis=(0, 1)), mean + 7.0, atol=1.0)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from bsdr_models.inference import callbacks
-from bsdr_models.inference.gibbs import run_gibbs
+from bsdr_models.inference.sampling import run_gibbs
 
 RHO = 0.6
 CHAINS = 3
@@ -55,8 +54,7 @@ def test_shapes_and_which_sweeps_are_kept():
     assert result.draws["x"].shape == (CHAINS, 7)
     assert result.draws["y"].shape == (CHAINS, 7, 2)
     np.testing.assert_array_equal(result.draws["y"][0, :, 1], 5 + 3 * np.arange(1, 8))
-    assert (result.n_draws, result.interrupted) == (7, False)
-    np.testing.assert_array_equal(result.state.x, result.draws["x"][:, -1])
+    assert not result.interrupted
 
 
 def test_thinning_keeps_the_same_chain():
@@ -95,31 +93,12 @@ def interrupt_at(sweep):
 def test_interrupt_keeps_the_draws_so_far():
     result = run(step=interrupt_at(25))
     assert result.interrupted
-    assert result.n_draws == 15
     np.testing.assert_array_equal(result.draws["x"], run().draws["x"][:, :15])
-    assert result.state.y[0, 1] == 25
 
 
 def test_interrupt_before_the_first_draw_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         run(step=interrupt_at(10))
-
-
-def test_callbacks_see_every_sweep_and_may_stop():
-    seen = []
-
-    def stop_at_30(sweep, state):
-        seen.append((sweep, state.y[0, 1]))
-        return sweep == 30
-
-    result = run(callbacks=(stop_at_30,))
-    assert seen == [(i, i) for i in range(1, 31)]
-    assert (result.n_draws, result.interrupted) == (20, True)
-
-
-def test_a_stop_before_the_first_draw_is_an_error():
-    with pytest.raises(RuntimeError, match="before the first draw"):
-        run(callbacks=(lambda sweep, state: sweep == 3,))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -145,14 +124,3 @@ def test_progress_bar_is_silent_unless_asked(capfd):
     out, err = capfd.readouterr()
     assert "50/50" in out + err
     np.testing.assert_array_equal(loud.draws["x"], quiet.draws["x"])
-
-
-def test_progress_bar_shows_fields_and_ends_with_the_block(capfd):
-    bar = callbacks.ProgressBar(10, "Mean field")
-    with bar:
-        bar.update(4, elbo=-12.3456789, stage="warm-up")
-    out, err = capfd.readouterr()
-    for word in ("Mean field", "4/10", "elbo=-12.3457", "stage=warm-up"):
-        assert word in out + err, word
-    bar.update(1)
-    assert capfd.readouterr() == ("", "")

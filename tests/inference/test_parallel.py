@@ -1,7 +1,6 @@
-"""Tasks in parallel: the same results, and what is left when a worker dies or the user stops."""
+"""Tasks in parallel: the same results, and what is left when the user stops."""
 
 import os
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -23,13 +22,6 @@ def draw(stream):
 
 def streams(n):
     return np.random.default_rng(0).spawn(n)
-
-
-def killer(victims, argument):
-    """The number of the process, unless the argument is one that kills it."""
-    if argument in victims:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return os.getpid()
 
 
 # --------------------------------------------------------------------------------- in parallel
@@ -103,39 +95,6 @@ def test_the_bar_of_an_ascent_counts_restarts_in_workers(capsys, n_jobs, expecte
                     callback(iteration, None, Info())
             options["on_restart"](Restart())
     assert expected in capsys.readouterr().out
-
-
-# ------------------------------------------------------------------------------- a worker's death
-
-
-def test_only_the_task_that_kills_its_worker_is_lost():
-    with pytest.warns(UserWarning, match=r"^1 of 5 restarts were lost: their worker process died"):
-        outcome = run_tasks(partial(killer, {2}), range(5), n_jobs=2)
-    assert list(outcome.results) == [0, 1, 3, 4]
-    assert os.getpid() not in outcome.results.values()
-    assert not outcome.interrupted
-
-
-def test_what_was_finished_is_not_run_again(tmp_path):
-    def once(number):
-        with (tmp_path / str(number)).open("a") as file:
-            file.write("x")
-        if number == 1:
-            while not (tmp_path / "0").exists():  # the other worker has begun by then
-                pass
-            os.kill(os.getpid(), signal.SIGKILL)
-        return number
-
-    kept = []
-    with pytest.warns(UserWarning, match=r"^1 of 3 folds were lost"):
-        run_tasks(once, range(3), n_jobs=2, what="folds", on_done=kept.append)
-    assert sorted(kept) == [0, 2]  # each once
-    assert (tmp_path / "1").read_text() == "xx"  # the killer had its second chance
-
-
-def test_nothing_is_left_when_every_task_kills_its_worker():
-    with pytest.raises(RuntimeError, match=r"all 2 starts were lost.*out of memory.*n_jobs=1"):
-        run_tasks(partial(killer, {0, 1}), range(2), n_jobs=2, what="starts")
 
 
 # ------------------------------------------------------------------------------------- interrupts

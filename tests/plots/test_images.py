@@ -46,7 +46,7 @@ def with_plane(tree, *, sharpness, n_wrong=9):
     best[:n_wrong] = (best[:n_wrong] + 1) % n_classes
     dataset["y"] = "obs", dataset["outcome"].values[best]
     out = tree.copy()
-    out["predictions"] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba, n_classes)))
+    out["predictions"] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
     return out
 
 

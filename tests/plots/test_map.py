@@ -1,7 +1,5 @@
 """The map shows samples where they are, and what the model says of each place."""
 
-import pickle
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -58,7 +56,7 @@ def with_plane(tree, *, sharpness=1.0, group="predictions"):
     dataset["y"] = "obs", dataset["outcome"].values[best]
     dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
     out = tree.copy()
-    out[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba, n_classes)))
+    out[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
     return out
 
 
@@ -100,37 +98,13 @@ def test_the_grid_has_the_axes_of_the_coordinates(n_components, dims):
     rng = np.random.default_rng(0)
     latent = rng.normal(size=(30, n_components)) * [5.0, 1.0][:n_components]
     weights = np.array([[0.5, -0.5], [1.0, 3.0]])[:n_components]
-    found = evaluate_on_grid(latent, lambda at: log_softmax(at @ weights, axis=1), 2)
+    found = evaluate_on_grid(latent, lambda at: log_softmax(at @ weights, axis=1))
     assert found["class_probability"].dims == (*dims, "outcome")
     at = np.stack(
         [g.ravel() for g in np.meshgrid(*(found[d] for d in dims), indexing="ij")][::-1], axis=1
     )
     expected = log_softmax(at @ weights, axis=1).reshape(found["class_probability"].shape)
     np.testing.assert_allclose(found["class_probability"], np.exp(expected))
-
-
-def test_the_background_is_that_of_the_fit_that_made_the_tree():
-    X, y = load_wine(return_X_y=True)
-    model, other = (PaperBSDRClassifier(random_state=0) for _ in range(2))
-    tree, first = (part.copy() for part in (model.fit(X, y).predict_idata(X), model.idata_))
-    model.fit(X, np.roll(y, 30))
-    for found, group in ((tree, "predictions"), (first, "fit")):
-        again = other.fit(X, y).predict_idata(X) if group == "predictions" else other.idata_
-        for expected in (again, pickle.loads(pickle.dumps(again))):
-            path = f"{group}/class_probability"
-            np.testing.assert_array_equal(found[path], expected[path])
-
-
-def test_the_background_is_computed_once_and_when_it_is_read():
-    calls = []
-    grid = evaluate_on_grid(np.eye(2), lambda at: calls.append(at) or -np.ones((len(at), 3)), 3)
-    grid = xr.DataTree(grid.copy().assign(other=1))
-    repr(grid)
-    assert not calls
-    values = grid["class_probability"]
-    assert values.isel(grid_x=[3, 1], grid_y=0).values.shape == (2, 3)
-    assert values.values.shape == values.shape == (45, 45, 3)
-    assert [len(at) for at in calls] == [45 * 45]
 
 
 def test_the_picture_has_the_colour_of_the_most_probable_class(new):

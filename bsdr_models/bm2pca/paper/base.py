@@ -9,9 +9,8 @@ from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.paper import sampling
 from bsdr_models.bm2pca.paper.factor_model import Rows
 from bsdr_models.bm2pca.task import Task
-from bsdr_models.checks import feature_names
 from bsdr_models.inference.callbacks import ascent_progress
-from bsdr_models.inputs import read_views
+from bsdr_models.validation import feature_names, read_views
 
 
 class ConjugateEstimator(BaseBM2PCA):

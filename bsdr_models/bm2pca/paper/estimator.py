@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, ClassVar, get_args
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper import fit as paper
@@ -17,9 +16,9 @@ from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
-from bsdr_models.checks import warn_not_converged, warn_unless_mixed
-from bsdr_models.options import Sampling
+from bsdr_models.options import Sampling, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.validation import warn_not_converged, warn_unless_mixed
 
 
 class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from sklearn.utils._param_validation import StrOptions
-
 from bsdr_models.bm2pca.paper.mean_field import Start
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate
-from bsdr_models.options import COUNT, ITERATIONS, Options
+from bsdr_models.options import COUNT, ITERATIONS, Options, StrOptions
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 

@@ -4,7 +4,6 @@ from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import xarray as xr
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
@@ -20,20 +19,20 @@ from bsdr_models.bsdr.paper.fit import (
 )
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.checks import (
+from bsdr_models.dask_arrays import not_in_memory
+from bsdr_models.inference.result import Result
+from bsdr_models.numerics.relevance import relevance
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.rng import RandomState
+from bsdr_models.validation import (
     fit_scaler,
     one_thread,
+    sample_labels,
     units_of_samples,
     warn_not_converged,
     warn_unless_mixed,
 )
-from bsdr_models.dask_arrays import not_in_memory
-from bsdr_models.frames import sample_labels
-from bsdr_models.inference.result import Result
-from bsdr_models.numerics.relevance import relevance
-from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import COUNT, Sampling
-from bsdr_models.rng import RandomState
 
 # Draws that prediction averages over.
 N_PREDICT = 500

@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import xarray as xr
-from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
 from bsdr_models.bsdr.paper.mean_field import Data, Start, State
@@ -21,7 +20,7 @@ from bsdr_models.inference.coordinate_ascent import (
     run_coordinate_ascent,
 )
 from bsdr_models.inference.sampling import Schedule, run_sampler
-from bsdr_models.options import ITERATIONS, Options
+from bsdr_models.options import ITERATIONS, Options, StrOptions
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 

@@ -37,7 +37,7 @@ from bsdr_models.bsdr.model import (
     log_sign_probability,
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
-from bsdr_models.inputs import check_features
+from bsdr_models.validation import check_features
 
 
 def build_paper_model(

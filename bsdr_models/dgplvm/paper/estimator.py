@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
@@ -23,7 +22,7 @@ from bsdr_models.dgplvm.priors import CriterionName, Priors
 from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.dgplvm.starts import first_names
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.options import COUNT, POSITIVE
+from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
 
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.

@@ -1,0 +1,521 @@
+"""Validation of samples, targets and fits, with errors and warnings that name the cause.
+
+Scikit-learn reads arrays, frames of pandas and polars and sparse matrices, and compares column
+names. Handled here is what it would misread or refuse without a clear message: xarray, masked
+arrays, dates, text among numbers, duplicate column names, missing labels.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, is_regressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
+from threadpoolctl import threadpool_limits
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.scaling import Scaler
+
+# The matrices are small: more threads are slower, and change the rounding.
+one_thread = partial(threadpool_limits, limits=1, user_api="blas")
+
+# Kinds of dtype that NumPy would convert to numbers.
+NO_NUMBERS = {"M": "dates", "m": "time differences"}
+# Absolute value of unscaled features beyond which sums of fourth powers would overflow.
+MAX_RAW = 1e60
+# Largest R-hat of an identified quantity without a warning.
+R_HAT_LIMIT = 1.05
+
+
+# Samples
+
+
+def validate_samples(
+    estimator: BaseEstimator,
+    X: Any,
+    *,
+    reset: bool,
+    sparse: bool = False,
+    missing: bool = False,
+    least: int = 1,
+) -> Any:
+    """Samples as a C-ordered float64 array (N, D), or CSR if ``sparse``; NaN passes if ``missing``.
+
+    The number and names of columns are stored in the estimator if ``reset``, else compared.
+    """
+    table = _read_table(estimator, X, sparse=sparse)
+    with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused
+        try:
+            return validate_data(
+                estimator,
+                table,
+                reset=reset,
+                dtype=np.float64,
+                order="C",
+                accept_sparse="csr" if sparse else False,
+                ensure_all_finite="allow-nan" if missing else True,
+                ensure_min_samples=least,
+            )
+        except ValueError as error:
+            if "contains NaN" not in str(error):
+                raise
+    samples = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan")
+    row, column = np.argwhere(np.isnan(samples))[0]
+    kind = "Regressor" if is_regressor(estimator) else "Classifier"
+    raise ValueError(
+        f"Input X contains NaN, first in row {row} and column {column}: "
+        f"{type(estimator).__name__} needs complete samples. Impute them in a pipeline, or use "
+        f"BM2PCA{kind}, which takes NaN as a missing value"
+    )
+
+
+def _read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
+    """X in a form that scikit-learn reads, with NaN for masked entries."""
+    name = type(estimator).__name__
+    if isinstance(X, xr.Dataset | xr.DataTree):
+        raise TypeError(
+            f"X is an xarray {type(X).__name__}, {name} takes a DataArray of two dims, samples "
+            "and features: give one variable, or dataset.to_dataarray('feature').T"
+        )
+    if isinstance(X, xr.DataArray):  # columns are named by the coordinate of its second dim
+        X = X.to_pandas() if X.ndim == 2 else X.values
+    if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
+        raise TypeError("X is a lazy frame: give X.collect()")
+    if issparse(X) or (_is_frame(X) and {type(t).__name__ for t in X.dtypes} == {"SparseDtype"}):
+        if not sparse:
+            raise TypeError(
+                f"Sparse data was passed for X, but {name} takes dense arrays only: make it dense "
+                "if it fits into memory, or use BM2PCAClassifier, which takes sparse data"
+            )
+        return X
+    if _is_frame(X):
+        return _read_frame(X)
+    if isinstance(X, np.ma.MaskedArray):
+        X = np.where(np.ma.getmaskarray(X), np.nan, X.data) if np.ma.is_masked(X) else X.data
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"X cannot be read as a matrix: {error}") from None
+    if array.ndim == 0 and array.dtype.kind in "OUS":
+        raise TypeError(f"X must be a matrix of samples and features, got {type(X).__name__}")
+    if array.dtype.kind == "V":
+        raise TypeError("X is an array of records: give a DataFrame of it")
+    if array.ndim == 2 and array.dtype.kind in "OUSmM":
+        for index, column in enumerate(array.T):
+            _check_column(f"column {index} of X", column)
+    return X
+
+
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def _read_frame(X: Any) -> Any:
+    """Check the columns of a frame; a frame without columns becomes an array."""
+    labels = list(X.columns)
+    if not labels:
+        return np.empty((len(X), 0))
+    label, count = Counter(labels).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{count} columns of X are named {label!r}: names must be unique")
+    check_text("a column of X is named", labels)
+    for index, dtype in enumerate(X.dtypes):
+        numeric = (
+            dtype.is_numeric()  # of polars
+            if hasattr(dtype, "is_numeric")
+            else getattr(dtype, "kind", "O") in "biufc"
+        )
+        if not numeric:
+            column = X.iloc[:, index] if hasattr(X, "iloc") else X.to_series(index)
+            _check_column(f"column {labels[index]!r} of X", np.asarray(column))
+    return X
+
+
+def _check_column(what: str, values: np.ndarray) -> None:
+    """Raise an error that names the column unless its values are convertible to float."""
+    if values.dtype.kind in NO_NUMBERS:
+        raise ValueError(f"{what} holds {NO_NUMBERS[values.dtype.kind]}: convert them to numbers")
+    try:
+        for value in values.tolist():
+            if value is not None:
+                float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = ValueError if isinstance(error, OverflowError) else type(error)
+        raise kind(f"{what} cannot be read as numbers: {error}") from None
+
+
+def sample_labels(X: Any) -> np.ndarray | None:
+    """Labels of samples, (N,): the index of a pandas frame, or the first coordinate of a DataArray.
+
+    Numbers and dates keep their type. All others become text, which every file format stores: an
+    index of several levels, for instance, the text of its tuples. None without an index.
+    """
+    if isinstance(X, xr.DataArray):
+        index = X.indexes.get(X.dims[0]) if X.ndim else None
+    else:
+        index = X.index if hasattr(X, "index") and _is_frame(X) else None
+    if index is None:
+        return None
+    labels = index.to_numpy()
+    if labels.dtype.kind in "iufM":
+        return labels.copy()
+    names = [str(label) for label in index.tolist()]
+    check_text("a sample of X is named", names)
+    return np.array(names)
+
+
+def check_text(what: str, values: Iterable[Any]) -> None:
+    """Raise a ValueError if a text has a NUL character, which NetCDF and HDF5 do not store."""
+    for value in values:
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError(f"{what} {value!r}: files of results cannot hold a NUL character")
+
+
+def feature_names(estimator: Any) -> np.ndarray:
+    """Names of the training features, or else x0, x1, ..."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return np.array([f"x{i}" for i in range(estimator.n_features_in_)]) if names is None else names
+
+
+def check_latent(Z: Any, n_components: int) -> FloatArray:
+    """Latent coordinates as a finite array (N, R), else ValueError."""
+    Z = np.asarray(Z, dtype=np.float64)
+    if Z.ndim != 2 or Z.shape[1] != n_components:
+        raise ValueError(f"Z must have shape (n_samples, {n_components}), got {Z.shape}")
+    if not np.isfinite(Z).all():
+        raise ValueError("Z contains NaN or infinity")
+    return Z
+
+
+def check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:
+    """X of a declarative model as a finite (N, D) array, and its feature names, else ValueError."""
+    array = np.asarray(X, dtype=np.float64)
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(f"X must be a non-empty matrix (N, D), got shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError("X contains NaN or infinity")
+    n_features = array.shape[1]
+    if n_components != int(n_components) or not 1 <= n_components <= n_features:
+        raise ValueError(
+            f"n_components must be an integer from 1 to {n_features}, got {n_components!r}"
+        )
+    return array, column_names(X, "x", n_features)
+
+
+def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
+    """Names of the columns of a data frame, or else a prefix and a number."""
+    columns = getattr(table, "columns", [f"{prefix}{index}" for index in range(n_columns)])
+    return [str(column) for column in columns]
+
+
+def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntArray]] | None:
+    """Names and features of views, in the order of their names if these are given by feature.
+
+    ``views`` are columns by the name of the view, columns of each view, or the name of the view of
+    each feature. Columns are names of features, or their positions.
+    """
+    if views is None:
+        return None
+    names, n_features = list(feature_names), len(feature_names)
+    if isinstance(views, str) or not isinstance(views, Iterable):
+        raise ValueError(f"views must name columns or the view of each feature, got {views!r}")
+    if not isinstance(views, Mapping):
+        views = list(views)
+        if not any(isinstance(v, Sequence | np.ndarray) and not isinstance(v, str) for v in views):
+            if len(views) != n_features:
+                raise ValueError(
+                    f"views must name the view of each of the {n_features} features, got "
+                    f"{len(views)} names"
+                )
+            of_feature = np.array([str(view) for view in views])
+            order = np.unique(np.asarray(views)).astype(str)
+            return [(name, np.flatnonzero(of_feature == name)) for name in order]
+        views = {f"view {number}": columns for number, columns in enumerate(views)}
+    features_of_views, count = [], np.zeros(n_features, dtype=int)
+    for view, columns in views.items():
+        index = []
+        for column in [columns] if isinstance(columns, str) else columns:
+            if isinstance(column, Integral) and not isinstance(column, bool):
+                position = int(column)
+            else:
+                position = names.index(column) if column in names else -1
+            if not 0 <= position < n_features:
+                raise ValueError(f"views: {view!r} has column {column!r}, which X does not have")
+            index.append(position)
+        if not index:
+            raise ValueError(f"views: {view!r} has no columns")
+        count[np.unique(index)] += 1
+        features_of_views.append((str(view), np.array(index)))
+    if (count != 1).any():
+        feature = int(np.argmax(count != 1))
+        where = "no view" if count[feature] == 0 else "more than one view"
+        raise ValueError(f"views: feature {str(names[feature])!r} is in {where}")
+    return features_of_views
+
+
+# Targets
+
+
+def require_targets(estimator: BaseEstimator, y: Any) -> None:
+    """Raise a ValueError if there are no targets."""
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"{name} requires y to be passed, but the target y is None")
+
+
+def read_targets(y: Any) -> np.ndarray:
+    """Targets as a dense array, (N,) or (N, K), of their own dtype."""
+    if issparse(y):
+        return y.toarray()
+    if isinstance(y, dict | set | xr.Dataset | xr.DataTree):
+        raise TypeError(f"y must be an array, a list or a series, got {type(y).__name__}")
+    if np.ma.is_masked(y):
+        raise ValueError("y has masked entries: leave out these samples, or fill them")
+    try:
+        array = np.asarray(y)
+    except ValueError as error:
+        raise ValueError(f"y cannot be read as an array: {error}") from None
+    if array.ndim in (1, 2) and array.dtype.kind == "U":
+        entries = np.asarray(y, dtype=object)
+        if not all(isinstance(v, str) for v in entries.ravel()):
+            array = entries  # else NaN in a list of text becomes "nan"
+    if array.dtype.kind == "T":  # text of any length, which files do not store
+        array = array.astype(object)
+    if array.ndim == 0:
+        raise ValueError(f"y must be an array with an entry for each sample, got {y!r}")
+    if not len(array):
+        raise ValueError("y has no entries")
+    if array.dtype.kind in "OSU":
+        check_text("y has the label", array.ravel().tolist())
+    return array
+
+
+def read_truth(y: Any, *, classes: bool) -> np.ndarray | None:
+    """True targets of predicted samples, or None; a column of classes becomes a vector."""
+    if y is None:
+        return None
+    y = read_targets(y)
+    return y.ravel() if classes and y.shape[1:] == (1,) else y
+
+
+def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
+    """Real targets, (N,) or (N, K), of float64; NaN passes if ``missing``."""
+    y = read_targets(y)
+    if y.dtype == object:
+        values = [np.nan if _is_missing(value) else value for value in y.ravel()]
+        y = np.array(values, dtype=object).reshape(y.shape)
+    if y.dtype.kind in "OUSmM":
+        for column in y.reshape(len(y), -1).T:
+            _check_column("y", column)
+    return check_array(
+        y,
+        dtype=np.float64,
+        order="C",
+        ensure_2d=False,
+        ensure_all_finite="allow-nan" if missing else True,
+        input_name="y",
+    )
+
+
+def read_labels(y: Any) -> np.ndarray:
+    """Labels of all samples, (N,) or (N, K), none missing."""
+    y = read_targets(y)
+    if (lost := _missing_entries(y)).any():
+        raise ValueError(f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}")
+    check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    return _plain_labels(y)
+
+
+def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
+    """Targets as an array, and a mask of the known ones.
+
+    ``unlabeled`` marks the others; NaN stands for every kind of missing value, None for none.
+    """
+    if np.ndim(unlabeled) != 0:
+        raise ValueError(f"unlabeled must be a single value, got {unlabeled!r}")
+    y = read_targets(y)
+    if unlabeled is None:
+        known = np.ones(y.shape, dtype=bool)
+    elif _is_missing(unlabeled):
+        known = ~_missing_entries(y)
+    elif y.dtype == object:
+        marked = [not _is_missing(value) and value == unlabeled for value in y.ravel()]
+        known = ~np.array(marked, dtype=bool).reshape(y.shape)
+    else:
+        known = ~np.broadcast_to(y == unlabeled, y.shape)
+    if known.size and not known.any():
+        raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
+    if (lost := known & _missing_entries(y)).any():
+        raise ValueError(
+            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
+            "unlabeled=numpy.nan if these samples have no label"
+        )
+    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    return y, known
+
+
+def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]:
+    """Sorted classes, and the class index of each sample, (N,), -1 if unlabelled."""
+    y, known = column_or_1d(y, warn=True), known.ravel()
+    classes, index = encode_labels(_plain_labels(y[known]))
+    groups = np.full(len(y), -1, dtype=np.int64)
+    groups[known] = index
+    return classes, groups
+
+
+def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
+    """Sorted classes, and the class index of each sample, (N,); see `check_classes`."""
+    classes, index = np.unique(y, return_inverse=True)
+    check_classes(classes, np.bincount(index), stacklevel=4)
+    return classes, index
+
+
+def check_classes(classes: np.ndarray, counts: IntArray, *, stacklevel: int = 3) -> None:
+    """Warn about a class with a single sample; ValueError if there is one class only."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"y has one class only, {classes.tolist()[0]!r}; at least two classes are needed"
+        )
+    if counts.min() == 1:
+        label = classes.tolist()[counts.argmin()]
+        warnings.warn(f"class {label!r} has a single sample", UserWarning, stacklevel=stacklevel)
+
+
+def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
+    """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
+    if y.ndim != 1:
+        raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y contains NaN or infinity")
+    labels, index = np.unique(y, return_inverse=True)
+    if len(labels) < 2:
+        raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")
+    return index.astype(np.int64), labels.tolist()
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT, masked, or the NA of pandas."""
+    if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
+        return True
+    return not isinstance(value, np.ndarray) and bool(value != value)
+
+
+def _missing_entries(y: np.ndarray) -> BoolArray:
+    """Mask of the missing entries of an array."""
+    if y.dtype == object:
+        return np.array([_is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
+    return np.isnan(y) if y.dtype.kind in "fmM" else np.zeros(y.shape, dtype=bool)
+
+
+def _plain_labels(y: np.ndarray) -> np.ndarray:
+    """Labels, those of dtype object as numbers unless they are text; ValueError if continuous."""
+    if y.dtype == object and not all(isinstance(value, str) for value in y.ravel()):
+        if not all(isinstance(value, Real | np.bool_) for value in y.ravel()):
+            kinds = ", ".join(sorted({type(value).__name__ for value in y.ravel()}))
+            raise ValueError(f"y has labels of type {kinds}: give only text, or only numbers")
+        y = np.array(y.tolist())
+    with np.errstate(invalid="ignore"):  # scikit-learn compares them with integers
+        check_classification_targets(y)
+    return y
+
+
+# Scaling
+
+
+def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
+    """Centre and scale of training samples, (N, P); see `check_variation`."""
+    scaler = Scaler.fit(X, standardize=standardize)
+    check_variation(scaler, stacklevel=5)
+    return scaler
+
+
+def check_variation(scaler: Scaler, *, stacklevel: int = 3) -> None:
+    """Warn about constant features; ValueError if no feature varies."""
+    if scaler.constant.all():
+        raise ValueError("X has no variation: all rows are equal")
+    if scaler.constant.any():
+        warnings.warn(
+            f"{int(scaler.constant.sum())} of {scaler.constant.size} features are constant in the "
+            "training samples and are ignored",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+@contextmanager
+def constant_features_ignored() -> Iterator[None]:
+    """Context of refits to parts of the samples, which do not warn of constant features."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* features are constant in the training")
+        yield
+
+
+@contextmanager
+def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
+    """Context of a fit to centred X (N, D): ValueError if its own units make it fail."""
+    if standardize:
+        yield
+        return
+    size = float(np.abs(X).max())
+    if not 1.0 / MAX_RAW <= size <= MAX_RAW:
+        raise ValueError(
+            f"X is not standardised, and samples are {size:.3g} from their mean: give "
+            "standardize=True, or other units"
+        )
+    try:
+        yield
+    except (np.linalg.LinAlgError, RuntimeError) as error:  # no factorisation, or a falling bound
+        raise ValueError(
+            f"X is not standardised, and its units are too far from those of the priors ({error}): "
+            "give standardize=True, or other units"
+        ) from error
+
+
+# Convergence
+
+
+def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> None:
+    """Warn that mean field reached its maximum number of iterations."""
+    warnings.warn(
+        f"mean field stopped after max_iter={max_iter} iterations before the bound rose by less "
+        f"than tol={tol:g} nats; the result is usable, a larger max_iter is more exact",
+        ConvergenceWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: int = 3) -> bool:
+    """Whether the largest R-hat of some variables is small; warns with a remedy if not.
+
+    Always False for a single chain. Stores ``r_hat`` and ``ess_bulk`` in the root attributes. NaN
+    counts as worst. Entries that are zero by definition, such as those of the first of two classes,
+    are left out.
+    """
+    import arviz_stats
+
+    posterior = tree["posterior"].dataset
+    if posterior.sizes["chain"] < 2:
+        return False
+    columns = [posterior[name].values.reshape(*posterior[name].shape[:2], -1) for name in names]
+    values = np.concatenate(columns, axis=2)
+    values = values[..., values.any(axis=(0, 1))]
+    r_hat = float(np.max(arviz_stats.rhat(values, chain_axis=0, draw_axis=1)))
+    ess = float(np.min(arviz_stats.ess(values, chain_axis=0, draw_axis=1)))
+    tree.attrs.update(r_hat=r_hat, ess_bulk=ess)
+    if not r_hat < R_HAT_LIMIT:
+        warnings.warn(
+            f"R-hat of the identified quantities reaches {r_hat:.2f}: draw more, tighten the "
+            "priors (a larger shape), or use inference='nuts'",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
+    return r_hat < R_HAT_LIMIT

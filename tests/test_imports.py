@@ -1,0 +1,50 @@
+"""What importing the package and its mathematics loads."""
+
+import subprocess
+import sys
+
+HEAVY = {"pymc", "pytensor", "arviz", "arviz_base", "sklearn", "matplotlib"}
+
+
+def run_fresh(code):
+    """Run code in a new interpreter; what it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+
+
+def test_importing_the_package_is_quick_and_loads_little():
+    """Under a second of processor time, counted from an interpreter that has done nothing."""
+    code = """
+import sys, time
+import bsdr_models
+print(time.process_time(), *{name.partition(".")[0] for name in sys.modules})
+"""
+    seconds, *loaded = run_fresh(code).split()
+    assert "bsdr_models" in loaded
+    assert not set(loaded) & (HEAVY | {"scipy", "numba", "xarray", "rich"})
+    assert float(seconds) < 1.0
+
+
+def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():
+    code = """
+import sys
+import numpy as np
+from bsdr_models.bsdr.paper import mean_field
+from bsdr_models.bsdr.priors import Priors
+from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
+
+rng = np.random.default_rng(0)
+y = np.arange(30) % 3
+data = mean_field.make_data(rng.standard_normal((30, 4)) + y[:, None], y, n_labels=3)
+result = run_coordinate_ascent(
+    lambda rng, restart: mean_field.init(data, Priors(), n_components=2, rng=rng),
+    lambda state: mean_field.step(state, data, Priors()),
+    rng=rng,
+)
+assert result.converged
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+    loaded = run_fresh(code).split()
+    assert "scipy" in loaded
+    assert not set(loaded) & (HEAVY | {"xarray"})
