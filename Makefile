@@ -60,7 +60,6 @@ package: $(STAMP)  ## Build wheel and sdist, install each into an empty environm
 bench: $(STAMP)  ## Accuracy with few samples, and speed: ten minutes, data of scikit-learn
 	$(BIN)/python -m benchmarks accuracy --table people --seeds 300:301 --jobs $(JOBS)
 	$(BIN)/python -m benchmarks speed --only waits growth
-	$(BIN)/python -m benchmarks speed --compare
 
 bench-full: $(STAMP)  ## All tables and pictures of the benchmarks (hours of one core; needs BSDR_MODELS_DATA)
 	-$(BIN)/python -m pip install --quiet --editable ".[bench]"
@@ -68,7 +67,6 @@ bench-full: $(STAMP)  ## All tables and pictures of the benchmarks (hours of one
 	$(BIN)/python -m benchmarks report --write
 	$(BIN)/python -m benchmarks pictures
 	$(BIN)/python -m benchmarks speed --write
-	$(BIN)/python -m benchmarks speed --record
 
 evidence: $(STAMP)  ## Remake the tables and pictures of docs/evidence.md
 	$(BIN)/python -m benchmarks.evidence

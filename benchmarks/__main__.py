@@ -3,7 +3,7 @@
 python -m benchmarks accuracy   fits on many splits, one line each
 python -m benchmarks report     tables and curves from these lines
 python -m benchmarks pictures   plots of single fits, as in the papers
-python -m benchmarks speed      times and their lower bounds, and changes since the last commit
+python -m benchmarks speed      times and their lower bounds
 python -m benchmarks scale      Laplace's method in memory, from disk and on workers
 """
 

@@ -1,39 +1,25 @@
 """BM2PCA: seconds per sweep with its bound, and of the two products with X in the same run."""
 
-import json
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from benchmarks.datasets import archive_folder, load
-from benchmarks.memory import MIB, peak
+from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca.paper import mean_field
 from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
 from bsdr_models.bm2pca.paper.mean_field import Data, State
-from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.priors import PAPER
 
-COST, N_WARM, NEWS = 10.0, 3, "20 News"
-# Sweeps of a short fit, and of the fits to 20 Newsgroups.
-SHORT, NEWS_SWEEPS = 20, 10
+COST, N_WARM = 10.0, 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One line: ``most`` is the largest ratio to the products, ``ms`` the time of a sweep aimed at.
+    """Samples, features, components, labels of a subspace, independent problems, missing values.
 
-    n, d, r
-        Samples, features, components.
-    outcomes, problems
-        Labels that share a subspace; independent problems.
-    gaps
-        Share of missing values.
+    ``most`` is the largest ratio to the products, ``ms`` the time of a sweep aimed at.
     """
 
     n: int
@@ -80,11 +66,8 @@ def problem(case: Case) -> Data:
     X, rng = rows(case), np.random.default_rng(1)
     scores = np.nan_to_num(X) @ rng.standard_normal((case.d, case.problems * case.outcomes))
     y = np.where(scores > 0.0, 1.0, -1.0).reshape(case.n, case.problems, case.outcomes)
-    return Data(views=(make_view(X),), margins=margins(np.swapaxes(y, 0, 1)))
-
-
-def margins(y: np.ndarray) -> Hinge:
-    return Hinge(y=np.ascontiguousarray(y), cost=np.full((len(y), 1, 1), COST))
+    y = np.ascontiguousarray(np.swapaxes(y, 0, 1))
+    return Data(views=(make_view(X),), margins=Hinge(y=y, cost=np.full((len(y), 1, 1), COST)))
 
 
 def started(data: Data, n_components: int) -> State:
@@ -132,13 +115,7 @@ def measure(case: Case) -> list[str]:
 
 
 def check(state: State, data: Data, bounds: np.ndarray) -> None:
-    """The timed sweeps never lowered the bound, and latent coordinates solve their equations.
-
-    Raises
-    ------
-    AssertionError
-        If not.
-    """
+    """The timed sweeps never lowered the bound, and latent coordinates solve their equations."""
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])), "the bound fell"
     latent = mean_field.update_latent(state, data)
     own, view, eta = state.views[0], data.views[0], state.weights
@@ -157,93 +134,13 @@ def check(state: State, data: Data, bounds: np.ndarray) -> None:
         np.testing.assert_allclose(latent.mean[0, n], expected, rtol=1e-6, atol=1e-9)
 
 
-def short_fit() -> str:
-    """Whole fit with many features, including validation."""
-    case = Case(n=33, d=12_533, problems=11)
-    X, y = rows(case), problem(case).margins
-
-    def fit(_: object) -> None:
-        fit_mean_field(
-            Data(views=(make_view(X),), margins=y),
-            PAPER,
-            n_components=case.r,
-            rng=np.random.default_rng(0),
-            max_iter=SHORT,
-            tol=0.0,
-            accelerate=False,
-        )
-
-    (seconds,) = medians(Work(run=fit))
-    return (
-        f"A whole fit of {SHORT} sweeps to {case.n} rows of {case.d} features, {case.problems} "
-        f"labels one-vs-rest: {seconds:.3f} s."
-    )
-
-
-def child(strategy: str) -> dict[str, float]:
-    """Fit all of 20 Newsgroups, in this process."""
-    X, y = load(NEWS)
-    signs = np.where(y[:, None] == np.arange(y.max() + 1), 1.0, -1.0)[None]
-    before = peak()
-    with threadpool_limits(1):
-        view = make_view(X)
-        state = mean_field.init(
-            data := Data(
-                views=(view,),
-                margins=margins(signs if strategy == "shared" else np.swapaxes(signs, 0, 2)),
-            ),
-            PAPER,
-            n_components=10,
-            rng=np.random.default_rng(0),
-        )
-        begin, bounds = time.process_time(), []
-        for _ in range(NEWS_SWEEPS):
-            state, info = mean_field.step(state, data, PAPER)
-            bounds.append(info.elbo)
-        seconds = (time.process_time() - begin) / NEWS_SWEEPS
-        (floor,) = medians(products(data, 10))
-    assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])), "the bound fell"
-    held = (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) / MIB
-    return {"seconds": seconds, "floor": floor, "mib": peak() - before, "data": held}
-
-
-def news() -> str:
-    """Table of the fits to all of 20 Newsgroups, each in a process of its own."""
-    if archive_folder() is None:
-        return "20 Newsgroups was not measured: BSDR_MODELS_DATA is not set.\n"
-    head = ["labels", "sweep s", "products s", "sweep / products", "MiB above the data", "data MiB"]
-    lines = [head, ["---"] * 6]
-    for strategy in ("shared", "one-vs-rest"):
-        command = [sys.executable, "-m", "benchmarks.bm2pca_sweeps", strategy]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{strategy}: {done.stderr}")
-        r = json.loads(done.stdout)
-        late = " **missed**" if r["mib"] + r["data"] > 2048.0 else ""
-        times = f"{r['seconds']:.3f}", f"{r['floor']:.3f}", f"{r['seconds'] / r['floor']:.2f}"
-        lines.append([strategy, *times, f"{r['mib']:.0f}{late}", f"{r['data']:.0f}"])
-    return (
-        "20 Newsgroups, 19 950 sparse rows of 24 801 words, 20 labels, R = 10; all in 2 GiB:\n\n"
-        + table(lines)
-    )
-
-
-def table(lines: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
 def report() -> str:
     """Markdown tables."""
     head = ["N, D, R, K, problems", "sweep ms", "products ms", "sweep / products", "aim"]
-    lines = [head, ["---"] * 5, *(measure(case) for case in CASES)]
     return (
         "## BM2PCA: seconds per sweep\n\n"
         "All updates and the exact bound, K labels in one subspace, problems side by side. The "
         "products are X B and X'A for every problem and nothing else, with X in the coordinates "
         "in which the package holds it: N where there are more features than rows.\n\n"
-        f"{table(lines)}\n{short_fit()}\n\n{news()}"
+        f"{as_markdown(head, [measure(case) for case in CASES])}\n"
     )
-
-
-if __name__ == "__main__":
-    print(json.dumps(child(sys.argv[1])))

@@ -16,18 +16,10 @@ from sklearn.feature_extraction.text import TfidfTransformer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """Source of a data set.
+    """A function of scikit-learn or an archive in the folder that BSDR_MODELS_DATA names.
 
-    bundled
-        Function of scikit-learn.
-    archive
-        File in the folder that BSDR_MODELS_DATA names.
-    rows
-        Transformation of each sample.
-    classes
-        The classes that are kept; all of them if empty.
-    missing
-        Why a set of the papers is not available.
+    `rows` is the transformation of each sample; of some `classes` only these are kept. `missing`
+    says why a set of the papers is not available.
     """
 
     bundled: Callable[..., Any] | None = None
@@ -54,13 +46,8 @@ SETS = {
     "11_Tumors": DataSet(archive="tumors11"),
     "20 News": DataSet(archive="newsgroups20_counts", rows="tf-idf"),
     "Yale 32x32": DataSet(archive="yale_32x32"),
-    "9_Tumors": DataSet(archive="tumors9"),
-    "USPS": DataSet(archive="usps"),
-    "14_Tumors": DataSet(missing="308 x 15009: no public copy in a usable form found"),
-    "TRECVID2003": DataSet(missing="1078 shots of 1894 + 165 features: no public copy found"),
     # Urtasun and Darrell (2007)
     "oil": DataSet(archive="oil_flow"),
-    "oil, unit variance": DataSet(archive="oil_flow"),
     "USPS 3 v 5": DataSet(archive="usps", classes=(3, 5)),
 }
 
@@ -123,12 +110,6 @@ def load(name: str) -> tuple[Any, np.ndarray]:
         kept = np.isin(y, found.classes)
         return X[kept], np.searchsorted(found.classes, y[kept])
     return X, y
-
-
-def load_field(name: str, field: str) -> np.ndarray:
-    """A further array of a set's archive, such as the view of each feature."""
-    with np.load(_file(name)) as archive:
-        return np.asarray(archive[field])
 
 
 def _file(name: str) -> Path:

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 from threadpoolctl import threadpool_limits
 
+from benchmarks.evidence.page import table as as_markdown
 from benchmarks.memory import MIB, peak
 from bsdr_models import BSDRClassifier
 from bsdr_models.papers import PaperBSDRClassifier
@@ -19,17 +20,7 @@ from bsdr_models.papers import PaperBSDRClassifier
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A fit and its limits; ``None`` for no limit.
-
-    sizes
-        N, D, K of simulated data; Wine if empty.
-    arguments
-        Of the class.
-    paper
-        Whether the class is PaperBSDRClassifier, else BSDRClassifier.
-    seconds, mib
-        Limits: wall time of the fit, memory above the data.
-    """
+    """A fit of BSDR or of the paper's to N, D, K (or to Wine), limits of wall time and memory."""
 
     name: str
     arguments: dict[str, Any]
@@ -144,10 +135,7 @@ def measure(case: Case) -> list[str]:
 def report() -> str:
     """Markdown table of all cases."""
     head = ["fit", "CPU s", "wall s", "limit", "MiB above the data", "limit, MiB", "data MiB"]
-    lines = [[*head, "iterations"], ["---"] * 8]
-    for case in CASES:
-        lines.append(measure(case))
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = as_markdown([*head, "iterations"], [measure(case) for case in CASES])
     return (
         "## Time and memory of whole fits\n\n"
         "`BSDRClassifier.fit` and `predict` on the training rows, each in a fresh process: time of "

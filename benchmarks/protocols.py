@@ -20,7 +20,7 @@ STANDARDISED = ("mfeat",)
 # Limit of test samples, drawn at random.
 N_TEST = {"Yale B": 2000, "20 News": 2000}
 # Of `first_samples`: sets whose features are standardised for all methods.
-UNIT_VARIANCE = ("wine", "oil, unit variance")
+UNIT_VARIANCE = ("wine",)
 # Samples of a permutation that are reserved for training.
 N_FIRST = 100
 # Test samples of fits to noise.
@@ -34,14 +34,9 @@ def seed_range(text: str) -> range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """The input of a method.
+    """Features (N, D), perhaps sparse, and labels of 0..K-1, some of which may not occur.
 
-    X, y
-        Features (N, D), perhaps sparse, and labels of 0..K-1, some of which may not occur.
-    n_classes
-        K.
-    prepared
-        Whether the protocol has scaled the features as in its paper.
+    They are `prepared` if the protocol has scaled the features as in its paper.
     """
 
     X: Any

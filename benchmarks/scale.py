@@ -42,32 +42,18 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """Samples and labels on disk."""
-
-    X: Path
-    y: Path
-
-    @classmethod
-    def make(cls, folder: Path, n: int, d: int) -> "Files":
-        """Five classes of unit standard deviation that overlap in three directions of D."""
-        rng = np.random.default_rng(0)
-        files = cls(X=folder / "X.npy", y=folder / "y.npy")
-        y = rng.integers(N_CLASSES, size=n)
-        centres = np.zeros((N_CLASSES, d))
-        centres[:, :3] = rng.standard_normal((N_CLASSES, 3))
-        X = np.lib.format.open_memmap(files.X, mode="w+", dtype=np.float64, shape=(n, d))
-        for begin in range(0, n, CHUNK):
-            part = slice(begin, min(begin + CHUNK, n))
-            X[part] = centres[y[part]] + rng.standard_normal((part.stop - begin, d))
-        X.flush()
-        np.save(files.y, y)
-        return files
-
-    def read(self, *, mapped: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """X and y; X in memory or mapped."""
-        return np.load(self.X, mmap_mode="r" if mapped else None), np.load(self.y)
+def write_samples(path: Path, n: int, d: int) -> np.ndarray:
+    """Features on disk, and labels (N,): classes of unit deviation in three directions."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(N_CLASSES, size=n)
+    centres = np.zeros((N_CLASSES, d))
+    centres[:, :3] = rng.standard_normal((N_CLASSES, 3))
+    X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(n, d))
+    for begin in range(0, n, CHUNK):
+        part = slice(begin, min(begin + CHUNK, n))
+        X[part] = centres[y[part]] + rng.standard_normal((part.stop - begin, d))
+    X.flush()
+    return y
 
 
 class Timed:
@@ -123,13 +109,14 @@ def compare(n: int, d: int, *, n_workers: int, chunk: int) -> str:
     from distributed import Client, LocalCluster
 
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
-        files = Files.make(Path(folder), n, d)
-        X, y = files.read()
+        path = Path(folder) / "X.npy"
+        y = write_samples(path, n, d)
+        X = np.load(path)
         scaler = Scaler.fit(X[:CHUNK])
         run(InMemory(X[:FEW], y[:FEW]), scaler)
         memory = run(InMemory(X, y), scaler)
         del X
-        mapped = files.read(mapped=True)[0]
+        mapped = np.load(path, mmap_mode="r")
         threads = run(Chunks(da.from_array(mapped, chunks=(chunk, d)), y), scaler)
         cluster = LocalCluster(
             n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"

@@ -3,17 +3,22 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr, logsumexp
 
-from benchmarks import floors
+from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
-from bsdr_models.arrays import ProjectionPrior
+from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.paper import mean_field
 from bsdr_models.bsdr.paper.mean_field import Data, State, make_data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import orthant
+from bsdr_models.numerics.design import DenseDesign
 
 PRIORS = Priors()
+# Seconds of the argmax moments per sample, competing class and node: one factor in a bare loop
+# over cached numbers (docs/decisions/0013-hot-loops.md).
+CONE_SECONDS = 1.4e-9
 # Sweeps before the timing, and before the state that is checked.
 N_WARM = 5
 
@@ -87,12 +92,12 @@ def measure(case: Case) -> list[str]:
     precision = state.projection_precision.mean
     seconds, factor, product, reduced = medians(
         Work(run=sweep),
-        floors.factorisations(data, precision, PRIORS.latent_scale**2),
-        floors.products(features(case), case.r),
-        floors.products(data.design.X, case.r),
+        factorisations(data, precision, PRIORS.latent_scale**2),
+        products(features(case), case.r),
+        products(data.design.X, case.r),
     )
     check(state, data, np.array(bounds))
-    cone = floors.cone_seconds(data, mean_field.N_NODES)
+    cone = cone_seconds(data, mean_field.N_NODES)
     floor = factor + product + cone
     aim = "-" if case.target is None else f"{case.target:g}"
     if case.target is not None and seconds > case.target * floor:
@@ -108,13 +113,7 @@ def measure(case: Case) -> list[str]:
 
 
 def check(state: State, data: Data, bounds: np.ndarray) -> None:
-    """The timed sweeps never lowered the bound, and the last one's factors solve their equations.
-
-    Raises
-    ------
-    AssertionError
-        If not.
-    """
+    """The timed sweeps never lowered the bound; the last one's factors solve their equations."""
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])), "the bound fell"
     X, v = data.design.X, PRIORS.latent_scale**2
     state = replace(state, projection=mean_field.update_projection(state, data, PRIORS))
@@ -143,16 +142,64 @@ def _log_prob(eta: np.ndarray, y: np.ndarray) -> np.ndarray:
     return logsumexp(log_f, axis=0) + np.log((u[1] - u[0]) / np.sqrt(2.0 * np.pi))
 
 
+def cone_seconds(data: Data, n_nodes: int) -> float:
+    """Time of the factors of the integrand, by count."""
+    return CONE_SECONDS * data.n_samples * (data.n_labels - 1) * n_nodes
+
+
+def products(X: FloatArray, n_components: int) -> Work:
+    """The two products with X, (N, D)."""
+    rng = np.random.default_rng(0)
+    projection = rng.standard_normal((X.shape[1], n_components))
+    latent = rng.standard_normal((X.shape[0], n_components))
+    return Work(run=lambda _: (X @ projection, X.T @ latent))
+
+
+def factorisations(data: Data, precision: FloatArray, variance: float) -> Work:
+    """For every distinct phi_s, (D, 1) or (D, R): Cholesky factor and triangular inverse.
+
+    With few samples the three calls of Woodbury's identity: product, Cholesky factor, solution.
+    """
+    design = data.design
+    if not isinstance(design, DenseDesign):
+        return Work(run=lambda _: None)
+    if design.prefers_rows:
+        return Work(
+            prepare=lambda: [np.asfortranarray(design.X / np.sqrt(phi)) for phi in precision.T],
+            run=lambda rows: [_by_rows(X, variance) for X in rows],
+        )
+    return Work(
+        prepare=lambda: [
+            np.asfortranarray(design.gram / variance + np.diag(phi)) for phi in precision.T
+        ],
+        run=lambda matrices: [_by_features(matrix) for matrix in matrices],
+    )
+
+
+def _by_features(matrix: FloatArray) -> None:
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+    assert info == 0
+    _, info = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    assert info == 0
+
+
+def _by_rows(X: FloatArray, variance: float) -> None:
+    start = np.eye(len(X), order="F")
+    matrix = blas.dsyrk(1.0, X, variance, start, lower=1, overwrite_c=1)
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
+    assert info == 0
+    blas.dtrsm(1.0, factor, X, lower=1, overwrite_b=1)
+
+
 def report() -> str:
     """Markdown table of all cases."""
     head = ["N, D, K, R", "prior", "sweep ms", "floor ms", "factorisations", "products", "cone"]
-    lines = [[*head, "sweep / floor", "the same, rank for D", "aim"], ["---"] * 10]
-    lines += [measure(case) for case in _cases()]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    head += ["sweep / floor", "the same, rank for D", "aim"]
+    table = as_markdown(head, [measure(case) for case in _cases()])
     return (
         "## Seconds per sweep\n\n"
         "The floor is bare LAPACK factorisations, the two products with X, and "
-        f"{1e9 * floors.CONE_SECONDS:.1f} ns per row, other class and node "
+        f"{1e9 * CONE_SECONDS:.1f} ns per row, other class and node "
         f"({mean_field.N_NODES} nodes) for the moments of the cone. Under a columnwise prior the "
         "package works in the row space of X; the last ratio counts the products there as well.\n\n"
         f"{table}\n"

@@ -38,17 +38,7 @@ MARGIN_RIVALS = ("linear SVM", "PCA + SVM", "PLS + SVM", "LDA + SVM")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One row of a table.
-
-    source
-        Name of the set, or "noise".
-    scheme
-        Name of the protocol.
-    sizes
-        Arguments of the protocol besides the name and the split.
-    n_components
-        R; 0 for methods that see all features.
-    """
+    """A set (or "noise"), a protocol with its sizes, and R, 0 for methods of all features."""
 
     source: str
     scheme: str
@@ -76,19 +66,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Tasks, and the methods that are run on them.
+    """Tasks as columns, methods as rows, the score that is shown, and seeds (first, past the last).
 
-    tasks, methods
-        Columns and rows.
-    score
-        What is shown.
-    curve
-        The x-axis of a plot that is shown in place of a table: components, training samples (per
-        class), or an argument of the methods; a table if empty.
-    published
-        Lines of the paper's own table, by name: a text for each task.
-    seeds
-        First, and one past the last.
+    With a `curve` there is a plot over it in place of a table. `published` are lines of the paper's
+    own table, by name: a text for each task.
     """
 
     tasks: tuple[Task, ...]

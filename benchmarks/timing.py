@@ -16,13 +16,7 @@ from threadpoolctl import threadpool_info
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A function to time.
-
-    run
-        The timed function of the result of ``prepare``.
-    prepare
-        Called before every run, not timed.
-    """
+    """A function to time, of the result of ``prepare``, which is called before and not timed."""
 
     run: Callable[[Any], object]
     prepare: Callable[[], Any] = lambda: None
@@ -31,18 +25,10 @@ class Work:
 def medians(
     *work: Work, seconds: float = 2.0, repeats: tuple[int, int] = (5, 201)
 ) -> tuple[float, ...]:
-    """Median CPU time of each of several functions, measured in turns.
+    """Median CPU time of each of several functions, measured in turns after one that fills caches.
 
-    Turns share the load of the machine, so that ratios vary less than the times.
-
-    Parameters
-    ----------
-    work : Work
-        Each is run once before, to fill caches.
-    seconds : float
-        Total after which no further turn starts, once there were enough.
-    repeats : (int, int)
-        Fewest and most turns.
+    Turns share the load of the machine, so that ratios vary less than the times. After so many
+    seconds in all no further turn starts, once there were the fewest.
     """
     times: list[list[float]] = [[] for _ in work]
     spent = 0.0

@@ -68,7 +68,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "map_noise": lambda: plots.plot_map(noise),
         "features": lambda: plots.plot_features(tree, stability=stability),
         "biplot": lambda: plots.plot_biplot(tree),
-        "correlation_circle": lambda: plots.plot_correlation_circle(tree),
+        "correlation_circle": lambda: plots.plot_biplot(tree, circle=True, n_features=15),
         "relevance": lambda: plots.plot_relevance(tree),
         "views": lambda: plots.plot_views(grouped),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),

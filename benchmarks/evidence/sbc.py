@@ -69,15 +69,7 @@ type Ranks = dict[str, IntArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Sizes of a run.
-
-    n_sets, n_draws
-        Data sets, and draws kept of each.
-    n_chains, n_kept
-        Chains of a data set, and draws of each, from which those that are kept are taken.
-    thin, tune
-        Gibbs sweeps of a kept draw, and before the first.
-    """
+    """Data sets and their draws; chains of a set, and draws of each; Gibbs sweeps of a draw."""
 
     n_sets: int = 300
     n_draws: int = 99

@@ -13,22 +13,14 @@ from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truths:
-    """C independent data sets of the paper's model with the same features of N samples.
+    """C data sets of the paper's model with the same standardised features of N samples."""
 
-    X
-        (N, D), columns of mean 0 and standard deviation 1, so that scaling has no effect.
-    projection, latent, weights, bias
-        (C, D, R), (C, N, R), (C, R, K), (C, K).
-    y
-        (C, N).
-    """
-
-    X: FloatArray
-    projection: FloatArray
-    latent: FloatArray
-    weights: FloatArray
-    bias: FloatArray
-    y: IntArray
+    X: FloatArray  # (N, D)
+    projection: FloatArray  # (C, D, R)
+    latent: FloatArray  # (C, N, R)
+    weights: FloatArray  # (C, R, K)
+    bias: FloatArray  # (C, K)
+    y: IntArray  # (C, N)
 
 
 def features(n_samples: int, n_features: int, rng: np.random.Generator) -> FloatArray:
@@ -40,16 +32,7 @@ def features(n_samples: int, n_features: int, rng: np.random.Generator) -> Float
 def simulate(
     X: FloatArray, priors: Priors, size: tuple[int, int, int], rng: np.random.Generator
 ) -> Truths:
-    """Draw from the paper's prior, one precision per entry, then from the likelihood.
-
-    Parameters
-    ----------
-    X : (N, D)
-    priors : Priors
-    size : (C, R, K)
-        Data sets, components, labels.
-    rng : numpy.random.Generator
-    """
+    """Draw (C, R, K) data sets from the paper's prior, a precision per entry, and likelihood."""
     c, r, k = size
     n, d = X.shape
     phi = rng.gamma(priors.projection_shape, 1.0 / priors.projection_rate, (c, d, r))
@@ -65,24 +48,14 @@ def simulate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HierarchicalTruths:
-    """C independent data sets of the model at full rank with the same features of N samples.
+    """C data sets of the model at full rank with the same features; centred over classes."""
 
-    coef, bias
-        (C, D, K), (C, K); centred over classes where targets are classes.
-    eta
-        Linear predictors, (C, N, K).
-    scale, noise_scale
-        tau, (C,), and sigma, (C, K), for real outputs only.
-    y
-        (C, N) of int, (C, N, K) of bool, or (C, N, K) of float.
-    """
-
-    coef: FloatArray
-    bias: FloatArray
-    eta: FloatArray
-    scale: FloatArray
-    noise_scale: FloatArray
-    y: np.ndarray
+    coef: FloatArray  # (C, D, K)
+    bias: FloatArray  # (C, K)
+    eta: FloatArray  # linear predictors, (C, N, K)
+    scale: FloatArray  # tau, (C,)
+    noise_scale: FloatArray  # sigma, (C, K), of real outputs only
+    y: np.ndarray  # (C, N) of int, (C, N, K) of bool or of float
 
 
 def varying_together(
@@ -102,19 +75,9 @@ def simulate_hierarchical(
     target: Target,
     rng: np.random.Generator,
 ) -> HierarchicalTruths:
-    """Draw from the prior of the model at full rank, then from its likelihood.
+    """Draw (C, K) data sets of centred features from the prior at full rank and its likelihood.
 
     The prior covariance of the projection is proportional to the identity.
-
-    Parameters
-    ----------
-    X : (N, D)
-        Centred.
-    priors : HierarchicalPriors
-    size : (C, K)
-        Data sets, classes or labels or outputs.
-    target : {"multiclass", "multilabel", "regression"}
-    rng : numpy.random.Generator
     """
     c, k = size
     n, d = X.shape

@@ -24,15 +24,7 @@ class ImpossibleError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """A fit.
-
-    predict
-        New samples -> class probabilities (M, K).
-    transform
-        Samples -> latent coordinates (M, R), if the method has a subspace.
-    record
-        Chosen settings, and remarks of the fit.
-    """
+    """Class probabilities (M, K) and latent coordinates (M, R) of new samples; chosen settings."""
 
     predict: Callable[[Any], np.ndarray]
     transform: Callable[[Any], Any] | None = None
@@ -44,18 +36,11 @@ Fit = Callable[[Training, int, int], Fitted]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """A method by its function of (training samples, number of components, seed).
+    """A function of (training samples, number of components, seed), and what determines a fit.
 
-    modules
-        Modules of its code; their imports count as well.
-    paper
-        Folder of the package that it runs through, if any.
-    configuration
-        Arguments that distinguish it from others of the same modules.
-    full
-        Whether it sees all features, so that the number of components is irrelevant.
-    libraries
-        Distributions beside NumPy, SciPy and scikit-learn.
+    That are the `modules` of its code and their imports, the folder of its `paper` in the package,
+    arguments, and `libraries` beside NumPy, SciPy and scikit-learn. A method that is `full` sees
+    all features, whatever the number of components.
     """
 
     fit: Fit

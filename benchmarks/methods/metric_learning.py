@@ -13,14 +13,10 @@ from bsdr_models.dgplvm.criteria import local_affinity
 
 
 class LFDA(TransformerMixin, BaseEstimator):
-    """Local Fisher discriminant analysis (Sugiyama 2007), with a shrunken scatter within classes.
+    """Local Fisher discriminant analysis (Sugiyama 2007).
 
-    Parameters
-    ----------
-    n_components : int
-    shrinkage : float
-        Share of a multiple of the identity in the scatter within classes, which has no inverse
-        with fewer samples than features.
+    `shrinkage` is the share of a multiple of the identity in the scatter within classes, which has
+    no inverse with fewer samples than features.
     """
 
     def __init__(self, n_components: int = 2, shrinkage: float = 0.1) -> None:
@@ -52,15 +48,8 @@ class LFDA(TransformerMixin, BaseEstimator):
 class LMNN(TransformerMixin, BaseEstimator):
     """Large margin nearest neighbours (Weinberger and Saul 2009), in R dimensions by L-BFGS.
 
-    Parameters
-    ----------
-    n_components : int
-    n_neighbors : int
-        Target neighbours of each sample, of its class and near in the features.
-    push : float
-        Weight of samples of other classes within the margin; that of the target neighbours is
-        its complement.
-    max_iter : int
+    Each sample has target neighbours of its class, near in the features. `push` is the weight of
+    samples of other classes within the margin, its complement that of the target neighbours.
     """
 
     def __init__(

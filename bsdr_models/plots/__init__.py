@@ -9,14 +9,12 @@ The numbers behind a plot are in an xarray Dataset (see `to_dataframe`): `map_ta
 predictions, searches and predictive checks are those of scikit-learn and ArviZ.
 """
 
-from bsdr_models.plots.biplot import correlation_table, plot_biplot, plot_correlation_circle
-from bsdr_models.plots.bound import plot_bound
+from bsdr_models.plots.biplot import correlation_table, plot_biplot
 from bsdr_models.plots.comparison import plot_comparison
 from bsdr_models.plots.features import features_table, plot_features
+from bsdr_models.plots.fit import plot_bound, plot_relevance, plot_views
 from bsdr_models.plots.map import plot_map
-from bsdr_models.plots.outliers import plot_outliers
-from bsdr_models.plots.relevance import plot_relevance, plot_views
-from bsdr_models.plots.tables import map_table
+from bsdr_models.plots.samples import map_table, plot_outliers
 
 __all__ = [
     "correlation_table",
@@ -25,7 +23,6 @@ __all__ = [
     "plot_biplot",
     "plot_bound",
     "plot_comparison",
-    "plot_correlation_circle",
     "plot_features",
     "plot_map",
     "plot_outliers",

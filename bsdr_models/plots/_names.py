@@ -31,23 +31,11 @@ CLASS_SIZES, FEW_CLASSES = (10.5, 8.0), 10
 
 
 class Names(Artist):
-    """Names of points, placed outwards from a centre where they do not overlap.
+    """Names of points (M, 2), in order of priority, placed outwards from a centre (2,).
 
-    They are placed at drawing time, because layouts resize the Axes until then. A text in the
-    corner counts the names that did not fit. Points outside the Axes have none.
-
-    Parameters
-    ----------
-    points, names
-        (M, 2), in data coordinates, in order of priority; M names.
-    centre
-        (2,), in data coordinates.
-    avoid
-        (A, 2), points in data coordinates that names leave free where they can.
-    lines
-        (L, 2, 2), ends of lines in data coordinates that no name crosses.
-    beside
-        Artists that no name overlaps.
+    They overlap neither each other, nor lines (L, 2, 2), nor artists `beside`, and leave points
+    `avoid` (A, 2) free where they can. They are placed at drawing time, because layouts resize the
+    Axes until then. A text in the corner counts the names that did not fit.
     """
 
     def __init__(
@@ -112,7 +100,9 @@ class Names(Artist):
                 border = np.min(half / np.maximum(np.abs(way), 1e-9))
                 middle = point + way * (border + distance * scale)
                 box = Bbox([middle - half, middle + half])
-                if not _holds(inside, box) or any(box.overlaps(other) for other in taken):
+                if inside.count_contains(box.corners()) < 4:
+                    continue
+                if any(box.overlaps(other) for other in taken):
                     continue
                 if any(line.intersects_bbox(box, filled=False) for line in lines):
                     continue
@@ -151,26 +141,15 @@ def name_classes(
     best = None
     if probability is not None:
         best = class_at(probability, ends[:, 0] + places * (ends[:, 1] - ends[:, 0]))
+    style: dict[str, Any] = {"transform": ax.transAxes, "fontsize": size, "fontweight": "bold"}
+    style |= {"ha": "center", "va": "center", "zorder": 12, "path_effects": HALO, "gid": "class"}
     texts: list[Text] = []
     boxes: list[FloatArray] = []
     counts = np.bincount(target.index[target.index >= 0], minlength=len(target.names))
     for c in np.argsort(-counts, kind="stable").tolist():
         if not counts[c]:
             continue
-        text = ax.text(
-            0.5,
-            0.5,
-            target.names[c],
-            transform=ax.transAxes,
-            color=0.6 * np.array(to_rgb(colors[c])),
-            fontsize=size,
-            fontweight="bold",
-            ha="center",
-            va="center",
-            zorder=12,
-            path_effects=HALO,
-            gid="class",
-        )
+        text = ax.text(0.5, 0.5, target.names[c], color=0.6 * np.array(to_rgb(colors[c])), **style)
         half = 0.55 * np.array(text.get_window_extent().size) / ax.get_window_extent().size
         low, high = places - half, places + half
         centre = np.median(points[target.index == c], axis=0)
@@ -186,7 +165,3 @@ def name_classes(
         boxes.append(np.stack([low[chosen], high[chosen]]))
         texts.append(text)
     return texts
-
-
-def _holds(outer: Bbox, inner: Bbox) -> bool:
-    return bool(np.all(inner.min >= outer.min) and np.all(inner.max <= outer.max))

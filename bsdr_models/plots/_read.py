@@ -11,20 +11,14 @@ from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.metrics import lack_of_signal
 from bsdr_models.tasks import check_one_task, names_of, select_task
 
-TOO_NARROW = "{} are approximate, usually too narrow"
 APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI", "laplace": "Laplace"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classes:
-    """Classes of samples.
+    """Class of each sample, an index (N,) in the names of all classes (K,), -1 without a label.
 
-    index
-        Index of each sample's class in `names`, (N,); -1 without a label.
-    names
-        All classes of the model, (K,).
-    title
-        Legend title, such as "class" or "predicted class".
+    `title` heads a legend, such as "class" or "predicted class".
     """
 
     index: IntArray
@@ -121,58 +115,66 @@ def component_coordinates(
     return chosen, [f"component {name}" for name in dataset[COMPONENT].values[list(chosen)]]
 
 
-def class_index(values: np.ndarray, labels: np.ndarray) -> IntArray:
-    """Index in `labels` of each of `values`, both (N,)."""
-    position = {value: i for i, value in enumerate(labels.tolist())}
-    unknown = sorted({str(value) for value in values.tolist() if value not in position})
-    if unknown:
-        raise ValueError(f"y holds labels unknown to the model: {unknown}")
-    return np.array([position[value] for value in values.tolist()], dtype=np.int64)
+def correlations(X: FloatArray, scores: FloatArray) -> FloatArray:
+    """Correlation of features with scores over samples where they are not NaN, (D, K)."""
+    seen = np.isfinite(X)
+    count = np.maximum(seen.sum(axis=0), 1)[:, None]
+    X = np.where(seen, X, 0.0)
+    X = np.where(seen, X - X.sum(axis=0) / count[:, 0], 0.0)
+    scores = scores - scores.mean(axis=0)
+    weight = seen.astype(np.float64).T
+    variance = weight @ scores**2 - (weight @ scores) ** 2 / count
+    scale = np.sqrt(np.sum(X**2, axis=0)[:, None] * np.maximum(variance, 0.0))
+    product = X.T @ scores
+    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0.0).clip(-1.0, 1.0)
 
 
 def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) -> Target:
-    """Classes or values that colour the samples of `group`, or None.
+    """Training labels of group `fit`, true or else predicted ones of `predictions`, or None.
 
-    Group `fit` is coloured by training labels, `predictions` by true labels if it has them, else by
-    predicted ones. `label` selects one of several outputs (the first by default).
+    `label` selects one of several outputs (the first by default).
     """
     tree, label = one_task(tree, label)
     dataset = read(tree, group)
     if "y_index" in dataset:
-        names = tuple(str(name) for name in label_values(tree, group))
-        return Classes(index=dataset["y_index"].values, names=names, title="class")
+        return Classes(index=dataset["y_index"].values, names=_names(tree, group), title="class")
     if "y" in dataset:
         y = dataset["y"]
     elif group == "fit" and "observed_data" in tree.children and "y" in tree["observed_data"]:
         y = read(tree, "observed_data")["y"]
-    elif "probability" in dataset:
-        return _predicted_target(tree, group, label)
-    else:
+    elif "probability" not in dataset:
         return None
+    else:
+        y = dataset["probability"].transpose(OBS, LABEL)
+        if np.allclose(y.sum(LABEL), 1.0):
+            index = y.values.argmax(axis=1)
+            return Classes(index=index, names=_names(tree, group), title="predicted class")
+        values, name = _column(tree, group, y.values, label)
+        return Values(values=values, title=f"probability of {name}")
     if y.ndim == 2:
-        position = _label_position(tree, group, label)
-        title = str(label_values(tree, group)[position])
-        column = y.values[:, position]
-        if column.dtype.kind in "bi":
-            return Classes(index=column.astype(np.int64), names=("no", "yes"), title=title)
-        return Values(values=column.astype(np.float64), title=title)
+        values, name = _column(tree, group, y.values, label)
+        if values.dtype.kind in "bi":
+            return Classes(index=values.astype(np.int64), names=("no", "yes"), title=name)
+        return Values(values=values.astype(np.float64), title=name)
     # Float labels are classes if the group has class probabilities.
     if y.dtype.kind == "f" and "probability" not in dataset:
         return Values(values=y.values, title="y")
+    position = {value: i for i, value in enumerate(label_values(tree, group).tolist())}
+    unknown = sorted({str(value) for value in y.values.tolist() if value not in position})
+    if unknown:
+        raise ValueError(f"y holds labels unknown to the model: {unknown}")
+    index = np.array([position[value] for value in y.values.tolist()], dtype=np.int64)
+    return Classes(index=index, names=_names(tree, group), title="class")
+
+
+def _names(tree: xr.DataTree, group: str) -> tuple[str, ...]:
+    return tuple(str(name) for name in label_values(tree, group))
+
+
+def _column(
+    tree: xr.DataTree, group: str, values: np.ndarray, label: Hashable | None
+) -> tuple[np.ndarray, str]:
+    """Values (N,) of one of several outputs, (N, K), and its name."""
     labels = label_values(tree, group)
-    names = tuple(str(name) for name in labels)
-    return Classes(index=class_index(y.values, labels), names=names, title="class")
-
-
-def _predicted_target(tree: xr.DataTree, group: str, label: Hashable | None) -> Target:
-    probability = read(tree, group)["probability"].transpose(OBS, LABEL).values
-    if np.allclose(probability.sum(axis=1), 1.0):
-        names = tuple(str(name) for name in label_values(tree, group))
-        return Classes(index=probability.argmax(axis=1), names=names, title="predicted class")
-    position = _label_position(tree, group, label)
-    title = f"probability of {label_values(tree, group)[position]}"
-    return Values(values=probability[:, position], title=title)
-
-
-def _label_position(tree: xr.DataTree, group: str, label: Hashable | None) -> int:
-    return 0 if label is None else check_label(label, label_values(tree, group).tolist())
+    position = 0 if label is None else check_label(label, labels.tolist())
+    return values[:, position], str(labels[position])

@@ -22,17 +22,9 @@ from matplotlib.textpath import TextPath
 
 # Ten colours that remain distinct under common colour blindness [1].
 PALETTE = (
-    "#3f90da",
-    "#ffa90e",
-    "#bd1f01",
-    "#832db6",
-    "#94a4a2",
-    "#a96b59",
-    "#e76300",
-    "#92dadd",
-    "#717581",
-    "#b9ac70",
-)
+    "#3f90da", "#ffa90e", "#bd1f01", "#832db6", "#94a4a2", "#a96b59", "#e76300", "#92dadd",
+    "#717581", "#b9ac70",
+)  # fmt: skip
 # Markers encode the class too, so that colour is never the only cue.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 INK = "#333333"
@@ -161,19 +153,10 @@ def set_title(
         other.add_callback(keep_above)
         other.set_transform(place)
     height = 4.0
+    style: dict[str, Any] = {"va": "bottom", "fontsize": NOTE_SIZE, "linespacing": 1.15}
     for lines, shade, weight in parts:
-        ax.annotate(
-            "\n".join(lines),
-            xy=(0.0, 1.0),
-            xycoords="axes fraction",
-            xytext=(0.0, height),
-            textcoords="offset points",
-            va="bottom",
-            color=shade,
-            fontsize=NOTE_SIZE,
-            fontweight=weight,
-            linespacing=1.15,
-        )
+        ax.annotate("\n".join(lines), (0.0, 1.0), (0.0, height), "axes fraction", "offset points",
+                    color=shade, fontweight=weight, **style)  # fmt: skip
         height += line * len(lines)
 
 

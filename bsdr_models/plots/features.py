@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,7 +11,14 @@ from matplotlib.axes import Axes
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL, OBS
 from bsdr_models.effects import read_effects
-from bsdr_models.plots._read import APPROXIMATE, TOO_NARROW, caveats, check_label, check_prob, read
+from bsdr_models.plots._read import (
+    APPROXIMATE,
+    caveats,
+    check_label,
+    check_prob,
+    correlations,
+    read,
+)
 from bsdr_models.plots._style import (
     GREY,
     HALO,
@@ -33,7 +41,7 @@ RELATED = 0.5  # absolute correlation from which a feature goes with a class sco
 MAX_PANELS = 4
 SHARES = 0.55  # width of the panel of selections, relative to the others
 GAP = 0.03  # between panels, relative to the Axes
-DARK = "#717581"
+DARK, UNCERTAIN = "#717581", "#b0b0b0"
 
 
 def features_table(
@@ -112,7 +120,7 @@ def features_table(
     elif "latent_mean" in fit:
         scores = fit["latent_mean"].transpose(OBS, COMPONENT).values
     if X is not None and scores is not None:
-        columns["alone"] = _correlations(X, scores)
+        columns["alone"] = correlations(X, scores)
     table = xr.Dataset(
         {name: ((FEATURE, effects.dim), values) for name, values in columns.items()},
         coords={FEATURE: effects.features, effects.dim: effects.outcomes},
@@ -185,35 +193,38 @@ def plot_features(
     if n_features < 1:
         raise ValueError(f"n_features must be positive, got {n_features}")
     table = features_table(tree, prob=prob, stability=stability)
-    linear = "sign_probability" in table
-    axis = LABEL if linear else COMPONENT
-    shown = _panels(tree, table, axis, labels)
+    shown = _panels(tree, table, labels)
     top = table.isel({FEATURE: slice(n_features)})
     n = top.sizes[FEATURE]
     widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
     ax = axes_or_new(ax, width=2.2 + 2.4 * max(widths.sum(), 2.0), height=2.1 + 0.24 * n)
     name_features(ax, top[FEATURE].values)
     ax.hlines(range(n), 0.0, 1.0, color=PALER, linewidth=0.8, zorder=0)
-    ax.set_xlim(0.0, 1.0)
-    ax.set_xticks([])
+    ax.set(xlim=(0.0, 1.0), xticks=[])
     ax.spines[:].set_visible(False)
-    note = _say(ax, tree, table, top, len(shown), stability)
-    left, width = _places(ax, widths)
+    note = _caption(tree, table, n, len(shown), stability)
+    if "sign_probability" in table:
+        score = "class score" if _has_classes(tree) else "output"
+        ax.set_xlabel(f"effect on the {score} per {_unit(tree)} of the feature")
+    else:
+        ax.set_xlabel("mean slope of the latent coordinate")
+    ax.xaxis.labelpad = 22.0  # below the numbers of the panels
+    width = widths / widths.sum() * (1.0 - GAP * (len(widths) - 1))
+    left = np.cumsum(width) - width + GAP * np.arange(len(widths))
     room = 0.85 * width[0] * width_in_points(ax)
-    names = [wrap(name, room) for name in _titles(tree, table, axis, shown)]
-    header = 1.3 + 0.7 * max(map(len, names))
+    titles = [wrap(_panel_title(tree, table, k), room) for k in shown]
+    header = 1.3 + 0.7 * max(map(len, titles))
     ax.set_ylim(n - 0.4, -header)
-    reach = _reach(top.isel({axis: shown}))
-    for i, (k, lines) in enumerate(zip(shown, names, strict=True)):
-        panel = _panel(ax, left[i], width[i])
+    scores = top.isel({_axis(table): shown})
+    ends = [scores[name] for name in ("low", "high", "mean") if name in scores]
+    reach = max(float(np.abs(values).max()) for values in ends[:2]) or 1.0
+    for i, (k, lines) in enumerate(zip(shown, titles, strict=True)):
+        panel = _panel(ax, left[i], width[i], "\n".join(lines), x=-1.06 * reach, y=0.2 - header)
         panel.set_xlim(-1.06 * reach, 1.7 * reach)
-        _draw_effects(panel, top.isel({axis: k}), reach, _shades(tree, table, axis, k))
-        panel.text(-1.06 * reach, 0.2 - header, "\n".join(lines), fontsize=NOTE_SIZE + 0.5,
-                   weight="bold", va="top")  # fmt: skip
+        _draw_effects(panel, top.isel({_axis(table): k}), reach, _shades(tree, table, k))
     if stability is not None:
-        panel = _panel(ax, left[-1], width[-1])
+        panel = _panel(ax, left[-1], width[-1], "Selected", x=0.0, y=0.2 - header)
         _draw_selected(panel, top["selected"].values, float(stability.attrs["chance"]))
-        panel.text(0.0, 0.2 - header, "Selected", fontsize=NOTE_SIZE + 0.5, weight="bold", va="top")
     set_title(ax, _title(tree, table), note)
     return ax
 
@@ -225,44 +236,35 @@ def _samples(tree: xr.DataTree) -> FloatArray | None:
     return np.asarray(tree["constant_data"]["X"].transpose(OBS, FEATURE).values, dtype=np.float64)
 
 
-def _correlations(X: FloatArray, scores: FloatArray) -> FloatArray:
-    """Correlation of each feature with each score over the samples where it is not NaN, (D, K)."""
-    seen = np.isfinite(X)
-    count = np.maximum(seen.sum(axis=0), 1)[:, None]
-    X = np.where(seen, X, 0.0)
-    X = np.where(seen, X - X.sum(axis=0) / count[:, 0], 0.0)
-    scores = scores - scores.mean(axis=0)
-    weight = seen.astype(np.float64).T
-    variance = weight @ scores**2 - (weight @ scores) ** 2 / count
-    scale = np.sqrt(np.sum(X**2, axis=0)[:, None] * np.maximum(variance, 0.0))
-    product = X.T @ scores
-    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0.0).clip(-1.0, 1.0)
-
-
 def _frequencies(stability: xr.Dataset, features: np.ndarray) -> FloatArray:
+    """Share of refits that select each of the features (D,)."""
     if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
         raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
-    known = dict(
-        zip(stability[FEATURE].values.tolist(), stability["frequency"].values, strict=True)
-    )
-    if set(known) != set(features.tolist()):
+    frequency = stability["frequency"].to_series()
+    if set(frequency.index) != set(features.tolist()):
         raise ValueError("stability is of other features than the tree")
-    return np.array([known[feature] for feature in features.tolist()])
+    return np.asarray(frequency.loc[features.tolist()], dtype=np.float64)
 
 
 # Panels
 
 
+def _axis(table: xr.Dataset) -> str:
+    return LABEL if LABEL in table.dims else COMPONENT
+
+
+def _has_classes(tree: xr.DataTree) -> bool:
+    return "y_index" in tree["fit"]
+
+
 def _opposite(tree: xr.DataTree, table: xr.Dataset) -> bool:
     """Whether there are two classes, whose scores are opposite."""
-    return table.sizes.get(LABEL) == 2 and "y_index" in tree["fit"]
+    return table.sizes.get(LABEL) == 2 and _has_classes(tree)
 
 
-def _panels(
-    tree: xr.DataTree, table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None
-) -> list[int]:
+def _panels(tree: xr.DataTree, table: xr.Dataset, labels: Sequence[Hashable] | None) -> list[int]:
     """Positions of the scores to show."""
-    known: list[Hashable] = table.coords[axis].values.tolist()
+    known: list[Hashable] = table.coords[_axis(table)].values.tolist()
     if labels is not None:
         if isinstance(labels, str) or len(labels) == 0:
             raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
@@ -271,101 +273,86 @@ def _panels(
         return [1]
     if len(known) <= MAX_PANELS:
         return list(range(len(known)))
-    return np.sort(np.argsort(-_spread(tree, table, axis), kind="stable")[:MAX_PANELS]).tolist()
+    return np.sort(np.argsort(-_spread(tree, table), kind="stable")[:MAX_PANELS]).tolist()
 
 
-def _spread(tree: xr.DataTree, table: xr.Dataset, axis: str) -> FloatArray:
+def _spread(tree: xr.DataTree, table: xr.Dataset) -> FloatArray:
     """Variance of each mean score between classes, or between samples; without X its effects."""
     X = _samples(tree)
-    if X is None or axis == COMPONENT:
+    if X is None or _axis(table) == COMPONENT:
         return np.asarray((table["mean"] ** 2).sum(FEATURE).values)
     names = tree["posterior"].to_dataset()[FEATURE].values
     scores = np.nan_to_num(X) @ table["mean"].sel({FEATURE: names}).values
-    if "y_index" in tree["fit"]:
+    if _has_classes(tree):
         index = tree["fit"].to_dataset()["y_index"].values
         scores = np.stack([scores[index == c].mean(axis=0) for c in np.unique(index[index >= 0])])
     return np.asarray(scores.var(axis=0))
 
 
-def _titles(tree: xr.DataTree, table: xr.Dataset, axis: str, shown: list[int]) -> list[str]:
-    names = [str(name) for name in table.coords[axis].values]
-    if axis == COMPONENT:
-        return [f"component {names[k]}" for k in shown]
+def _panel_title(tree: xr.DataTree, table: xr.Dataset, k: int) -> str:
+    names = [str(name) for name in table.coords[_axis(table)].values]
+    if _axis(table) == COMPONENT:
+        return f"component {names[k]}"
     if _opposite(tree, table):
-        return [f"{names[k]} (right) v. {names[1 - k]} (left)" for k in shown]
-    return [f"{names[k]} v. the others" if "y_index" in tree["fit"] else names[k] for k in shown]
+        return f"{names[k]} (right) v. {names[1 - k]} (left)"
+    return f"{names[k]} v. the others" if _has_classes(tree) else names[k]
 
 
-def _shades(tree: xr.DataTree, table: xr.Dataset, axis: str, k: int) -> tuple[str, str]:
+def _shades(tree: xr.DataTree, table: xr.Dataset, k: int) -> tuple[str, str]:
     """Colours of a negative and of a positive effect."""
-    if axis == COMPONENT:
-        return GREY, GREY
-    if "y_index" not in tree["fit"]:
+    if not _has_classes(tree) or _axis(table) == COMPONENT:
         return POSITIVE, POSITIVE
     return (color(1 - k), color(k)) if _opposite(tree, table) else (color(k), color(k))
 
 
-def _places(ax: Axes, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Left ends and widths of the panels, relative to the Axes."""
-    width = widths / widths.sum() * (1.0 - GAP * (len(widths) - 1))
-    return np.cumsum(width) - width + GAP * np.arange(len(widths)), width
-
-
-def _panel(ax: Axes, left: float, width: float) -> Axes:
+def _panel(ax: Axes, left: float, width: float, title: str, *, x: float, y: float) -> Axes:
+    """Axes beside the others, with a title at (x, y)."""
     panel = ax.inset_axes((left, 0.0, width, 1.0))
-    panel.set_ylim(ax.get_ylim())
-    panel.set_yticks([])
+    panel.set(ylim=ax.get_ylim(), yticks=[])
     panel.patch.set_visible(False)
     panel.grid(visible=False)
     panel.spines["left"].set_visible(False)
     panel.tick_params(axis="x", labelsize=NOTE_SIZE)
     panel.locator_params(axis="x", nbins=5)
+    panel.text(x, y, title, fontsize=NOTE_SIZE + 0.5, weight="bold", va="top")
     return panel
-
-
-def _reach(shown: xr.Dataset) -> float:
-    """Largest effect in the panels, intervals included."""
-    names = ("low", "high") if "low" in shown else ("mean",)
-    return max(float(np.abs(shown[name]).max()) for name in names) or 1.0
 
 
 def _draw_effects(panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str, str]) -> None:
     """Effects of the features on one score."""
     n = one.sizes[FEATURE]
     place = np.arange(n)
+    small: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.0, "color": GREY}
     panel.vlines(0.0, -0.6, n - 0.4, color=GREY, linewidth=0.9, zorder=1)
     if "sign_probability" in one:
         probability, middle = one["sign_probability"].values, one["median"].values
         certain = probability >= CERTAIN
-        shade = np.where(certain, np.where(middle > 0.0, shades[1], shades[0]), "#b0b0b0").tolist()
+        shade = np.where(certain, np.where(middle > 0.0, shades[1], shades[0]), UNCERTAIN).tolist()
         panel.hlines(place, one["low"], one["high"], colors=shade, linewidth=1.2, zorder=3)
         panel.hlines(place, one["low_50"], one["high_50"], colors=shade, linewidth=3.4, zorder=3)
         fill = np.where(certain, shade, "white").tolist()
         edge = np.where(certain, INK, GREY).tolist()
         panel.scatter(middle, place, s=26, c=fill, edgecolors=edge, linewidths=0.9, zorder=4)
+        right = {**small, "ha": "right"}
         for i in np.flatnonzero(probability >= WRITTEN):
             below = np.floor(100.0 * probability[i] + 1e-9) / 100.0  # 0.949 is no 0.95
             text = f"{below:.2f}" if probability[i] < 0.995 else ">0.99"
-            panel.text(1.68 * reach, float(i), text, ha="right", va="center", fontsize=7.5,
-                       color=INK if certain[i] else GREY, path_effects=HALO)  # fmt: skip
-        panel.text(
-            1.68 * reach, -0.75, "P(sign)", ha="right", va="center", fontsize=7.0, color=GREY
-        )
+            written = panel.text(1.68 * reach, float(i), text, path_effects=HALO, **right)
+            written.set(fontsize=7.5, color=INK if certain[i] else GREY)
+        panel.text(1.68 * reach, -0.75, "P(sign)", **right)
     else:
         panel.scatter(one["mean"], place, s=26, c="white", edgecolors=GREY, zorder=4)
     if "alone" in one:
         panel.scatter(reach * one["alone"].values, place, s=24, marker="d", facecolors="none",
                       edgecolors=INK, linewidths=0.9, zorder=5)  # fmt: skip
-        for r in (-1, 0, 1):
-            text = f"{r:d}".replace("-", "\N{MINUS SIGN}") if r else "r = 0"
-            panel.text(r * reach, -0.75, text, ha="center", va="center", fontsize=7.0, color=GREY)
+        for r, text in ((-1, "\N{MINUS SIGN}1"), (0, "r = 0"), (1, "1")):
+            panel.text(r * reach, -0.75, text, **small)
 
 
 def _draw_selected(panel: Axes, share: FloatArray, chance: float) -> None:
     """Shares of refits that select the features."""
-    place = np.arange(len(share))
     shade = np.where(share >= 0.5, DARK, PALE).tolist()
-    panel.barh(place, share, height=0.6, color=shade)
+    panel.barh(np.arange(len(share)), share, height=0.6, color=shade)
     panel.vlines(chance, -0.6, len(share) - 0.4, color=INK, linewidth=0.9, linestyle=":")
     for i, part in enumerate(share):
         panel.text(part + 0.04, i, f"{part:.0%}", va="center", fontsize=7.5, path_effects=HALO)
@@ -405,25 +392,18 @@ def _unit(tree: xr.DataTree) -> str:
     return "unit" if standardize is False and tree.attrs["model"] == "bsdr" else "scaled unit"
 
 
-def _say(
-    ax: Axes,
-    tree: xr.DataTree,
-    table: xr.Dataset,
-    top: xr.Dataset,
-    n_panels: int,
-    stability: xr.Dataset | None,
+def _caption(
+    tree: xr.DataTree, table: xr.Dataset, n: int, n_panels: int, stability: xr.Dataset | None
 ) -> str:
-    """Name the horizontal axis; the caption."""
-    d, n = table.sizes[FEATURE], top.sizes[FEATURE]
+    """What the plot of the first n features shows."""
+    d, n_scores = table.sizes[FEATURE], table.sizes[_axis(table)]
     linear = "sign_probability" in table
-    score = "class score" if "y_index" in tree["fit"] else "output"
-    target = score if linear else "latent coordinate"
-    axis = LABEL if linear else COMPONENT
+    score = ("class score" if _has_classes(tree) else "output") if linear else "latent coordinate"
     parts = []
     if "alone" in table:
-        related = int((abs(table["alone"]) >= RELATED).any(axis).sum())
-        a = "an" if target == "output" else "a"
-        parts.append(f"Alone, {related} of {d} features go with {a} {target} (|r| ≥ {RELATED:g})")
+        related = int((abs(table["alone"]) >= RELATED).any(_axis(table)).sum())
+        a = "an" if score == "output" else "a"
+        parts.append(f"alone, {related} of {d} features go with {a} {score} (|r| ≥ {RELATED:g})")
     if linear:
         sure = _certain(table)
         if _approximate(tree):
@@ -435,35 +415,24 @@ def _say(
     note = "; ".join(parts)
     note = note[:1].upper() + note[1:] + "." if note else ""
     if linear:
-        effect = "effect given the other features"
-        if tree.attrs.get("nonlinear"):
-            effect = "mean effect over the training samples, given the other features"
+        mean = "mean effect over the training samples," if tree.attrs.get("nonlinear") else "effect"
         note += (
-            f" Points and lines: {effect}, with intervals of 50% and"
+            f" Points and lines: {mean} given the other features, with intervals of 50% and"
             f" {table.attrs['prob']:.0%}, filled if P(sign) ≥ {CERTAIN:g}."
         )
-        ax.set_xlabel(f"effect on the {score} per {_unit(tree)} of the feature")
-        caveat = caveats(tree, TOO_NARROW.format("intervals"))
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
-        ax.set_xlabel("mean slope of the latent coordinate")
-        caveat = caveats(tree, None)
     if "alone" in table:
-        note += f" Diamonds: correlation r with the {target}."
+        note += f" Diamonds: correlation r with the {score}."
     if stability is not None:
-        refits = stability.sizes["refit"]
-        size = (
-            "bootstrap samples"
-            if stability.attrs["replace"]
-            else (f"{stability.attrs['fraction']:.0%} of the samples")
-        )
+        half = f"{stability.attrs['fraction']:.0%} of the samples"
         note += (
-            f" Selected: among the first {stability.attrs['n_selected']} in that share of {refits}"
-            f" refits to {size}; dotted: chance."
+            f" Selected: among the first {stability.attrs['n_selected']} in that share of"
+            f" {stability.sizes['refit']} refits to"
+            f" {'bootstrap samples' if stability.attrs['replace'] else half}; dotted: chance."
         )
     if n < d:
         note += f" Shown: the {n} features with the largest effects of {d}."
-    if n_panels < table.sizes[axis] and not _opposite(tree, table):
-        note += f" {n_panels} of {table.sizes[axis]} {target}s."
-    ax.xaxis.labelpad = 22.0  # below the numbers of the panels
-    return note + caveat
+    if n_panels < n_scores and not _opposite(tree, table):
+        note += f" {n_panels} of {n_scores} {score}s."
+    return note + caveats(tree, "intervals are approximate, usually too narrow" if linear else None)

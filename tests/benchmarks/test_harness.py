@@ -9,18 +9,16 @@ from sklearn.metrics import average_precision_score
 
 from benchmarks import (
     accuracy,
-    comparison,
     datasets,
     fingerprint,
-    history,
     memory,
+    people,
     report,
     rows,
     speed,
 )
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
-from benchmarks.scores import mean_average_precision
 from benchmarks.tables import TABLES, Task
 
 WINE = Task(source="wine", scheme="per class", sizes=(10,), n_components=2)
@@ -132,13 +130,13 @@ def test_mean_average_precision_is_that_of_scikit_learn():
     cosine /= np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(database, axis=1))
     pairs = zip(y, cosine, strict=True)
     expected = [average_precision_score(y_database == k, row) for k, row in pairs]
-    found = mean_average_precision(queries, y, database, y_database)
+    found = accuracy.mean_average_precision(queries, y, database, y_database)
     assert found == pytest.approx(np.mean(expected), rel=1e-12)
 
 
 def test_the_interval_of_paired_differences_is_that_of_a_t_test():
     differences = np.random.default_rng(0).standard_normal(12)
-    found = comparison.paired(differences)
+    found = people.paired(differences)
     expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
@@ -146,11 +144,11 @@ def test_the_interval_of_paired_differences_is_that_of_a_t_test():
 def test_mean_ranks_and_their_intervals():
     """Method 0 is always first; ties share a rank; sets are resampled with all of their tasks."""
     losses = np.array([[0.1, 0.2, 0.3], [0.1, 0.4, 0.3], [0.1, 0.2, 0.2]])
-    first, second, third = comparison.mean_ranks(losses)
+    first, second, third = people.mean_ranks(losses)
     assert (first.mean, first.low, first.high) == (1.0, 1.0, 1.0)
     assert second.mean == third.mean == 2.5
     assert 2.0 <= second.low < second.mean < second.high <= 3.0
-    twice = comparison.mean_ranks(np.stack([losses, losses], axis=1))
+    twice = people.mean_ranks(np.stack([losses, losses], axis=1))
     assert twice == [first, second, third]
 
 
@@ -162,26 +160,6 @@ def test_the_peak_of_memory_can_be_forgotten():
     del filled
     memory.reset_peak()
     assert memory.peak() < peak - 50.0
-
-
-def test_what_became_slower_is_marked():
-    lines = [{"commit": "abc", "seconds": {"fit": s, "place": 1.0}} for s in (1.0, 1.1, 5.0)]
-    text = history.compare({"fit": 2.0, "place": 1.1, "new": 1.0}, lines)
-    assert "1.82 **slower**" in text
-    assert "| place | 1.1e+03 | 1e+03 | 1.10 |" in text
-    assert "| new | 1e+03 | - | - |" in text
-
-
-def test_speed_keeps_times_and_holds_new_ones_against_them(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "history.jsonl"
-    history.record({"fit": 1.0}, path)
-    history.record({"fit": 3.0}, path)
-    assert [line["seconds"]["fit"] for line in history.last(path)] == [1.0, 3.0]
-    monkeypatch.setattr(history, "measure", lambda: {"fit": 4.0})
-    monkeypatch.setattr(history, "last", lambda: [{"commit": "abc", "seconds": {"fit": 2.0}}])
-    monkeypatch.setattr("sys.argv", ["speed", "--compare"])
-    speed.main()
-    assert "| fit | 4e+03 | 2e+03 | 2.00 **slower** |" in capsys.readouterr().out
 
 
 def test_speed_writes_between_the_marks_of_a_part(tmp_path, monkeypatch):

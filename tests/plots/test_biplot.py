@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from matplotlib.path import Path
 
-from bsdr_models.plots import correlation_table, plot_biplot, plot_correlation_circle
+from bsdr_models.plots import correlation_table, plot_biplot
 from bsdr_models.plots._names import Names
 
 
@@ -54,7 +54,7 @@ def test_missing_entries_are_left_out_of_a_correlation(tree):
 
 
 def test_the_circle_names_the_strongest(tree):
-    ax = plot_correlation_circle(tree, components=(0, 1), n_features=2)
+    ax = plot_biplot(tree, circle=True, components=(0, 1), n_features=2)
     (names,) = ax.artists
     assert {text.get_text() for text in names.texts} == {"first", "less second"}
     assert sorted(circle.radius for circle in ax.patches) == [0.5, 1.0]
@@ -84,12 +84,12 @@ def test_arrows_reach_nearly_as_far_as_the_samples(tree):
     assert 0.7 * far < np.hypot(*(end - begin).T).max() < 0.9 * far
 
 
-@pytest.mark.parametrize("plot", [plot_biplot, plot_correlation_circle])
-def test_one_component_has_no_plane(plot, make_fit):
+@pytest.mark.parametrize("circle", [False, True])
+def test_one_component_has_no_plane(circle, make_fit):
     tree = make_fit(n_components=1)
     tree["constant_data"] = xr.Dataset({"X": (("obs", "feature"), np.ones((150, 13)))})
     with pytest.raises(ValueError, match="needs two components"):
-        plot(tree)
+        plot_biplot(tree, circle=circle)
 
 
 def test_a_component_that_is_switched_off_is_named(tree):
@@ -138,11 +138,11 @@ def test_names_leave_points_free_where_there_is_room():
     assert text.get_window_extent().count_contains(ax.transData.transform(cloud)) == 0
 
 
-@pytest.mark.parametrize("plot", [plot_biplot, plot_correlation_circle])
-def test_names_of_crowded_arrows_cross_none_of_them(plot, make_fit):
+@pytest.mark.parametrize("circle", [False, True])
+def test_names_of_crowded_arrows_cross_none_of_them(circle, make_fit):
     tree = make_fit(n_features=30, features=[f"a feature, {i}" for i in range(30)])
     tree["fit/projection_mean"][:] = np.random.default_rng(0).normal([2.0, 0.0], 0.5, (30, 2))
-    ax = plot(tree, n_features=30)
+    ax = plot_biplot(tree, circle=circle, n_features=30)
     ax.get_figure().canvas.draw()
     (names,) = ax.artists
     lines = [Path(ax.transData.transform(ends)) for ends in names.lines]

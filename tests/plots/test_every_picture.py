@@ -67,7 +67,7 @@ MODELS = {
     "dgplvm_one": lambda: (scaled(DGPLVMClassifier, 1), *classes(40, 5, np.array(["no", "yes"]))),
 }
 
-NEEDS_A_PLANE = {"plot_biplot", "plot_correlation_circle"}
+NEEDS_A_PLANE = {"plot_biplot"}
 CANNOT = {
     "bsdr": {"plot_bound", "plot_views"},
     "bsdr_paper": {"plot_views"},
@@ -281,11 +281,16 @@ def test_two_axes_fit_a_constrained_figure(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "components"), [("plot_map", (0, 2)), ("plot_biplot", (2, 0)),
-                             ("plot_correlation_circle", (1, 2)), ("plot_map", 2)]
-)  # fmt: skip
-def test_any_components_of_three(name, components):
-    ax = getattr(plots, name)(fitted("bsdr_ten"), components=components)
+    ("plot", "components"),
+    [
+        (plots.plot_map, (0, 2)),
+        (plots.plot_map, 2),
+        (plots.plot_biplot, (2, 0)),
+        (functools.partial(plots.plot_biplot, circle=True), (1, 2)),
+    ],
+)
+def test_any_components_of_three(plot, components):
+    ax = plot(fitted("bsdr_ten"), components=components)
     check_readable(ax)
     chosen = components if isinstance(components, tuple) else (components,)
     assert ax.get_xlabel().lower().startswith(f"component {chosen[0]}")

@@ -122,10 +122,10 @@ def test_many_classes_have_the_panels_of_the_most_variance_between_them():
     coef[:, :, [1, 4, 6, 8]] *= 100.0
     X = rng.standard_normal((90, 4))
     tree = tree_of(coef, X=X, index=np.arange(90) % 9)
-    titles = [panel.texts[-1].get_text() for panel in plot_features(tree).child_axes]
+    titles = [panel.texts[0].get_text() for panel in plot_features(tree).child_axes]
     assert [title.split(" v.")[0] for title in titles] == ["b", "class 4", "class 6", "class 8"]
     ax = plot_features(tree, labels=["c", "a"])
-    assert [panel.texts[-1].get_text()[0] for panel in ax.child_axes] == ["c", "a"]
+    assert [panel.texts[0].get_text()[0] for panel in ax.child_axes] == ["c", "a"]
     assert "2 of 9 class scores" in caption(ax)
 
 

@@ -66,7 +66,7 @@ PICTURES = {
     "map of two classes": ("two", plots.plot_map, {}),
     "features": ("fit", plots.plot_features, {}),
     "biplot": ("fit", plots.plot_biplot, {}),
-    "correlation circle": ("fit", plots.plot_correlation_circle, {}),
+    "correlation circle": ("fit", plots.plot_biplot, {"circle": True, "n_features": 15}),
     "bound": ("fit", plots.plot_bound, {"by_term": True}),
 }
 BY_CLASS = [name for name in PICTURES if name.startswith("map")] + ["features", "biplot"]

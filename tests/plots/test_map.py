@@ -15,9 +15,8 @@ from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, Samp
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import plot_map
-from bsdr_models.plots._ellipses import outline, spread_samples
+from bsdr_models.plots._layers import OPACITY, outline, spread_samples, tint
 from bsdr_models.plots._style import PALETTE, color
-from bsdr_models.plots.map import OPACITY, _tint
 
 
 def artists(ax, gid):
@@ -114,7 +113,7 @@ def test_the_picture_has_the_colour_of_the_most_probable_class(new):
     pixels = np.asarray(image.get_array())
     low, high = axis_limits(dataset["latent_mean"].values)
     np.testing.assert_allclose([left, bottom, right, top], [*low, *high])
-    tints = np.array([[_tint(color(c), o) for o in OPACITY] for c in range(3)])
+    tints = np.array([[tint(color(c), o) for o in OPACITY] for c in range(3)])
     for at, p in zip(dataset["latent_mean"].values, dataset["probability"].values, strict=True):
         part = (at - [left, bottom]) / [right - left, top - bottom]
         if np.any((part < 0.0) | (part > 1.0)):
@@ -128,7 +127,7 @@ def test_the_picture_has_the_colour_of_the_most_probable_class(new):
 
 @pytest.mark.parametrize("shade", PALETTE)
 def test_steps_of_the_background_are_told_apart_in_grey(shade):
-    luminance = np.array([_tint(shade, o) for o in OPACITY]) @ [0.2126, 0.7152, 0.0722]
+    luminance = np.array([tint(shade, o) for o in OPACITY]) @ [0.2126, 0.7152, 0.0722]
     assert np.diff(luminance).max() < -0.015  # each step is darker
     assert luminance.min() > 0.5  # and points and names are seen on the darkest
 

@@ -1,36 +1,22 @@
-"""Times by commit, to detect regressions.
+"""What a user waits for: imports, fits, latent coordinates and probabilities of new samples."""
 
-python -m benchmarks speed --record     # a line in benchmarks/history.jsonl
-python -m benchmarks speed --compare    # now, and the last lines of the same processor
-"""
-
-import json
-import platform
 import statistics
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sklearn.datasets import load_digits, load_wine
 
 from benchmarks.evidence.page import table as as_markdown
-from benchmarks.timing import Work, machine, medians
+from benchmarks.timing import Work, medians
 from bsdr_models import Priors
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.papers import PaperBSDRClassifier
 
-HISTORY = Path(__file__).parent / "history.jsonl"
-# A time this much above the median of the last ones counts as slower.
-SLOWER = 1.3
-# Number of earlier lines compared.
-N_LAST = 5
 N_NEW = 1000
 MODELS: dict[str, Callable[[], Any]] = {
     "BSDR": lambda: BSDRClassifier(2, random_state=0),
@@ -87,63 +73,6 @@ def measure() -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fits that stop at their limit
         return import_seconds() | dict(model_seconds())
-
-
-def commit() -> str:
-    """Commit of the working tree, with a plus if the package differs from it; "-" without git."""
-    root = Path(__file__).parents[1]
-    try:
-        shown = [
-            subprocess.run(["git", *command], cwd=root, capture_output=True, text=True, check=True)
-            for command in (
-                ["rev-parse", "--short", "HEAD"],
-                ["status", "--porcelain", "--", "bsdr_models"],
-            )
-        ]
-    except (OSError, subprocess.CalledProcessError):
-        return "-"
-    return shown[0].stdout.strip() + ("+" if shown[1].stdout.strip() else "")
-
-
-def record(found: dict[str, float], path: Path = HISTORY) -> None:
-    """Add a line."""
-    line = {
-        "commit": commit(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": processor(),
-        "seconds": {name: round(seconds, 6) for name, seconds in found.items()},
-    }
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def processor() -> str:
-    """Processor and version of Python: only equal ones are compared."""
-    return f"{machine().partition(';')[0]}, Python {platform.python_version()}"
-
-
-def last(path: Path = HISTORY) -> list[dict[str, Any]]:
-    """The last lines of this processor, oldest first."""
-    if not path.exists():
-        return []
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line]
-    return [line for line in lines if line["machine"] == processor()][-N_LAST:]
-
-
-def compare(found: dict[str, float], lines: list[dict[str, Any]]) -> str:
-    """Table of current times and the median of earlier ones; more than `SLOWER` is marked."""
-    rows = []
-    for name, seconds in found.items():
-        before = [line["seconds"][name] for line in lines if name in line["seconds"]]
-        cells = ["-", "-"]
-        if before:
-            usual = float(np.median(before))
-            ratio = seconds / usual
-            cells = [f"{1e3 * usual:.3g}", f"{ratio:.2f}" + (" **slower**" * (ratio > SLOWER))]
-        rows.append([name, f"{1e3 * seconds:.3g}", *cells])
-    since = ", ".join(dict.fromkeys(line["commit"] for line in lines)) or "nothing yet"
-    text = as_markdown(["CPU", "now, ms", "before, ms", "ratio"], rows)
-    return f"{processor()}. Before: median of {since}.\n\n{text}"
 
 
 def report() -> str:

@@ -1,0 +1,336 @@
+"""Layers of a map of samples: background, points, their own uncertainty, strips."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Polygon
+from matplotlib.transforms import blended_transform_factory
+from scipy.ndimage import zoom
+from scipy.stats import chi2, gaussian_kde
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.dims import GRID_X, GRID_Y, LABEL
+from bsdr_models.latent_grid import axis_limits
+from bsdr_models.plots._read import Classes, Target, Values
+from bsdr_models.plots._style import GREY, HALO, INK, SHADES, color, figure_of, marker
+
+# Steps of the probability of the predicted class, and the opacity above each of them.
+STEPS, OPACITY = (0.5, 0.7, 0.9), (0.0, 0.16, 0.32, 0.5)
+# Samples of an outline are few enough to be told apart; probability that it holds, and the standard
+# deviations from the middle to its ends in one dimension and in two.
+MAX_OUTLINES, OUTLINE, REACH = 200, 0.5, {1: 0.6745, 2: 1.1774}
+N_VERTICES = 73  # of an ellipse: one every five degrees, the first repeated
+# Pixels of a grid cell of the background along each axis.
+SHARPEN = 8
+# Class names up to this length are drawn in place of points, if there are many classes and not too
+# many samples.
+SHORT, MANY, MOST_WRITTEN = 2, 5, 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Places (M, 2), target, class probabilities (M, K) or None, and what the names (M,) tell.
+
+    `wrong` and `doubtful`: the predicted class is not the true one; its probability is below 0.7.
+    """
+
+    at: FloatArray
+    target: Target
+    probability: FloatArray | None
+    wrong: BoolArray
+    doubtful: BoolArray
+    names: np.ndarray
+
+
+def plain_samples(at: FloatArray, target: Target, names: np.ndarray) -> Samples:
+    """Samples of unknown probabilities."""
+    none = np.zeros(len(at), dtype=bool)
+    return Samples(at=at, target=target, probability=None, wrong=none, doubtful=none, names=names)
+
+
+def class_colors(target: Target, palette: Sequence[Any] | Mapping[Any, Any] | None) -> list[Any]:
+    """Colour of each class."""
+    if not isinstance(target, Classes):
+        return []
+    if palette is None:
+        return [color(c) for c in range(len(target.names))]
+    if isinstance(palette, Mapping):
+        by_name = {str(name): shade for name, shade in palette.items()}
+        missing = [name for name in target.names if name not in by_name]
+        if missing:
+            raise ValueError(f"palette has no colour for {missing}")
+        return [by_name[name] for name in target.names]
+    if len(palette) < len(target.names):
+        raise ValueError(f"palette has {len(palette)} colours for {len(target.names)} classes")
+    return list(palette[: len(target.names)])
+
+
+def tint(shade: Any, opacity: float) -> FloatArray:
+    return 1.0 - opacity * (1.0 - np.array(to_rgb(shade)))
+
+
+def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
+    """Draw points (N, 2) with the colour and marker of their class, or the shade of their value."""
+    samples = plain_samples(mean, target, np.array([]))
+    draw_samples(ax, samples, class_colors(target, None), None, may_write=False)
+
+
+def draw_samples(
+    ax: Axes, samples: Samples, colors: list[Any], s: float | None, *, may_write: bool = True
+) -> bool:
+    """Draw the points; whether class names were written in place of them."""
+    at, target = samples.at, samples.target
+    x, y = at.T
+    size = float(np.clip(26.0 * (150.0 / max(len(at), 1)) ** 0.35, 10.0, 32.0)) if s is None else s
+    style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
+    if target is None:
+        ax.scatter(x, y, s=size, color=GREY, **style)
+        return False
+    if isinstance(target, Values):
+        points = ax.scatter(x, y, s=size, c=target.values, cmap=SHADES, **style)
+        figure_of(ax).colorbar(points, ax=ax, label=target.title, pad=0.02)
+        return False
+    short = max(map(len, target.names)) <= SHORT and len(target.names) > MANY
+    if may_write and short and len(at) <= MOST_WRITTEN and target.title != "group":
+        _write_points(ax, samples, target, colors)
+        _ring(ax, samples, 75.0)
+        return True
+    for c in np.unique(target.index).tolist():
+        shade, sign = (GREY, "o") if c < 0 else (colors[c], marker(c))
+        label: str | None = target.name(c)
+        for doubtful in (False, True):
+            which = (target.index == c) & (samples.doubtful == doubtful)
+            if not which.any():
+                continue
+            area = size * (1.5 if sign in "PX*" else 1.0)
+            points = ax.scatter(x[which], y[which], s=area, marker=sign, label=label)
+            points.set(
+                facecolors="white" if doubtful else shade,
+                edgecolors=shade if doubtful else "white",
+                linewidths=1.3 if doubtful else 0.5,
+                zorder=4 + doubtful,
+                gid="doubtful" if doubtful else "sure",
+            )
+            label = None
+    _ring(ax, samples, 2.9 * size)
+    return False
+
+
+def _ring(ax: Axes, samples: Samples, size: float) -> None:
+    """Rings around wrong predictions, thin and grey around doubtful ones."""
+    if not samples.wrong.any():
+        return
+    doubtful = samples.doubtful[samples.wrong]
+    x, y = samples.at[samples.wrong].T
+    rings = ax.scatter(x, y, s=size, facecolors="none")
+    rings.set(edgecolors=np.where(doubtful, GREY, "black").tolist(), zorder=6, gid="wrong")
+    rings.set_linewidth(np.where(doubtful, 0.6, 1.1).tolist())
+
+
+def _write_points(ax: Axes, samples: Samples, target: Classes, colors: list[Any]) -> None:
+    """Class names as points; pale if doubtful."""
+    style: dict[str, Any] = {"fontsize": 7.0, "ha": "center", "va": "center", "zorder": 5}
+    style |= {"clip_on": True, "path_effects": HALO}
+    for (x, y), c, doubtful in zip(samples.at, target.index, samples.doubtful, strict=True):
+        shade = 0.6 * np.array(to_rgb(colors[c] if c >= 0 else GREY))
+        text = ax.text(x, y, target.name(int(c)) if c >= 0 else "·", **style)
+        text.set(
+            color=1.3 * shade if doubtful else shade,
+            fontweight="normal" if doubtful else "bold",
+            gid="doubtful" if doubtful else "sure",
+        )
+
+
+def draw_background(ax: Axes, probability: xr.DataArray, colors: list[Any]) -> None:
+    """Colour of the most probable class, in steps of its probability."""
+    dims = [dim for dim in (GRID_Y, GRID_X) if dim in probability.dims]
+    values = probability.transpose(*dims, LABEL).values
+    x = probability[GRID_X].values
+    low, high, factors, transform = 0.0, 1.0, (1, SHARPEN, 1), _across(ax)
+    if len(dims) == 1:
+        values = np.repeat(values[None], 2, axis=0)
+    else:
+        low, high = probability[GRID_Y].values[[0, -1]]
+        factors, transform = (SHARPEN, SHARPEN, 1), ax.transData
+    # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
+    fine = zoom(values, factors, order=1, mode="nearest", grid_mode=False)
+    best, step = fine.argmax(axis=-1), np.digitize(fine.max(axis=-1), STEPS)
+    tints = np.array([[tint(shade, opacity) for opacity in OPACITY] for shade in colors])
+    limits = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
+    ax.imshow(
+        tints[best, step],
+        origin="lower",
+        extent=(x[0], x[-1], low, high),
+        aspect="auto",
+        interpolation="bilinear",
+        zorder=0,
+        gid="background",
+        transform=transform,
+    )
+    ax.set(**limits)
+    if len(dims) == 1 and values.shape[-1] == 2:
+        _probability_scale(ax, x, values[0, :, 1], str(probability[LABEL].values[1]))
+
+
+def _across(ax: Axes) -> Any:
+    """Data along x, fractions of the Axes along y."""
+    return blended_transform_factory(ax.transData, ax.transAxes)
+
+
+def _probability_scale(ax: Axes, x: FloatArray, probability: FloatArray, name: str) -> None:
+    """Scale on top of a strip of two classes: where the second one has which probability."""
+    if probability[-1] < probability[0]:
+        x, probability = x[::-1], probability[::-1]
+    # Levels too close to be told apart are left out, from the outside.
+    levels = [p for p in (0.5, 0.1, 0.9, 0.01, 0.99) if probability[0] < p < probability[-1]]
+    places = np.interp(levels, np.maximum.accumulate(probability), x)
+    size = abs(np.diff(ax.get_xlim()).item())
+    text: dict[str, Any] = {"fontsize": 7.5, "va": "top", "color": INK, "path_effects": HALO}
+    text["transform"] = _across(ax)
+    drawn: list[float] = []
+    for level, place in zip(levels, places, strict=True):
+        if all(abs(place - other) > 0.07 * size for other in drawn):
+            drawn.append(place)
+            ax.plot([place] * 2, [0.975, 1.0], color=INK, linewidth=0.8, transform=_across(ax))
+            ax.text(place, 0.965, f"{level:g}", ha="center", **text)
+    if drawn:
+        left = min(drawn) - 0.04 * size
+        ax.text(left, 0.965, f"probability of {name}", ha="right", **text)
+
+
+def draw_contours(ax: Axes, samples: Samples, colors: list[Any], share: float) -> None:
+    """Highest-density regions of the points of each class that hold a share of them."""
+    if not isinstance(samples.target, Classes):
+        raise ValueError("contour needs classes, and the samples have none")
+    x, y = (np.linspace(*ends, 120) for ends in (ax.get_xlim(), ax.get_ylim()))
+    grid = np.stack(np.meshgrid(x, y)).reshape(2, -1)
+    for c, shade in enumerate(colors):
+        at = samples.at[samples.target.index == c]
+        if len(at) < 3 or np.linalg.matrix_rank(at - at.mean(axis=0)) < 2:
+            continue
+        density = gaussian_kde(at.T)
+        level = np.quantile(density(at.T), 1.0 - share)
+        height = density(grid).reshape(len(y), len(x))
+        lines = ax.contour(x, y, height, levels=[level], colors=[shade], linewidths=1.6)
+        lines.set(zorder=3, gid="contour")
+
+
+def outline(mean: FloatArray, cov: FloatArray, *, prob: float) -> FloatArray:
+    """Vertices (M, 73, 2) of the ellipses of highest density that hold `prob` of N(mean, cov)."""
+    angle = np.linspace(0.0, 2.0 * np.pi, N_VERTICES)
+    circle = np.sqrt(chi2.ppf(prob, df=2)) * np.column_stack([np.cos(angle), np.sin(angle)])
+    values, vectors = np.linalg.eigh(cov)
+    root = vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]  # root @ root.T = cov
+    return np.asarray(mean[:, None, :] + np.einsum("mij,pj->mpi", root, circle))
+
+
+def spread_samples(group: IntArray, limit: int) -> IntArray:
+    """At most `limit` sorted sample indices, spread evenly over the groups, (<= limit,)."""
+    if len(group) <= limit:
+        return np.arange(len(group))
+    by_group = np.argsort(group, kind="stable")
+    return np.sort(by_group[np.linspace(0, len(group) - 1, limit).astype(np.int64)])
+
+
+def draw_outlines(ax: Axes, samples: Samples, cov: FloatArray, index: IntArray) -> None:
+    """Own uncertainty of samples, as ellipses or bars."""
+    if isinstance(samples.target, Classes):
+        index = index[spread_samples(samples.target.index[index], MAX_OUTLINES)]
+    index = index[:MAX_OUTLINES]
+    if not len(index):
+        return
+    style: dict[str, Any] = {"linewidths": 0.7, "alpha": 0.6, "zorder": 3, "gid": "own"}
+    if cov.shape[1] == 1:
+        reach = REACH[1] * np.sqrt(cov[index, 0, 0])
+        x, y = samples.at[index].T
+        ax.hlines(y, x - reach, x + reach, colors=INK, **style)
+        return
+    vertices = outline(samples.at[index], cov[index], prob=OUTLINE)
+    shapes = PolyCollection(list(vertices), facecolors="none", edgecolors=INK, **style)
+    ax.add_collection(shapes, autolim=False)
+
+
+def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
+    """Typical own uncertainty in the lower right corner, at scale, and its name."""
+    n_axes = len(cov)
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    width = np.array([right - left, top - bottom])
+    reach = np.sqrt(np.diag(cov)) * REACH[n_axes]
+    part = np.abs(reach / width[:n_axes])
+    if not np.all((part > 0.0) & (part < 0.22)):
+        return []  # too large to be drawn at scale
+    name = "one sample, 50 %"
+    text: dict[str, Any] = {"fontsize": 7.0, "color": INK, "path_effects": HALO, "zorder": 8}
+    text["ha"] = "right"
+    if n_axes == 1:
+        end, y = right - 0.02 * width[0], bottom + 0.06 * width[1]
+        style: dict[str, Any] = {"color": INK, "capsize": 2.5, "linewidth": 1.0, "zorder": 8}
+        ax.errorbar(end - reach[0], y, xerr=reach[0], gid="own", **style)
+        ax.annotate(name, (end, y), (0, 5), textcoords="offset points", **text)
+        return []
+    centre = np.array([right, bottom]) + np.array([-1.0, 1.0]) * (reach + 0.02 * width)
+    (vertices,) = outline(centre[None], cov[None], prob=OUTLINE)
+    shape = Polygon(vertices, fill=False, edgecolor=INK, linewidth=0.9, zorder=7, gid="typical")
+    ax.add_patch(shape)
+    beside = (right - 2.0 * reach[0] - 0.03 * width[0], bottom + 0.015 * width[1])
+    return [shape, ax.text(*beside, name, va="bottom", **text)]
+
+
+def mark_beyond(ax: Axes, samples: Samples, colors: list[Any]) -> int:
+    """Arrowheads at the edge for samples beyond the axes; returns their number."""
+    ends = np.array([ax.get_xlim(), ax.get_ylim()]).T
+    low, high = ends.min(axis=0), ends.max(axis=0)
+    outside = np.flatnonzero(((samples.at < low) | (samples.at > high)).any(axis=1))
+    edge = 0.012 * (high - low)
+    style: dict[str, Any] = {"markersize": 8.0, "markeredgecolor": "black", "markeredgewidth": 0.6}
+    for n in outside:
+        at = np.clip(samples.at[n], low + edge, high - edge)
+        way = (samples.at[n] - at) / (ends[1] - ends[0])
+        angle = float(np.degrees(np.arctan2(way[1], way[0]))) - 90.0
+        c = samples.target.index[n] if isinstance(samples.target, Classes) else -1
+        shade = colors[c] if c >= 0 else GREY
+        ax.plot(*at, marker=(3, 0, angle), color=shade, zorder=8, gid="beyond", **style)
+    return len(outside)
+
+
+def stack_strips(x: FloatArray, target: Target) -> FloatArray:
+    """Points of one coordinate, (M,), stacked as in a dot plot in a strip for each class: (M, 2).
+
+    Values of a regression are the height instead.
+    """
+    if isinstance(target, Values):
+        return np.column_stack([x, target.values])
+    index = target.index if target is not None else np.zeros(len(x), dtype=np.int64)
+    low, high = axis_limits(x[:, None])
+    step = (high[0] - low[0]) / 80.0
+    bins = np.round((x - low[0]) / step).astype(np.int64)
+    at = np.column_stack([low[0] + step * bins, index.astype(np.float64)])
+    deepest, depth = 1, np.zeros(len(x))
+    for c, b in np.unique(np.column_stack([index, bins]), axis=0):
+        stacked = np.flatnonzero((index == c) & (bins == b))
+        depth[stacked[np.argsort(x[stacked], kind="stable")]] = np.arange(len(stacked))
+        deepest = max(deepest, len(stacked))
+    at[:, 1] -= depth * min(0.06, 0.8 / deepest) - 0.32
+    return at
+
+
+def label_strips(ax: Axes, target: Target) -> None:
+    if isinstance(target, Values):
+        ax.set_ylabel(target.title)
+        return
+    if target is None:
+        ax.set(yticks=[], ylim=(0.5, -0.8))
+        return
+    lowest = min(int(target.index.min()), 0)
+    names = [target.name(c) for c in range(lowest, len(target.names))]
+    ax.set_yticks(range(lowest, len(target.names)), names)
+    ax.set(ylim=(len(target.names) - 0.4, lowest - 0.8), ylabel=target.title)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
