@@ -64,9 +64,9 @@ def cross_validated_map(
     Parameters
     ----------
     estimator : classifier
-        Of this package, or of scikit-learn if it has ``transform`` and ``predict_proba``, or a
-        ``Pipeline`` that ends in such a classifier or in one of the latent coordinates. It is
-        cloned, not fitted itself.
+        Of this package, or of scikit-learn with ``predict_proba``, or a ``Pipeline`` of either. It
+        is cloned, not fitted itself. Samples have latent coordinates if it has ``transform``, or
+        if it is a classifier of the coordinates of a ``Pipeline``.
     X : array-like or data frame of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
         Classes.
@@ -100,7 +100,7 @@ def cross_validated_map(
     KeyboardInterrupt
         If interrupted before the end of the first fold.
     TypeError
-        If the estimator has no ``transform`` or no ``predict_proba``.
+        If the estimator has no ``predict_proba``.
     ValueError
         If y does not hold classes, the splits do not hold out every sample once, a class is absent
         from a training set, or the models differ in their number of components.
@@ -131,7 +131,8 @@ def cross_validated_map(
     folds = _folds(X, y, cv, random_state)
     full = fitted_clone(estimator, X, y)
     _check_labels(full, y)
-    tree, reference = _fit_tree(full, X, y), _coordinates(full, X)
+    reference = _coordinates(full, X)
+    tree = _fit_tree(full, X, y, reference)
     if reuse_settings:
         estimator = _with_settings_of(estimator, full, X)
     parts: list[xr.Dataset] = []
@@ -153,29 +154,31 @@ def cross_validated_map(
                 stacklevel=2,
             )
             break
-        latent = _coordinates(model, X_train)
-        if latent.shape[1] != reference.shape[1]:
-            raise ValueError(
-                f"the model of fold {number} has {latent.shape[1]} components, that of all samples "
-                f"{reference.shape[1]}: give a number of components"
-            )
         part = _predictions(model, _safe_indexing(X, test), y[test])
-        linear, shift, factor = motion(latent, reference[train], scale=scale)
-        if tree.attrs.get("alignment") == "affine":
-            linear, shift = _affine_map(latent, reference[train])
-        if align:
-            mean, cov = part["latent_mean"], part["latent_cov"]
-            part["latent_mean"] = mean.dims, mean.values @ linear + shift
-            part["latent_cov"] = cov.dims, linear.T @ cov.values @ linear
-            maps.append(_fold_map(model, X_train, part["latent_mean"].values, linear, shift))
+        latent = _coordinates(model, X_train)
+        if latent is not None and reference is not None:
+            if latent.shape[1] != reference.shape[1]:
+                raise ValueError(
+                    f"the model of fold {number} has {latent.shape[1]} components, that of all "
+                    f"samples {reference.shape[1]}: give a number of components"
+                )
+            linear, shift, factor = motion(latent, reference[train], scale=scale)
+            scales.append(factor)
+            if tree.attrs.get("alignment") == "affine":
+                linear, shift = _affine_map(latent, reference[train])
+            if align:
+                mean, cov = part["latent_mean"], part["latent_cov"]
+                part["latent_mean"] = mean.dims, mean.values @ linear + shift
+                part["latent_cov"] = cov.dims, linear.T @ cov.values @ linear
+                maps.append(_fold_map(model, X_train, part["latent_mean"].values, linear, shift))
         part["fold"] = OBS, np.full(len(test), number)
         parts.append(part.assign_coords({OBS: test}))
-        scales.append(factor)
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     names = tree["fit"].dataset[OBS].to_numpy()
     if len(names) == len(y):
         held_out = held_out.assign_coords({OBS: names[held_out[OBS].values]})
-    held_out["fold_scale"] = ("cv_fold", np.array(scales))
+    if scales:
+        held_out["fold_scale"] = ("cv_fold", np.array(scales))
     index = np.unique(y, return_inverse=True)[1]
     held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
     held_out.attrs["note"] = (
@@ -343,22 +346,22 @@ def _with_settings_of(estimator: Any, full: Any, X: Any) -> Any:
     return clone(full).set_params(**last.selected_params())
 
 
-def _coordinates(model: Any, X: Any) -> FloatArray:
-    """Latent coordinates of new samples, (M, R)."""
+def _coordinates(model: Any, X: Any) -> FloatArray | None:
+    """Latent coordinates of new samples, (M, R); None if the model has none."""
     last, X = _last_step(model, X)
     if hasattr(last, "transform"):
         X = last.transform(X)
     elif last is getattr(model, "best_estimator_", model):
-        raise TypeError(f"{type(last).__name__} has no transform and cannot embed samples")
+        return None
     return np.asarray(X, dtype=np.float64)
 
 
-def _fit_tree(model: Any, X: Any, y: np.ndarray) -> xr.DataTree:
-    """Tree of the fit to all samples."""
+def _fit_tree(model: Any, X: Any, y: np.ndarray, latent: FloatArray | None) -> xr.DataTree:
+    """Tree of the fit to all samples, with their latent coordinates."""
     last, _ = _last_step(model, X)
     if hasattr(last, "idata_"):
         return last.idata_.copy()
-    fit = _embedding(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
+    fit = _embedding(latent, len(y)).assign_coords({LABEL: last.classes_})
     fit["y_index"] = OBS, np.searchsorted(last.classes_, y)
     root = xr.Dataset(attrs={"model": type(last).__name__})
     return xr.DataTree.from_dict({"/": root, "fit": fit})
@@ -373,7 +376,7 @@ def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
     if not hasattr(last, "predict_proba"):
         raise TypeError(f"{type(last).__name__} has no predict_proba")
     probability = last.predict_proba(inner)
-    embedding = _embedding(_coordinates(model, X)).assign_coords({LABEL: last.classes_})
+    embedding = _embedding(_coordinates(model, X), len(y)).assign_coords({LABEL: last.classes_})
     return embedding.assign(
         probability=((OBS, LABEL), probability),
         predicted=(OBS, last.classes_[probability.argmax(axis=1)]),
@@ -381,9 +384,11 @@ def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
     )
 
 
-def _embedding(mean: FloatArray) -> xr.Dataset:
-    """Latent coordinates with zero covariance."""
-    m, r = mean.shape
+def _embedding(mean: FloatArray | None, m: int) -> xr.Dataset:
+    """Latent coordinates (M, R) with zero covariance, if there are any."""
+    if mean is None:
+        return xr.Dataset(coords={OBS: np.arange(m)})
+    r = mean.shape[1]
     axes = {COMPONENT: np.arange(r), COMPONENT_AUX: np.arange(r)}
     return xr.Dataset(
         {

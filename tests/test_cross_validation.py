@@ -21,6 +21,7 @@ from sklearn.model_selection import (
 from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
 from bsdr_models import (
     BM2PCAClassifier,
@@ -229,10 +230,25 @@ def test_small_classes():
         cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=10, random_state=0)
 
 
+def test_any_classifier_has_a_map_of_its_predictions(classes):
+    X, y = classes
+    model = LogisticRegression()
+    tree = cross_validated_map(model, X, y, cv=3, random_state=0)
+    held_out = tree["predictions"]
+    assert "latent_mean" not in held_out
+    splits = [
+        (np.flatnonzero(held_out["fold"] != fold), np.flatnonzero(held_out["fold"] == fold))
+        for fold in range(3)
+    ]
+    expected = cross_val_predict(model, X, y, cv=splits, method="predict_proba")
+    np.testing.assert_allclose(held_out["probability"], expected)
+    assert "plane of their predictions" in plots.plot_map(tree).get_title(loc="left")
+
+
 @pytest.mark.parametrize(
     ("model", "cv", "error", "message"),
     [
-        (LogisticRegression(), 3, TypeError, "LogisticRegression has no transform"),
+        (LinearSVC(), 3, TypeError, "LinearSVC has no predict_proba"),
         (PCA(2), 3, ValueError, "y holds ['a', 'b', 'c']"),
         (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
         (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "sample 0 is held out 0 times"),

@@ -13,8 +13,9 @@ from matplotlib.patches import Rectangle
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
-from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at
+from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.metrics import MIN_GAIN, HeldOutScore, log_losses
+from bsdr_models.plane import PredictionPlane
 from bsdr_models.plots._layers import (
     OPACITY,
     STEPS,
@@ -53,8 +54,10 @@ from bsdr_models.plots._style import (
 )
 
 SURE = STEPS[1]
-# Share of samples with the class of the background below which the key states it.
-AGREEMENT = 0.95
+# Most classes whose probabilities latent coordinates show.
+MOST_LATENT = 3
+# Share of samples with the class of the background below which the key states it, and warns of it.
+AGREEMENT, POOR, BOTH = 0.95, 0.9, "Background and prediction"
 # Quantile of the normal for the lower bound of the gain over class frequencies.
 ONE_SIDED = 1.645
 GOOD, BAD = "#1a6b3a", "#bd1f01"
@@ -62,12 +65,16 @@ GOOD, BAD = "#1a6b3a", "#bd1f01"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Coordinates:
-    """Means (M, 1 or 2), covariances (M, R, R) or None, names of axes, class probabilities."""
+    """Means (M, 1 or 2), covariances (M, R, R) or None, names of axes, class probabilities.
+
+    ``plane`` is the plane of the predictions, None for latent coordinates.
+    """
 
     mean: FloatArray
     cov: FloatArray | None
     names: list[str]
     probability: xr.DataArray | None
+    plane: PredictionPlane | None = None
 
 
 @styled
@@ -75,6 +82,7 @@ def plot_map(
     tree: xr.DataTree,
     *,
     group: Literal["fit", "predictions"] | None = None,
+    space: Literal["latent", "predictions"] | None = None,
     components: int | tuple[int, ...] = (0, 1),
     names: int | bool | Sequence[Hashable] = 8,
     groups: Any = None,
@@ -87,7 +95,11 @@ def plot_map(
     s: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Plot samples at their latent coordinates, and what the model predicts at each place.
+    r"""Plot samples, and what the model predicts at each place.
+
+    Places are latent coordinates, or those of the plane of the predictions
+    (:class:`bsdr_models.PredictionPlane`), which shows all that is predicted for many classes: near
+    samples have similar predictions, and doubtful ones lie between the classes in question.
 
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. It averages over what the posterior
@@ -107,20 +119,26 @@ def plot_map(
     Parameters
     ----------
     tree
-        Needs `latent_mean` (obs, component); for the background `class_probability` (grid), for
-        the header `probability` and `y`, in `group`.
+        Needs `latent_mean` (obs, component), and for the background `class_probability` (grid), or
+        `probability` for the plane of the predictions; for the header `probability` and `y`, in
+        `group`.
     group
         "predictions" for new or held-out samples, "fit" for training samples. By default
         predictions if there are any.
+    space
+        "latent", or "predictions" for a plane learned from the predicted probabilities of the
+        samples drawn, without their labels. By default "predictions" for more than three classes,
+        where two latent coordinates do not show what is predicted, if there are probabilities.
     components
-        Indices of one or two components. There is no background if the model has others.
+        Indices of one or two latent components. There is no background if the model has others.
     names
         Which samples are named after their coordinate `obs`: at most so many that are predicted
         wrongly or with doubt (True for 8, False for none), or a list of names.
     groups
         Values that colour the samples in place of the classes, (M,); no background.
     uncertainty
-        Draw the own uncertainty of doubtful or wrong samples, or of all (at most 200).
+        In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all (at
+        most 200).
     contour
         Draw the smallest regions that hold this share of the points of each class, from a kernel
         density estimate.
@@ -162,10 +180,22 @@ def plot_map(
         group = "predictions" if has else "fit"
     if uncertainty not in ("doubtful", "all", None):
         raise ValueError(f"uncertainty must be 'doubtful', 'all' or None, got {uncertainty!r}")
+    if uncertainty is not None and space == "predictions":
+        raise ValueError("uncertainty is that of latent coordinates: give space='latent'")
     if contour is not None and not 0.0 < contour < 1.0:
         raise ValueError(f"contour must lie in (0, 1), got {contour}")
-    dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
-    place = _latent_coordinates(tree, dataset, components)
+    if space not in ("latent", "predictions", None):
+        raise ValueError(f"space must be 'latent', 'predictions' or None, got {space!r}")
+    dataset = read(tree, group)
+    if space is None:
+        needed = uncertainty is None and components == (0, 1) and _needs_plane(dataset)
+        space = "predictions" if needed else "latent"
+    if space == "predictions":
+        dataset = read(tree, group, "probability")
+        place = _plane_coordinates(dataset)
+    else:
+        dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
+        place = _latent_coordinates(tree, dataset, components)
     target = read_target(tree, group, label)
     if groups is not None:
         target = _groups(groups, len(place.mean))
@@ -192,10 +222,11 @@ def plot_map(
         label_strips(ax, target)
     if like is not None:
         ax.set(xlim=like.get_xlim(), ylim=like.get_ylim())
-    header, verdict = _header(tree, group, samples, gain)
+    header, verdict = _header(tree, group, samples, gain, place)
     if title is None:
         kind = "Training" if group == "fit" else "Held-out" if "fold" in dataset else "New"
-        title = f"{kind} samples in the latent space"
+        where = "latent space" if place.plane is None else "plane of their predictions"
+        title = f"{kind} samples in the {where}"
     set_title(ax, title, header, verdict=verdict)
 
     if probability is not None:
@@ -260,6 +291,33 @@ def _latent_coordinates(
     )
 
 
+def _needs_plane(dataset: xr.Dataset) -> bool:
+    """Whether probabilities of classes are known that latent coordinates do not show."""
+    if "probability" not in dataset or not np.allclose(dataset["probability"].sum(LABEL), 1.0):
+        return False
+    return "latent_mean" not in dataset or dataset.sizes[LABEL] > MOST_LATENT
+
+
+def _plane_coordinates(dataset: xr.Dataset) -> _Coordinates:
+    """Coordinates of the plane of the predictions, learned from them, and its probabilities.
+
+    Classes that are predicted for no sample have none. Names contain the share of each coordinate
+    in the variance of the square roots of the probabilities.
+    """
+    probability = dataset["probability"].transpose(OBS, LABEL).values
+    plane = PredictionPlane().fit(probability)
+    mean = plane.transform(probability)
+    grid = evaluate_on_grid(mean, plane.predict_log_proba)[VARIABLE]
+    predicted = np.bincount(probability.argmax(axis=1), minlength=probability.shape[1]) > 0
+    root = np.sqrt(probability) - np.sqrt(probability).mean(axis=0)
+    size = np.maximum(np.sum(mean**2, axis=0), np.finfo(np.float64).tiny)
+    total = max(float(np.sum(root**2)), np.finfo(np.float64).tiny)
+    share = np.sum((mean.T @ root) ** 2, axis=1) / size / total
+    names = [f"Predictions {i + 1} ({part:.0%} of their variance)" for i, part in enumerate(share)]
+    shown = grid.where(xr.DataArray(predicted, dims=LABEL), 0.0)
+    return _Coordinates(mean=mean, cov=None, names=names, probability=shown, plane=plane)
+
+
 def _groups(groups: Any, n_samples: int) -> Classes:
     values = np.asarray(groups)
     if values.shape != (n_samples,):
@@ -309,7 +367,11 @@ def _agreement(probability: xr.DataArray, mean: FloatArray, samples: Samples) ->
 
 
 def _header(
-    tree: xr.DataTree, group: str, samples: Samples, gain: HeldOutScore | None
+    tree: xr.DataTree,
+    group: str,
+    samples: Samples,
+    gain: HeldOutScore | None,
+    place: _Coordinates,
 ) -> tuple[str, tuple[str, str] | None]:
     """Caption, and the verdict with its colour."""
     n = len(samples.at)
@@ -323,9 +385,16 @@ def _header(
         if samples.probability is not None:
             caption = f"{n} samples without known labels; colour: predicted class."
         return caption + caveats(tree, None), None
+    right, loss, by_plane = f"{np.mean(~samples.wrong):.0%}", f"{-gain.score:.2f}", ("", "")
+    if place.plane is not None and isinstance(samples.target, Classes):
+        log_q, truth = place.plane.predict_log_proba(place.mean), samples.target.index
+        by_plane = (
+            f" (plane {np.mean(log_q.argmax(axis=1) == truth):.0%})",
+            f"plane {-log_q[np.arange(n), truth].mean():.2f}, ",
+        )
     caption = (
-        f"{n} held-out samples · {np.mean(~samples.wrong):.0%} right · "
-        f"log loss {-gain.score:.2f}, by the class frequencies {gain.gain - gain.score:.2f}"
+        f"{n} held-out samples · {right} right{by_plane[0]} · log loss {loss} "
+        f"({by_plane[1]}class frequencies {gain.gain - gain.score:.2f})"
     )
     text = f"gain over the class frequencies: {gain.gain:.2f} ± {gain.gain_se:.2f} nats"
     if _convinces(gain):
@@ -374,9 +443,12 @@ def _draw_key(
     if gain is not None and not _convinces(gain):
         notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
     if agreement is not None and agreement < AGREEMENT:
-        notes.append(
-            f"Background and prediction\nhave the same class for\n{agreement:.0%} of the samples"
+        warning = (
+            "Careful: background\nand prediction"
+            if agreement < POOR
+            else "Background and prediction"
         )
+        notes.append(f"{warning}\nhave the same class for\n{agreement:.0%} of the samples")
     if beyond:
         notes.append(f"{beyond} beyond the axes\n(arrowheads)")
     ax.text(left, 1.0, "\n\n".join(notes), va="top", color=GREY, **text)

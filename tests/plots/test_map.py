@@ -11,7 +11,13 @@ from scipy.stats import chi2
 from sklearn.datasets import load_wine
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier, Sampling
+from bsdr_models import (
+    BM2PCAClassifier,
+    BSDRClassifier,
+    DGPLVMClassifier,
+    PredictionPlane,
+    Sampling,
+)
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import plot_map
@@ -143,7 +149,7 @@ def test_the_header_has_the_log_loss_of_scikit_learn(new):
     expected = log_loss(dataset["y"], dataset["probability"].values[:, order], labels=labels)
     guess = np.tile(dataset["class_frequency"].values[order], (80, 1))
     guess = log_loss(dataset["y"], guess, labels=labels)
-    assert f"log loss {expected:.2f}, by the class frequencies {guess:.2f}" in text
+    assert f"log loss {expected:.2f} (class frequencies {guess:.2f})" in text
     assert "80 held-out samples · 100% right" in text
     assert "Better than chance; gain over the class frequencies" in text
 
@@ -202,11 +208,57 @@ def test_names_are_those_of_the_samples(new):
 
 def test_short_names_of_many_classes_are_the_points(make_fit, make_predictions):
     tree = make_predictions(make_fit(labels=[str(i) for i in range(10)]))
-    ax = plot_map(tree)
+    ax = plot_map(tree, space="latent")
     texts = artists(ax, "sure") + artists(ax, "doubtful")
     at = np.array([text.get_position() for text in texts])
     expected = tree["predictions/latent_mean"].values
     np.testing.assert_allclose(at[np.lexsort(at.T)], expected[np.lexsort(expected.T)])
+
+
+def test_many_classes_are_drawn_in_the_plane_of_their_predictions(make_fit, make_predictions):
+    tree = make_predictions(make_fit(labels=[str(i) for i in range(8)]), n_obs=200)
+    dataset = tree["predictions"].to_dataset()
+    p = np.random.default_rng(0).dirichlet(np.full(8, 0.2), size=200)
+    p[:, 7] = 0.0  # predicted for no sample
+    p /= p.sum(axis=1, keepdims=True)
+    names = dataset["outcome"].values
+    tree["predictions"] = xr.DataTree(
+        dataset.assign(
+            probability=(("obs", "outcome"), p),
+            y=("obs", names[p.argmax(axis=1)]),
+            class_frequency=("outcome", class_frequency(p.argmax(axis=1), 8)),
+        )
+    )
+    ax = plot_map(tree, names=False)
+    texts = artists(ax, "sure") + artists(ax, "doubtful")
+    at = np.array([text.get_position() for text in texts])
+    plane = PredictionPlane().fit(p)
+    expected = plane.transform(p)
+    np.testing.assert_allclose(at[np.lexsort(at.T)], expected[np.lexsort(expected.T)])
+    log_q = plane.predict_log_proba(expected)
+    right = np.mean(log_q.argmax(axis=1) == p.argmax(axis=1))
+    loss = -log_q[np.arange(200), p.argmax(axis=1)].mean()
+    text = header(ax)
+    assert f"100% right (plane {right:.0%})" in text
+    assert f"plane {loss:.2f}, class frequencies" in text
+    assert ax.get_xlabel().startswith("Predictions 1 (")
+    # Nowhere the colour of the class that is never predicted.
+    five = plot_map(tree, names=False, palette=["#000000"] * 7 + ["#00ff00"])
+    r, g, b = np.moveaxis(np.asarray(background(five).get_array())[..., :3].astype(float), -1, 0)
+    assert np.all(g <= np.maximum(r, b) + 1e-6)
+    latent = plot_map(tree, space="latent", names=False)
+    assert latent.get_xlabel().startswith("Component")
+
+
+def test_space_must_be_known_and_hold_what_is_asked(new):
+    with pytest.raises(ValueError, match="space must be 'latent', 'predictions' or None"):
+        plot_map(new, space="plane")
+    with pytest.raises(ValueError, match="uncertainty is that of latent coordinates"):
+        plot_map(new, space="predictions", uncertainty="all")
+    tree = new.copy()
+    tree["predictions"] = xr.DataTree(new["predictions"].to_dataset().drop_vars("probability"))
+    with pytest.raises(ValueError, match="has no variable 'probability'"):
+        plot_map(tree, space="predictions")
 
 
 def test_many_samples_are_drawn_as_points(make_fit, make_predictions):
