@@ -15,9 +15,8 @@ from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca.paper import mean_field
 from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
 from bsdr_models.bm2pca.paper.mean_field import Data, State
-from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field
 from bsdr_models.bm2pca.paper.views import make_view
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.spec import PAPER
 
 COST, N_WARM, NEWS = 10.0, 3, "20 News"
 # Sweeps of a short fit, and of the fits to 20 Newsgroups.
@@ -163,15 +162,10 @@ def short_fit() -> str:
     X, y = rows(case), problem(case).margins
 
     def fit(_: object) -> None:
-        fit_mean_field(
-            Data(views=(make_view(X),), margins=y),
-            PAPER,
-            n_components=case.r,
-            rng=np.random.default_rng(0),
-            max_iter=SHORT,
-            tol=0.0,
-            accelerate=False,
-        )
+        data, rng = Data(views=(make_view(X),), margins=y), np.random.default_rng(0)
+        state = mean_field.init(data, PAPER, n_components=case.r, rng=rng)
+        for _ in range(SHORT):
+            state, _info = mean_field.step(state, data, PAPER)
 
     (seconds,) = medians(Work(run=fit))
     return (

@@ -15,7 +15,6 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from benchmarks import (
-    bm2pca_climbs,
     bm2pca_sweeps,
     footprint,
     gp_fits,
@@ -39,7 +38,6 @@ PARTS: dict[str, Callable[[Path | None], str]] = {
     "posterior_gradient": lambda _: posterior_gradient.report(),
     "footprint": lambda _: footprint.report(),
     "bm2pca_sweeps": lambda _: bm2pca_sweeps.report(),
-    "bm2pca_climbs": lambda _: bm2pca_climbs.report(),
     "gp_likelihood": lambda _: gp_likelihood.report(),
     "gp_fits": lambda _: gp_fits.report(),
 }

@@ -33,13 +33,12 @@ STEPS += tuple(
         "loss_augmentation",
         "views",
         "factor_model",
-        "rotation",
         "gibbs",
         "*_draws",
         "sample_covariances",
     )
 )
-STEPS += ("*_metric", "subspace", "smooth_hinge", "wishart_evidence")
+STEPS += ("*_metric", "subspace", "smooth_hinge")
 STEPS += ("starts",)
 STEPS += ("likelihood", "criteria", "mcml", "dynamics", "back_constraint")
 STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier.*", "decoder")
@@ -59,6 +58,7 @@ DRIVERS = tuple(
         "optimise",
         "parallel",
         "chunks",
+        "result",
         "sampling",
     )
 )
@@ -78,13 +78,13 @@ def paper_layers(paper):
         Layer(modules=(f"{paper}.spec", f"{paper}.priors"), inside=BASE),
         Layer(
             modules=tuple(f"{paper}.{name}" for name in STEPS),
-            inside=(*(f"{paper}.{name}" for name in ("priors", *STEPS)), *BASE, *NUMERICS),
+            inside=(*(f"{paper}.{name}" for name in ("priors", "spec", *STEPS)), *BASE, *NUMERICS),
             outside=("numpy", "scipy"),
         ),
         Layer(
             modules=(f"{paper}.predict", f"{paper}.paper.predict", f"{paper}.paper.posterior"),
             inside=(
-                *(f"{paper}.{name}" for name in ("priors", *STEPS)),
+                *(f"{paper}.{name}" for name in ("priors", "spec", *STEPS)),
                 *BASE,
                 *NUMERICS,
             ),
@@ -93,7 +93,7 @@ def paper_layers(paper):
         Layer(
             modules=(f"{paper}.model", f"{paper}.paper.model"),
             inside=(
-                *(f"{paper}.{name}" for name in ("priors", "posterior", "views", "model")),
+                *(f"{paper}.{name}" for name in ("priors", "spec", "posterior", "views", "model")),
                 *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
                 *BASE,
                 *NUMERICS,
@@ -166,6 +166,7 @@ LAYERS = (
             "dask_arrays",
             "latent_grid",
             "inference.datatree",
+            "inference.result",
             "inference.sampling",
         ),
         outside=("numpy", "pandas", "scipy", "sklearn", "xarray"),

@@ -2,7 +2,6 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -39,9 +38,10 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _candidates(self, task: Task) -> list[Candidate]:
         """Settings to compare."""
 
+    @property
     @abstractmethod
-    def _path_scores(self, candidates: Sequence[Candidate]) -> PathScores:
-        """Class scores of new samples under fits of all candidates."""
+    def _path_scores(self) -> PathScores:
+        """Function that gives class scores of new samples under fits of all candidates."""
 
     @abstractmethod
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
@@ -80,7 +80,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             no feature varies, or an argument is out of range.
         """
         self._reset()
-        self._check_arguments()
+        self._check_params()
         samples, X = sample_labels(X), self._validate(X, y)
         labels = encode(y, self.unlabeled)
         given, n_tasks = self._option("loss").temperature, max(len(labels.sizes), 1)
@@ -104,10 +104,6 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._report(result, chosen)
         return self
 
-    def _check_arguments(self) -> None:
-        """Raise a ValueError if arguments are out of range or do not fit each other."""
-        self._check_params()
-
     def _check_task(self, task: Task) -> None:
         """Raise a ValueError if the engine cannot be fitted to the samples."""
 
@@ -124,7 +120,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         found = selection.cross_validate(
             self._task,
             labels.groups,
-            self._path_scores(candidates),
+            self._path_scores,
+            candidates,
             balanced=self._balanced_folds,
             reduce=self._method == "mean_field",
             rng=rng,

@@ -24,19 +24,19 @@ tasks; the loss is the mean over all known labels of held-out samples.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.paper.factor_model import Rows
-from bsdr_models.bm2pca.task import Task
+from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature
 from bsdr_models.tasks import by_task
 
@@ -49,7 +49,7 @@ MAX_SAMPLES = 1250
 ENOUGH_SAMPLES = 500
 
 # Class scores (G, M, K) of new samples under fits of G candidates to a task.
-type PathScores = Callable[[Task, Rows, np.random.Generator], FloatArray]
+type PathScores = Callable[[Task, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,7 @@ def cross_validate(
     task: Task,
     groups: IntArray,
     path_scores: PathScores,
+    candidates: Sequence[Candidate],
     *,
     rng: np.random.Generator,
     balanced: bool,
@@ -132,7 +133,7 @@ def cross_validate(
 
     def held_out(number: int) -> FloatArray:
         train = np.setdiff1d(np.arange(len(fold)), rows[number])
-        return path_scores(task.subset(train), task.X[rows[number]], streams[number])
+        return path_scores(task.subset(train), task.X[rows[number]], candidates, streams[number])
 
     with ProgressBar(len(rows), "BM2PCA, folds", enabled=progressbar) as bar:
         outcome = run_tasks(

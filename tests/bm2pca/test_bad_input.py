@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from bsdr_models import BM2PCAClassifier, BM2PCARegressor, EpsilonInsensitiveLoss, HingeLoss
+from bsdr_models import BM2PCAClassifier, BM2PCARegressor, HingeLoss
 from bsdr_models.bm2pca.paper import sampling
 from bsdr_models.papers import PaperBM2PCAClassifier
 
@@ -214,13 +214,6 @@ def test_invalid_latent_coordinates_raise(iris, name, rows, match):
         rows = np.resize(rows, (3, size))
     with pytest.raises(ValueError, match=match):
         model.inverse_transform(rows)
-
-
-def test_different_criteria_raise(iris):
-    with pytest.raises(ValueError, match="must be chosen by the same criterion"):
-        BM2PCARegressor(
-            loss=EpsilonInsensitiveLoss(C="bound", epsilon="cv"),
-        ).fit(*iris)
 
 
 @pytest.mark.parametrize("inference", ["gibbs", "nuts", "advi"])

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import BM2PCAClassifier, BM2PCAPriors, HingeLoss
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.labels import encode
-from bsdr_models.bm2pca.priors import PAPER, SAMPLING
+from bsdr_models.bm2pca.spec import PAPER, SAMPLING
 from bsdr_models.papers import PaperBM2PCAClassifier
 
 CLASSES = {"label_free": BM2PCAClassifier, "paper": PaperBM2PCAClassifier}
@@ -201,30 +201,10 @@ def test_default_priors_depend_on_the_inference_method():
     assert PaperBM2PCAClassifier(inference="gibbs")._option("priors") == SAMPLING
 
 
-def test_convergence_takes_more_sweeps_and_restarts_keep_the_highest_bound(overlapping):
-    X, y = overlapping
-    model = quick(
-        "paper",
-        optimization__n_sweeps="converged",
-        optimization__n_restarts=3,
-        optimization__start="random",
-    ).fit(X, y)
+def test_convergence(overlapping):
+    model = quick("paper", optimization__n_sweeps="converged").fit(*overlapping)
     assert model.converged_
     assert model.n_sweeps_ is None
-    finals = model.idata_["fit/restarts"].values
-    assert len(finals) == 3
-    assert model.lower_bounds_[-1] == finals.max()
-
-
-def test_initial_values_differ_and_random_ones_have_the_lowest_bound(wine):
-    first = {
-        start: quick("paper", optimization__start=start, optimization__n_sweeps=1)
-        .fit(wine[0], wine[2])
-        .lower_bounds_[0]
-        for start in ("label", "pca", "random")
-    }
-    assert len(set(first.values())) == 3
-    assert min(first, key=first.get) == "random"
 
 
 def test_cross_validation_runs_only_if_needed(overlapping, monkeypatch):

@@ -15,8 +15,7 @@ from scipy import stats
 from sklearn.datasets import load_wine
 
 from bsdr_models.bm2pca.paper.model import TINY, build_model, log_decay, log_expected_factor
-from bsdr_models.bm2pca.priors import SAMPLING, Priors
-from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
 from bsdr_models.inference.engines import fit_advi, sample_nuts
 
 N, D, R = 6, 5, 2

@@ -20,8 +20,8 @@ from bsdr_models.bm2pca.paper.factor_model import (
 )
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
-from bsdr_models.bm2pca.paper.views import Moments, make_view
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers import PaperBM2PCAClassifier
 
 R, K = 3, 2
@@ -274,17 +274,14 @@ def test_a_decoder_of_known_latent_coordinates_is_a_regression():
     rng = np.random.default_rng(77)
     Z, X = rng.standard_normal((200, 2)), 0.05 * rng.standard_normal((200, 5))
     X += Z @ rng.standard_normal((2, 5)) + 3.0
-    view = make_view(X)
-    moments = Moments(
-        total=Z.sum(axis=0)[None, None], second=(Z.T @ Z)[None, None], cross=(X.T @ Z)[None]
-    )
-    (state,) = fit_decoder((moments,), (view,), PAPER)
+    known = LatentCoordinates(mean=Z, cov=np.zeros((200, 2, 2)))
+    (part,) = fit_decoder(X, known, PAPER).parts
     full = np.column_stack([np.ones(200), Z])
     expected, *_ = np.linalg.lstsq(full, X, rcond=None)
-    np.testing.assert_allclose(state.offset.mean[0], expected[0], atol=2e-3)
-    np.testing.assert_allclose(state.loadings.mean[0].T, expected[1:], atol=2e-3)
+    np.testing.assert_allclose(part.offset[0], expected[0], atol=2e-3)
+    np.testing.assert_allclose(part.loadings[0].T, expected[1:], atol=2e-3)
     noise = np.mean((X - full @ expected) ** 2)
-    np.testing.assert_allclose(1.0 / state.noise_precision.mean[0], noise, rtol=0.02)
+    np.testing.assert_allclose(1.0 / part.noise_precision[0], noise, rtol=0.02)
 
 
 MODELS = {

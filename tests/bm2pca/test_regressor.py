@@ -17,14 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAPriors, BM2PCARegressor, BSDRRegressor, EpsilonInsensitiveLoss
-from bsdr_models.bm2pca.paper import regression
-from bsdr_models.bm2pca.paper.regression import (
-    LossGrid,
-    calibration,
-    make_loss_grid,
-    noise_variance,
-)
-from bsdr_models.bm2pca.priors import SAMPLING
+from bsdr_models.bm2pca import regressor
+from bsdr_models.bm2pca.regressor import calibration, loss_settings, noise_variance
+from bsdr_models.bm2pca.spec import SAMPLING
 
 
 def quick(**more):
@@ -97,7 +92,7 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
     mean, std = model.predict(new, return_std=True)
     rng = np.random.default_rng(12)
     z_mean, z_cov = model.transform(new, return_cov=True)
-    eta = model._learned.posterior.state.weights
+    eta = model._result.posterior.state.weights
     for n in range(3):
         z = rng.multivariate_normal(z_mean[n], z_cov[n], size=200_000)
         w = rng.multivariate_normal(eta.mean[0, :, 0], eta.cov[0, 0], size=200_000)
@@ -114,34 +109,11 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
 
 
 def test_candidates():
-    fixed = make_loss_grid(3.0, 0)
-    assert fixed == LossGrid(settings=((3.0, 0.0),), criterion=None)
-    costs = make_loss_grid("cv", 0.2)
-    assert costs.criterion == "cv"
-    assert costs.costs == regression.COSTS
-    assert set(costs.epsilons.ravel()) == {0.2}
-    both = make_loss_grid("bound", "bound")
-    assert len(both.settings) == len(regression.COSTS) * len(regression.EPSILONS)
-    assert both.fallback == (2.0, 0.1)  # nearest to the default
-
-
-@pytest.mark.parametrize(("cost", "epsilon"), [(2.0, 0.0), (8.0, 0.0), (8.0, 0.3), (16.0, 0.1)])
-def test_the_bound_selects_the_true_loss_parameters(cost, epsilon):
-    """Mean field is accurate for many samples with little noise in the features."""
-    rng = np.random.default_rng(13)
-    Z = rng.standard_normal((1500, 2))
-    X = Z @ rng.standard_normal((2, 8)) + 0.02 * rng.standard_normal((1500, 8))
-    y = Z[:, 0] + draw_noise(rng, cost, epsilon, 1500)
-    scale = y.std()
-    model = quick(n_components=2, loss__C="bound", loss__epsilon="bound").fit(X, y)
-    truth = cost * scale, epsilon / scale
-    best = min(
-        model.cv_results_["settings"],
-        key=lambda s: abs(noise_variance(*s) - noise_variance(*truth)) + abs(s[1] - truth[1]),
-    )
-    assert (model.C_, model.epsilon_) == best
-    found = model.cv_results_["bound"]
-    assert found.argmax() == model.cv_results_["settings"].index(best)
+    assert loss_settings(EpsilonInsensitiveLoss(C=3.0, epsilon=0)) == [(3.0, 0.0)]
+    costs = loss_settings(EpsilonInsensitiveLoss(C="cv", epsilon=0.2))
+    assert costs == [(cost, 0.2) for cost in regressor.COSTS]
+    both = loss_settings(EpsilonInsensitiveLoss(C="cv", epsilon="cv"))
+    assert len(both) == len(regressor.COSTS) * len(regressor.EPSILONS)
 
 
 def test_cross_validation_takes_the_smallest_error(diabetes):
@@ -158,13 +130,13 @@ def test_cross_validation_takes_the_smallest_error(diabetes):
 
 def test_held_out_samples_are_not_in_the_training_set(diabetes, monkeypatch):
     train, _, y, _ = diabetes
-    seen, ascend = [], regression._ascend
+    seen, run_sweeps = [], regressor.run_sweeps
 
-    def record(task, grid, rng):
+    def record(task, *arguments):
         seen.append(task.X)
-        return ascend(task, grid, rng)
+        return run_sweeps(task, *arguments)
 
-    monkeypatch.setattr(regression, "_ascend", record)
+    monkeypatch.setattr(regressor, "run_sweeps", record)
     BM2PCARegressor(random_state=0).fit(train, y)
     assert [len(X) for X in seen] == [160] * 5
     rows = {row.tobytes() for X in seen for row in X}
@@ -312,18 +284,6 @@ def test_ridge_is_better_only_without_low_dimensional_structure():
     assert theirs - 0.5 < ours < theirs - 0.2
 
 
-@pytest.mark.slow
-def test_the_bound_selects_badly_with_few_samples():
-    """It explains the targets by noise, hence the default."""
-    X, y = load_diabetes(return_X_y=True)
-    gap = []
-    for seed in range(4):
-        train, test, y_train, y_test = train_test_split(X, y, train_size=50, random_state=seed)
-        by_bound = quick(loss__C="bound", loss__epsilon="bound").fit(train, y_train)
-        gap.append(quick().fit(train, y_train).score(test, y_test) - by_bound.score(test, y_test))
-    assert np.mean(gap) > 0.1
-
-
 # ---------------------------------------------------------------------- outputs and attributes
 
 
@@ -345,25 +305,22 @@ def test_fitted_attributes(diabetes, diabetes_model):
     model = diabetes_model
     assert model.components_.shape == (10, 10)
     assert model.n_iter_ == len(model.lower_bounds_)
-    assert (model.C_, model.epsilon_) == (regression.COST, regression.EPSILON)
+    assert (model.C_, model.epsilon_) == (regressor.COST, regressor.EPSILON)
     assert model.cv_results_ is None
     np.testing.assert_allclose(model.relevance_.sum(), 1.0)
     scaled = (train - model.mean_) / model.scale_
     shift = model.transform(train) - scaled @ model.components_.T
     np.testing.assert_allclose(shift, np.tile(shift[:1], (200, 1)), atol=1e-9)
     config = json.loads(model.idata_.attrs["config"])
-    assert config["loss"]["C"] == regression.COST
+    assert config["loss"]["C"] == regressor.COST
 
 
 def test_arguments_are_used(diabetes):
     train, _, y, _ = diabetes
     priors = BM2PCAPriors(weight_rate=2.0)
-    model = quick(
-        loss__C=5.0, loss__epsilon=0.0, n_components=3, priors=priors, optimization__n_restarts=2
-    ).fit(train, y)
+    model = quick(loss__C=5.0, loss__epsilon=0.0, n_components=3, priors=priors).fit(train, y)
     assert (model.C_, model.epsilon_) == (5.0, 0.0)
     assert model.transform(train).shape == (200, 3)
-    assert len(model.idata_["fit/restarts"]) == 2
     assert json.loads(model.idata_.attrs["config"])["priors"]["weight_rate"] == 2.0
 
 

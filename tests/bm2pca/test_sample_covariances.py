@@ -60,17 +60,6 @@ def test_every_question_has_the_dense_answer(form):
     assert_is(found, dense)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_linear_map_of_the_samples(form):
-    make, kind = FORMS[form]
-    rng = np.random.default_rng(2)
-    found, dense = make(rng)
-    matrix = rng.standard_normal((P, R, R))
-    moved = found.transformed(matrix)
-    assert isinstance(moved, kind)
-    assert_is(moved, np.array([A @ S @ A.T for A, S in zip(matrix, dense, strict=True)]))
-
-
 def test_axes_hold_forms_of_low_rank_and_weights_of_every_size():
     rng = np.random.default_rng(3)
     vector = rng.standard_normal(R)

@@ -16,7 +16,7 @@ from bsdr_models import BM2PCAClassifier, plots, select_task
 from bsdr_models.bm2pca import label_free, selection
 from bsdr_models.bm2pca import subspace as ss
 from bsdr_models.bm2pca.labels import encode
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.spec import PAPER
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.temperature import fit_temperature
@@ -177,7 +177,6 @@ def test_samples_without_any_label_change_nothing(monkeypatch):
         multiclass=True,
         n_components=4,
         strategy="shared",
-        start="label",
         priors=PAPER,
     )
     options = {"cost": 1.0, "scale": 10.0, "max_iter": 500}

@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.special import softmax
 from sklearn.datasets import load_digits
 
-from bsdr_models.bm2pca import mixture, subspace, transduction
+from bsdr_models.bm2pca import subspace, transduction
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.bm2pca.within_class_metric import Spectrum
 
@@ -72,7 +72,7 @@ def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
     Z = span_coordinates(X)
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
     shares = np.eye(k)[y]
-    total = mixture.decompose(Z)
+    total = transduction.decompose(Z)
     kappa = Spectrum.fit(
         total.rows, shares, responsibilities=shares, n_features=dim
     ).evidence_kappa()
@@ -88,7 +88,7 @@ def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
     expected = np.array(
         [[log_evidence(np.where(np.arange(n) == row, c, y)) for c in range(k)] for row in range(n)]
     )
-    found = mixture.predictive(total, shares)
+    found = transduction.predictive(total, shares)
     np.testing.assert_allclose(
         found - found[:, :1], expected - expected[:, :1], rtol=1e-8, atol=1e-8
     )
@@ -99,12 +99,12 @@ def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
 def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
     """Counts, means and scatter of the other samples by a plain loop."""
     X, _, rng = make_samples(size)
-    monkeypatch.setattr(mixture, "_BLOCK", block)
+    monkeypatch.setattr(transduction, "_BLOCK", block)
     Z = span_coordinates(X)
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
     shares = rng.dirichlet(np.full(k, 0.5), size=n)
     shares[-2:] = 0.0
-    total = mixture.decompose(Z)
+    total = transduction.decompose(Z)
     spectrum = Spectrum.fit(total.rows, shares, responsibilities=shares, n_features=dim)
     expected = np.empty((n, k))
     for row in range(n):
@@ -121,7 +121,7 @@ def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
             square = away @ np.linalg.solve(S, away) / (1 + 1 / count[c])
             expected[row, c] = -0.5 * (nu + 1) * np.log(1 + square)
             expected[row, c] -= 0.5 * dim * np.log(1 + 1 / count[c])
-    found = mixture.predictive(total, shares)
+    found = transduction.predictive(total, shares)
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
 
 
@@ -134,7 +134,7 @@ def test_capped_softmax_satisfies_the_kkt_conditions():
     logits = 5.0 * rng.standard_normal((40, 4)) + np.array([6.0, 2.0, 0.0, 0.0])
     shares = np.array([0.26, 0.29, 0.29, 0.16])
     most = np.array([11.0, 12.0, 12.0, 7.0])
-    found = mixture.capped_softmax(logits, shares)
+    found = transduction.capped_softmax(logits, shares)
     price = np.mean(logits + np.log(shares) - np.log(found), axis=0)
     price -= price.min()
     np.testing.assert_allclose(found, softmax(logits + np.log(shares) - price, axis=1))
@@ -145,7 +145,7 @@ def test_capped_softmax_satisfies_the_kkt_conditions():
 
 def test_inactive_caps_change_nothing():
     logits = np.random.default_rng(1).standard_normal((3, 5))
-    found = mixture.capped_softmax(logits, np.full(5, 0.2))
+    found = transduction.capped_softmax(logits, np.full(5, 0.2))
     np.testing.assert_allclose(found, softmax(logits, axis=1))
 
 
@@ -175,8 +175,6 @@ def test_training_folds_contain_every_class():
 def test_clusters_are_found_from_two_labelled_samples_each():
     X, y, Y = make_clusters()
     found = fit_responsibilities(X, Y)
-    assert found.converged
-    assert found.n_iter < 50
     assert np.mean(found.responsibilities.argmax(axis=1) == y) > 0.97
     np.testing.assert_allclose(found.responsibilities.sum(axis=1), 1.0)
     np.testing.assert_array_equal(found.responsibilities[:6], Y[:6] > 0)
@@ -238,23 +236,11 @@ def test_one_labelled_sample_per_class_allows_no_validation():
     assert found.shares is None
 
 
-def test_expected_shares_cap_the_classes():
-    """Two thirds of the unlabelled samples are of class 0."""
-    X, y, Y = make_clusters(seed=6, n_free=150, spread=0.7)
-    kept = np.flatnonzero((np.arange(len(y)) < 6) | (y == 0) | (np.arange(len(y)) % 4 == 0))
-    X, y, Y = X[kept], y[kept], Y[kept]
-    true = np.bincount(y[6:]) / len(y[6:])
-    told = fit_responsibilities(X, Y, class_shares=true).responsibilities.argmax(axis=1)
-    untold = fit_responsibilities(X, Y).responsibilities.argmax(axis=1)
-    assert np.mean(told == y) > 0.95 > np.mean(untold == y)
-
-
 @every_strategy
 def test_without_unlabelled_samples_nothing_changes(strategy):
     X, _, Y = make_clusters(seed=7)
     X, Y = X[:6], Y[:6]
     found = fit_responsibilities(X, Y)
-    assert found.n_iter == 0
     assert found.shares is None
     np.testing.assert_array_equal(found.signs, Y)
     np.testing.assert_array_equal(
@@ -285,8 +271,6 @@ def test_unlabelled_samples_are_not_used_without_signal(strategy):
         (lambda Y: {"Y": np.zeros_like(Y)}, "no sample has a label"),
         (lambda Y: {"Y": np.abs(Y)}, "exclude each other"),
         (lambda Y: {"Y": -np.abs(Y)}, "exclude each other"),
-        (lambda Y: {"Y": Y, "class_shares": np.array([0.5, 0.5])}, "3 positive numbers"),
-        (lambda Y: {"Y": Y, "class_shares": np.array([0.5, 0.5, 0.0])}, "3 positive numbers"),
     ],
 )
 def test_invalid_labels_and_shares_raise(change, message):

@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.special import expit, softmax
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor, plots
-from bsdr_models.bm2pca import trees
+from bsdr_models.bm2pca import base
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBM2PCAClassifier
@@ -229,7 +229,7 @@ def test_coefficients_and_methods_give_the_same_predictions(fitted, engine, targ
 def test_coefficients_are_projection_times_weights(fitted, engine, target):
     model = fitted(engine, target)
     posterior = model.idata_["posterior"].dataset.mean(("chain", "draw"))
-    weights = trees.per_class(model._context, model._posterior.mean_weights)
+    weights = base.per_class(model._context, model._posterior.mean_weights)
     expected = model.components_.T @ weights
     got = posterior["coef"].values
     assert np.linalg.norm(got - expected) < 0.12 * np.linalg.norm(expected)
@@ -252,11 +252,11 @@ def test_identified_quantities_are_functions_of_each_draw(fitted, engine, target
 @pytest.mark.parametrize("target", TARGETS)
 def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     model = fitted("paper", target)
-    posterior, result = model.idata_["posterior"].dataset, model._learned
+    posterior, result = model.idata_["posterior"].dataset, model._result
     n = posterior.sizes["draw"]
     assert n >= 100
-    part, state = result.factor_model.parts[0], result.posterior.state
-    per_class = partial(trees.per_class, model._context)
+    part, state = result.posterior.factor_model.parts[0], result.posterior.state
+    per_class = partial(base.per_class, model._context)
     for name, mean in {
         "loadings": part.loadings[0],
         "offset": part.offset[0],

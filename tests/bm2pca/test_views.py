@@ -12,7 +12,7 @@ from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper.initial_values import principal_scores
 from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
 from bsdr_models.bm2pca.paper.views import make_view
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.spec import PAPER
 
 FORMS = {"tall": (9, 5), "wide": (6, 14), "square": (7, 7)}
 
@@ -101,9 +101,10 @@ def test_an_empty_sample_and_feature_have_their_priors():
     state = mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(3))
     for _ in range(5):
         state = mf.sweep(state, data, PAPER)
-    state = replace(state, views=mf.update_loadings(state, data))
-    state = replace(state, views=mf.update_offset(state, data, PAPER))
-    (own,) = state.views
+    (own,), (moments,), (view,) = state.views, state.latent.moments, data.views
+    own = replace(own, loadings=views.loadings(own, moments, view))
+    own = replace(own, offset=views.offset(own, moments, view, PAPER))
+    state = replace(state, views=(own,))
     np.testing.assert_array_equal(own.loadings.mean[0, 4], 0.0)
     np.testing.assert_allclose(
         own.loadings.cov[0, 4], np.diag(1.0 / own.loading_precision.mean[0]), rtol=1e-12

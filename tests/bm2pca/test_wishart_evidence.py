@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from bsdr_models.bm2pca.wishart_evidence import best_scale, effective_sizes, log_evidence
+from bsdr_models.bm2pca.within_class_metric import best_scale, effective_sizes, log_evidence
 
 
 @pytest.mark.parametrize(("n", "d"), [(7, 3), (3, 7), (5, 5), (1, 1)])

@@ -10,23 +10,22 @@ sums over the observed values of a sample. X is (M, P), scaled; NaN marks a miss
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
-from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.numerics.factors import Gamma
+from bsdr_models.bm2pca.paper.views import Moments, View, ViewState, make_view
+from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.row_space import Rows
 
 # Numbers per block of incomplete samples.
 BLOCK = 4_000_000
 # Sweeps of a decoder, which converges fast.
 DECODER_SWEEPS = 50
-
-type Rows = FloatArray | csr_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,14 +193,9 @@ class FactorModel:
         precisions: Sequence[FloatArray],
         weights: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Linear effect of the features on the mean class score, (D, P K), and intercept, (P K,).
+        """Effect of features on mean class scores, (D, P K), and intercept, (P K,), of one draw.
 
-        Parameters
-        ----------
-        loadings, offsets, precisions : sequences
-            One draw of W (P, D, R), t (P, D) and tau (P,) of each view.
-        weights : (P, 1 + R, K)
-            One draw of eta.
+        The draw is of W (P, D, R), t (P, D) and tau (P,) of each view, and of eta (P, 1 + R, K).
         """
         r = weights.shape[1] - 1
         scaled = [tau[:, None, None] * W for W, tau in zip(loadings, precisions, strict=True)]
@@ -236,32 +230,15 @@ def concatenate_problems(values: FloatArray) -> FloatArray:
     return np.moveaxis(values, 0, 1).reshape(values.shape[1], -1)
 
 
-def fit_decoder(
-    latent: Sequence[Moments], data: Sequence[View], priors: Priors
-) -> tuple[ViewState, ...]:
-    """Factors t, W, r, tau of every view with q(Z) held fixed, by coordinate ascent."""
-    found = []
-    for moments, view in zip(latent, data, strict=True):
-        p, _, r = moments.total.shape
-        size = view.n_observed / max(view.square, 1e-300)
-        state = ViewState(
-            loadings=views.Loadings(
-                mean=np.zeros((p, view.total.size, r)),
-                cov=np.zeros((p, view.count.size, r, r)),
-                log_det=np.zeros((p, view.count.size)),
-            ),
-            loading_precision=Gamma(shape=np.ones((p, r)), rate=np.full((p, r), 1.0 / size)),
-            offset=views.Offset(
-                mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
-                variance=np.zeros((p, view.count.size)),
-            ),
-            noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / size)),
-        )
-        for _ in range(DECODER_SWEEPS):
-            state = replace(state, loadings=views.loadings(state, moments, view))
-            state = replace(state, loading_precision=views.loading_precision(state, view, priors))
-            state = replace(state, offset=views.offset(state, moments, view, priors))
-            tau = views.noise_precision(state, moments, view, priors)
-            state = replace(state, noise_precision=tau)
-        found.append(state)
-    return tuple(found)
+def fit_decoder(X: Rows, latent: LatentCoordinates, priors: Priors) -> FactorModel:
+    """Factor model of complete X given the latent coordinates of its samples."""
+    view, mean, cov = make_view(X), latent.mean[None], latent.cov[None]
+    moments = Moments(
+        total=mean.sum(axis=1)[:, None],
+        second=(np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1))[:, None],
+        cross=view.project_back(mean),
+    )
+    state = views.initial_state(view, n_problems=1, n_components=mean.shape[2])
+    for _ in range(DECODER_SWEEPS):
+        state = views.update(state, moments, view, priors)
+    return FactorModel.of((state,), (view,), (None,))

@@ -59,7 +59,7 @@ from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.spec import PAPER, Priors
 from bsdr_models.inputs import check_features, check_number, column_names, encode_classes
 
 # A symbolic variable, untyped because the annotations of PyTensor are partial.

@@ -1,15 +1,20 @@
 """Latent coordinates and class scores of new samples, given their features alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, Rows, concatenate_problems
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, concatenate_problems
 from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.row_space import Rows
+
+# Most draws used for prediction.
+N_PREDICT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,26 +74,21 @@ class MarginPosterior:
         factor_model, weights = self.factor_model, self.state.weights
         p, r = factor_model.shape
         single = p == 1 and len(factor_model.parts) == 1
-        # (P, J, R, R)
-        factors = [cholesky(part.cov, name="loading covariance") for part in factor_model.parts]
-        half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
-        found: dict[str, list[FloatArray]] = {}
+        halves = [cholesky(part.cov, name="loading covariance") for part in factor_model.parts]
+        weight_half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
+        draws: dict[str, list[FloatArray]] = {}
         for _ in range(n_draws):
             noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
-            eta = weights.mean + np.einsum("pkqs,pks->pqk", half, noise)
+            eta = weights.mean + np.einsum("pkqs,pks->pqk", weight_half, noise)
             loadings, offsets, precisions = [], [], []
-            for part, factor, own in zip(
-                factor_model.parts, factors, self.state.views, strict=True
-            ):
-                noise = rng.standard_normal(part.loadings.shape)
-                if factor.shape[1] == 1:
-                    noise = noise @ np.swapaxes(factor[:, 0], 1, 2)
-                else:
-                    noise = np.einsum("pdrs,pds->pdr", factor, noise)
-                loadings.append(part.loadings + noise)
-                spread = rng.standard_normal(part.offset.shape) * np.sqrt(own.offset.variance)
+            for part, half, view in zip(factor_model.parts, halves, self.state.views, strict=True):
+                noise = rng.standard_normal(part.loadings.shape)[
+                    ..., None
+                ]  # half: (P, 1 or D, R, R)
+                loadings.append(part.loadings + (half @ noise)[..., 0])
+                spread = rng.standard_normal(part.offset.shape) * np.sqrt(view.offset.variance)
                 offsets.append(part.offset + spread)
-                tau = own.noise_precision
+                tau = view.noise_precision
                 precisions.append(rng.gamma(tau.shape) / tau.rate)
             coef, intercept = factor_model.coefficients(loadings, offsets, precisions, eta)
             values = {"coef": coef, "intercept": intercept}
@@ -101,16 +101,16 @@ class MarginPosterior:
                     "noise_precision": precisions[0][0],
                 }
             for name, value in values.items():
-                found.setdefault(name, []).append(value)
-        draws = {name: np.stack(values) for name, values in found.items()}
+                draws.setdefault(name, []).append(value)
+        stacked = {name: np.stack(values) for name, values in draws.items()}
         if single:
             for name, gamma in (
                 ("loading_precision", self.state.views[0].loading_precision),
                 ("weight_precision", self.state.weight_precision),
             ):
-                draws[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
-                draws[name] /= gamma.rate[0]
-        return draws
+                stacked[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
+                stacked[name] /= gamma.rate[0]
+        return stacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +124,17 @@ class DrawPosterior:
     offset: FloatArray
     noise_precision: FloatArray
     weights: FloatArray
+
+    @classmethod
+    def of(cls, draws: Mapping[str, FloatArray]) -> "DrawPosterior":
+        """Posterior of at most `N_PREDICT` of the draws (chain, draw, ...) by name."""
+        names = ("loadings", "offset", "noise_precision", "weights", "bias")
+        stacked = {name: draws[name].reshape(-1, *draws[name].shape[2:]) for name in names}
+        total = len(stacked["bias"])
+        index = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
+        chosen = {name: values[index] for name, values in stacked.items()}
+        weights = np.concatenate([chosen.pop("bias")[:, None], chosen["weights"]], axis=1)
+        return cls(**chosen | {"weights": weights})
 
     def _draw_model(self) -> FactorModel:
         """The draws as S problems without posterior variance."""
@@ -186,6 +197,7 @@ class DrawPosterior:
         """Weights of the class scores, (R, K)."""
         return self.weights[:, 1:].mean(axis=0)
 
+    @property
     def factor_model(self) -> FactorModel:
         """Factor model at the mean of the draws."""
         second = np.mean(np.swapaxes(self.loadings, 1, 2) @ self.loadings, axis=0)

@@ -10,14 +10,14 @@ References
 .. [1] C. M. Bishop (1999). Variational principal components. ICANN.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
@@ -68,32 +68,18 @@ class View:
 
     def project(self, B: FloatArray) -> FloatArray:
         """X @ B for a stack B (P, D, R): (P, N, R)."""
-        if isinstance(self.X, np.ndarray):
-            return (self.X @ B[0])[None] if len(B) == 1 else self.X @ B
-        p, d, r = B.shape
-        flat = np.swapaxes(B, 0, 1).reshape(d, p * r)
-        found = self.X @ flat
-        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
+        return np.stack([self.X @ each for each in B])
 
     def project_back(self, A: FloatArray) -> FloatArray:
         """X.T @ A for a stack A (P, N, R): (P, D, R)."""
-        if isinstance(self.X, np.ndarray):
-            return (self.X.T @ A[0])[None] if len(A) == 1 else self.X.T @ A
-        p, n, r = A.shape
-        flat = np.swapaxes(A, 0, 1).reshape(n, p * r)
-        found = self.X.T @ flat
-        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
+        return np.stack([self.X.T @ each for each in A])
 
     def to_features(self, B: FloatArray) -> FloatArray:
         """From working coordinates (..., D, R) to features (..., n_features, R)."""
         return B if self.basis is None else np.asarray(self.basis @ B)
 
 
-def make_view(
-    X: FloatArray | csr_array,
-    *,
-    n_features: int | None = None,
-) -> View:
+def make_view(X: FloatArray | csr_array, *, n_features: int | None = None) -> View:
     """Make a view of X (N, P), with NaN for missing values; wide X is reduced to its row space.
 
     ``n_features`` is the number of features of the model, if X already holds coordinates in a
@@ -179,6 +165,36 @@ class ViewState:
     loading_precision: Gamma
     offset: Offset
     noise_precision: Gamma
+
+
+def initial_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
+    """Factors of a view from the mean and variance of its samples; no loadings."""
+    p = n_problems
+    centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
+    scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
+    d, j = view.total.size, view.count.size
+    ones = np.ones((p, n_components))
+    return ViewState(
+        loadings=Loadings(
+            mean=np.zeros((p, d, n_components)),
+            cov=np.tile(np.eye(n_components) / scale, (p, j, 1, 1)),
+            log_det=np.full((p, j), -n_components * np.log(scale)),
+        ),
+        loading_precision=Gamma(shape=ones, rate=ones / scale),
+        offset=Offset(
+            mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
+            variance=np.tile(1.0 / (scale * np.maximum(view.count, 1.0)), (p, 1)),
+        ),
+        noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / scale)),
+    )
+
+
+def update(state: ViewState, moments: Moments, view: View, priors: Priors) -> ViewState:
+    """Optimal q(W), q(r), q(t) and q(tau), one after the other."""
+    state = replace(state, loadings=loadings(state, moments, view))
+    state = replace(state, loading_precision=loading_precision(state, view, priors))
+    state = replace(state, offset=offset(state, moments, view, priors))
+    return replace(state, noise_precision=noise_precision(state, moments, view, priors))
 
 
 def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
