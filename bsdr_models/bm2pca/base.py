@@ -216,7 +216,6 @@ class ConjugateEstimator(BaseBM2PCA):
             X,
             Y,
             columns=columns,
-            n_features=(None,) * len(columns),
             priors=self._option("priors"),
             **options,
         )

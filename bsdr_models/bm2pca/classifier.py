@@ -123,7 +123,6 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._path_scores,
             candidates,
             balanced=self._balanced_folds,
-            reduce=self._method == "mean_field",
             rng=rng,
             n_jobs=self.n_jobs,
             progressbar=self.progressbar,

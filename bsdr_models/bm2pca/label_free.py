@@ -162,17 +162,15 @@ def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatA
         signs = np.concatenate(
             [_pseudo_labels(task, own) for own in by_task(task.Y, task.sizes)], axis=1
         )
-        return fit_spectrum(task.X, signs, n_features=task.n_features[0]), signs
+        return fit_spectrum(task.X, signs), signs
     labelled = task.observed.any(axis=1)
     alone = (task.Y[labelled] > 0.0).sum(axis=1) == 1
     exclusive = task.Y.shape[1] == 1 or (alone.all() and task.observed[labelled].all())
-    n_features = task.n_features[0]
     if not labelled.all() and exclusive and min(task.X.shape) <= MAX_AXES:
         classes = fit_responsibilities(task.X, task.Y)
         if (shares := classes.shares) is not None:
-            soft = Spectrum.fit(task.X, task.Y, responsibilities=shares, n_features=n_features)
-            return soft, classes.signs
-    return fit_spectrum(task.X, task.Y, n_features=n_features), task.Y
+            return Spectrum.fit(task.X, task.Y, responsibilities=shares), classes.signs
+    return fit_spectrum(task.X, task.Y), task.Y
 
 
 def _pseudo_labels(task: Task, Y: FloatArray) -> FloatArray:

@@ -213,7 +213,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
     def _choose(self, rng: np.random.Generator) -> tuple[float, float]:
         """C and epsilon of the smallest held-out error, and the calibration."""
-        task, loss = self._task.reduced(), self._option("loss")
+        task, loss = self._task, self._option("loss")
         settings = loss_settings(loss)
         self.slope_ = self.std_factor_ = np.ones(task.Y.shape[1])
         self.cv_results_: dict[str, Any] | None = None

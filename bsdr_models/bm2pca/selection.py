@@ -111,13 +111,12 @@ def cross_validate(
     *,
     rng: np.random.Generator,
     balanced: bool,
-    reduce: bool = True,
     n_jobs: int | None = 1,
     progressbar: bool = False,
 ) -> Selection | None:
     """Compare candidates on held-out samples of `Labels.groups`; None if none can be held out.
 
-    ``balanced`` is for folds as of `balanced_folds`, ``reduce`` for coordinates in the row space.
+    ``balanced`` is for folds as of `balanced_folds`.
     """
     keys = sample_keys(task.X)
     index = subsample(groups, keys)
@@ -129,7 +128,7 @@ def cross_validate(
     rows = rows_to_hold_out(fold, task.Y, task.sizes)
     if not rows:
         return None
-    task, streams = task.reduced() if reduce else task, rng.spawn(len(rows))
+    streams = rng.spawn(len(rows))
 
     def held_out(number: int) -> FloatArray:
         train = np.setdiff1d(np.arange(len(fold)), rows[number])

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -13,13 +12,10 @@ from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.bm2pca.spec import PAPER, Priors
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
-from bsdr_models.numerics.design import row_space
-from bsdr_models.numerics.row_space import RANK_TOL, Rows, centred_gram
+from bsdr_models.numerics.row_space import Rows
 
 # Values of C and of another setting of a classifier by name.
 type Candidate = dict[str, Any]
-# Most sparse samples whose Gram matrix is formed.
-MAX_GRAM = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +31,6 @@ class Task:
         signs.
     columns
         Features of each view; None for one view of all.
-    n_features
-        Features of each view, if X holds coordinates in a subspace of them.
     n_components
         R, of each problem.
     strategy
@@ -52,7 +46,6 @@ class Task:
     Y: FloatArray
     epsilon: float | FloatArray | None = None
     columns: tuple[IntArray | None, ...] = (None,)
-    n_features: tuple[int | None, ...] = (None,)
     n_components: int
     strategy: Strategy
     sizes: tuple[int, ...] = ()
@@ -72,19 +65,6 @@ class Task:
     def subset(self, index: IntArray) -> "Task":
         """The same task for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
-
-    def reduced(self) -> "Task":
-        """Represent wide X in coordinates of its row space, which all subsets share."""
-        n, p = self.X.shape
-        if p <= n or len(self.columns) > 1 or not self.complete:
-            return self
-        if not issparse(self.X):
-            return replace(self, X=self.X @ row_space(self.X)[1], n_features=(p,))
-        if n > MAX_GRAM:
-            return self
-        size, vectors = eigh(centred_gram(self.X, np.zeros(p)))
-        kept = size > RANK_TOL * size[-1]
-        return replace(self, X=vectors[:, kept] * np.sqrt(size[kept]), n_features=(p,))
 
 
 @dataclass(frozen=True, kw_only=True)

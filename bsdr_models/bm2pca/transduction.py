@@ -240,7 +240,7 @@ def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
     ``part`` (N, K) are responsibilities; no class is empty.
     """
     size = total.rows.shape[1]
-    spectrum = Spectrum.fit(total.rows, part, responsibilities=part, n_features=size)
+    spectrum = Spectrum.fit(total.rows, part, responsibilities=part)
     metric = (spectrum if spectrum.varies else total).metric(1.0)
     unit = 1.0 / (metric.outside_gain**2 * metric.kappa)
     rest = unit * metric.outside(total.rows)

@@ -195,10 +195,8 @@ class TruncatedSpectrum(Scatter):
         )
 
 
-def fit_spectrum(
-    X: Rows, Y: FloatArray, *, n_features: int | None = None
-) -> Spectrum | TruncatedSpectrum:
+def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum | TruncatedSpectrum:
     """Exact decomposition if affordable, else the leading directions."""
     if sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT:
         return TruncatedSpectrum.fit(X, Y)
-    return Spectrum.fit(X, Y, n_features=n_features)
+    return Spectrum.fit(X, Y)

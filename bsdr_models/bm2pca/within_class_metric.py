@@ -171,15 +171,14 @@ class Spectrum(Scatter):
         Y: FloatArray,
         *,
         responsibilities: FloatArray | None = None,
-        n_features: int | None = None,
     ) -> "Spectrum":
         r"""Decompose the scatter of X (N, d), dense or CSR, around the offsets of the classes.
 
         Y (N, K) holds signs; a sample of zeros has no label and is not used. Offsets are the least
         squares fit of X on [1, Y]: class means, if each sample has one positive sign. Class
         probabilities (N, K) of sum one, or zero to leave a sample out, replace Y if given:
-        :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`. ``n_features`` is d of the model,
-        if X holds coordinates in a subspace of the features. Raise a ValueError without a label.
+        :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`. Raise a
+        ValueError without a label.
         """
         weight, offsets = (
             sign_offsets(Y) if responsibilities is None else soft_offsets(responsibilities)
@@ -195,7 +194,7 @@ class Spectrum(Scatter):
         within, axes = solve(fitted, mean, rho, offsets[part])
         dof, size = effective_sizes(
             float(rho.sum()) - offsets.shape[1],
-            X.shape[1] if n_features is None else n_features,
+            X.shape[1],
             int(np.count_nonzero(within)),
         )
         return cls(

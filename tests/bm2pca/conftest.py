@@ -280,7 +280,10 @@ def scrambled(problem, rng):
         own.append(
             ViewState(
                 loadings=Loadings(
-                    mean=0.5 * rng.standard_normal((p, d, r)), cov=cov, log_det=log_dets(cov)
+                    mean=0.5 * rng.standard_normal((p, d, r)),
+                    cov=cov,
+                    log_det=log_dets(cov),
+                    copies=view.copies,
                 ),
                 loading_precision=gammas(p, r),
                 offset=Offset(

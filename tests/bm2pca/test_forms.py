@@ -110,7 +110,7 @@ def problem_alone(state, p):
             changed[f.name] = tuple(problem_alone(own, p) for own in value)
         elif is_dataclass(value):
             changed[f.name] = problem_alone(value, p)
-        elif value is not None:
+        elif isinstance(value, np.ndarray):
             changed[f.name] = value[p : p + 1]
     return replace(state, **changed)
 
@@ -149,6 +149,7 @@ def test_a_full_mask_is_a_complete_view(lab, case):
             own.loadings,
             cov=own.loadings.cov.repeat(d, axis=1),
             log_det=own.loadings.log_det.repeat(d, axis=1),
+            copies=1,
         ),
         offset=replace(own.offset, variance=own.offset.variance.repeat(d, axis=1)),
     )
@@ -172,7 +173,11 @@ def test_one_view_in_two_halves_of_equal_precisions(lab):
         for half in (first, slice(2, None)):
             yield replace(
                 own,
-                loadings=replace(own.loadings, mean=own.loadings.mean[:, half]),
+                loadings=replace(
+                    own.loadings,
+                    mean=own.loadings.mean[:, half],
+                    copies=own.loadings.mean[:, half].shape[1],
+                ),
                 offset=replace(own.offset, mean=own.offset.mean[:, half]),
             )
 

@@ -176,10 +176,10 @@ BOUND_FAULTS = [
     Fault(
         "S_w missing from E[W'W], everywhere",
         ALL,
-        after(
+        computed(
             views.Loadings,
             "second",
-            lambda value, self, view: value - view.copies * self.cov.sum(axis=1),
+            lambda value, self: value - self.copies * self.cov.sum(axis=1),
         ),
     ),
     Fault(

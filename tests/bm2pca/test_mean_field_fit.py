@@ -28,7 +28,6 @@ def make_task(kind):
         Y=0.7 * Y if kind == "real" else Y,
         epsilon=0.1 if kind == "real" else None,
         columns=views,
-        n_features=(None,) * len(views),
         n_components=R,
         strategy="one_vs_rest" if kind == "one_vs_rest" else "shared",
     )

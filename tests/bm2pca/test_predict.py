@@ -20,7 +20,9 @@ from bsdr_models.bm2pca.paper.factor_model import (
 )
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
+from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers import PaperBM2PCAClassifier
 
@@ -34,14 +36,14 @@ def known_part(rng, d, *, problems=1, columns=None, spread=0.0):
     J = 1 if spread == 0.0 else d
     root = spread * rng.standard_normal((problems, J, R, R))
     cov = root @ root.swapaxes(2, 3)
-    return Part(
-        columns=columns,
-        loadings=W,
-        cov=cov,
-        second=np.swapaxes(W, 1, 2) @ W + cov.sum(axis=1),
-        offset=rng.standard_normal((problems, d)),
-        noise_precision=rng.gamma(3.0, size=problems),
+    one = np.ones((problems, R))
+    state = ViewState(
+        loadings=Loadings(mean=W, cov=cov, log_det=np.zeros((problems, J)), copies=d // J),
+        loading_precision=Gamma(shape=one, rate=one),
+        offset=Offset(mean=rng.standard_normal((problems, d)), variance=np.zeros((problems, 1))),
+        noise_precision=Gamma(shape=rng.gamma(3.0, size=problems), rate=np.ones(problems)),
     )
+    return Part(columns=columns, state=state)
 
 
 def joint_normal(parts, problem, d):
@@ -127,13 +129,16 @@ def test_complete_and_incomplete_algorithms_agree(layout):
     parts = tuple(known_part(rng, d, columns=columns, spread=0.3) for d, columns in LAYOUTS[layout])
     model, rows = FactorModel(parts=parts), rng.standard_normal((5, 7))
     mean, cov = model.embed(rows)
-    slow = model._incomplete(rows)
-    np.testing.assert_allclose(mean, slow[0], rtol=1e-10)
-    np.testing.assert_allclose(cov, slow[1], rtol=1e-10)
+    beside = model.embed(np.vstack([rows, np.full((1, 7), np.nan)]))
+    parts_seen = model._embed_block(np.vstack([rows, np.full((1, 7), np.nan)]))
+    for found in (beside, parts_seen):
+        np.testing.assert_allclose(mean, found[0][:, :5], rtol=1e-10)
+        np.testing.assert_allclose(cov, found[1][:, :5], rtol=1e-10)
     if layout == "one view":
         by_sparse = model.embed(sparse.csr_array(rows))
         np.testing.assert_allclose(by_sparse[0], mean, rtol=1e-10)
-    shifted = (rows - model.offset()[0]) @ model.projection()[0]
+    offset = model.reconstruct(np.zeros((1, 1, R)))
+    shifted = (rows - offset) @ model.projection()[0]
     np.testing.assert_allclose(mean[0], shifted, rtol=1e-10)
 
 
@@ -219,7 +224,7 @@ def test_projection_sd_is_that_of_the_loadings():
     draws = part.loadings[0] + np.stack(
         [
             rng.multivariate_normal(np.zeros(R), cov, size=N_DRAWS, method="cholesky")
-            for cov in part.cov[0] + 1e-12 * np.eye(R)
+            for cov in part.state.loadings.cov[0] + 1e-12 * np.eye(R)
         ],
         axis=1,
     )

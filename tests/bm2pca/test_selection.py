@@ -152,7 +152,7 @@ def test_training_and_test_sets_are_disjoint():
         return 2.0 * X[None, :, :3]
 
     found = cross_validate(
-        task, groups, path_scores, [{}], rng=np.random.default_rng(0), balanced=False, reduce=False
+        task, groups, path_scores, [{}], rng=np.random.default_rng(0), balanced=False
     )
     seen = np.concatenate(seen)
     order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
@@ -274,24 +274,3 @@ def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     for scores, scale in zip(path, (1.0, np.inf), strict=True):
         fit = label_free.fit_label_free(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_row_space_coordinates_give_the_same_scores(strategy, sparse):
-    """Up to the tolerance of the optimisation; scores are of order one."""
-    task = wide_task(strategy, sparse=sparse)
-    reduced = task.reduced()
-    assert reduced.X.shape == (18, 18)
-    assert not hasattr(reduced.X, "nnz")
-    settings = [{"C": 10.0, "metric_scale": scale} for scale in (1.0, np.inf)]
-    a, b = (
-        label_free.path_scores(t.subset(TRAIN), t.X[TEST], settings, None) for t in (task, reduced)
-    )
-    np.testing.assert_allclose(a, b, atol=2e-3)
-    settings = [{"C": 10.0, "n_sweeps": n} for n in (1, 4)]
-    a, b = (
-        paper.path_scores(t.subset(TRAIN), t.X[TEST], settings, np.random.default_rng(0))
-        for t in (task, reduced)
-    )
-    np.testing.assert_allclose(a, b, atol=1e-6)

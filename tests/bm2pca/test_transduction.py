@@ -73,9 +73,7 @@ def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
     shares = np.eye(k)[y]
     total = transduction.decompose(Z)
-    kappa = Spectrum.fit(
-        total.rows, shares, responsibilities=shares, n_features=dim
-    ).evidence_kappa()
+    kappa = Spectrum.fit(total.rows, shares, responsibilities=shares).evidence_kappa()
 
     def log_evidence(labels):
         S, value = kappa * np.eye(dim), 0.0
@@ -105,7 +103,7 @@ def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
     shares = rng.dirichlet(np.full(k, 0.5), size=n)
     shares[-2:] = 0.0
     total = transduction.decompose(Z)
-    spectrum = Spectrum.fit(total.rows, shares, responsibilities=shares, n_features=dim)
+    spectrum = Spectrum.fit(total.rows, shares, responsibilities=shares)
     expected = np.empty((n, k))
     for row in range(n):
         others = np.delete(shares, row, axis=0)

@@ -270,7 +270,7 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
         difference = np.abs(values.mean(("chain", "draw")).values - mean)
         assert (difference / error).max() < 4.5, name
     spread = posterior["loadings"].std(("chain", "draw")).values
-    expected = np.sqrt(np.einsum("jrr->jr", part.cov[0]))
+    expected = np.sqrt(np.einsum("jrr->jr", part.state.loadings.cov[0]))
     np.testing.assert_allclose(spread, np.broadcast_to(expected, (D, R)), rtol=0.25)
 
 

@@ -75,15 +75,6 @@ def test_products_with_stacks(sparse, n_problems):
         np.testing.assert_allclose(view.project_back(A)[p], X.T @ A[p], atol=1e-13)
 
 
-def test_number_of_features_in_given_coordinates():
-    X = rows("wide")
-    reduced = make_view(X)
-    given = make_view(X @ reduced.basis, n_features=14)
-    assert given.basis is None
-    assert (given.n_features, given.copies, given.n_observed) == (14, 14, 6 * 14)
-    np.testing.assert_allclose(given.X, reduced.X, atol=1e-12)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_repeated_samples_do_not_raise_the_rank(sparse):
     X = rows("wide", sparse=sparse)[[0, 1, 2, 0, 1, 2]]

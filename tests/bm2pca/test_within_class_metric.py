@@ -125,18 +125,6 @@ def test_new_and_training_samples_may_differ_in_sparsity():
         )
 
 
-def test_row_space_coordinates_give_the_same_metric():
-    X, y, rng = make_samples("wide")
-    new = rng.standard_normal((5, 14))
-    basis = linalg.orth((X - X.mean(axis=0)).T)
-    direct = Spectrum.fit(X, signs(y)).metric(1.0)
-    reduced = Spectrum.fit(X @ basis, signs(y), n_features=14).metric(1.0)
-    assert reduced.kappa == pytest.approx(direct.kappa, rel=1e-9)
-    np.testing.assert_allclose(
-        reduced.transform(new @ basis) @ reduced.A.T, direct.transform(new) @ direct.A.T, atol=1e-9
-    )
-
-
 def test_a_million_sparse_features_are_never_made_dense():
     rng = np.random.default_rng(3)
     y = np.arange(40) % 4

@@ -26,11 +26,8 @@ COMPLETE_SWEEPS = 30
 
 def make_data(task: Task, costs: Sequence[float]) -> Data:
     """Views and margins of all problems, one set for each cost."""
-    views = tuple(
-        make_view(task.X if columns is None else task.X[:, columns], n_features=n_features)
-        for columns, n_features in zip(task.columns, task.n_features, strict=True)
-    )
-    return Data(views=views, margins=make_margins(task, costs))
+    views = [make_view(task.X if own is None else task.X[:, own]) for own in task.columns]
+    return Data(views=tuple(views), margins=make_margins(task, costs))
 
 
 def make_margins(task: Task, costs: Sequence[float]) -> Margins:

@@ -9,6 +9,8 @@ from scipy.linalg import block_diag
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, concatenate_problems
 from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
+from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
+from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
@@ -74,22 +76,21 @@ class MarginPosterior:
         factor_model, weights = self.factor_model, self.state.weights
         p, r = factor_model.shape
         single = p == 1 and len(factor_model.parts) == 1
-        halves = [cholesky(part.cov, name="loading covariance") for part in factor_model.parts]
-        weight_half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
+        states = [part.state for part in factor_model.parts]
+        # (P, J, R, R) of each view, and (P, K, 1 + R, 1 + R)
+        halves = [cholesky(q.loadings.cov, name="loading covariance") for q in states]
+        weight_half = cholesky(weights.cov, name="weight covariance")
         draws: dict[str, list[FloatArray]] = {}
         for _ in range(n_draws):
             noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
             eta = weights.mean + np.einsum("pkqs,pks->pqk", weight_half, noise)
             loadings, offsets, precisions = [], [], []
-            for part, half, view in zip(factor_model.parts, halves, self.state.views, strict=True):
-                noise = rng.standard_normal(part.loadings.shape)[
-                    ..., None
-                ]  # half: (P, 1 or D, R, R)
-                loadings.append(part.loadings + (half @ noise)[..., 0])
-                spread = rng.standard_normal(part.offset.shape) * np.sqrt(view.offset.variance)
-                offsets.append(part.offset + spread)
-                tau = view.noise_precision
-                precisions.append(rng.gamma(tau.shape) / tau.rate)
+            for q, half in zip(states, halves, strict=True):
+                noise = rng.standard_normal(q.loadings.mean.shape)[..., None]
+                loadings.append(q.loadings.mean + (half @ noise)[..., 0])
+                spread = rng.standard_normal(q.offset.mean.shape) * np.sqrt(q.offset.variance)
+                offsets.append(q.offset.mean + spread)
+                precisions.append(rng.gamma(q.noise_precision.shape) / q.noise_precision.rate)
             coef, intercept = factor_model.coefficients(loadings, offsets, precisions, eta)
             values = {"coef": coef, "intercept": intercept}
             if single:
@@ -105,7 +106,7 @@ class MarginPosterior:
         stacked = {name: np.stack(values) for name, values in draws.items()}
         if single:
             for name, gamma in (
-                ("loading_precision", self.state.views[0].loading_precision),
+                ("loading_precision", states[0].loading_precision),
                 ("weight_precision", self.state.weight_precision),
             ):
                 stacked[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
@@ -139,16 +140,9 @@ class DrawPosterior:
     def _draw_model(self) -> FactorModel:
         """The draws as S problems without posterior variance."""
         s, _, r = self.loadings.shape
-        second = np.swapaxes(self.loadings, 1, 2) @ self.loadings
-        part = Part(
-            columns=None,
-            loadings=self.loadings,
-            cov=np.zeros((s, 1, r, r)),
-            second=second,
-            offset=self.offset,
-            noise_precision=self.noise_precision,
+        return _known_model(
+            self.loadings, np.zeros((s, 1, r, r)), self.offset, self.noise_precision
         )
-        return FactorModel(parts=(part,))
 
     def _embed_by_draw(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Latent means (S, M, R) and covariances (S, M, R, R) of every draw."""
@@ -200,17 +194,33 @@ class DrawPosterior:
     @property
     def factor_model(self) -> FactorModel:
         """Factor model at the mean of the draws."""
-        second = np.mean(np.swapaxes(self.loadings, 1, 2) @ self.loadings, axis=0)
         mean = self.loadings.mean(axis=0)
-        part = Part(
-            columns=None,
-            loadings=mean[None],
-            cov=(self.loadings.var(axis=0)[:, :, None] * np.eye(mean.shape[1]))[None],
-            second=second[None],
-            offset=self.offset.mean(axis=0)[None],
-            noise_precision=np.array([self.noise_precision.mean()]),
+        centred = self.loadings - mean
+        return _known_model(
+            mean[None],
+            np.einsum("sdr,sdq->drq", centred, centred)[None] / len(centred),
+            self.offset.mean(axis=0)[None],
+            np.array([self.noise_precision.mean()]),
         )
-        return FactorModel(parts=(part,))
+
+
+def _known_model(
+    loadings: FloatArray, cov: FloatArray, offset: FloatArray, noise_precision: FloatArray
+) -> FactorModel:
+    """Factor model of one view with known t and tau, and loadings of given moments."""
+    p, d, r = loadings.shape
+    state = ViewState(
+        loadings=Loadings(
+            mean=loadings,
+            cov=cov,
+            log_det=np.full(cov.shape[:2], -np.inf),
+            copies=d // cov.shape[1],
+        ),
+        loading_precision=Gamma(shape=np.ones((p, r)), rate=np.ones((p, r))),
+        offset=Offset(mean=offset, variance=np.zeros((p, 1))),
+        noise_precision=Gamma(shape=noise_precision, rate=np.ones(p)),
+    )
+    return FactorModel(parts=(Part(columns=None, state=state),))
 
 
 def score_moments(

@@ -79,11 +79,10 @@ class View:
         return B if self.basis is None else np.asarray(self.basis @ B)
 
 
-def make_view(X: FloatArray | csr_array, *, n_features: int | None = None) -> View:
-    """Make a view of X (N, P), with NaN for missing values; wide X is reduced to its row space.
+def make_view(X: FloatArray | csr_array, *, reduce: bool = True) -> View:
+    """Make a view of X (N, P), with NaN for missing values.
 
-    ``n_features`` is the number of features of the model, if X already holds coordinates in a
-    subspace of them. Sparse X is never centred.
+    Wide X is reduced to its row space, unless not ``reduce``. Sparse X is never centred.
     """
     n, p = X.shape
     if not issparse(X):
@@ -100,7 +99,7 @@ def make_view(X: FloatArray | csr_array, *, n_features: int | None = None) -> Vi
                 square=float(np.vdot(filled, filled)),
             )
     basis = None
-    if p > n and (not issparse(X) or n * p <= MAX_BASIS):
+    if reduce and p > n and (not issparse(X) or n * p <= MAX_BASIS):
         basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
         X = np.ascontiguousarray(X @ basis)
     total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
@@ -108,7 +107,7 @@ def make_view(X: FloatArray | csr_array, *, n_features: int | None = None) -> Vi
     return View(
         X=X,
         mask=None,
-        n_features=p if n_features is None else n_features,
+        n_features=p,
         basis=basis,
         count=np.array([float(n)]),
         total=total,
@@ -137,15 +136,20 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loadings:
-    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J)."""
+    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J).
+
+    ``copies`` is the number of features per index of the axis J.
+    """
 
     mean: FloatArray
     cov: FloatArray
     log_det: FloatArray
+    copies: int
 
-    def second(self, view: View) -> FloatArray:
+    @property
+    def second(self) -> FloatArray:
         """E[W'W], (P, R, R)."""
-        spread = view.copies * self.cov.sum(axis=1)
+        spread = self.copies * self.cov.sum(axis=1)
         return np.swapaxes(self.mean, 1, 2) @ self.mean + spread
 
 
@@ -179,6 +183,7 @@ def initial_state(view: View, *, n_problems: int, n_components: int) -> ViewStat
             mean=np.zeros((p, d, n_components)),
             cov=np.tile(np.eye(n_components) / scale, (p, j, 1, 1)),
             log_det=np.full((p, j), -n_components * np.log(scale)),
+            copies=view.copies,
         ),
         loading_precision=Gamma(shape=ones, rate=ones / scale),
         offset=Offset(
@@ -211,15 +216,17 @@ def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
     cov, log_det = inv_spd(precision, name="loading precision")
     linear_term = moments.cross - state.offset.mean[..., None] * moments.total
     linear_term = linear_term * tau[:, None, None]
-    if view.mask is None:
-        return Loadings(mean=linear_term @ cov[:, 0], cov=cov, log_det=log_det)
-    mean = np.einsum("pdr,pdrs->pds", linear_term, cov)
-    return Loadings(mean=mean, cov=cov, log_det=log_det)
+    mean = (
+        linear_term @ cov[:, 0]
+        if view.mask is None
+        else np.einsum("pdr,pdrs->pds", linear_term, cov)
+    )
+    return Loadings(mean=mean, cov=cov, log_det=log_det, copies=view.copies)
 
 
 def loading_precision(state: ViewState, view: View, priors: Priors) -> Gamma:
     """Optimal q(r): Ga(a_r + d / 2, b_r + E|W_i|**2 / 2)."""
-    square = np.einsum("prr->pr", state.loadings.second(view))
+    square = np.einsum("prr->pr", state.loadings.second)
     return Gamma(
         shape=np.full_like(square, priors.loading_shape + 0.5 * view.n_features),
         rate=priors.loading_rate + 0.5 * square,
@@ -275,7 +282,7 @@ def latent_precision(state: ViewState, view: View) -> FloatArray:
     """Precision of z_n from the view: (P, 1, R, R), or (P, N, R, R) with missing values."""
     tau = state.noise_precision.mean[:, None, None, None]
     if view.mask is None:
-        return tau * state.loadings.second(view)[:, None]
+        return tau * state.loadings.second[:, None]
     mean, cov = state.loadings.mean, state.loadings.cov
     p, d, r = mean.shape
     second = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, d, r * r)
@@ -298,7 +305,7 @@ def bound_terms(
     W, t, r, tau = state.loadings, state.offset, state.loading_precision, state.noise_precision
     d, copies, delta = view.n_features, view.copies, priors.offset_precision
     n_components = W.mean.shape[-1]
-    square = np.einsum("prr->pr", W.second(view))
+    square = np.einsum("prr->pr", W.second)
     log_prior = 0.5 * d * (r.mean_log - LOG_2PI).sum(axis=1) - 0.5 * (r.mean * square).sum(axis=1)
     entropy = 0.5 * copies * W.log_det.sum(axis=1) + 0.5 * d * n_components * (1.0 + LOG_2PI)
     centre = np.einsum("pd,pd->p", t.mean, t.mean) + copies * t.variance.sum(axis=1)
