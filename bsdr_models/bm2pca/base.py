@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import frames
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray
 from bsdr_models.base import LatentSpaceEstimator
 from bsdr_models.bm2pca.paper import sampling
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
@@ -42,7 +42,6 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     _spec = SPEC
     _result: FitResult
-    _scaler: Scaler | None  # type: ignore[assignment]
     # Bound of scaled values of new samples, (P,), or None.
     _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
@@ -70,25 +69,24 @@ class BaseBM2PCA(LatentSpaceEstimator):
                     f"X is sparse, so never scaled, and no value is larger than {size:.3g}: give "
                     "other units"
                 )
-            self._scaler = None
-            self.mean_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
-            return X
-        if (empty := np.isnan(X).all(axis=1)).any():
+            self._scaler = Scaler.identity(X.shape[1])
+        elif (empty := np.isnan(X).all(axis=1)).any():
             raise ValueError(f"sample {int(empty.argmax())} of X has no observed value")
-        scaler = fit_scaler(X, standardize=self.standardize)
-        self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
+        else:
+            scaler = fit_scaler(X, standardize=self.standardize)
+            self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
-        return self._scaler.transform(X)
+        return X if issparse(X) else self._scaler.transform(X)
 
     def _scale_new(self, X: Any) -> Rows:
         check_is_fitted(self)
         X = validate_samples(self, X, reset=False, sparse=True)
         if issparse(X):
             X = finite_csr(X)
-            if self._scaler is None:
+            if issparse(self._task.X):
                 return X
             X = X.toarray()
-        return X if self._scaler is None else self._scaler.transform(X)
+        return self._scaler.transform(X)
 
     def _prepare(self, X: Rows, *, bounded: bool = True) -> Rows:
         if issparse(X):
@@ -137,7 +135,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
         factor_model = self._decoder
         p, r = factor_model.shape
         X = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
-        return X if self._scaler is None else self._scaler.inverse(X)
+        return self._scaler.inverse(X)
 
     def impute(self, X: Any) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.
@@ -159,9 +157,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
         missing = np.isnan(X)
         if not missing.any():
             return X
-        scaled = X if self._scaler is None else self._scaler.transform(X)
-        filled = self._completer.impute(scaled)
-        filled = filled if self._scaler is None else self._scaler.inverse(filled)
+        filled = self._scaler.inverse(self._completer.impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
@@ -203,22 +199,11 @@ class BaseBM2PCA(LatentSpaceEstimator):
 class ConjugateEstimator(BaseBM2PCA):
     """Views, hyper-parameters and settings of mean field, and the PyMC model."""
 
-    def _view_columns(self) -> tuple[IntArray | None, ...]:
-        """Features of each view."""
-        groups = read_views(self.views, list(feature_names(self)))
-        if groups is None or len(groups) == 1:
-            return (None,)
-        return tuple(columns for _, columns in groups)
-
     def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:
-        columns = self._view_columns()
-        return super()._make_task(
-            X,
-            Y,
-            columns=columns,
-            priors=self._option("priors"),
-            **options,
-        )
+        groups = read_views(self.views, list(feature_names(self)))
+        if groups is not None and len(groups) > 1:
+            options["columns"] = tuple(columns for _, columns in groups)
+        return super()._make_task(X, Y, priors=self._option("priors"), **options)
 
     @property
     def model_(self) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray
@@ -93,7 +94,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         task = replace(task, sizes=labels.sizes)
         self._observed = replace(task, multiclass=self._multiclass(task))
         self._check_task(self._observed)
-        if self._scaler is not None and self.standardize:  # as of the samples in cross-validation
+        if self.standardize and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)

@@ -182,12 +182,10 @@ def _n_held_out(signs: FloatArray, sizes: tuple[int, ...]) -> int:
 
 def _accuracy(scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]) -> float:
     """Accuracy over the known labels of all samples and tasks, or over those of several labels."""
-    right = []
-    for own, truth in _known_labels(scores, signs, sizes):
-        if own.shape[1] == 1:
-            right.append((own * truth)[:, 0] > 0.0)
-        else:
-            right.append(own.argmax(axis=1) == truth.argmax(axis=1))
+    right = [
+        _class_index(own) == _class_index(truth)
+        for own, truth in _known_labels(scores, signs, sizes)
+    ]
     return float(np.mean(np.concatenate(right)))
 
 

@@ -53,7 +53,6 @@ class TruncatedMetric:
         Gain along them, relative to the other directions, (J,).
     """
 
-    scale: float
     kappa: float
     rows: Rows
     mean: FloatArray
@@ -185,7 +184,6 @@ class TruncatedSpectrum(Scatter):
         length = squared_distance(self.rows, self.mean) + along**2 @ (shrunk**2 - 1.0)
         mean_length = float(self.labelled @ length) / float(self.labelled.sum())
         return TruncatedMetric(
-            scale=scale,
             kappa=kappa,
             rows=self.rows,
             mean=self.mean,

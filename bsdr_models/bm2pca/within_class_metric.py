@@ -55,10 +55,8 @@ from bsdr_models.numerics.row_space import (
 class Metric:
     """The map a(x) = g P (x - t). N training samples, R axes, d features.
 
-    scale
-        c; infinite for the Euclidean metric.
     kappa
-        c kappa_ev.
+        c kappa_ev; infinite for the Euclidean metric.
     A
         Metric coordinates of the training samples, (N, R).
     gain
@@ -69,7 +67,6 @@ class Metric:
         Directions and centre.
     """
 
-    scale: float
     kappa: float
     A: FloatArray
     gain: FloatArray
@@ -220,7 +217,6 @@ class Spectrum(Scatter):
         length = float(self.weight @ np.sum(A**2, axis=1)) / float(self.weight.sum())
         g = 1.0 / np.sqrt(length) if length > 0.0 else 1.0
         return Metric(
-            scale=scale,
             kappa=kappa,
             A=g * A,
             gain=g * shrunk,

@@ -244,32 +244,3 @@ def test_fit_is_equivariant_to_latent_rotations_at_equal_loading_precisions(lab,
     state, turned = lab.updated(problem, state, *names), lab.updated(problem, turned, *names)
     same_terms(turned, problem.data, state, problem.data, problem.priors)
     np.testing.assert_allclose(turned.latent.mean @ rotation, state.latent.mean, atol=1e-9)
-
-
-@pytest.mark.parametrize("start", ["label", "pca"])
-def test_fit_is_invariant_to_rotations_of_the_features(lab, start):
-    """The basis of the row space of wide X does not matter either."""
-    for case in ("shared batch", "wide"):
-        problem = lab.make_problem(case)
-        (X,) = problem.X
-        rotation = stats.ortho_group.rvs(X.shape[1], random_state=11)
-        bounds = []
-        for rows in (X, X @ rotation):
-            data = replace(problem.data, views=(views.make_view(rows),))
-            rng = np.random.default_rng(11)
-            state = mf.init(data, problem.priors, n_components=2, rng=rng, start=start)
-            state = run(state, data, problem.priors, 15)
-            bounds.append(mf.info(state, data, problem.priors).elbo)
-        assert bounds[0] == pytest.approx(bounds[1], rel=1e-9)
-
-
-def test_labels_of_opposite_sign_have_opposite_weights(lab):
-    problem = lab.make_problem("shared batch")
-    flipped = replace(problem.data, margins=Hinge(y=-problem.y, cost=problem.cost))
-    state = lab.scrambled(problem, np.random.default_rng(12))
-    other = replace(state, weights=replace(state.weights, mean=-state.weights.mean))
-    end = run(state, problem.data, problem.priors)
-    other = run(other, flipped, problem.priors)
-    same_terms(end, problem.data, other, flipped, problem.priors)
-    np.testing.assert_allclose(other.weights.mean, -end.weights.mean, rtol=1e-9)
-    np.testing.assert_allclose(other.latent.mean, end.latent.mean, rtol=1e-9, atol=1e-10)

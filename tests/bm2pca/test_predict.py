@@ -11,11 +11,9 @@ from scipy import sparse
 from sklearn.base import clone
 
 from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, HingeLoss
-from bsdr_models.bm2pca.paper import factor_model as gen
 from bsdr_models.bm2pca.paper.factor_model import (
     FactorModel,
     Part,
-    concatenate_problems,
     fit_decoder,
 )
 from bsdr_models.bm2pca.paper.mean_field import Weights
@@ -112,17 +110,6 @@ def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, p
         np.testing.assert_allclose(filled[n, missing], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_block_size_does_not_matter(monkeypatch):
-    rng = np.random.default_rng(72)
-    model = FactorModel(parts=(known_part(rng, 7, problems=2, spread=0.3),))
-    rows = np.where(rng.random((40, 7)) < 0.3, np.nan, rng.standard_normal((40, 7)))
-    mean, cov = model.embed(rows)
-    monkeypatch.setattr(gen, "BLOCK", 60)
-    again = model.embed(rows)
-    np.testing.assert_allclose(again[0], mean, rtol=1e-12)
-    np.testing.assert_allclose(again[1], cov, rtol=1e-12)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_complete_and_incomplete_algorithms_agree(layout):
     rng = np.random.default_rng(73)
@@ -201,20 +188,6 @@ def test_coefficients_give_the_mean_score_of_complete_samples():
             expected = eta[0] + z @ eta[1:]
             got = row @ coef[:, p * K : (p + 1) * K] + intercept[p * K : (p + 1) * K]
             np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
-def test_problems_are_concatenated():
-    rng, posterior = random_posterior()
-    rows = rng.standard_normal((4, 7))
-    found = posterior.embed(rows)
-    mean, cov = posterior.factor_model.embed(rows)
-    assert found.mean.shape == (4, 2 * R)
-    np.testing.assert_array_equal(found.mean[:, R:], mean[1])
-    np.testing.assert_array_equal(found.cov[:, :R, :R], cov[0])
-    np.testing.assert_array_equal(found.cov[:, R:, R:], cov[1])
-    np.testing.assert_array_equal(found.cov[:, :R, R:], 0.0)
-    np.testing.assert_array_equal(posterior.latent(rows), found.mean)
-    assert posterior.projection.shape == posterior.projection_sd.shape == (7, 2 * R)
 
 
 def test_projection_sd_is_that_of_the_loadings():
@@ -341,9 +314,3 @@ def test_inverse_transform_reconstructs_the_samples(kind, strategy):
     two = rng.standard_normal((2, model.transform(X).shape[1]))
     once = model.inverse_transform(two.mean(axis=0, keepdims=True))
     np.testing.assert_allclose(once[0], model.inverse_transform(two).mean(axis=0), rtol=1e-9)
-
-
-def test_concatenate_problems():
-    values = np.arange(24.0).reshape(2, 3, 4)
-    got = concatenate_problems(values)
-    np.testing.assert_array_equal(got, np.concatenate(list(values), axis=1))

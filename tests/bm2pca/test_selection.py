@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAOptimization
 from bsdr_models.bm2pca import label_free, selection
-from bsdr_models.bm2pca.label_free import COSTS, MULTICLASS_COSTS, SCALES, candidates
+from bsdr_models.bm2pca.label_free import COSTS, SCALES, candidates
 from bsdr_models.bm2pca.paper import estimator
 from bsdr_models.bm2pca.paper import mean_field_fit as paper
 from bsdr_models.bm2pca.selection import (
@@ -92,15 +92,6 @@ def test_log_loss_and_accuracy_are_those_of_held_out_samples():
     assert found.best == found.log_loss.argmin()
     proba = softmax(scores[found.best] / found.temperature, axis=1)
     assert found.log_loss[found.best] == pytest.approx(log_loss(y, proba), rel=1e-9)
-
-
-def test_selection_is_invariant_to_the_scale_of_the_scores():
-    """Each candidate has its own best temperature."""
-    y, scores = classes()
-    plain = rule(scores, one_hot_signs(y))
-    scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y))
-    np.testing.assert_allclose(scaled.log_loss, plain.log_loss, rtol=1e-7)
-    np.testing.assert_allclose(scaled.temperature / plain.temperature, [1e-3, 50.0][plain.best])
 
 
 def test_selection_prefers_log_loss_to_accuracy():
@@ -189,14 +180,6 @@ def test_costs_are_compared_only_if_they_matter(strategy):
     assert [each["metric_scale"] for each in wide] == list(SCALES)
 
 
-def test_the_hinge_of_all_classes_compares_two_costs_of_few_samples():
-    tall, wide = (
-        candidates(HingeLoss(), "cv", wide=wide, multiclass=True) for wide in (False, True)
-    )
-    assert [each["C"] for each in tall[:: len(SCALES)]] == list(MULTICLASS_COSTS)
-    assert [each["C"] for each in wide[:: len(SCALES)]] == list(MULTICLASS_COSTS[:2])
-
-
 def test_the_candidates_of_the_paper_are_costs_with_sweeps():
     found = PaperBM2PCAClassifier()._candidates(None)
     assert found == [{"C": c, "n_sweeps": s} for c in estimator.COSTS for s in estimator.SWEEPS]
@@ -247,21 +230,6 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
         stream = np.random.default_rng(0)
         fit = paper.fit_mean_field(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
-
-
-def test_costs_of_a_path_come_first():
-    """Initial values are deterministic, so joint and separate fits of two costs agree."""
-    task, rng = wide_task("shared"), np.random.default_rng(0)
-    both, *single = (
-        paper.path_scores(
-            task.subset(TRAIN),
-            task.X[TEST],
-            [{"C": cost, "n_sweeps": n} for cost in costs for n in (1, 5)],
-            rng,
-        )
-        for costs in ((1.0, 40.0), (1.0,), (40.0,))
-    )
-    np.testing.assert_allclose(both, np.concatenate(single), rtol=1e-8)
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])

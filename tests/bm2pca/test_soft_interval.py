@@ -94,13 +94,3 @@ def test_draws_have_their_law(case):
         whole = masses(case)
         ranks = [float(masses(case, mpmath.mpf(float(f))) / whole) for f in draws]
     assert stats.kstest(ranks, "uniform").pvalue > 1e-3
-
-
-def test_arguments_broadcast():
-    shape = (3, 4)
-    mean, sd, lower = np.zeros((3, 1)), np.ones(4), np.array([-np.inf, 1.0, 0.0, 2.0])
-    values = log_mean(mean, sd, lower, np.inf, 1.5)
-    assert values.shape == shape
-    assert np.all(values[:, 0] == 0.0)
-    draws = draw_scores(mean, sd, lower, np.inf, 1.5, rng=np.random.default_rng(22))
-    assert draws.shape == shape

@@ -83,16 +83,6 @@ def test_classifiers_accept_the_operator(n_components):
     )
 
 
-def test_unlabelled_samples_are_not_used():
-    X, Y, rng = make_samples()
-    more = sparse.vstack([X, sparse.csr_array(rng.standard_normal((3, D)))], format="csr")
-    alone = TruncatedSpectrum.fit(X, Y, n_directions=6).metric(1.0)
-    beside = TruncatedSpectrum.fit(more, np.vstack([Y, np.zeros((3, K))]), n_directions=6)
-    beside = beside.metric(1.0)
-    assert beside.kappa == pytest.approx(alone.kappa, rel=1e-9)
-    np.testing.assert_allclose(beside.A @ np.eye(D), alone.transform(more) @ np.eye(D), atol=1e-9)
-
-
 def test_only_large_sparse_data_are_truncated(monkeypatch):
     X, Y, _ = make_samples()
     assert isinstance(fit_spectrum(X, Y), Spectrum)

@@ -65,22 +65,6 @@ def test_kappa_maximises_the_evidence(size):
     assert np.log(spectrum.evidence_kappa()) == pytest.approx(best.x, abs=1e-4)
 
 
-def test_kappa_of_two_samples_in_one_feature_is_known():
-    """d = 1, n = 1: kappa s^(-1) = (nu0 d) / (nu0 + n) / (1 - ...) = 2, from the quadratic."""
-    spectrum = Spectrum.fit(np.array([[0.0], [2.0], [5.0]]), signs(np.array([0, 0, 1])))
-    assert spectrum.within.tolist() == pytest.approx([2.0])
-    # kappa / (kappa + s) = 1 - 1 / 3.
-    assert spectrum.evidence_kappa() == pytest.approx(2.0 * 2.0)
-
-
-def test_kappa_scales_with_the_data_and_the_map_does_not():
-    X, y, _ = make_samples("wide")
-    one, other = (Spectrum.fit(f * X, signs(y)) for f in (1.0, 7.0))
-    assert other.evidence_kappa() == pytest.approx(49.0 * one.evidence_kappa(), rel=1e-9)
-    a, b = one.metric(1.0).A, other.metric(1.0).A
-    np.testing.assert_allclose(a @ a.T, b @ b.T, atol=1e-9)
-
-
 # --------------------------------------------------------------------------------------- the map
 
 
@@ -110,21 +94,6 @@ def test_map_is_that_of_all_features(size, scale, as_sparse):
     )
 
 
-def test_new_and_training_samples_may_differ_in_sparsity():
-    X, y, rng = make_samples("wide")
-    new = rng.standard_normal((4, 14))
-    dense, thin = (
-        Spectrum.fit(wrap(X), signs(y)).metric(1.0) for wrap in (np.asarray, sparse.csr_array)
-    )
-    for metric in (dense, thin):
-        np.testing.assert_allclose(
-            metric.transform(sparse.csr_array(new)), metric.transform(new), atol=1e-10
-        )
-        np.testing.assert_allclose(
-            metric.outside(sparse.csr_array(new)), metric.outside(new), atol=1e-10
-        )
-
-
 def test_a_million_sparse_features_are_never_made_dense():
     rng = np.random.default_rng(3)
     y = np.arange(40) % 4
@@ -150,18 +119,6 @@ def test_sign_offsets_are_class_means(size):
         found = np.sort(spectrum.within)[::-1]
         size = min(len(expected), len(found))
         np.testing.assert_allclose(found[:size], expected[:size], atol=1e-8)
-
-
-def test_offsets_of_several_labels_are_least_squares():
-    X, _, rng = make_samples("tall")
-    Y = rng.choice([-1.0, 0.0, 1.0], size=(30, 2))
-    labelled = (Y != 0.0).any(axis=1)
-    assert 0 < (~labelled).sum() < 30
-    M = np.column_stack([np.ones(30), Y])[labelled]
-    residual = X[labelled] - M @ np.linalg.lstsq(M, X[labelled])[0]
-    spectrum = Spectrum.fit(X, Y)
-    np.testing.assert_allclose(spectrum.within, linalg.eigvalsh(residual.T @ residual), rtol=1e-10)
-    assert spectrum.dof == labelled.sum() - 3
 
 
 @every_shape
@@ -228,14 +185,21 @@ def test_kappa_is_finite_for_repeated_samples_and_dependent_features():
     assert constant.evidence_kappa() == pytest.approx(Spectrum.fit(X, signs(y)).evidence_kappa())
 
 
-def test_equal_samples_are_not_an_error():
-    metric = Spectrum.fit(np.ones((4, 3)), signs(np.array([0, 1, 0, 1]))).metric(np.inf)
-    assert not metric.A.any()
-
-
 def test_invalid_arguments_raise_in_the_metric():
     X, y, _ = make_samples("tall")
     with pytest.raises(ValueError, match="no sample has a label"):
         Spectrum.fit(X, np.zeros((30, 3)))
     with pytest.raises(ValueError, match="must be positive"):
         Spectrum.fit(X, signs(y)).metric(0.0)
+
+
+def test_offsets_of_several_labels_are_least_squares():
+    X, _, rng = make_samples("tall")
+    Y = rng.choice([-1.0, 0.0, 1.0], size=(30, 2))
+    labelled = (Y != 0.0).any(axis=1)
+    assert 0 < (~labelled).sum() < 30
+    M = np.column_stack([np.ones(30), Y])[labelled]
+    residual = X[labelled] - M @ np.linalg.lstsq(M, X[labelled])[0]
+    spectrum = Spectrum.fit(X, Y)
+    np.testing.assert_allclose(spectrum.within, linalg.eigvalsh(residual.T @ residual), rtol=1e-10)
+    assert spectrum.dof == labelled.sum() - 3

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def fit_mean_field(
             lambda stream, _: mean_field.init(
                 data, task.priors, n_components=task.n_components, rng=stream
             ),
-            lambda state: mean_field.step(state, data, task.priors),
+            partial(mean_field.step, data=data, priors=task.priors),
             rng=rng,
             max_iter=max_iter,
             tol=tol,
