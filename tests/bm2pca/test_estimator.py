@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.special import expit, softmax
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
@@ -28,7 +28,6 @@ FORMS = [
     ("paper", "one_vs_rest"),
 ]
 every_form = pytest.mark.parametrize(("kind", "strategy"), FORMS)
-KINDS = ("label_free", "paper")
 
 
 def quick(kind="label_free", strategy="shared", **more):
@@ -118,26 +117,6 @@ def test_fitted_attributes(wine, wine_models, kind, strategy):
         assert model.converged_
         assert model.metric_scale_ == chosen["metric_scale"]
         assert not hasattr(model, "n_sweeps_")
-
-
-@every_form
-def test_embedding_is_linear_in_scaled_features(wine, wine_models, kind, strategy):
-    test, model = wine[1], wine_models[kind, strategy]
-    scaled = (test - model.mean_) / model.scale_
-    mean, cov = model.transform(test, return_cov=True)
-    shift = mean - scaled @ model.components_.T
-    np.testing.assert_allclose(shift, np.tile(shift[:1], (len(test), 1)), atol=1e-9)
-    np.testing.assert_allclose(model.transform(test), mean, rtol=1e-12, atol=1e-12)
-    assert np.linalg.eigvalsh(cov)[:, 0].min() > 0.0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_standardize_all_features_have_one_scale(overlapping, kind):
-    X, y = overlapping
-    model = quick(kind, standardize=False).fit(X * np.arange(1.0, 6.0), y)
-    assert np.ptp(model.scale_) < 1e-9 * model.scale_[0]
-    total = ((X * np.arange(1.0, 6.0) - model.mean_) ** 2).mean()
-    np.testing.assert_allclose(model.scale_[0] ** 2, total)
 
 
 # -------------------------------------------------------------------------------- arguments
@@ -335,27 +314,3 @@ def test_each_view_has_its_own_noise(strategy):
     mean, cov = apart.transform(absent, return_cov=True)
     np.testing.assert_allclose(mean, 0.0, atol=1e-12)
     np.testing.assert_allclose(cov, np.tile(np.eye(mean.shape[1]), (90, 1, 1)), atol=1e-12)
-
-
-# ----------------------------------------------------------- few components, and invariances
-
-
-def few_digits(seed, n_each=10):
-    """Training and test samples of the ten digits."""
-    X, y = load_digits(return_X_y=True)
-    train, test, y_train, y_test = train_test_split(
-        X, y, train_size=10 * n_each, stratify=y, random_state=seed
-    )
-    varies = train.std(axis=0) > 0.0
-    return train[:, varies], test[:600, varies], y_train, y_test[:600]
-
-
-def test_ten_classes_in_two_components():
-    """The loss compares the classes, of which not each can be split from all others at once."""
-    found = []
-    for seed in (200, 201):
-        train, test, y_train, y_test = few_digits(seed)
-        model = BM2PCAClassifier(n_components=2).fit(train, y_train)
-        assert log_loss(y_test, model.predict_proba(test)) < np.log(10) - 0.5
-        found.append(model.score(test, y_test))
-    assert np.mean(found) > 0.56

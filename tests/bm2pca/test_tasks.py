@@ -14,7 +14,6 @@ import bsdr_models
 from bsdr_models import BM2PCAClassifier, plots, select_task
 from bsdr_models.bm2pca import label_free, selection
 from bsdr_models.bm2pca import subspace as ss
-from bsdr_models.bm2pca.labels import encode
 from bsdr_models.bm2pca.spec import PAPER
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
@@ -309,13 +308,6 @@ def test_names_and_classes_of_any_type(data):
     tree = model.predict_idata(X[:80], frame.assign(size=Y[:80, 2]))
     assert tree["predictions"]["task"].values.tolist() == ["species", "size"]
     plots.plot_map(tree, label="size")
-
-
-def test_columns_of_zeros_and_ones_are_labels():
-    known = np.array([[0, 1, 1], [1, 0, -1], [0, 0, 0], [1, 1, 1]] * 2)
-    assert encode(known, -1).sizes == ()
-    assert encode(known, None).sizes == (1, 1, 3)
-    assert encode([["a", 1], ["b", 2]] * 2, None).classes[1].tolist() == [1, 2]
 
 
 ONE_CLASS = np.column_stack([np.arange(60) % 3, np.full(60, 4)])

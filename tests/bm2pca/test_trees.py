@@ -235,23 +235,6 @@ def test_draws_of_a_label_free_fit_have_the_variance_of_its_classifier(fitted, e
     assert (spread > 0.3 * std).all()
 
 
-@pytest.mark.parametrize("engine", ["label_free", "paper", "label_free_one_vs_rest"])
-def test_missing_values_and_labels(engine):
-    X, y = toy("multiclass")
-    X = X.copy()
-    X.iloc[::3, 1] = np.nan
-    y[:6] = None
-    model = make(engine, "multiclass", unlabeled=np.nan).fit(X, y)
-    tree = model.idata_
-    for name in ("latent_mean", "latent_cov", "projection_mean", "relevance"):
-        assert np.isfinite(tree["fit"][name]).all(), name
-    assert (tree["fit/y_index"][:6] == -1).all()
-    assert np.isnan(tree["constant_data/X"]).any() == (engine == "paper")
-    predicted = model.predict_idata(X)["predictions"]
-    assert np.isfinite(predicted["probability"]).all()
-    assert np.isfinite(predicted["latent_mean"]).all()
-
-
 # ------------------------------------------------------------------------------- predictions
 
 
