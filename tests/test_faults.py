@@ -23,7 +23,6 @@ from sklearn.exceptions import NotFittedError
 import bsdr_models
 from bsdr_models import (
     BM2PCAClassifier,
-    BM2PCAOptimization,
     BM2PCARegressor,
     BSDRClassifier,
     BSDROptimization,
@@ -319,17 +318,9 @@ PARALLEL = {
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
     "paper's folds": PaperBM2PCAClassifier(
         loss=HingeLoss(C=10.0),
-        optimization=BM2PCAOptimization(start="random"),
         random_state=0,
     ),
-    "sweeps": PaperBM2PCAClassifier(
-        optimization=BM2PCAOptimization(n_sweeps="converged", n_restarts=3),
-        loss=HingeLoss(calibrate=False, C=10.0),
-        random_state=0,
-    ),
-    "regressor": BM2PCARegressor(
-        n_components=2, optimization=BM2PCAOptimization(n_restarts=2), random_state=0
-    ),
+    "regressor": BM2PCARegressor(n_components=2, random_state=0),
     "starts": DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=4), random_state=0),
 }
 

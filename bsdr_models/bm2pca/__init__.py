@@ -9,10 +9,10 @@ _PUBLIC = {
     "SPEC": "spec",
     "EpsilonInsensitiveLoss": "settings",
     "HingeLoss": "settings",
-    "Optimization": "paper.settings",
-    "PAPER": "priors",
-    "SAMPLING": "priors",
-    "Priors": "priors",
+    "Optimization": "settings",
+    "PAPER": "spec",
+    "SAMPLING": "spec",
+    "Priors": "spec",
     "build_model": "paper.model",
 }
 

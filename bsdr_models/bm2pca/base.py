@@ -1,5 +1,6 @@
-"""Base class of the estimators of BM2PCA: scaling, views, missing values, reconstruction."""
+"""Base classes of the estimators of BM2PCA: scaling, views, missing values, trees."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,20 +12,33 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import LatentSpaceEstimator
-from bsdr_models.bm2pca import trees
-from bsdr_models.bm2pca.paper import factor_model
-from bsdr_models.bm2pca.paper import fit as paper
-from bsdr_models.bm2pca.paper.factor_model import FactorModel, Rows
-from bsdr_models.bm2pca.paper.views import Moments, make_view
+from bsdr_models.bm2pca.paper import sampling
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
+from bsdr_models.bm2pca.paper.mean_field_fit import fit_completer
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.dask_arrays import is_chunked, not_in_memory
+from bsdr_models.dims import TERM
+from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.numerics.relevance import relevance
+from bsdr_models.numerics.outliers import OutlierMeasures, Reference
+from bsdr_models.numerics.relevance import feature_relevance, relevance
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
-from bsdr_models.validation import MAX_RAW, check_latent, fit_scaler, one_thread
+from bsdr_models.tasks import by_task
+from bsdr_models.validation import (
+    MAX_RAW,
+    check_latent,
+    feature_names,
+    fit_scaler,
+    one_thread,
+    read_views,
+)
+
+# Draws from the q of mean field.
+N_DRAWS = 500
 
 validate_samples = partial(validation.validate_samples, missing=True)
 
@@ -33,8 +47,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
     """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC
-    _learned: FitResult
-    _scaler: Scaler | None  # type: ignore[assignment]
+    _result: FitResult
     # Bound of scaled values of new samples, (P,), or None.
     _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
@@ -62,55 +75,51 @@ class BaseBM2PCA(LatentSpaceEstimator):
                     f"X is sparse, so never scaled, and no value is larger than {size:.3g}: give "
                     "other units"
                 )
-            self._scaler = None
-            self.mean_, self.scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
-            return X
-        if (empty := np.isnan(X).all(axis=1)).any():
+            self._scaler = Scaler.identity(X.shape[1])
+        elif (empty := np.isnan(X).all(axis=1)).any():
             raise ValueError(f"sample {int(empty.argmax())} of X has no observed value")
-        scaler = fit_scaler(X, standardize=self.standardize)
-        self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
+        else:
+            scaler = fit_scaler(X, standardize=self.standardize)
+            self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
-        return self._scaler.transform(X)
+        return X if issparse(X) else self._scaler.transform(X)
 
     def _scale_new(self, X: Any) -> Rows:
         check_is_fitted(self)
         X = validate_samples(self, X, reset=False, sparse=True)
         if issparse(X):
             X = finite_csr(X)
-            if self._scaler is None:
+            if issparse(self._task.X):
                 return X
             X = X.toarray()
-        return X if self._scaler is None else self._scaler.transform(X)
+        return self._scaler.transform(X)
 
     def _prepare(self, X: Rows, *, bounded: bool = True) -> Rows:
         if issparse(X):
             return X
         if bounded and self._largest is not None:
             X = np.clip(X, -self._largest, self._largest)
-        if np.isnan(X).any() and self._learned.factor_model is None:
+        if np.isnan(X).any() and self._posterior.factor_model is None:
             return self._completer.impute(X)
         return X
 
     @property
     def _completer(self) -> FactorModel:
-        """Factor model that imputes missing values."""
-        if self._learned.factor_model is not None:
-            return self._learned.factor_model
-        if not hasattr(self, "_lazy_completer"):
+        """Factor model that imputes missing values: of the fit, or of the features alone."""
+        if self._posterior.factor_model is None and not hasattr(self, "_lazy_completer"):
             rng = np.random.default_rng(self._seed)
             with one_thread():
-                self._lazy_completer = paper.fit_completer(self._observed, rng)
-        return self._lazy_completer
+                self._lazy_completer = fit_completer(self._observed, rng)
+        return self._posterior.factor_model or self._lazy_completer
 
     @property
     def _decoder(self) -> FactorModel:
         """Factor model that maps latent coordinates to features."""
-        if self._learned.factor_model is not None:
-            return self._learned.factor_model
-        if not hasattr(self, "_lazy_decoder"):
+        if self._posterior.factor_model is None and not hasattr(self, "_lazy_decoder"):
+            latent = self._posterior.embed(self._task.X)
             with one_thread():
-                self._lazy_decoder = _fit_decoder(self._learned, self._task)
-        return self._lazy_decoder
+                self._lazy_decoder = fit_decoder(self._task.X, latent, self._task.priors)
+        return self._posterior.factor_model or self._lazy_decoder
 
     def _latent_means(self, X: Rows) -> FloatArray:
         means: FloatArray = self._posterior.latent(X)
@@ -132,7 +141,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
         factor_model = self._decoder
         p, r = factor_model.shape
         X = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
-        return X if self._scaler is None else self._scaler.inverse(X)
+        return self._scaler.inverse(X)
 
     def impute(self, X: Any) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.
@@ -154,27 +163,22 @@ class BaseBM2PCA(LatentSpaceEstimator):
         missing = np.isnan(X)
         if not missing.any():
             return X
-        scaled = X if self._scaler is None else self._scaler.transform(X)
-        filled = self._completer.impute(scaled)
-        filled = filled if self._scaler is None else self._scaler.inverse(filled)
+        filled = self._scaler.inverse(self._completer.impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
         """Set the fitted attributes."""
-        self._learned, self._context, self._posterior = result, context, result.posterior
-        self._tree: xr.DataTree | None = None
-        compared = trees.compare_samples(result, self._task.X)
+        self._set_result(result, context)
+        compared = compare_samples(result, self._task.X)
         self._reference = None if compared is None else compared[0]
         latent = result.posterior.latent(self._task.X)
-        self.relevance_ = relevance(latent, trees.class_contrast(result.posterior, context))
+        self.relevance_ = relevance(latent, class_contrast(result.posterior, context))
         self.components_ = result.posterior.projection.T
         self._n_features_out = len(self.components_)
-        self.lower_bounds_ = result.elbo
-        self.n_iter_ = len(self.lower_bounds_)
-        self.converged_, self.interrupted_ = result.converged, result.interrupted
+        self.lower_bounds_ = result.trace
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
-        return super()._outliers(trees.complete(self._learned, X))
+        return super()._outliers(complete(self._result, X))
 
     @property
     def _method(self) -> InferenceMethod:
@@ -183,9 +187,7 @@ class BaseBM2PCA(LatentSpaceEstimator):
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._seed)
-        return trees.posterior_tree(
-            self._learned, self._context, inference_method=self._method, rng=rng
-        )
+        return posterior_tree(self._result, self._context, self._method, rng)
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
         """Random streams of the cross-validation and of the fit; the seed of later draws."""
@@ -200,6 +202,24 @@ class BaseBM2PCA(LatentSpaceEstimator):
         return tags
 
 
+class ConjugateEstimator(BaseBM2PCA):
+    """Views, hyper-parameters and settings of mean field, and the PyMC model."""
+
+    def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:
+        groups = read_views(self.views, list(feature_names(self)))
+        if groups is not None and len(groups) > 1:
+            options["columns"] = tuple(columns for _, columns in groups)
+        return super()._make_task(X, Y, priors=self._option("priors"), **options)
+
+    @property
+    def model_(self) -> Any:
+        """The model with one subspace as a ``pymc.Model`` on the training samples."""
+        check_is_fitted(self)
+        if self._task.strategy != "shared":
+            raise AttributeError("model_ needs strategy='shared'")
+        return sampling.declare(self._task, self.C_)
+
+
 def finite_csr(X: Any) -> csr_array:
     """Finite sparse samples in CSR format; entries that are not stored are zero, not missing."""
     X = csr_array(X)
@@ -210,14 +230,95 @@ def finite_csr(X: Any) -> csr_array:
     return X
 
 
-def _fit_decoder(result: FitResult, task: Task) -> FactorModel:
-    """Factor model of the features given the embedding of a fit that has none."""
-    found = result.posterior.embed(task.X)
-    mean, cov = found.mean[None], found.cov[None]
-    view = make_view(task.X)
-    second = np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1)
-    moments = Moments(
-        total=mean.sum(axis=1)[:, None], second=second[:, None], cross=view.project_back(mean)
+def per_class(context: Context, values: FloatArray) -> FloatArray:
+    """Expand weights or biases (..., K) to one per class: two classes share one score."""
+    if context.target != "multiclass":
+        return values
+    sizes = [1 if count == 2 else count for count in context.class_counts]
+    parts = [
+        np.concatenate([np.zeros_like(own), own], axis=-1) if size == 1 else own
+        for own, size in zip(by_task(values, sizes), sizes, strict=True)
+    ]
+    return np.concatenate(parts, axis=-1)
+
+
+def class_contrast(posterior: Any, context: Context) -> FloatArray:
+    """Weights of the components in the differences of class scores."""
+    return context.contrast(per_class(context, posterior.mean_weights))
+
+
+def posterior_tree(
+    result: FitResult, context: Context, method: InferenceMethod, rng: np.random.Generator
+) -> xr.DataTree:
+    """DataTree of a fit: draws of a sampler, or from q, in ``posterior``, summaries in ``fit``."""
+    posterior = result.posterior
+    projection, contrast = posterior.projection, class_contrast(posterior, context)
+    r, sampled = projection.shape[1], result.sampled
+    group: dict[str, Any] = {
+        "projection_mean": projection,
+        "projection_sd": posterior.projection_sd,
+        "feature_relevance": feature_relevance(projection, contrast),
+    }
+    if context.X.shape[0] * r * r <= datatree.MAX_NUMBERS:
+        latent = posterior.embed(context.X)
+        group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
+    else:
+        group["latent_mean"] = posterior.latent(context.X)
+    group["relevance"] = relevance(group["latent_mean"], contrast)
+    compared = compare_samples(result, context.X)
+    attrs: dict[str, Any] = {"interrupted": int(result.interrupted)}
+    if compared is not None:
+        group |= compared[1].by_name()
+        attrs |= compared[0].attrs()
+    coords: dict[str, Sequence[Any]] = {}
+    groups: dict[str, Any] = {}
+    if sampled is not None:
+        group |= sampled.fit
+        attrs["alignment"] = "rotation"
+        draws = dict(sampled.draws)
+        if sampled.sample_stats:
+            groups["sample_stats"] = dict(sampled.sample_stats)
+    else:
+        group["elbo"] = result.trace
+        attrs["converged"] = int(result.converged)
+        if result.terms:
+            group["elbo_terms"] = np.column_stack(list(result.terms.values()))
+            coords[TERM] = list(result.terms)
+        size = projection.shape[0] * posterior.mean_weights.shape[1]
+        n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
+        draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
+    return context.fit_tree(
+        {"posterior": _recorded(draws, context), "fit": group, **groups},
+        SPEC,
+        inference_method=method,
+        n_components=r,
+        attrs=attrs,
+        coords=coords,
     )
-    states = factor_model.fit_decoder((moments,), (view,), task.priors)
-    return FactorModel.of(states, (view,), (None,))
+
+
+def compare_samples(result: FitResult, X: Rows) -> tuple[Reference, OutlierMeasures] | None:
+    """Outlier measures of the training samples, after imputation."""
+    return Reference.learn(complete(result, X), result.posterior.projection)
+
+
+def complete(result: FitResult, X: Rows) -> Rows:
+    """Impute missing values by the factor model of the fit, if it has one."""
+    factor_model = result.posterior.factor_model
+    if factor_model is None or issparse(X) or not np.isnan(X).any():
+        return X
+    imputed: Rows = factor_model.impute(X)
+    return imputed
+
+
+def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
+    """Draws, those of a single score expanded to two classes, without loadings too large."""
+    if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
+        del draws["loadings"]
+    for name in ("coef", "intercept", "weights", "bias"):
+        if name in draws and draws[name].shape[-1] != len(context.labels):
+            draws[name] = per_class(context, draws[name])
+    precision = draws.get("weight_precision")
+    if precision is not None and precision.shape[-1] != len(context.labels):
+        del draws["weight_precision"]  # it belongs to the single score
+    return draws

@@ -2,11 +2,11 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray
@@ -37,9 +37,10 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _candidates(self, task: Task) -> list[Candidate]:
         """Settings to compare."""
 
+    @property
     @abstractmethod
-    def _path_scores(self, candidates: Sequence[Candidate]) -> PathScores:
-        """Class scores of new samples under fits of all candidates."""
+    def _path_scores(self) -> PathScores:
+        """Function that gives class scores of new samples under fits of all candidates."""
 
     @abstractmethod
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
@@ -78,7 +79,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             no feature varies, or an argument is out of range.
         """
         self._reset()
-        self._check_arguments()
+        self._check_params()
         samples, X = sample_labels(X), self._validate(X, y)
         labels = encode(y, self.unlabeled)
         given, n_tasks = self._option("loss").temperature, max(len(labels.sizes), 1)
@@ -91,7 +92,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         task = replace(task, sizes=labels.sizes)
         self._observed = replace(task, multiclass=self._multiclass(task))
         self._check_task(self._observed)
-        if self._scaler is not None and self.standardize:  # as of the samples in cross-validation
+        if self.standardize and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
@@ -101,10 +102,6 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._set_fitted(result, self._make_context(labels, samples))
             self._report(result, chosen)
         return self
-
-    def _check_arguments(self) -> None:
-        """Raise a ValueError if arguments are out of range or do not fit each other."""
-        self._check_params()
 
     def _check_task(self, task: Task) -> None:
         """Raise a ValueError if the engine cannot be fitted to the samples."""
@@ -122,9 +119,9 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         found = selection.cross_validate(
             self._task,
             labels.groups,
-            self._path_scores(candidates),
+            self._path_scores,
+            candidates,
             balanced=self._balanced_folds,
-            reduce=self._method == "mean_field",
             rng=rng,
             n_jobs=self.n_jobs,
             progressbar=self.progressbar,

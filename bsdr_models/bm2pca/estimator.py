@@ -1,18 +1,16 @@
 """Scikit-learn classifier of BM2PCA, the recommended model."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bsdr_models.bm2pca import label_free, settings
+from bsdr_models.bm2pca import label_free
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.paper import fit as paper
+from bsdr_models.bm2pca.paper.mean_field_fit import fit_completer
 from bsdr_models.bm2pca.selection import PathScores
-from bsdr_models.bm2pca.settings import SCALE, HingeLoss
+from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.options import COUNT, Number, StrOptions
 from bsdr_models.rng import RandomState
@@ -160,7 +158,7 @@ class BM2PCAClassifier(MarginClassifier):
         "max_iter": [COUNT],
     }
     _balanced_folds = False
-    _fallback: ClassVar[Candidate] = {"metric_scale": SCALE}
+    _fallback: ClassVar[Candidate] = {"metric_scale": label_free.SCALE}
 
     def __init__(
         self,
@@ -195,12 +193,13 @@ class BM2PCAClassifier(MarginClassifier):
 
     def _candidates(self, task: Task) -> list[Candidate]:
         wide = task.X.shape[0] <= task.X.shape[1]
-        return settings.candidates(
+        return label_free.candidates(
             self._option("loss"), self.metric_scale, wide=wide, multiclass=task.multiclass
         )
 
-    def _path_scores(self, candidates: Sequence[Candidate]) -> PathScores:
-        return partial(label_free.path_scores, candidates=candidates)
+    @property
+    def _path_scores(self) -> PathScores:
+        return label_free.path_scores
 
     def _multiclass(self, task: Task) -> bool:
         """Whether the loss is the hinge of all classes: in few dimensions, or of many samples."""
@@ -211,7 +210,7 @@ class BM2PCAClassifier(MarginClassifier):
     def _complete(self, task: Task) -> Task:
         if task.complete:
             return task
-        self._lazy_completer = paper.fit_completer(task, np.random.default_rng(self._seed))
+        self._lazy_completer = fit_completer(task, np.random.default_rng(self._seed))
         return replace(task, X=self._lazy_completer.impute(task.X))
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:

@@ -47,18 +47,9 @@ class Labels:
 def encode(y: Any, unlabeled: Any) -> Labels:
     """Encode classes (N,), zeros and ones of several labels (N, K), or classes of tasks (N, T).
 
-    Parameters
-    ----------
-    y : array-like
-        Several columns are labels if they hold only 0 and 1, else tasks.
-    unlabeled : scalar, optional
-        Marker of a missing label; NaN stands for every kind of missing value.
-
-    Raises
-    ------
-    ValueError
-        If y has an unmarked missing value, fewer than two classes, a constant label, or no labels;
-        for several tasks, if this holds for one of them.
+    Several columns are labels if they hold only 0 and 1, else tasks. NaN as the marker
+    ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y, or a task, has an
+    unmarked missing value, fewer than two classes, a constant label, or no labels.
     """
     names = task_names(y)
     y, known = known_entries(y, unlabeled)

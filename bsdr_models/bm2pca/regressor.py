@@ -1,26 +1,35 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import GaussianRegressor
-from bsdr_models.bm2pca import selection
-from bsdr_models.bm2pca.paper import fit as paper
-from bsdr_models.bm2pca.paper import regression
-from bsdr_models.bm2pca.paper.base import ConjugateEstimator
-from bsdr_models.bm2pca.paper.regression import LossGrid, make_loss_grid
-from bsdr_models.bm2pca.paper.settings import Optimization
-from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
+from bsdr_models.bm2pca.base import ConjugateEstimator
+from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field, margin_posterior, run_sweeps
+from bsdr_models.bm2pca.selection import N_FOLDS
+from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
+from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.bm2pca.task import Task
 from bsdr_models.inference.datatree import Context, output_attrs
+from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import feature_names, one_thread, sample_labels, warn_not_converged
+
+# Candidates, for outputs of unit variance, and the default setting.
+COSTS = (1.0, 2.0, 4.0, 8.0, 16.0)
+EPSILONS = (0.0, 0.1, 0.3)
+COST, EPSILON = 3.0, 0.1
+# Sweeps of a comparison, enough for held-out errors to converge.
+SWEEPS = 50
+# Pseudo-samples that are predicted as believed, which regularise the calibration for few samples.
+PSEUDO_SAMPLES = 1.0
 
 
 class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
@@ -54,10 +63,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         Scale each feature to unit variance; otherwise all by one number. Sparse samples are
         never scaled.
     optimization : Optimization, optional
-        Restarts, iterations and tolerance of mean field, see
+        Iterations and tolerance of mean field, see
         :class:`bsdr_models.bm2pca.Optimization`.
     n_jobs : int, optional
-        Folds and restarts run in parallel by joblib: None is 1 unless set by
+        Folds run in parallel by joblib: None is 1 unless set by
         ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
@@ -77,7 +86,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         Calibration slopes, by which predictions differ from the posterior mean, both relative to
         the mean of the output, and factors of the standard deviations; ones without calibration.
     cv_results_ : dict or None
-        Compared ``"settings"`` and their ``"bound"`` or ``"squared_error"``.
+        Compared ``"settings"`` and their ``"squared_error"``.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the predictions.
     lower_bounds_ : ndarray of shape (n_iter,)
@@ -98,11 +107,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
     Notes
     -----
-    The density of a target is normalised, so the evidence lower bound may choose C and epsilon;
-    that of the classifier may not. With few samples it chooses badly, because mean field then
-    explains the targets by noise alone: on diabetes with 50 samples it predicted no better than
-    the mean, while the default equalled ridge regression.
-
     Unlike the classifier this model predicts best at convergence, because targets have noise of
     their own.
 
@@ -181,67 +185,58 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         """
         self._reset()
         self._check_params()
-        loss: EpsilonInsensitiveLoss = self._option("loss")
-        grid = make_loss_grid(loss.C, loss.epsilon)
         samples, X = sample_labels(X), self._validate(X, y)
         given, Y = self._scale_outputs(y, missing=True)
         check_consistent_length(X, Y)
         select_rng, fit_rng = self._spawn()
-        self._observed = self._task = self._make_task(
-            X, Y, strategy="shared", epsilon=regression.EPSILON
-        )
+        self._observed = self._task = self._make_task(X, Y, strategy="shared", epsilon=EPSILON)
         with one_thread(), self._fitting(X.shape):
-            self.C_, self.epsilon_ = self._choose(grid, select_rng)
-            self._learn(fit_rng, given=given, samples=samples)
+            self.C_, self.epsilon_ = self._choose(select_rng)
+            self._task = replace(self._task, epsilon=self.epsilon_)
+            options: Optimization = self._option("optimization")
+            result = fit_mean_field(
+                self._task,
+                cost=self.C_,
+                rng=fit_rng,
+                max_iter=int(options.max_iter),
+                tol=options.tol,
+                progressbar=self.progressbar,
+            )
+            self._set_fitted(result, self._make_context(given, samples))
+            if not (self.converged_ or self.interrupted_):
+                warn_not_converged(options.max_iter, options.tol)
         return self
 
     def _selected_params(self) -> dict[str, Any]:
         return {"loss__C": self.C_, "loss__epsilon": self.epsilon_}
 
-    def _choose(self, grid: LossGrid, rng: np.random.Generator) -> tuple[float, float]:
-        """C and epsilon, and the calibration."""
-        task, best, calibrate = self._task.reduced(), 0, self._option("loss").calibrate
+    def _choose(self, rng: np.random.Generator) -> tuple[float, float]:
+        """C and epsilon of the smallest held-out error, and the calibration."""
+        task, loss = self._task, self._option("loss")
+        settings = loss_settings(loss)
         self.slope_ = self.std_factor_ = np.ones(task.Y.shape[1])
         self.cv_results_: dict[str, Any] | None = None
-        if grid.criterion == "bound":
-            found = regression.bounds(task, grid, rng)
-            self.cv_results_ = {"settings": grid.settings, "bound": found}
-            grid = LossGrid(settings=(grid.settings[int(found.argmax())],), criterion=None)
-        if grid.criterion is None and not calibrate:
-            return grid.settings[0]
+        if len(settings) == 1 and not loss.calibrate:
+            return settings[0]
         groups = np.where(task.observed.any(axis=1), 0, -1)
-        fold = assign_folds(groups, sample_keys(self._task.X), n_folds=selection.N_FOLDS)
-        if np.count_nonzero(fold >= 0) < selection.N_FOLDS:
+        fold = assign_folds(groups, sample_keys(self._task.X), n_folds=N_FOLDS)
+        if np.count_nonzero(fold >= 0) < N_FOLDS:
             warnings.warn(
                 "too few samples have a target to hold some out: fallback settings are used and "
                 "predictions are not calibrated",
                 UserWarning,
                 stacklevel=3,
             )
-            return grid.fallback
-        mean, variance = regression.held_out(task, grid, fold, rng, n_jobs=self.n_jobs)
-        if grid.criterion == "cv":
-            found = regression.squared_errors(task.Y, mean)
-            self.cv_results_ = {"settings": grid.settings, "squared_error": found}
-            best = int(found.argmin())
-        if calibrate:
-            self.slope_, self.std_factor_ = regression.calibration(
-                task.Y, mean[best], variance[best]
-            )
-        return grid.settings[best]
-
-    def _learn(self, rng: np.random.Generator, **data: Any) -> None:
-        """Fit to convergence with the chosen C and epsilon; ``data`` are for the trees."""
-        self._task = replace(self._task, epsilon=self.epsilon_)
-        options: Optimization = self._option("optimization")
-        limits = {"n_restarts": int(options.n_restarts), "max_iter": int(options.max_iter)}
-        with self._progress_options(**limits) as progress:
-            result = paper.fit_conjugate(
-                self._task, cost=self.C_, rng=rng, tol=options.tol, **limits, **progress
-            )
-        self._set_fitted(result, self._make_context(**data))
-        if not (self.converged_ or self.interrupted_):
-            warn_not_converged(options.max_iter, options.tol, stacklevel=4)
+            return min(settings, key=lambda each: abs(each[0] - COST) + abs(each[1] - EPSILON))
+        mean, variance = held_out(task, settings, fold, rng, n_jobs=self.n_jobs)
+        best = 0
+        if len(settings) > 1:
+            error = np.nanmean((task.Y - mean) ** 2, axis=(1, 2))
+            self.cv_results_ = {"settings": settings, "squared_error": error}
+            best = int(error.argmin())
+        if loss.calibrate:
+            self.slope_, self.std_factor_ = calibration(task.Y, mean[best], variance[best])
+        return settings[best]
 
     def _make_context(self, given: FloatArray, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
@@ -270,5 +265,77 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
-        std = np.sqrt(variance + regression.noise_variance(self.C_, self.epsilon_))
+        std = np.sqrt(variance + noise_variance(self.C_, self.epsilon_))
         return mean * self.slope_, std * self.std_factor_
+
+
+def loss_settings(loss: EpsilonInsensitiveLoss) -> list[tuple[float, float]]:
+    """Compared pairs of C and epsilon, or the given pair."""
+    costs = COSTS if isinstance(loss.C, str) else (float(loss.C),)
+    epsilons = EPSILONS if isinstance(loss.epsilon, str) else (float(loss.epsilon),)
+    return [(cost, epsilon) for cost in costs for epsilon in epsilons]
+
+
+def noise_variance(cost: float | FloatArray, epsilon: float | FloatArray) -> FloatArray:
+    r"""Variance of y about f.
+
+    .. math::
+        \frac{2 \epsilon^3 / 3 + \epsilon^2 / C + \epsilon / C^2 + 1 / (2 C^3)}{2 \epsilon + 1 / C}
+    """
+    c, e = np.asarray(cost), np.asarray(epsilon)
+    total = 2.0 * e**3 / 3.0 + e**2 / c + e / c**2 + 0.5 / c**3
+    return np.asarray(total / (2.0 * e + 1.0 / c))
+
+
+def held_out(
+    task: Task,
+    settings: Sequence[tuple[float, float]],
+    fold: IntArray,
+    rng: np.random.Generator,
+    *,
+    n_jobs: int | None = 1,
+) -> tuple[FloatArray, FloatArray]:
+    """Predictive mean and variance of held-out samples under G settings, each (G, N, K).
+
+    All settings are fitted at once, by a fixed number of plain sweeps. They are NaN for samples
+    that are never held out, with -1 in ``fold`` (N,). Raise KeyboardInterrupt if the user stops the
+    comparison.
+    """
+    shape = (len(settings), *task.Y.shape)
+    costs = [cost for cost, _ in settings]
+    epsilons = np.array([epsilon for _, epsilon in settings])[:, None, None]
+    mean, variance = np.full(shape, np.nan), np.full(shape, np.nan)
+    numbers = np.unique(fold[fold >= 0])
+
+    def moments(argument: tuple[int, np.random.Generator]) -> tuple[FloatArray, FloatArray]:
+        number, stream = argument
+        part = replace(task.subset(np.flatnonzero(fold != number)), epsilon=epsilons)
+        state, data = run_sweeps(part, costs, SWEEPS, stream)
+        return margin_posterior(state, data, part).score_moments(task.X[fold == number])
+
+    arguments = list(zip(numbers.tolist(), rng.spawn(len(numbers)), strict=True))
+    outcome = run_tasks(moments, arguments, n_jobs=n_jobs, what="folds")
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    for index, values in outcome.results.items():
+        test = np.flatnonzero(fold == numbers[index])
+        for whole, part in zip((mean, variance), values, strict=True):
+            whole[:, test] = np.moveaxis(part.reshape(len(test), shape[0], -1), 1, 0)
+    return mean, variance + noise_variance(np.array(costs)[:, None, None], epsilons)
+
+
+def calibration(
+    Y: FloatArray, mean: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Calibration of held-out predictions (N, K), NaN without a target or a prediction.
+
+    These are the slopes (K,) of the regression of targets on predictions, at least 0, and factors
+    (K,) that scale standard deviations to the size of its residuals.
+    """
+    known = ~np.isnan(Y - mean)
+    Y, mean, variance = (np.where(known, each, 0.0) for each in (Y, mean, variance))
+    product, square = np.sum(Y * mean, axis=0), np.sum(mean**2, axis=0)
+    slope = np.maximum((product + PSEUDO_SAMPLES) / (square + PSEUDO_SAMPLES), 0.0)
+    residual = (Y - slope * mean) ** 2
+    ratio = np.sum(np.divide(residual, variance, out=np.zeros_like(Y), where=known), axis=0)
+    return slope, np.sqrt((ratio + PSEUDO_SAMPLES) / (known.sum(axis=0) + PSEUDO_SAMPLES))

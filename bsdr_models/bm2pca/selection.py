@@ -24,19 +24,19 @@ tasks; the loss is the mean over all known labels of held-out samples.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.paper.factor_model import Rows
-from bsdr_models.bm2pca.task import Task
+from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature
 from bsdr_models.tasks import by_task
 
@@ -49,7 +49,7 @@ MAX_SAMPLES = 1250
 ENOUGH_SAMPLES = 500
 
 # Class scores (G, M, K) of new samples under fits of G candidates to a task.
-type PathScores = Callable[[Task, Rows, np.random.Generator], FloatArray]
+type PathScores = Callable[[Task, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +107,16 @@ def cross_validate(
     task: Task,
     groups: IntArray,
     path_scores: PathScores,
+    candidates: Sequence[Candidate],
     *,
     rng: np.random.Generator,
     balanced: bool,
-    reduce: bool = True,
     n_jobs: int | None = 1,
     progressbar: bool = False,
 ) -> Selection | None:
     """Compare candidates on held-out samples of `Labels.groups`; None if none can be held out.
 
-    ``balanced`` is for folds as of `balanced_folds`, ``reduce`` for coordinates in the row space.
+    ``balanced`` is for folds as of `balanced_folds`.
     """
     keys = sample_keys(task.X)
     index = subsample(groups, keys)
@@ -128,11 +128,11 @@ def cross_validate(
     rows = rows_to_hold_out(fold, task.Y, task.sizes)
     if not rows:
         return None
-    task, streams = task.reduced() if reduce else task, rng.spawn(len(rows))
+    streams = rng.spawn(len(rows))
 
     def held_out(number: int) -> FloatArray:
         train = np.setdiff1d(np.arange(len(fold)), rows[number])
-        return path_scores(task.subset(train), task.X[rows[number]], streams[number])
+        return path_scores(task.subset(train), task.X[rows[number]], candidates, streams[number])
 
     with ProgressBar(len(rows), "BM2PCA, folds", enabled=progressbar) as bar:
         outcome = run_tasks(
@@ -182,12 +182,10 @@ def _n_held_out(signs: FloatArray, sizes: tuple[int, ...]) -> int:
 
 def _accuracy(scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]) -> float:
     """Accuracy over the known labels of all samples and tasks, or over those of several labels."""
-    right = []
-    for own, truth in _known_labels(scores, signs, sizes):
-        if own.shape[1] == 1:
-            right.append((own * truth)[:, 0] > 0.0)
-        else:
-            right.append(own.argmax(axis=1) == truth.argmax(axis=1))
+    right = [
+        _class_index(own) == _class_index(truth)
+        for own, truth in _known_labels(scores, signs, sizes)
+    ]
     return float(np.mean(np.concatenate(right)))
 
 

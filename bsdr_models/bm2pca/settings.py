@@ -1,4 +1,4 @@
-"""Loss functions of BM2PCA, and the settings that a cross-validation of the classifier compares."""
+"""Loss functions of BM2PCA and settings of its optimisation."""
 
 from dataclasses import dataclass
 from numbers import Real
@@ -6,21 +6,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from bsdr_models.bm2pca import subspace
-from bsdr_models.bm2pca.paper import regression
-from bsdr_models.bm2pca.task import Candidate, Strategy
-from bsdr_models.options import POSITIVE, TOLERANCE, Options, StrOptions
+from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options, StrOptions
 
-# Compared costs, the first of which is the fallback. Few samples need one only, or two with the
-# hinge of all classes.
-COSTS: dict[Strategy, tuple[float, ...]] = {
-    "one_vs_rest": (10.0, 1.0, 0.1),
-    "shared": (subspace.Settings().cost, 1.0, 0.1),
-}
-MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
-# Compared scales of the metric, and the fallback.
-SCALES = (1.0, 10.0, 100.0, np.inf)
-SCALE = 10.0
+Strategy = Literal["shared", "one_vs_rest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +72,10 @@ class EpsilonInsensitiveLoss(Options):
 
     Parameters
     ----------
-    C : float, "bound" or "cv", default=3.0
-        Half the slope beyond epsilon, per standard deviation of the output. ``"bound"`` takes the
-        candidate with the highest evidence lower bound, ``"cv"`` the one with the smallest held-out
-        squared error.
-    epsilon : float, "bound" or "cv", default=0.1
+    C : float or "cv", default=3.0
+        Half the slope beyond epsilon, per standard deviation of the output. ``"cv"`` takes the
+        candidate with the smallest held-out squared error.
+    epsilon : float or "cv", default=0.1
         Half width of the interval without loss, in standard deviations of the output.
     calibrate : bool, default=True
         Multiply predictions, shrunk too much where few components explain the features, by the
@@ -98,7 +85,7 @@ class EpsilonInsensitiveLoss(Options):
     Raises
     ------
     ValueError
-        If an option is out of range, or C and epsilon are to be chosen by different criteria.
+        If an option is out of range.
 
     See Also
     --------
@@ -111,35 +98,52 @@ class EpsilonInsensitiveLoss(Options):
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [POSITIVE, StrOptions({"bound", "cv"})],
-        "epsilon": [TOLERANCE, StrOptions({"bound", "cv"})],
+        "C": [POSITIVE, StrOptions({"cv"})],
+        "epsilon": [TOLERANCE, StrOptions({"cv"})],
         "calibrate": ["boolean"],
     }
 
-    C: float | Literal["bound", "cv"] = regression.COST
-    epsilon: float | Literal["bound", "cv"] = regression.EPSILON
+    C: float | Literal["cv"] = 3.0
+    epsilon: float | Literal["cv"] = 0.1
     calibrate: bool = True
 
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        if len({value for value in (self.C, self.epsilon) if isinstance(value, str)}) > 1:
-            raise ValueError(
-                f"C={self.C!r} and epsilon={self.epsilon!r} must be chosen by the same criterion"
-            )
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization(Options):
+    """Settings of mean field in the paper's model.
 
-def candidates(
-    loss: HingeLoss, metric_scale: float | str, *, wide: bool, multiclass: bool
-) -> list[Candidate]:
-    """Compared values of C and of the metric scale.
+    Parameters
+    ----------
+    n_sweeps : int, "cv" or "converged", default="cv"
+        Classifier: number of sweeps. The regressor always converges.
+    max_iter : int, default=2000
+        Iterations.
+    tol : float, default=1e-3
+        Mean field has converged when a round gains less, in nats.
 
-    If samples do not outnumber features (``wide``), any labels are linearly separable, and all
-    larger costs lead to about the same fit of the labels one by one.
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.Sampling : settings of samplers.
+
+    Examples
+    --------
+    >>> from bsdr_models import BM2PCAOptimization
+    >>> from bsdr_models.papers import PaperBM2PCAClassifier
+    >>> options = BM2PCAOptimization(n_sweeps="converged")
+    >>> model = PaperBM2PCAClassifier(optimization=options)
     """
-    costs = MULTICLASS_COSTS if multiclass else COSTS[loss.strategy]
-    if loss.C is None and wide:
-        costs = costs[: 1 + multiclass]
-    elif not (loss.C is None or loss.C == "cv"):
-        costs = (float(loss.C),)
-    scales = SCALES if isinstance(metric_scale, str) else (float(metric_scale),)
-    return [{"C": cost, "metric_scale": scale} for cost in costs for scale in scales]
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
+        "max_iter": [COUNT],
+        "tol": [TOLERANCE],
+    }
+
+    n_sweeps: int | Literal["cv", "converged"] = "cv"
+    max_iter: int = 2000
+    tol: float = 1e-3

@@ -53,16 +53,9 @@ class Hinge:
 
 
 def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
-    """Sum of the losses of all labels.
+    """Sum of the losses of all labels, for signs Y (N, K), 0 if unlabelled, and s (K,).
 
-    Parameters
-    ----------
-    scores : (N, K)
-        Overwritten by the slope if contiguous.
-    Y : (N, K)
-        Signs; 0 if unlabelled.
-    square : (K,)
-        s.
+    ``scores`` (N, K) are overwritten by the slope if contiguous.
     """
     return _collect(_pass, scores, Y, square)
 

@@ -1,20 +1,47 @@
-"""Transductive learning for the label-free variant: pseudo-labels of unlabelled samples.
+r"""Transductive learning: pseudo-labels of unlabelled samples for the label-free embedding.
 
-Class probabilities are those of the mixture in `mixture`, at the
-temperature of maximal leave-one-out likelihood of the labelled samples. Unlabelled samples of
-nearly certain class are used as labelled ones by the metric and the hinge, through ``shares`` and
-``signs``, if they improve the cross-validated log likelihood of the labelled samples by more than
-its standard error.
+Class probabilities are those of the mixture below, at the temperature of maximal leave-one-out
+likelihood of the labelled samples. Unlabelled samples of nearly certain class are used as labelled
+ones by the metric and the hinge, through ``shares`` and ``signs``, if they improve the
+cross-validated log likelihood of the labelled samples by more than its standard error.
+
+The model of the metric (`within_class_metric`),
+
+.. math::
+    x_n = t + b_{y_n} + e_n, \qquad e_n \sim N(0, \Psi), \qquad \Psi \sim IW(D + 1, \kappa I_D),
+
+is a mixture if labels are missing. With b and Psi integrated out the class of a sample, given
+those of all others, has in closed form, up to terms common to all classes,
+
+.. math::
+    \log p(x_n \mid y_n = c, \text{rest}) = -\tfrac{D}{2} \log(1 + 1/N_c)
+        - \tfrac{\nu + 1}{2} \log\Big(1 + \frac{(x_n - m_c)^\top (\kappa I + S)^{-1} (x_n - m_c)}
+        {1 + 1/N_c}\Big),
+
+where the counts N_c, class means m_c, within-class scatter S and its degrees of freedom nu are
+those of the *other* samples: for D >> N a sample included in them is nearest to its own previous
+class, and responsibilities never change. D is the rank of X, not the number of features.
+
+Responsibilities are found by damped fixed-point iteration (zeroth-order mean field of the collapsed
+mixture [1]_), which has no bound. The mixture alone favours few wide classes, so the expected size
+of a class is capped at its share of the samples, rounded up; the dual variables of these
+constraints minimise a convex function [2]_.
+
+References
+----------
+.. [1] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for topic
+       models. UAI.
+.. [2] K. Ganchev, J. Graca, J. Gillenwater, B. Taskar (2010). Posterior regularization for
+       structured latent variable models. JMLR 11.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax, softmax
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bm2pca.mixture import capped_softmax, decompose, predictive, substitute
 from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.row_space import Rows
 
@@ -22,10 +49,16 @@ from bsdr_models.numerics.row_space import Rows
 CERTAIN = 0.95
 # Folds of the labelled samples, and fixed-point iterations in each.
 N_FOLDS, FOLD_ITER = 5, 10
-# Pseudo-count of each class for the default class shares.
+# Mean total variation of a change of responsibilities at which to stop, and most iterations.
+TOL, MAX_ITER = 1e-3, 50
+# Pseudo-count of each class in the expected class shares of unlabelled samples.
 EVEN_SAMPLES = 5.0
 # Log of the smallest inverse temperature.
 _MIN_LOG_BETA = -9.0
+# Lower limit of class counts.
+_NO_COUNT = 1e-6
+# Numbers per block of (samples, K, K) arrays.
+_BLOCK = 2**22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +77,14 @@ class Transduction:
     gain, gain_error
         Gain of the mean held-out log likelihood by unlabelled samples, in nats, and its standard
         error; 0 if no sample could be held out.
-    n_iter, converged
-        Number of fixed-point iterations, and whether they converged.
     """
 
     responsibilities: FloatArray
     given: FloatArray
     labelled: BoolArray
     temperature: float
-    gain: float
-    gain_error: float
-    n_iter: int
-    converged: bool
+    gain: float = 0.0
+    gain_error: float = 0.0
 
     @property
     def certain(self) -> BoolArray:
@@ -80,67 +109,33 @@ class Transduction:
         return np.where((self.certain & ~self.labelled)[:, None], found, self.given)
 
 
-def fit_responsibilities(
-    X: Rows,
-    Y: FloatArray,
-    *,
-    class_shares: FloatArray | None = None,
-    tol: float = 1e-3,
-    max_iter: int = 50,
-) -> Transduction:
-    """Class probabilities of unlabelled samples.
+def fit_responsibilities(X: Rows, Y: FloatArray) -> Transduction:
+    """Class probabilities of unlabelled samples among complete samples X (N, d).
 
-    Parameters
-    ----------
-    X : (N, d)
-        Complete samples, dense or sparse.
-    Y : (N, K)
-        Signs of exclusive classes: one +1 for a labelled sample, or one column of signs for two
-        classes; zeros without a label.
-    class_shares : (J,), optional
-        Expected shares of the classes among unlabelled samples (of -1 and +1, for one column of
-        signs). By default those of the labelled samples with a pseudo-count of `EVEN_SAMPLES`.
-    tol : float
-        Mean total variation of a change of responsibilities at which to stop.
-    max_iter : int
-
-    Raises
-    ------
-    ValueError
-        If no sample has a label, a labelled sample has not exactly one class, or shares are not
-        one positive number per class.
+    Y (N, K) holds the signs of exclusive classes: one +1 for a labelled sample, or one column of
+    signs for two classes; zeros without a label. Raise a ValueError if not, or without any label.
     """
     classes, labelled = _classes(Y)
-    shares = _expected_shares(classes, class_shares)
     present = classes.any(axis=0)
-    result = Transduction(
-        responsibilities=classes,
-        given=Y,
-        labelled=labelled,
-        temperature=1.0,
-        gain=0.0,
-        gain_error=0.0,
-        n_iter=0,
-        converged=True,
-    )
+    result = Transduction(responsibilities=classes, given=Y, labelled=labelled, temperature=1.0)
     if labelled.all() or np.count_nonzero(present) < 2:
         return result
-    known, shares = classes[:, present], shares[present] / shares[present].sum()
+    known = classes[:, present]
+    shares = known.sum(axis=0) + EVEN_SAMPLES
+    shares = shares / shares.sum()
     total = decompose(decompose(X).rows)  # in coordinates of the row space
-    part, n_iter, converged = substitute(total, known, shares, tol=tol, max_iter=max_iter)
+    part, *_ = substitute(total, known, shares, tol=TOL, max_iter=MAX_ITER)
     logits = predictive(total, part)
     beta = temperature(logits[labelled], known[labelled])
-    found = classes.copy()
-    found[np.ix_(~labelled, present)] = capped_softmax(beta * logits[~labelled], shares)
+    responsibilities = classes.copy()
+    responsibilities[np.ix_(~labelled, present)] = capped_softmax(beta * logits[~labelled], shares)
     gains = _held_out(total, known, shares)
     return replace(
         result,
-        responsibilities=found,
+        responsibilities=responsibilities,
         temperature=beta,
         gain=float(np.mean(gains)) if len(gains) else 0.0,
         gain_error=float(np.std(gains) / np.sqrt(len(gains))) if len(gains) else 0.0,
-        n_iter=n_iter,
-        converged=converged,
     )
 
 
@@ -154,16 +149,6 @@ def _classes(Y: FloatArray) -> tuple[FloatArray, BoolArray]:
     if not np.all(classes[labelled].sum(axis=1) == 1.0):
         raise ValueError("classes must exclude each other: a labelled sample has exactly one")
     return classes, labelled
-
-
-def _expected_shares(classes: FloatArray, given: FloatArray | None) -> FloatArray:
-    """Class shares of the unlabelled samples, up to a factor, (J,)."""
-    if given is None:
-        return classes.sum(axis=0) + EVEN_SAMPLES
-    shares = np.asarray(given, dtype=np.float64)
-    if shares.shape != classes.shape[1:] or not np.all(shares > 0.0):
-        raise ValueError(f"class_shares must be {classes.shape[1]} positive numbers")
-    return shares
 
 
 def temperature(logits: FloatArray, classes: FloatArray) -> float:
@@ -211,3 +196,98 @@ def assign_folds(classes: FloatArray) -> IntArray:
             fold[rows] = (count + np.arange(len(rows))) % N_FOLDS
             count += len(rows)
     return fold
+
+
+def decompose(X: Rows) -> Spectrum:
+    """Decompose the scatter of all samples around their mean."""
+    everything = np.ones((X.shape[0], 1))
+    return Spectrum.fit(X, everything, responsibilities=everything)
+
+
+def substitute(
+    total: Spectrum, classes: FloatArray, shares: FloatArray, *, tol: float, max_iter: int
+) -> tuple[FloatArray, int, bool]:
+    """Responsibilities (N, K) by damped fixed-point iteration, their number, and convergence.
+
+    The first iteration uses the labelled samples alone; later ones take half a step. ``classes``
+    (N, K) are ones and zeros, all zeros without a class; ``shares`` (K,) are the expected shares of
+    the classes among the latter; ``tol`` is the mean total variation of a change at which to stop.
+    """
+    free = ~classes.any(axis=1)
+    part, change, n_iter = classes.copy(), np.inf, 0
+    while change >= tol and n_iter < max_iter:
+        step = capped_softmax(predictive(total, part)[free], shares) - part[free]
+        change = 0.5 * float(np.abs(step).sum()) / len(step)
+        part[free] += step if n_iter == 0 else 0.5 * step
+        n_iter += 1
+    return part, n_iter, change < tol
+
+
+def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
+    r"""Log probability of each sample under each class given the other samples, (N, K).
+
+    It holds up to a term common to the classes of a sample. Without sample n, of responsibilities
+    :math:`p_{nc}`, means and scatter are
+
+    .. math::
+        x_n - m_c^{-n} = \frac{N_c}{N_c - p_{nc}} \delta_c, \qquad
+        S^{-n} = S - \sum_c h_c \delta_c \delta_c^\top, \qquad
+        h_c = \frac{p_{nc} N_c}{N_c - p_{nc}}, \qquad \delta_c = x_n - m_c,
+
+    so with K x K matrices :math:`G = \Delta (\kappa I + S)^{-1} \Delta^\top` the quadratic forms
+    are the diagonal of :math:`G + G H^{1/2} (I - H^{1/2} G H^{1/2})^{-1} H^{1/2} G`. ``total``
+    holds all samples in D coordinates; its scatter replaces S if classes have no variation.
+    ``part`` (N, K) are responsibilities; no class is empty.
+    """
+    size = total.rows.shape[1]
+    spectrum = Spectrum.fit(total.rows, part, responsibilities=part)
+    metric = (spectrum if spectrum.varies else total).metric(1.0)
+    unit = 1.0 / (metric.outside_gain**2 * metric.kappa)
+    rest = unit * metric.outside(total.rows)
+    count, weight = part.sum(axis=0), part.sum(axis=1)
+    means = (part.T @ metric.A) / count[:, None]
+    dof = size + 1.0 + count.sum() - len(count)
+    logits = np.empty(part.shape)
+    step = max(1, _BLOCK // len(count) ** 2)
+    for block in (slice(start, start + step) for start in range(0, len(part), step)):
+        p, a = part[block], metric.A[block]
+        others = np.maximum(count - p, _NO_COUNT)
+        inflation = count / others
+        cross = a @ means.T
+        G = np.sum(a**2, axis=1)[:, None, None] - cross[:, :, None] - cross[:, None, :]
+        G = unit * (G + means @ means.T)
+        root = np.sqrt(p * inflation)
+        rooted = root[:, :, None] * G
+        B = np.eye(len(count)) - rooted * root[:, None, :]
+        square = np.einsum("ncc->nc", G) + np.sum(rooted * np.linalg.solve(B, rooted), axis=1)
+        square = inflation**2 * square + rest[block, None]
+        spread = 1.0 + 1.0 / others
+        power = 0.5 * (dof + 1.0 - weight[block])[:, None]
+        logits[block] = -power * np.log1p(square / spread) - 0.5 * size * np.log(spread)
+    return logits
+
+
+def capped_softmax(logits: FloatArray, shares: FloatArray) -> FloatArray:
+    r"""Posterior probabilities (N, K) whose column sums are capped at N shares, rounded up.
+
+    They are softmax(logits + log shares - u), and the dual variables :math:`u_c \ge 0` minimise
+    the convex :math:`\sum_n \log \sum_c s_c e^{l_{nc} - u_c} + \sum_c u_c \lceil N s_c \rceil`.
+    The shares s (K,) have sum one.
+    """
+    logits = logits + np.log(shares)
+    most = np.ceil(len(logits) * shares - 1e-9)
+
+    def dual(u: FloatArray) -> tuple[float, FloatArray]:
+        log_p = log_softmax(logits - u, axis=1)
+        log_sum = (logits - u - log_p)[:, 0]
+        return float(log_sum.sum() + u @ most), most - np.exp(log_p).sum(axis=0)
+
+    result = minimize(
+        dual,
+        np.zeros(len(most)),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, None)] * len(most),
+        options={"gtol": 1e-3, "ftol": 1e-13, "maxiter": 500, "maxcor": 30},
+    )
+    return np.asarray(softmax(logits - result.x, axis=1))

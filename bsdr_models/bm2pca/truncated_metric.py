@@ -12,7 +12,7 @@ directions, and up to a factor,
         \Bigr\} E^\top .
 
 P is exact along E and averaged elsewhere. Metric coordinates, as many as features, are not formed
-but represented by an operator (:class:`MetricSamples`), which suffices for a shared subspace.
+but represented by an operator, which suffices for a shared subspace.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,12 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.wishart_evidence import best_scale, effective_sizes, log_evidence
-from bsdr_models.bm2pca.within_class_metric import Spectrum, scaled_kappa, sign_offsets
+from bsdr_models.bm2pca.within_class_metric import (
+    Scatter,
+    Spectrum,
+    effective_sizes,
+    sign_offsets,
+)
 from bsdr_models.numerics.row_space import RANK_TOL, Rows, squared_distance, weighted_mean
 
 # The metric of sparse X is truncated if samples and features both exceed this.
@@ -47,18 +51,14 @@ class TruncatedMetric:
         E, (d, J).
     shrunk
         Gain along them, relative to the other directions, (J,).
-    log_evidence
-        log m(kappa) with the small eigenvalues replaced by their mean.
     """
 
-    scale: float
     kappa: float
     rows: Rows
     mean: FloatArray
     directions: FloatArray
     shrunk: FloatArray
     outside_gain: float
-    log_evidence: float
 
     @property
     def A(self) -> Any:
@@ -66,8 +66,25 @@ class TruncatedMetric:
         return self.transform(self.rows)
 
     def transform(self, rows: Rows) -> Any:
-        """Metric coordinates of samples, (M, d): :class:`MetricSamples`."""
-        return MetricSamples(rows=rows, metric=self)
+        """Metric coordinates g P (x - t) of samples, (M, d), as an operator."""
+
+        def product(Q: FloatArray) -> FloatArray:
+            over_features = self.back(Q.reshape(len(Q), -1))
+            return np.asarray(rows @ over_features) - self.mean @ over_features
+
+        def transposed(G: FloatArray) -> FloatArray:
+            G = G.reshape(len(G), -1)
+            total = np.asarray(rows.T @ G)
+            return self.back(total - np.multiply.outer(self.mean, G.sum(axis=0)))
+
+        return LinearOperator(
+            rows.shape,
+            matvec=product,
+            rmatvec=transposed,
+            matmat=product,
+            rmatmat=transposed,
+            dtype=np.float64,
+        )
 
     def outside(self, rows: Rows) -> FloatArray:
         """Zeros, (M,): the axes span all features."""
@@ -80,40 +97,7 @@ class TruncatedMetric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricSamples:
-    """Metric coordinates a = g P (x - t) of samples, (M, d), as an operator."""
-
-    rows: Rows
-    metric: TruncatedMetric
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, d)."""
-        return (int(self.rows.shape[0]), int(self.rows.shape[1]))
-
-    @property
-    def T(self) -> "_Transposed":
-        """The transpose."""
-        return _Transposed(self)
-
-    def __matmul__(self, Q: FloatArray) -> FloatArray:
-        over_features = self.metric.back(Q)
-        return np.asarray(self.rows @ over_features) - self.metric.mean @ over_features
-
-
-@dataclass(frozen=True, slots=True)
-class _Transposed:
-    """Transpose of :class:`MetricSamples`."""
-
-    of: MetricSamples
-
-    def __matmul__(self, G: FloatArray) -> FloatArray:
-        total = np.asarray(self.of.rows.T @ G)
-        return self.of.metric.back(total - np.multiply.outer(self.of.metric.mean, G.sum(axis=0)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedSpectrum:
+class TruncatedSpectrum(Scatter):
     """Leading directions of the within-class scatter.
 
     rows
@@ -183,16 +167,7 @@ class TruncatedSpectrum:
         )
 
     @property
-    def varies(self) -> bool:
-        """Whether samples vary within classes; if not, only c = inf is defined."""
-        return bool(self.within.any())
-
-    def evidence_kappa(self) -> float:
-        """kappa_ev, which maximises the evidence."""
-        return best_scale(*self._spectrum, self.dof, self.n_features)
-
-    @property
-    def _spectrum(self) -> tuple[FloatArray, FloatArray]:
+    def _positive(self) -> tuple[FloatArray, FloatArray]:
         """Positive eigenvalues and their multiplicities."""
         values, counts = np.append(self.within, self.rest), np.ones(len(self.within) + 1)
         counts[-1] = self.n_rest
@@ -200,8 +175,8 @@ class TruncatedSpectrum:
         return values[live], counts[live]
 
     def metric(self, scale: float) -> TruncatedMetric:
-        """Metric for kappa = ``scale`` * kappa_ev; infinite for the Euclidean one."""
-        kappa = scaled_kappa(self, scale)
+        """Metric of `scaled_kappa`."""
+        kappa = self.scaled_kappa(scale)
         shrunk = np.ones_like(self.within)
         if np.isfinite(kappa):
             shrunk = np.sqrt((kappa + self.rest) / (kappa + self.within))
@@ -209,21 +184,17 @@ class TruncatedSpectrum:
         length = squared_distance(self.rows, self.mean) + along**2 @ (shrunk**2 - 1.0)
         mean_length = float(self.labelled @ length) / float(self.labelled.sum())
         return TruncatedMetric(
-            scale=scale,
             kappa=kappa,
             rows=self.rows,
             mean=self.mean,
             directions=self.directions,
             shrunk=shrunk,
             outside_gain=1.0 / np.sqrt(mean_length) if mean_length > 0.0 else 1.0,
-            log_evidence=log_evidence(kappa, *self._spectrum, self.dof, self.n_features),
         )
 
 
-def fit_spectrum(
-    X: Rows, Y: FloatArray, *, n_features: int | None = None
-) -> Spectrum | TruncatedSpectrum:
+def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum | TruncatedSpectrum:
     """Exact decomposition if affordable, else the leading directions."""
     if sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT:
         return TruncatedSpectrum.fit(X, Y)
-    return Spectrum.fit(X, Y, n_features=n_features)
+    return Spectrum.fit(X, Y)

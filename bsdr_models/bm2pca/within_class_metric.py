@@ -5,8 +5,9 @@ Samples are modelled as :math:`x_n = t + b_{y_n} + e_n` with flat t and b,
 With S the within-class scatter, n its degrees of freedom and :math:`s_j` its eigenvalues,
 
 .. math::
-    \log m(\kappa) = \tfrac{\nu_0 d}{2} \log\kappa
-        - \tfrac{\nu_0 + n}{2} \sum_{j=1}^d \log(\kappa + s_j) + \text{const}, \qquad
+    \log m(\kappa) = \log \frac{\Gamma_d(\frac{\nu_0 + n}{2})}{\Gamma_d(\frac{\nu_0}{2})}
+        - \tfrac{nd}{2} \log \pi + \tfrac{\nu_0 d}{2} \log\kappa
+        - \tfrac{\nu_0 + n}{2} \sum_{j=1}^d \log(\kappa + s_j), \qquad
     E[\Psi^{-1}] = (\nu_0 + n)(\kappa I + S)^{-1},
 
 has a unique maximum :math:`\kappa_{ev}`. Metric coordinates are
@@ -28,15 +29,16 @@ References
        a full covariance.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh
+from scipy.optimize import brentq
+from scipy.special import gammaln
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.wishart_evidence import best_scale, effective_sizes, log_evidence
 from bsdr_models.numerics.row_space import (
     RANK_TOL,
     Axes,
@@ -53,10 +55,8 @@ from bsdr_models.numerics.row_space import (
 class Metric:
     """The map a(x) = g P (x - t). N training samples, R axes, d features.
 
-    scale
-        c; infinite for the Euclidean metric.
     kappa
-        c kappa_ev.
+        c kappa_ev; infinite for the Euclidean metric.
     A
         Metric coordinates of the training samples, (N, R).
     gain
@@ -65,17 +65,13 @@ class Metric:
         g, the gain orthogonal to the axes.
     axes
         Directions and centre.
-    log_evidence
-        log m(kappa); -inf for the Euclidean metric.
     """
 
-    scale: float
     kappa: float
     A: FloatArray
     gain: FloatArray
     outside_gain: float
     axes: Axes
-    log_evidence: float
 
     @property
     def mean(self) -> FloatArray:
@@ -99,8 +95,51 @@ class Metric:
         return self.axes.back(self.gain[:, None] * Q)
 
 
+class Scatter(ABC):
+    """Eigenvalues of the within-class scatter, whose evidence gives kappa."""
+
+    __slots__ = ()
+    within: FloatArray
+    dof: float
+    n_features: float
+
+    @property
+    @abstractmethod
+    def _positive(self) -> tuple[FloatArray, FloatArray]:
+        """Positive eigenvalues and their multiplicities."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether samples vary within classes; if not, only c = inf is defined."""
+        return bool(self.within.any())
+
+    def evidence_kappa(self) -> float:
+        """kappa_ev, which maximises the evidence."""
+        return best_scale(*self._positive, self.dof, self.n_features)
+
+    def log_evidence(self, kappa: float) -> float:
+        """log m(kappa), without the constants of the flat offsets."""
+        return log_evidence(kappa, *self._positive, self.dof, self.n_features)
+
+    def scaled_kappa(self, scale: float) -> float:
+        """C kappa_ev, infinite for the Euclidean metric.
+
+        Raise a ValueError if samples do not vary within classes and ``scale`` is finite.
+        """
+        if not scale > 0.0:
+            raise ValueError(f"the scale must be positive, got {scale}")
+        if np.isinf(scale):
+            return np.inf
+        if not self.varies:
+            raise ValueError(
+                "samples of one class do not differ, so there is no within-class metric: only the "
+                "Euclidean one (an infinite scale) is defined"
+            )
+        return scale * self.evidence_kappa()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spectrum:
+class Spectrum(Scatter):
     """Training samples in axes along which their within-class scatter is diagonal.
 
     rows
@@ -129,27 +168,14 @@ class Spectrum:
         Y: FloatArray,
         *,
         responsibilities: FloatArray | None = None,
-        n_features: int | None = None,
     ) -> "Spectrum":
-        r"""Decompose the scatter of the samples around the offsets of their classes.
+        r"""Decompose the scatter of X (N, d), dense or CSR, around the offsets of the classes.
 
-        Parameters
-        ----------
-        X : (N, d)
-            Dense, or sparse in CSR format.
-        Y : (N, K)
-            Signs; a sample of zeros has no label and is not used. Offsets are the least squares
-            fit of X on [1, Y]: class means, if each sample has one positive sign.
-        responsibilities : (N, K), optional
-            Class probabilities of each sample, of sum one, or zeros to leave it out. They replace
-            Y: :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`.
-        n_features : int, optional
-            d of the model, if X already holds coordinates in a subspace of the features.
-
-        Raises
-        ------
-        ValueError
-            If no sample has a label.
+        Y (N, K) holds signs; a sample of zeros has no label and is not used. Offsets are the least
+        squares fit of X on [1, Y]: class means, if each sample has one positive sign. Class
+        probabilities (N, K) of sum one, or zero to leave a sample out, replace Y if given:
+        :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`. Raise a
+        ValueError without a label.
         """
         weight, offsets = (
             sign_offsets(Y) if responsibilities is None else soft_offsets(responsibilities)
@@ -165,7 +191,7 @@ class Spectrum:
         within, axes = solve(fitted, mean, rho, offsets[part])
         dof, size = effective_sizes(
             float(rho.sum()) - offsets.shape[1],
-            X.shape[1] if n_features is None else n_features,
+            X.shape[1],
             int(np.count_nonzero(within)),
         )
         return cls(
@@ -178,68 +204,25 @@ class Spectrum:
         )
 
     @property
-    def varies(self) -> bool:
-        """Whether samples vary within classes; if not, only c = inf is defined."""
-        return bool(self.within.any())
-
-    def evidence_kappa(self) -> float:
-        """kappa_ev, which maximises the evidence."""
-        return best_scale(*self._spectrum, self.dof, self.n_features)
-
-    def log_evidence(self, kappa: float) -> float:
-        """log m(kappa), without the constants of the flat offsets."""
-        return log_evidence(kappa, *self._spectrum, self.dof, self.n_features)
-
-    @property
-    def _spectrum(self) -> tuple[FloatArray, FloatArray]:
+    def _positive(self) -> tuple[FloatArray, FloatArray]:
         """Positive eigenvalues and their multiplicities."""
         positive = self.within[self.within > 0.0]
         return positive, np.ones(len(positive))
 
     def metric(self, scale: float) -> Metric:
-        """Metric for kappa = ``scale`` * kappa_ev; infinite for the Euclidean one.
-
-        Raise a ValueError if samples do not vary within classes and ``scale`` is finite.
-        """
-        kappa = scaled_kappa(self, scale)
+        """Metric of `scaled_kappa`."""
+        kappa = self.scaled_kappa(scale)
         shrunk = 1.0 / np.sqrt(1.0 + self.within / kappa)
         A = self.rows * shrunk
         length = float(self.weight @ np.sum(A**2, axis=1)) / float(self.weight.sum())
         g = 1.0 / np.sqrt(length) if length > 0.0 else 1.0
         return Metric(
-            scale=scale,
             kappa=kappa,
             A=g * A,
             gain=g * shrunk,
             outside_gain=g,
             axes=self.axes,
-            log_evidence=self.log_evidence(kappa),
         )
-
-
-class HasEvidence(Protocol):
-    """A decomposition of the within-class scatter."""
-
-    @property
-    def varies(self) -> bool:
-        """Whether samples vary within classes; if not, only c = inf is defined."""
-
-    def evidence_kappa(self) -> float:
-        """kappa_ev, which maximises the evidence."""
-
-
-def scaled_kappa(spectrum: HasEvidence, scale: float) -> float:
-    """C kappa_ev; see :meth:`Spectrum.metric`."""
-    if not scale > 0.0:
-        raise ValueError(f"the scale must be positive, got {scale}")
-    if np.isinf(scale):
-        return np.inf
-    if not spectrum.varies:
-        raise ValueError(
-            "samples of one class do not differ, so there is no within-class metric: only the "
-            "Euclidean one (an infinite scale) is defined"
-        )
-    return scale * spectrum.evidence_kappa()
 
 
 def sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -285,3 +268,54 @@ def _diagonalise(rows: Rows, rho: FloatArray, offsets: FloatArray) -> tuple[Floa
     between = np.asarray(rows.T @ offsets)
     within, rotation = eigh(total - between @ between.T)
     return np.where(within > RANK_TOL * np.trace(total), within, 0.0), rotation
+
+
+def effective_sizes(n_samples: float, n_features: float, rank: int) -> tuple[float, float]:
+    """n and d of a scatter of the given rank.
+
+    In general position the rank is the smaller of the two. With repeated samples or dependent
+    features it is lower, the density is singular, and the evidence is unbounded at kappa = 0; the
+    smaller of n and d is therefore set to the rank.
+    """
+    if n_samples <= n_features:
+        return (float(rank) if rank < np.floor(n_samples) else n_samples), float(n_features)
+    return n_samples, float(rank)
+
+
+def best_scale(
+    eigenvalues: FloatArray, counts: FloatArray, n_samples: float, n_features: float
+) -> float:
+    r"""Kappa of the largest evidence.
+
+    It is the root of :math:`\sum_j \kappa/(\kappa + s_j) = r - d n/(\nu_0 + n)`, r the rank. The
+    left side increases with kappa, so the root is unique; its bracket has a closed form. The
+    positive ``eigenvalues`` s and their multiplicities ``counts`` are (J,), the numbers n and d
+    from :func:`effective_sizes`.
+    """
+    rank = float(counts.sum())
+    target = rank - n_features * n_samples / (n_features + 1.0 + n_samples)
+    low = target * eigenvalues.min() / rank
+    high = target * eigenvalues.max() / (rank - target)
+    low, high = np.log(min(low, high)) - 1e-6, np.log(max(low, high)) + 1e-6
+    root = brentq(
+        lambda u: float(np.sum(counts / (1.0 + eigenvalues * np.exp(-u)))) - target,
+        low,
+        high,
+        xtol=1e-12,
+    )
+    return float(np.exp(root))
+
+
+def log_evidence(
+    kappa: float, eigenvalues: FloatArray, counts: FloatArray, n_samples: float, n_features: float
+) -> float:
+    """log m(kappa), arguments as in :func:`best_scale`; -inf for an infinite kappa."""
+    if np.isinf(kappa):
+        return -np.inf
+    d, n, nu0 = n_features, n_samples, n_features + 1.0
+    log_det = float(counts @ np.log(kappa + eigenvalues)) + (d - counts.sum()) * np.log(kappa)
+    order = 0.5 * (nu0 + 1.0 - np.arange(1, round(d) + 1))
+    constant = float(np.sum(gammaln(order + 0.5 * n) - gammaln(order))) - 0.5 * n * d * np.log(
+        np.pi
+    )
+    return float(constant + 0.5 * nu0 * d * np.log(kappa) - 0.5 * (nu0 + n) * log_det)

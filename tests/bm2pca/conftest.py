@@ -19,7 +19,7 @@ from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
 from bsdr_models.bm2pca.paper.sample_covariances import StackedCovariances
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.factors import Gamma
 
 # No two hyper-parameters agree, and none is its own inverse.
@@ -219,13 +219,25 @@ def draw_q(problem, state, *, size, rng):
 def updates(problem):
     """Factor by name -> its single update, state -> state."""
     data, priors = problem.data, problem.priors
+
+    def by_view(name, update):
+        return lambda s: replace(
+            s,
+            views=tuple(
+                replace(q, **{name: update(q, z, view)})
+                for q, z, view in zip(s.views, s.latent.moments, data.views, strict=True)
+            ),
+        )
+
     return {
-        "loadings": lambda s: replace(s, views=mf.update_loadings(s, data)),
-        "loading_precision": lambda s: replace(
-            s, views=mf.update_loading_precision(s, data, priors)
+        "loadings": by_view("loadings", lambda q, z, view: views.loadings(q, z, view)),
+        "loading_precision": by_view(
+            "loading_precision", lambda q, _, view: views.loading_precision(q, view, priors)
         ),
-        "offset": lambda s: replace(s, views=mf.update_offset(s, data, priors)),
-        "noise_precision": lambda s: replace(s, views=mf.update_noise_precision(s, data, priors)),
+        "offset": by_view("offset", lambda q, z, view: views.offset(q, z, view, priors)),
+        "noise_precision": by_view(
+            "noise_precision", lambda q, z, view: views.noise_precision(q, z, view, priors)
+        ),
         "latent": lambda s: replace(s, latent=mf.update_latent(s, data)),
         "weights": lambda s: replace(s, weights=mf.update_weights(s, data)),
         "weight_precision": lambda s: replace(
@@ -268,7 +280,10 @@ def scrambled(problem, rng):
         own.append(
             ViewState(
                 loadings=Loadings(
-                    mean=0.5 * rng.standard_normal((p, d, r)), cov=cov, log_det=log_dets(cov)
+                    mean=0.5 * rng.standard_normal((p, d, r)),
+                    cov=cov,
+                    log_det=log_dets(cov),
+                    copies=view.copies,
                 ),
                 loading_precision=gammas(p, r),
                 offset=Offset(

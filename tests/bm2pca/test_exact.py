@@ -286,20 +286,3 @@ def test_bound_of_a_small_classifier_beside_its_pseudo_evidence(lab, cost):
     )
     evidence = np.log(np.exp(log_f).sum()) + 2.0 * np.log(grid[1] - grid[0])
     assert 0.0 < evidence - bound < 1.0  # of -2 to -25
-
-
-def test_bound_far_from_the_margin_is_the_evidence(lab):
-    """There the pseudo-likelihood is log-linear, exp{-2 C sum (1 - y f)}, and eta stays normal."""
-    rng = np.random.default_rng(8)
-    n, cost, nu = 60, 150.0, 2e5
-    Z, y = 0.3 * rng.standard_normal((n, 2)), np.where(rng.random(n) < 0.8, 1.0, -1.0)
-    state, bound = classifier(lab, Z=Z, y=y, nu=nu, cost=cost)
-    rows = np.column_stack([np.ones(n), Z])
-    pull = 2.0 * cost * rows.T @ y
-    mean, variance = rows @ pull / nu, np.sum(rows**2, axis=1) / nu
-    assert np.all((1.0 - y * mean) / np.sqrt(variance) > 50.0)
-    evidence = -2.0 * cost * n + pull @ pull / (2.0 * nu)
-    lost = np.sum(0.5 * cost * variance / (1.0 - y * mean))  # sqrt<u**2> - <u>, to first order
-    assert evidence - bound == pytest.approx(lost, rel=0.05)
-    assert lost < 0.03 < 100.0 < pull @ pull / (2.0 * nu)
-    np.testing.assert_allclose(state.weights.mean[0, :, 0], pull / nu, rtol=1e-3)

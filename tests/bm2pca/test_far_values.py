@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BM2PCARegressor, load
+from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BM2PCARegressor
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.papers import PaperBM2PCAClassifier
 
@@ -50,18 +49,6 @@ def test_values_beyond_the_bound_are_set_to_it(samples, kind, sign):
     np.testing.assert_allclose(tree["probability"], model.predict_proba(at_bound), atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_samples_keep_the_bound_and_are_unchanged(samples, kind):
-    """The lone value attains the bound, so that a smaller one would move it."""
-    X, y, _, _ = samples
-    model = quick(kind).fit(X, y)
-    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
-    np.testing.assert_allclose(np.abs(scaled).max(), scaled[LONE, -1])
-    np.testing.assert_allclose(scaled[LONE, -1], np.sqrt(N - 1.0))
-    shift = model.transform(X) - scaled @ model.components_.T
-    np.testing.assert_allclose(shift, np.tile(shift[:1], (N, 1)), atol=1e-9)
-
-
 def test_the_bound_counts_the_observed_values_of_a_feature(samples):
     X, y, new, _ = samples
     X, far, at_bound = X.copy(), new[:20].copy(), new[:20].copy()
@@ -74,16 +61,6 @@ def test_the_bound_counts_the_observed_values_of_a_feature(samples):
     np.testing.assert_allclose(
         model.predict_proba(far), model.predict_proba(at_bound), rtol=1e-9, atol=1e-12
     )
-
-
-def test_missing_values_are_imputed_from_bounded_ones(samples):
-    X, y, new, _ = samples
-    model = quick("label_free").fit(X, y)
-    far, at_bound = new[:20].copy(), new[:20].copy()
-    far[:, 0] = at_bound[:, 0] = np.nan
-    far[:, -1] = 3.0
-    at_bound[:, -1] = X[:, -1].mean() + X[:, -1].std() * np.sqrt(N - 1.0)
-    np.testing.assert_allclose(model.transform(far), model.transform(at_bound), atol=1e-9)
 
 
 def test_outlier_measures_see_the_values_as_given(samples):
@@ -99,17 +76,6 @@ def test_outlier_measures_see_the_values_as_given(samples):
         np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_units_of_a_feature_do_not_matter(samples, unit):
-    X, y, new, _ = samples
-    far = new.copy()
-    far[::2, -1] = 3.0
-    units = np.array([1.0, unit, 1.0, 1.0, unit])
-    expected = quick("label_free").fit(X, y).predict_proba(far)
-    found = quick("label_free").fit(X * units, y).predict_proba(far * units)
-    np.testing.assert_allclose(found, expected, atol=1e-8)
-
-
 def test_on_a_common_scale_and_in_regression_there_is_no_bound(samples):
     X, y, new, _ = samples
     far = np.repeat(new[:1], 3, axis=0)
@@ -119,36 +85,3 @@ def test_on_a_common_scale_and_in_regression_there_is_no_bound(samples):
         step = np.diff(model.transform(far), axis=0)
         np.testing.assert_allclose(step[0], step[1], rtol=1e-6)
         assert np.abs(step).max() > 0.0
-
-
-def test_the_bound_is_that_of_the_last_fit_and_is_saved(samples, tmp_path):
-    X, y, new, _ = samples
-    far = new[:20].copy()
-    far[:, -1] = 3.0
-    model = quick("label_free").fit(X, y)
-    expected = model.predict_proba(far)
-    model.save(tmp_path / "model.skops")
-    np.testing.assert_array_equal(load(tmp_path / "model.skops").predict_proba(far), expected)
-    model.set_params(standardize=False).fit(X, y)
-    fresh = quick("label_free", standardize=False).fit(X, y)
-    np.testing.assert_array_equal(model.predict_proba(far), fresh.predict_proba(far))
-    model.set_params(standardize=True).fit(X[:30], y[:30])
-    at_bound = far.copy()
-    at_bound[:, -1] = X[:30, -1].mean() + X[:30, -1].std() * np.sqrt(29.0)
-    np.testing.assert_allclose(
-        model.predict_proba(far), model.predict_proba(at_bound), rtol=1e-9, atol=1e-12
-    )
-
-
-def test_a_feature_that_hardly_varies_in_training_does_not_ruin_the_log_loss(samples, monkeypatch):
-    """Ten such features, large in a tenth of the new samples whatever their class."""
-    X, y, new, y_new = samples
-    rng = np.random.default_rng(0)
-    rare = np.zeros((N, 10))
-    rare[rng.permutation(N)[:10], np.arange(10)] = 0.01
-    common = np.where(rng.random((len(new), 10)) < 0.1, rng.random((len(new), 10)), 0.0)
-    model = BM2PCAClassifier(random_state=0).fit(np.hstack([X, rare]), y)
-    found = log_loss(y_new, model.predict_proba(np.hstack([new, common])))
-    monkeypatch.setattr(model, "_largest", None)
-    unbounded = log_loss(y_new, model.predict_proba(np.hstack([new, common])))
-    assert found < 1.0 < np.log(3.0) < unbounded

@@ -110,7 +110,7 @@ def problem_alone(state, p):
             changed[f.name] = tuple(problem_alone(own, p) for own in value)
         elif is_dataclass(value):
             changed[f.name] = problem_alone(value, p)
-        elif value is not None:
+        elif isinstance(value, np.ndarray):
             changed[f.name] = value[p : p + 1]
     return replace(state, **changed)
 
@@ -132,67 +132,6 @@ def test_joint_and_separate_fits_of_problems_agree(lab, case):
         assert_same(problem_alone(end, p), other)
         bounds.append(mf.info(other, alone, both.priors).elbo)
     assert mf.info(end, both.data, both.priors).elbo == pytest.approx(sum(bounds), rel=1e-10)
-
-
-@pytest.mark.parametrize("case", ["binary", "shared batch", "regression shared"])
-def test_a_full_mask_is_a_complete_view(lab, case):
-    complete = lab.make_problem(case)
-    (view,) = complete.data.views
-    d = view.total.size
-    mask = replace(view, mask=np.ones(view.X.shape), count=np.full(d, view.count[0]))
-    masked = with_views(complete, mask)
-    state = lab.scrambled(complete, np.random.default_rng(8))
-    (own,) = state.views
-    spread = replace(
-        own,
-        loadings=replace(
-            own.loadings,
-            cov=own.loadings.cov.repeat(d, axis=1),
-            log_det=own.loadings.log_det.repeat(d, axis=1),
-        ),
-        offset=replace(own.offset, variance=own.offset.variance.repeat(d, axis=1)),
-    )
-    z = state.latent
-    other = replace(state, views=(spread,), latent=mf.make_latent(z.mean, z.cov, masked.data))
-    end = run(state, complete.data, complete.priors)
-    other = run(other, masked.data, masked.priors)
-    same_terms(end, complete.data, other, masked.data, complete.priors)
-    np.testing.assert_allclose(end.latent.mean, other.latent.mean, rtol=1e-9)
-    np.testing.assert_allclose(end.latent.cov.dense(), other.latent.cov.dense(), rtol=1e-9)
-
-
-def test_one_view_in_two_halves_of_equal_precisions(lab):
-    """Given r and tau, a model of all features and one of two halves are the same."""
-    whole = lab.make_problem("shared")
-    X, first = whole.X[0], slice(0, 2)
-    halves = with_views(whole, *(views.make_view(x) for x in (X[:, first], X[:, 2:])))
-    state = lab.scrambled(whole, np.random.default_rng(9))
-
-    def split(own):
-        for half in (first, slice(2, None)):
-            yield replace(
-                own,
-                loadings=replace(own.loadings, mean=own.loadings.mean[:, half]),
-                offset=replace(own.offset, mean=own.offset.mean[:, half]),
-            )
-
-    z = state.latent
-    other = replace(
-        state,
-        views=tuple(split(state.views[0])),
-        latent=mf.make_latent(z.mean, z.cov, halves.data),
-    )
-    for name in ("loadings", "offset", "latent", "weights", "slack") * 2:
-        state, other = lab.updated(whole, state, name), lab.updated(halves, other, name)
-    assert_same(state.weights, other.weights)
-    for own, expected in zip(other.views, split(state.views[0]), strict=True):
-        assert_same(own, expected)
-    terms = mf.bound_terms(state, whole.data, whole.priors)
-    found = mf.bound_terms(other, halves.data, halves.priors)
-    for name in ("features", "offset", "loadings", "latent", "weights", "margins"):
-        np.testing.assert_allclose(found[name], terms[name], rtol=1e-10)
-    for name in ("loading_precision", "noise_precision"):
-        np.testing.assert_allclose(found[name], 2.0 * terms[name], rtol=1e-10)
 
 
 # --------------------------------------------------------------------------------- symmetries
@@ -229,7 +168,7 @@ def test_fit_is_equivariant_to_latent_rotations_at_equal_loading_precisions(lab,
         ),
         latent=mf.make_latent(
             z.mean @ rotation.T,
-            z.cov.transformed(np.tile(rotation, (len(z.mean), 1, 1))),
+            lab.stacked(rotation @ z.cov.dense() @ rotation.T),
             problem.data,
         ),
         weights=replace(w, mean=full @ w.mean, cov=full @ w.cov @ full.T),
@@ -239,32 +178,3 @@ def test_fit_is_equivariant_to_latent_rotations_at_equal_loading_precisions(lab,
     state, turned = lab.updated(problem, state, *names), lab.updated(problem, turned, *names)
     same_terms(turned, problem.data, state, problem.data, problem.priors)
     np.testing.assert_allclose(turned.latent.mean @ rotation, state.latent.mean, atol=1e-9)
-
-
-@pytest.mark.parametrize("start", ["label", "random"])
-def test_fit_is_invariant_to_rotations_of_the_features(lab, start):
-    """The basis of the row space of wide X does not matter either."""
-    for case in ("shared batch", "wide"):
-        problem = lab.make_problem(case)
-        (X,) = problem.X
-        rotation = stats.ortho_group.rvs(X.shape[1], random_state=11)
-        bounds = []
-        for rows in (X, X @ rotation):
-            data = replace(problem.data, views=(views.make_view(rows),))
-            rng = np.random.default_rng(11)
-            state = mf.init(data, problem.priors, n_components=2, rng=rng, start=start)
-            state = run(state, data, problem.priors, 15)
-            bounds.append(mf.info(state, data, problem.priors).elbo)
-        assert bounds[0] == pytest.approx(bounds[1], rel=1e-9)
-
-
-def test_labels_of_opposite_sign_have_opposite_weights(lab):
-    problem = lab.make_problem("shared batch")
-    flipped = replace(problem.data, margins=Hinge(y=-problem.y, cost=problem.cost))
-    state = lab.scrambled(problem, np.random.default_rng(12))
-    other = replace(state, weights=replace(state.weights, mean=-state.weights.mean))
-    end = run(state, problem.data, problem.priors)
-    other = run(other, flipped, problem.priors)
-    same_terms(end, problem.data, other, flipped, problem.priors)
-    np.testing.assert_allclose(other.weights.mean, -end.weights.mean, rtol=1e-9)
-    np.testing.assert_allclose(other.latent.mean, end.latent.mean, rtol=1e-9, atol=1e-10)

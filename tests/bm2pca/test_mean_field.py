@@ -1,7 +1,6 @@
 """Mean field: bound, monotone and stationary updates, initial values, steps."""
 
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
 from bsdr_models.bm2pca.paper.views import make_view
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.spec import PAPER
 
-STARTS = ("label", "pca", "random")
+STARTS = ("label", "pca")
 
 
 # -------------------------------------------------------------------- the three general checks
@@ -105,19 +104,6 @@ def test_bound_rises_for_extreme_data_and_costs(rows, cost, start):
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[1:]))
 
 
-@pytest.mark.parametrize("signs", [[1.0], [0.0], [0.0, 0.0]])
-def test_bound_rises_with_one_class_or_no_label(signs):
-    y = np.tile(signs, (1, 20, 1))
-    margins = Hinge(y=y, cost=np.full((1, 1, 1), 10.0))
-    data = mf.Data(views=(make_view(NORMAL),), margins=margins)
-    state = mf.init(data, PAPER, n_components=3, rng=np.random.default_rng(4))
-    bounds = []
-    for _ in range(30):
-        state, info = mf.step(state, data, PAPER)
-        bounds.append(info.elbo)
-    assert np.all(np.diff(bounds) > 0.0)
-
-
 # ----------------------------------------------------------------- initial values and steps
 
 
@@ -136,22 +122,6 @@ def test_init_makes_a_state_that_a_step_improves(lab, case, start, n_components)
     _, info = mf.step(state, problem.data, problem.priors)
     assert before < info.elbo < 0.0
     assert info.elbo == pytest.approx(sum(info.terms.values()), rel=1e-14)
-
-
-def test_init_is_reproducible(lab):
-    problem = lab.make_problem("shared batch")
-    means = [
-        mf.init(
-            problem.data,
-            problem.priors,
-            n_components=8,
-            rng=np.random.default_rng(seed),
-            start="random",
-        ).latent.mean
-        for seed in (0, 0, 1)
-    ]
-    np.testing.assert_array_equal(means[0], means[1])
-    assert not np.array_equal(means[0], means[2])
 
 
 def test_label_initialisation(lab):
@@ -200,17 +170,6 @@ def test_pca_initialisation_is_the_principal_axes_of_all_views(lab, case, monkey
     axes = np.linalg.svd(rows)[0][:, :3] * np.sqrt(len(rows))
     for found in state.latent.mean:
         np.testing.assert_allclose(np.abs(axes.T @ found), len(rows) * np.eye(3), atol=1e-8)
-
-
-def test_pca_initialisation_forms_no_n_by_n_matrix():
-    X = np.random.default_rng(17).standard_normal((3000, 4))
-    margins = Hinge(y=np.sign(X[None, :, :1]), cost=np.ones((1, 1, 1)))
-    data = mf.Data(views=(make_view(X),), margins=margins)
-    tracemalloc.start()
-    mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(18), start="pca")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 20 * X.nbytes
 
 
 def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, case):

@@ -1,51 +1,44 @@
-"""Fits by mean field: acceleration, convergence, restarts."""
+"""Fits by mean field: extrapolation, convergence."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.paper import mean_field, rotation, views
-from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.paper import mean_field
+from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field, make_data, run_sweeps
+from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.bm2pca.task import Task
 
 N, D, R = 24, 6, 3
+KINDS = ("shared", "one_vs_rest", "real", "missing", "two views")
 
 
-def make_data(kind, *, n_problems=1, n_outcomes=1):
-    """Data of low rank; every kind of view and target."""
-    rng = np.random.default_rng([31, n_problems, n_outcomes])
+def make_task(kind):
+    """Data of low rank with two outcomes; every kind of view and target."""
+    rng = np.random.default_rng(31)
     X = rng.standard_normal((N, 2)) @ rng.standard_normal((2, D)) + rng.standard_normal((N, D))
     X[:, 0] += 3.0
-    y = np.where(X @ rng.standard_normal((D, n_problems * n_outcomes)) > 0.5, 1.0, -1.0)
-    y = np.ascontiguousarray(y.reshape(N, n_problems, n_outcomes).swapaxes(0, 1))
-    cost = np.full((n_problems, 1, 1), 2.0)
+    Y = np.where(X @ rng.standard_normal((D, 2)) > 0.5, 1.0, -1.0)
     if kind == "missing":
         X[rng.random(X.shape) < 0.2] = np.nan
-    margins = Hinge(y=y, cost=cost)
-    if kind == "real":
-        margins = EpsilonInsensitive(
-            y=y * 0.7, observed=np.ones(y.shape, bool), cost=cost, epsilon=0.1
-        )
-    found = [views.make_view(X)]
-    if kind == "two views":
-        found.append(views.make_view(rng.standard_normal((N, 4))))
-    return mean_field.Data(views=tuple(found), margins=margins)
+    views = (np.arange(2), np.arange(2, D)) if kind == "two views" else (None,)
+    return Task(
+        X=X,
+        Y=0.7 * Y if kind == "real" else Y,
+        epsilon=0.1 if kind == "real" else None,
+        columns=views,
+        n_components=R,
+        strategy="one_vs_rest" if kind == "one_vs_rest" else "shared",
+    )
 
 
-def started(data, n_sweeps):
-    state = mean_field.init(data, PAPER, n_components=R, rng=np.random.default_rng(5))
-    for _ in range(n_sweeps):
-        state = mean_field.sweep(state, data, PAPER)
-    return state
-
-
-@pytest.mark.parametrize("kind", ["plain", "real", "missing", "two views"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_unpack_inverts_pack_up_to_the_next_sweep(kind):
-    """All that a sweep recomputes is corrupted first; two problems, two outcomes."""
-    data = make_data(kind, n_problems=2, n_outcomes=2)
-    state, other = started(data, 4), started(data, 1)
+    """All that a sweep recomputes is corrupted first."""
+    (state, data), (other, _) = (
+        run_sweeps(make_task(kind), [2.0], n, np.random.default_rng(5)) for n in (4, 1)
+    )
     spoilt = replace(
         state,
         views=tuple(
@@ -57,88 +50,39 @@ def test_unpack_inverts_pack_up_to_the_next_sweep(kind):
     vector = mean_field.pack(spoilt)
     assert vector.ndim == 1
     again = mean_field.unpack(vector, spoilt, data)
-    expected = mean_field.info(mean_field.sweep(state, data, PAPER), data, PAPER)
-    got = mean_field.info(mean_field.sweep(again, data, PAPER), data, PAPER)
+    _, expected = mean_field.step(state, data, PAPER)
+    _, got = mean_field.step(again, data, PAPER)
     assert got.terms == pytest.approx(expected.terms, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("accelerate", [False, True])
-def test_bound_rises_and_is_reported(accelerate):
-    data = make_data("plain")
-    result = fit_mean_field(
-        data,
-        PAPER,
-        n_components=R,
-        rng=np.random.default_rng(0),
-        max_iter=3000,
-        accelerate=accelerate,
-    )
+@pytest.mark.parametrize("kind", KINDS)
+def test_bound_rises_to_convergence_and_is_reported(kind):
+    task = make_task(kind)
+    rng = np.random.default_rng(0)
+    result = fit_mean_field(task, cost=2.0, rng=rng, max_iter=3000, tol=1e-3)
     assert result.converged
-    assert np.all(np.diff(result.elbo) >= -1e-9 * np.abs(result.elbo[1:]))
-    assert result.elbo[-1] == pytest.approx(mean_field.info(result.state, data, PAPER).elbo)
+    assert np.all(np.diff(result.trace) >= -1e-9 * np.abs(result.trace[1:]))
+    np.testing.assert_allclose(sum(result.terms.values()), result.trace, rtol=1e-12)
+    bound = mean_field.info(result.posterior.state, make_data(task, [2.0]), PAPER).elbo
+    assert result.trace[-1] == pytest.approx(bound)
 
 
-def test_acceleration_reaches_the_bound_in_fewer_sweeps():
-    data = make_data("plain")
-    found = [
-        fit_mean_field(
-            data,
-            PAPER,
-            n_components=R,
-            rng=np.random.default_rng(0),
-            max_iter=5000,
-            tol=1e-6,
-            accelerate=accelerate,
-        ).elbo
-        for accelerate in (False, True)
-    ]
-    plain, fast = found
+def test_extrapolation_reaches_the_bound_in_fewer_sweeps():
+    task = make_task("shared")
+    fast, plain = (
+        fit_mean_field(task, cost=2.0, rng=np.random.default_rng(0), max_iter=5000, tol=tol).trace
+        for tol in (1e-6, 0.0)
+    )
     assert fast[-1] > plain[-1] - 1e-2
-    assert len(fast) < len(plain) / 2
+    fast_sweeps, plain_sweeps = (np.argmax(trace > plain[-1] - 1e-4) for trace in (fast, plain))
+    assert fast_sweeps < plain_sweeps / 1.5
 
 
-def test_the_first_restart_has_the_given_initial_values():
-    data = make_data("plain")
-    starts = []
-
-    def watch(iteration, state, info):
-        starts.append(info.elbo)
-        return True
-
-    fit_mean_field(
-        data,
-        PAPER,
-        n_components=R,
-        rng=np.random.default_rng(0),
-        start="pca",
-        n_restarts=2,
-        callbacks=[watch],
-    )
-    first, second = np.random.default_rng(0).spawn(2)
-    for stream, start, got in zip((first, second), ("pca", "random"), starts, strict=True):
-        state = mean_field.init(data, PAPER, n_components=R, rng=stream, start=start)
-        assert got == pytest.approx(mean_field.step(state, data, PAPER)[1].elbo)
-
-
-def test_no_rotation_in_the_first_rounds(monkeypatch):
-    data, sweeps, turned_at = make_data("plain"), [], []
-    rotate = rotation.rotate
-
-    def watched(state, *arguments):
-        turned_at.append(len(sweeps))
-        return rotate(state, *arguments)
-
-    monkeypatch.setattr(rotation, "rotate", watched)
-    fit_mean_field(
-        data,
-        PAPER,
-        n_components=R,
-        rng=np.random.default_rng(0),
-        n_restarts=2,
-        max_iter=60,
-        tol=0.0,
-        callbacks=[lambda iteration, state, info: sweeps.append(iteration)],
-    )
-    (restart,) = np.flatnonzero(np.diff(sweeps) < 0) + 1
-    for begin in (0, restart):
-        assert 10 <= next(t for t in turned_at if t > begin) - begin < 20
+def test_plain_sweeps_are_those_of_the_model():
+    task = make_task("one_vs_rest")
+    result = fit_mean_field(task, cost=2.0, rng=np.random.default_rng(0), max_iter=4, tol=0.0)
+    (stream,) = np.random.default_rng(0).spawn(1)
+    state, data = run_sweeps(task, [2.0], 4, stream)
+    assert result.trace[-1] == pytest.approx(mean_field.info(state, data, PAPER).elbo)
+    assert len(result.trace) == 4
+    assert not result.converged

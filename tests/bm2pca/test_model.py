@@ -1,7 +1,6 @@
 """The PyMC model against dense normals, quadrature and its other parametrisation."""
 
 import math
-import tracemalloc
 
 import mpmath
 import numpy as np
@@ -14,10 +13,9 @@ from arviz_stats.base import array_stats
 from scipy import stats
 from sklearn.datasets import load_wine
 
-from bsdr_models.bm2pca.paper.model import TINY, build_model, log_decay, log_expected_factor
-from bsdr_models.bm2pca.priors import SAMPLING, Priors
-from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.inference.engines import fit_advi, sample_nuts
+from bsdr_models.bm2pca.paper.model import TINY, build_model, log_expected_factor
+from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
+from bsdr_models.inference.engines import sample_nuts
 
 N, D, R = 6, 5, 2
 COST, EPSILON = 1.7, 0.4
@@ -305,19 +303,6 @@ def test_expected_factor_far_out(expected, width):
         assert (np.abs(in_mean) <= 20.0 + 1e-6).all(), sd
 
 
-def test_expected_factor_without_variance_is_the_factor(expected):
-    f = np.array([-1e4, -2.0, 0.5, 0.99, 1.5, 1e4])
-    value = expected(None)(f, np.full(6, TINY), 10.0)[0]
-    np.testing.assert_allclose(value, -20.0 * np.maximum(0.0, 1.0 - f), rtol=1e-9, atol=1e-12)
-
-
-def test_decay_is_the_normal_tail_at_rate_zero():
-    x = pt.dvector("x")
-    evaluate = pytensor.function([x], log_decay(x, 4.0, 0.0), **FAST)
-    at = np.array([-1e4, -80.0, -3.0, -1.9, 0.0, 2.0, 16.0, 1e4])
-    np.testing.assert_allclose(evaluate(at), stats.norm.logcdf(at / 2.0), rtol=1e-12, atol=1e-300)
-
-
 def compiled_gradient(model):
     """Log density and its gradient in one function of a point."""
     outputs = [model.logp(), model.dlogp()]
@@ -390,21 +375,6 @@ def test_prior_predictive_samples_have_their_covariance(augmented):
     assert stats.kstest(np.ravel(squares), stats.chi2(D).cdf).pvalue > 1e-4
 
 
-@pytest.mark.slow
-def test_no_feature_by_feature_matrix_in_memory():
-    """2000 features: such a matrix would be 32 MB."""
-    X = np.random.default_rng(0).normal(size=(8, 2000))
-    model = build_model(X, SIGNS[[0, 1, 2, 3, 4, 5, 0, 1], :1], n_components=2, target="signs")
-    point = model.initial_point()
-    evaluate = compiled_gradient(model)
-    evaluate(point)
-    tracemalloc.start()
-    evaluate(point)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 3e6
-
-
 # Names and input
 
 
@@ -420,16 +390,6 @@ def test_names_dims_and_coordinates():
         axes = model.named_vars_to_dims.get(name, ())
         assert tuple(axes) == SPEC.variables[name].dims, name
     assert set(SPEC.identified) <= {v.name for v in model.free_RVs + model.deterministics}
-
-
-def test_two_classes_are_one_outcome():
-    X = np.eye(4, 2)
-    model = build_model(X, ["yes", "no", "yes", "no"], n_components=1)
-    assert model.coords["outcome"] == ("yes",)
-    np.testing.assert_array_equal(model["y"].get_value()[:, 0], [1, -1, 1, -1])
-    frame = pd.DataFrame({"height": [0.1, np.nan, 2.0, 1.0]})
-    model = build_model(X, frame, n_components=1, target="regression")
-    assert model.coords["outcome"] == ("height",)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -512,20 +472,3 @@ def test_nuts_mixes_on_separable_classes(wine):
     mean = {name: draws.mean(axis=(0, 1)) for name, draws in sampled.draws.items()}
     scores = X @ mean["coef"][:, 0] + mean["intercept"][0]
     assert ((scores > 0) == y).mean() > 0.95
-
-
-@pytest.mark.slow
-def test_advi_separates_the_classes(wine):
-    """One component and one outcome are axes of length one, which compile by other rules."""
-    X, y = wine
-    sampled = fit_advi(
-        build_model(X, y, n_components=1, priors=SAMPLING),
-        spec=SPEC,
-        rng=np.random.default_rng(2),
-        n_iterations=4000,
-        n_starts=2,
-    )
-    mean = {name: draws.mean(axis=(0, 1)) for name, draws in sampled.draws.items()}
-    scores = X @ mean["coef"][:, 0] + mean["intercept"][0]
-    assert ((scores > 0) == y).mean() > 0.95
-    assert np.isfinite(sampled.fit["elbo"]).all()

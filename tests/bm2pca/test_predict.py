@@ -11,17 +11,17 @@ from scipy import sparse
 from sklearn.base import clone
 
 from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, HingeLoss
-from bsdr_models.bm2pca.paper import factor_model as gen
 from bsdr_models.bm2pca.paper.factor_model import (
     FactorModel,
     Part,
-    concatenate_problems,
     fit_decoder,
 )
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
-from bsdr_models.bm2pca.paper.views import Moments, make_view
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
+from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers import PaperBM2PCAClassifier
 
 R, K = 3, 2
@@ -34,14 +34,14 @@ def known_part(rng, d, *, problems=1, columns=None, spread=0.0):
     J = 1 if spread == 0.0 else d
     root = spread * rng.standard_normal((problems, J, R, R))
     cov = root @ root.swapaxes(2, 3)
-    return Part(
-        columns=columns,
-        loadings=W,
-        cov=cov,
-        second=np.swapaxes(W, 1, 2) @ W + cov.sum(axis=1),
-        offset=rng.standard_normal((problems, d)),
-        noise_precision=rng.gamma(3.0, size=problems),
+    one = np.ones((problems, R))
+    state = ViewState(
+        loadings=Loadings(mean=W, cov=cov, log_det=np.zeros((problems, J)), copies=d // J),
+        loading_precision=Gamma(shape=one, rate=one),
+        offset=Offset(mean=rng.standard_normal((problems, d)), variance=np.zeros((problems, 1))),
+        noise_precision=Gamma(shape=rng.gamma(3.0, size=problems), rate=np.ones(problems)),
     )
+    return Part(columns=columns, state=state)
 
 
 def joint_normal(parts, problem, d):
@@ -110,30 +110,22 @@ def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, p
         np.testing.assert_allclose(filled[n, missing], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_block_size_does_not_matter(monkeypatch):
-    rng = np.random.default_rng(72)
-    model = FactorModel(parts=(known_part(rng, 7, problems=2, spread=0.3),))
-    rows = np.where(rng.random((40, 7)) < 0.3, np.nan, rng.standard_normal((40, 7)))
-    mean, cov = model.embed(rows)
-    monkeypatch.setattr(gen, "BLOCK", 60)
-    again = model.embed(rows)
-    np.testing.assert_allclose(again[0], mean, rtol=1e-12)
-    np.testing.assert_allclose(again[1], cov, rtol=1e-12)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_complete_and_incomplete_algorithms_agree(layout):
     rng = np.random.default_rng(73)
     parts = tuple(known_part(rng, d, columns=columns, spread=0.3) for d, columns in LAYOUTS[layout])
     model, rows = FactorModel(parts=parts), rng.standard_normal((5, 7))
     mean, cov = model.embed(rows)
-    slow = model._incomplete(rows)
-    np.testing.assert_allclose(mean, slow[0], rtol=1e-10)
-    np.testing.assert_allclose(cov, slow[1], rtol=1e-10)
+    beside = model.embed(np.vstack([rows, np.full((1, 7), np.nan)]))
+    parts_seen = model._embed_block(np.vstack([rows, np.full((1, 7), np.nan)]))
+    for found in (beside, parts_seen):
+        np.testing.assert_allclose(mean, found[0][:, :5], rtol=1e-10)
+        np.testing.assert_allclose(cov, found[1][:, :5], rtol=1e-10)
     if layout == "one view":
         by_sparse = model.embed(sparse.csr_array(rows))
         np.testing.assert_allclose(by_sparse[0], mean, rtol=1e-10)
-    shifted = (rows - model.offset()[0]) @ model.projection()[0]
+    offset = model.reconstruct(np.zeros((1, 1, R)))
+    shifted = (rows - offset) @ model.projection()[0]
     np.testing.assert_allclose(mean[0], shifted, rtol=1e-10)
 
 
@@ -198,20 +190,6 @@ def test_coefficients_give_the_mean_score_of_complete_samples():
             np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
-def test_problems_are_concatenated():
-    rng, posterior = random_posterior()
-    rows = rng.standard_normal((4, 7))
-    found = posterior.embed(rows)
-    mean, cov = posterior.factor_model.embed(rows)
-    assert found.mean.shape == (4, 2 * R)
-    np.testing.assert_array_equal(found.mean[:, R:], mean[1])
-    np.testing.assert_array_equal(found.cov[:, :R, :R], cov[0])
-    np.testing.assert_array_equal(found.cov[:, R:, R:], cov[1])
-    np.testing.assert_array_equal(found.cov[:, :R, R:], 0.0)
-    np.testing.assert_array_equal(posterior.latent(rows), found.mean)
-    assert posterior.projection.shape == posterior.projection_sd.shape == (7, 2 * R)
-
-
 def test_projection_sd_is_that_of_the_loadings():
     """Variance of tau W S under q(W), given E[tau] and S."""
     rng, posterior = random_posterior(problems=1)
@@ -219,7 +197,7 @@ def test_projection_sd_is_that_of_the_loadings():
     draws = part.loadings[0] + np.stack(
         [
             rng.multivariate_normal(np.zeros(R), cov, size=N_DRAWS, method="cholesky")
-            for cov in part.cov[0] + 1e-12 * np.eye(R)
+            for cov in part.state.loadings.cov[0] + 1e-12 * np.eye(R)
         ],
         axis=1,
     )
@@ -274,17 +252,14 @@ def test_a_decoder_of_known_latent_coordinates_is_a_regression():
     rng = np.random.default_rng(77)
     Z, X = rng.standard_normal((200, 2)), 0.05 * rng.standard_normal((200, 5))
     X += Z @ rng.standard_normal((2, 5)) + 3.0
-    view = make_view(X)
-    moments = Moments(
-        total=Z.sum(axis=0)[None, None], second=(Z.T @ Z)[None, None], cross=(X.T @ Z)[None]
-    )
-    (state,) = fit_decoder((moments,), (view,), PAPER)
+    known = LatentCoordinates(mean=Z, cov=np.zeros((200, 2, 2)))
+    (part,) = fit_decoder(X, known, PAPER).parts
     full = np.column_stack([np.ones(200), Z])
     expected, *_ = np.linalg.lstsq(full, X, rcond=None)
-    np.testing.assert_allclose(state.offset.mean[0], expected[0], atol=2e-3)
-    np.testing.assert_allclose(state.loadings.mean[0].T, expected[1:], atol=2e-3)
+    np.testing.assert_allclose(part.offset[0], expected[0], atol=2e-3)
+    np.testing.assert_allclose(part.loadings[0].T, expected[1:], atol=2e-3)
     noise = np.mean((X - full @ expected) ** 2)
-    np.testing.assert_allclose(1.0 / state.noise_precision.mean[0], noise, rtol=0.02)
+    np.testing.assert_allclose(1.0 / part.noise_precision[0], noise, rtol=0.02)
 
 
 MODELS = {
@@ -339,9 +314,3 @@ def test_inverse_transform_reconstructs_the_samples(kind, strategy):
     two = rng.standard_normal((2, model.transform(X).shape[1]))
     once = model.inverse_transform(two.mean(axis=0, keepdims=True))
     np.testing.assert_allclose(once[0], model.inverse_transform(two).mean(axis=0), rtol=1e-9)
-
-
-def test_concatenate_problems():
-    values = np.arange(24.0).reshape(2, 3, 4)
-    got = concatenate_problems(values)
-    np.testing.assert_array_equal(got, np.concatenate(list(values), axis=1))

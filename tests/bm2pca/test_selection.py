@@ -8,9 +8,11 @@ from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
+from bsdr_models import BM2PCAOptimization
 from bsdr_models.bm2pca import label_free, selection
-from bsdr_models.bm2pca.paper import fit as paper
-from bsdr_models.bm2pca.paper import settings as paper_settings
+from bsdr_models.bm2pca.label_free import COSTS, SCALES, candidates
+from bsdr_models.bm2pca.paper import estimator
+from bsdr_models.bm2pca.paper import mean_field_fit as paper
 from bsdr_models.bm2pca.selection import (
     N_FOLDS,
     balanced_folds,
@@ -19,9 +21,10 @@ from bsdr_models.bm2pca.selection import (
     rows_to_hold_out,
     subsample,
 )
-from bsdr_models.bm2pca.settings import COSTS, MULTICLASS_COSTS, SCALES, HingeLoss, candidates
+from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 
 def one_hot_signs(y):
@@ -91,15 +94,6 @@ def test_log_loss_and_accuracy_are_those_of_held_out_samples():
     assert found.log_loss[found.best] == pytest.approx(log_loss(y, proba), rel=1e-9)
 
 
-def test_selection_is_invariant_to_the_scale_of_the_scores():
-    """Each candidate has its own best temperature."""
-    y, scores = classes()
-    plain = rule(scores, one_hot_signs(y))
-    scaled = rule(scores * np.array([1e-3, 50.0])[:, None, None], one_hot_signs(y))
-    np.testing.assert_allclose(scaled.log_loss, plain.log_loss, rtol=1e-7)
-    np.testing.assert_allclose(scaled.temperature / plain.temperature, [1e-3, 50.0][plain.best])
-
-
 def test_selection_prefers_log_loss_to_accuracy():
     """One candidate has large errors; the other has twice as many small ones."""
     y = np.repeat([0, 1], 50)
@@ -141,7 +135,7 @@ def test_training_and_test_sets_are_disjoint():
     task, seen = replace(wide_task("shared"), sizes=(3,)), []
     groups = np.arange(18) % 3
 
-    def path_scores(part, X, rng):
+    def path_scores(part, X, candidates, rng):
         assert len(part.X) + len(X) == 18
         both = np.concatenate([part.X, X])
         assert len(np.unique(both, axis=0)) == 18
@@ -149,7 +143,7 @@ def test_training_and_test_sets_are_disjoint():
         return 2.0 * X[None, :, :3]
 
     found = cross_validate(
-        task, groups, path_scores, rng=np.random.default_rng(0), balanced=False, reduce=False
+        task, groups, path_scores, [{}], rng=np.random.default_rng(0), balanced=False
     )
     seen = np.concatenate(seen)
     order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
@@ -168,7 +162,7 @@ def test_folds_are_skipped_after_enough_samples(monkeypatch):
 def test_no_selection_without_held_out_samples():
     task = wide_task("shared").subset(np.arange(3))
     options = {"rng": np.random.default_rng(0), "balanced": False}
-    assert cross_validate(task, np.arange(3), None, **options) is None
+    assert cross_validate(task, np.arange(3), None, [], **options) is None
 
 
 # ------------------------------------------------------------------------------- candidates
@@ -181,32 +175,26 @@ def test_costs_are_compared_only_if_they_matter(strategy):
         for C, w in ((None, False), (None, True), ("cv", True))
     )
     assert tall == asked
-    assert [each["C"] for each in tall[:: len(SCALES)]] == list(COSTS[strategy])
-    assert {each["C"] for each in wide} == {max(COSTS[strategy])}
+    assert [each["C"] for each in tall[:: len(SCALES)]] == list(COSTS)
+    assert {each["C"] for each in wide} == {max(COSTS)}
     assert [each["metric_scale"] for each in wide] == list(SCALES)
 
 
-def test_the_hinge_of_all_classes_compares_two_costs_of_few_samples():
-    tall, wide = (
-        candidates(HingeLoss(), "cv", wide=wide, multiclass=True) for wide in (False, True)
-    )
-    assert [each["C"] for each in tall[:: len(SCALES)]] == list(MULTICLASS_COSTS)
-    assert [each["C"] for each in wide[:: len(SCALES)]] == list(MULTICLASS_COSTS[:2])
-
-
 def test_the_candidates_of_the_paper_are_costs_with_sweeps():
-    found = paper_settings.candidates(HingeLoss(), "cv")
-    sweeps, costs = paper_settings.SWEEPS, paper_settings.COSTS
-    assert found == [{"C": c, "n_sweeps": s} for c in costs for s in sweeps]
-    converged = paper_settings.candidates(HingeLoss(C=2.0), "converged")
-    assert converged == [{"C": 2.0, "n_sweeps": None}]
+    found = PaperBM2PCAClassifier()._candidates(None)
+    assert found == [{"C": c, "n_sweeps": s} for c in estimator.COSTS for s in estimator.SWEEPS]
+    for n_sweeps, expected in ((4, 4), ("converged", None)):
+        model = PaperBM2PCAClassifier(
+            loss=HingeLoss(C=2.0), optimization=BM2PCAOptimization(n_sweeps=n_sweeps)
+        )
+        assert model._candidates(None) == [{"C": 2.0, "n_sweeps": expected}]
+    assert {c["n_sweeps"] for c in model.set_params(inference="gibbs")._candidates(None)} == {None}
 
 
 @pytest.mark.parametrize("scale", [2.0, np.inf])
 def test_a_number_is_the_only_candidate(scale):
     found = candidates(HingeLoss(C=3.0), scale, wide=False, multiclass=True)
     assert found == [{"C": 3.0, "metric_scale": scale}]
-    assert paper_settings.candidates(HingeLoss(C=3.0), 4) == [{"C": 3.0, "n_sweeps": 4}]
 
 
 # ------------------------------------------------------------------------------- paths
@@ -237,26 +225,11 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
     # The random stream of the first restart; some initial values are random.
     (rng,) = np.random.default_rng(0).spawn(1)
     settings = [{"C": cost, "n_sweeps": each} for each in sweeps]
-    path = paper.path_scores(task.subset(TRAIN), task.X[TEST], rng, candidates=settings)
+    path = paper.path_scores(task.subset(TRAIN), task.X[TEST], settings, rng)
     for scores, n in zip(path, sweeps, strict=True):
         stream = np.random.default_rng(0)
-        fit = paper.fit_conjugate(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
+        fit = paper.fit_mean_field(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
-
-
-def test_costs_of_a_path_come_first():
-    """Initial values are deterministic, so joint and separate fits of two costs agree."""
-    task, rng = wide_task("shared"), np.random.default_rng(0)
-    both, *single = (
-        paper.path_scores(
-            task.subset(TRAIN),
-            task.X[TEST],
-            rng,
-            candidates=[{"C": cost, "n_sweeps": n} for cost in costs for n in (1, 5)],
-        )
-        for costs in ((1.0, 40.0), (1.0,), (40.0,))
-    )
-    np.testing.assert_allclose(both, np.concatenate(single), rtol=1e-8)
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
@@ -265,29 +238,7 @@ def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
     monkeypatch.setattr(label_free, "PATH_ITER", 2000)
     monkeypatch.setattr(label_free, "PATH_TOL", 1e-10)
     settings = [{"C": 10.0, "metric_scale": scale} for scale in (1.0, np.inf)]
-    path = label_free.path_scores(task.subset(TRAIN), task.X[TEST], None, candidates=settings)
+    path = label_free.path_scores(task.subset(TRAIN), task.X[TEST], settings, None)
     for scores, scale in zip(path, (1.0, np.inf), strict=True):
         fit = label_free.fit_label_free(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_row_space_coordinates_give_the_same_scores(strategy, sparse):
-    """Up to the tolerance of the optimisation; scores are of order one."""
-    task = wide_task(strategy, sparse=sparse)
-    reduced = task.reduced()
-    assert reduced.X.shape == (18, 18)
-    assert not hasattr(reduced.X, "nnz")
-    settings = [{"C": 10.0, "metric_scale": scale} for scale in (1.0, np.inf)]
-    a, b = (
-        label_free.path_scores(t.subset(TRAIN), t.X[TEST], None, candidates=settings)
-        for t in (task, reduced)
-    )
-    np.testing.assert_allclose(a, b, atol=2e-3)
-    settings = [{"C": 10.0, "n_sweeps": n} for n in (1, 4)]
-    a, b = (
-        paper.path_scores(t.subset(TRAIN), t.X[TEST], np.random.default_rng(0), candidates=settings)
-        for t in (task, reduced)
-    )
-    np.testing.assert_allclose(a, b, atol=1e-6)

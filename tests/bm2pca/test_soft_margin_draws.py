@@ -5,11 +5,16 @@ that expectations of bounded functions are sums over a grid. The expected margin
 those of ``log_masses``, which has its own tests against the definition.
 """
 
+from itertools import pairwise
+
+import mpmath
 import numpy as np
 import pytest
+from scipy import integrate, special, stats
 from scipy.special import logsumexp
 
 from bsdr_models.bm2pca.paper import soft_margin_draws
+from bsdr_models.bm2pca.paper.soft_margin_draws import draw_scores, draw_slices, log_masses
 
 N = 6
 SHAPE, RATE = 3.0, 2.0
@@ -109,3 +114,155 @@ def test_scores_follow_the_weights():
         np.testing.assert_allclose(covs[i, 0], w[1:].T @ shared[i] @ w[1:], rtol=1e-10)
     variance = np.array([[0.3, 2.0]])
     np.testing.assert_allclose(large.log_margin(np.zeros((1, 2)), variance), 0.0, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------ slices
+
+
+LAWS = {
+    "skew": stats.gamma(2.5),
+    "two humps": None,
+    "narrow": stats.norm(3.0, 1e-3),
+}
+
+
+def draw_humps(n, rng):
+    return np.where(rng.random(n) < 0.3, -2.0, 2.0) + 0.4 * rng.standard_normal(n)
+
+
+def log_humps(x):
+    return np.logaddexp(np.log(0.3) - (x + 2.0) ** 2 / 0.32, np.log(0.7) - (x - 2.0) ** 2 / 0.32)
+
+
+def cdf_humps(x):
+    return 0.3 * stats.norm.cdf(x, -2.0, 0.4) + 0.7 * stats.norm.cdf(x, 2.0, 0.4)
+
+
+@pytest.mark.parametrize("width", [0.5, 6.0])
+@pytest.mark.parametrize("name", LAWS)
+def test_density_is_left_alone(name, width):
+    rng = np.random.default_rng(31)
+    n, law = 20_000, LAWS[name]
+    if law is None:
+        start, log_density, cdf = draw_humps(n, rng), log_humps, cdf_humps
+    else:
+        start, log_density, cdf = law.rvs(n, random_state=rng), law.logpdf, law.cdf
+    x = start
+    for _ in range(3):
+        x = x + draw_slices(lambda a, x=x: log_density(x + a), width, n_chains=n, rng=rng)
+    assert np.all(x != start)
+    assert stats.kstest(x, cdf).pvalue > 1e-3
+
+
+def test_an_angle_of_an_ellipse_leaves_a_posterior_alone():
+    """N(0, I) times exp(2 x_1): the normal of mean (2, 0)."""
+    rng = np.random.default_rng(32)
+    n = 20_000
+    x = rng.standard_normal((2, n)) + np.array([[2.0], [0.0]])
+    for _ in range(3):
+        other = rng.standard_normal((2, n))
+
+        def log_factor(angle, x=x, other=other):
+            return 2.0 * (np.cos(angle) * x[0] + np.sin(angle) * other[0])
+
+        angle = draw_slices(log_factor, 2.0 * np.pi, n_chains=n, rng=rng)
+        x = np.cos(angle) * x + np.sin(angle) * other
+    assert stats.kstest(x[0], stats.norm(2.0).cdf).pvalue > 1e-3
+    assert stats.kstest(x[1], "norm").pvalue > 1e-3
+
+
+def test_a_density_that_is_nowhere_a_number_is_given_up():
+    found = draw_slices(
+        lambda a: np.full(3, np.nan), 1.0, n_chains=3, rng=np.random.default_rng(33)
+    )
+    np.testing.assert_array_equal(found, 0.0)
+
+
+# ------------------------------------------------------------------------------------ class scores
+
+
+# mean, sd, lower, upper, cost
+HINGES = [
+    (0.3, 0.5, 1.0, np.inf, 10.0),
+    (2.0, 1.0, 1.0, np.inf, 10.0),
+    (-40.0, 0.2, 1.0, np.inf, 10.0),
+    (3.0, 2.0, -np.inf, -1.0, 1.0),
+    (-90.0, 30.0, -np.inf, -1.0, 40.0),
+    (90.0, 30.0, -np.inf, -1.0, 40.0),
+    (0.0, 1e-6, 1.0, np.inf, 1.0),
+    (1e8, 1e9, -np.inf, -1.0, 40.0),
+]
+TUBES = [
+    (0.4, 0.7, 0.2, 0.6, 3.0),
+    (-5.0, 0.3, 0.2, 0.6, 3.0),
+    (7.0, 0.3, 0.2, 0.6, 0.1),
+    (0.1, 50.0, -0.05, 0.05, 2.0),
+    (0.0, 0.4, 0.3, 0.3, 2.0),
+    (0.4, 1e-3, 0.2, 0.6, 100.0),
+]
+FREE = [(0.4, 2.0, -np.inf, np.inf, 5.0)]
+
+
+def log_mean(*case):
+    return special.logsumexp(log_masses(*(np.asarray(value) for value in case)), axis=0)
+
+
+def masses(case, end=mpmath.inf):
+    """E[phi(f); f < end] in three pieces, each a normal integral with a shifted mean."""
+    m, s, a, b, C = (mpmath.mpf(x) for x in case)
+
+    def normal(low, high, shift):
+        low, high = (low - m) / s - shift, (high - m) / s - shift
+        if low > 0:
+            low, high = -high, -low
+        return mpmath.ncdf(high) - mpmath.ncdf(low) if high > low else mpmath.mpf(0)
+
+    r = 2 * C * s
+    total = normal(a, min(b, end), 0) if end > a else mpmath.mpf(0)
+    if a > -mpmath.inf:
+        total += mpmath.exp(-2 * C * (a - m) + r * r / 2) * normal(-mpmath.inf, min(a, end), r)
+    if b < end:
+        total += mpmath.exp(-2 * C * (m - b) + r * r / 2) * normal(b, end, -r)
+    return total
+
+
+@pytest.mark.parametrize("case", HINGES + TUBES + FREE)
+def test_log_mean(case):
+    with mpmath.workdps(80):
+        expected = float(mpmath.log(masses(case)))
+    found = float(log_mean(*case))
+    assert found == pytest.approx(expected, rel=1e-12, abs=2e-12)
+
+
+def test_log_mean_by_quadrature():
+    """The closed forms of this file, once by brute force."""
+    for case in ((0.3, 0.5, 1.0, np.inf, 2.0), (0.4, 0.7, 0.2, 0.6, 3.0)):
+        m, s, a, b, C = case
+
+        def integrand(f, m=m, s=s, a=a, b=b, C=C):
+            return stats.norm.pdf(f, m, s) * np.exp(-2.0 * C * max(0.0, a - f, f - b))
+
+        ends = [m - 12 * s, *(x for x in (a, b) if np.isfinite(x)), m + 12 * s]
+        whole = sum(integrate.quad(integrand, *pair)[0] for pair in pairwise(ends))
+        assert float(log_mean(*case)) == pytest.approx(np.log(whole), rel=1e-9)
+
+
+def test_two_routes_at_the_middle_of_a_long_range():
+    """No jump where one formula takes over from another."""
+    mean = np.linspace(-60.0, 60.0, 200_001)
+    for sd, cost in ((1.0, 3.0), (20.0, 0.5)):
+        values = log_mean(mean, sd, 1.0, np.inf, cost)
+        slopes = np.diff(values) / np.diff(mean)
+        assert np.all(slopes > -1e-9)
+        assert np.all(np.diff(slopes) < 1e-6 * (1.0 + 2.0 * cost))  # log-concave in the mean
+
+
+@pytest.mark.parametrize("case", HINGES[:6] + TUBES + FREE)
+def test_draws_have_their_law(case):
+    """By the probability integral transform."""
+    rng = np.random.default_rng(21)
+    draws = draw_scores(np.full(400, case[0]), *case[1:], rng=rng)
+    with mpmath.workdps(80):
+        whole = masses(case)
+        ranks = [float(masses(case, mpmath.mpf(float(f))) / whole) for f in draws]
+    assert stats.kstest(ranks, "uniform").pvalue > 1e-3

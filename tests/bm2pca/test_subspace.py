@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import optimize
-from scipy.sparse.linalg import aslinearoperator
 
 from bsdr_models.bm2pca import subspace as ss
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState
@@ -163,37 +162,6 @@ def test_initial_projection_spans_the_class_means():
     Z = np.column_stack([np.ones(40), A @ Q])
     residual = Z.T @ (Y - Z @ start.weights) - SETTINGS.weight_precision * start.weights
     np.testing.assert_allclose(residual, 0.0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("n_labels", "expected"), [(2, 1), (3, 2), (1, 1)])
-def test_components_are_limited_by_the_rank_of_the_labels(n_labels, expected):
-    A, _, _, _ = make_problem()
-    if n_labels == 1:
-        Y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)[:, None]
-    else:
-        Y = np.where(np.equal.outer(np.arange(40) % n_labels, np.arange(n_labels)), 1.0, -1.0)
-    fit = ss.fit_subspace(A, Y, n_components=10)
-    assert fit.state.projection.shape == (6, expected)
-    assert np.all(np.isfinite(fit.state.scores(A)))
-
-
-def test_operator_and_array_give_the_same_fit():
-    A, Y, _, _ = make_problem()
-    one = ss.fit_subspace(A, Y, n_components=2, settings=SETTINGS)
-    other = ss.fit_subspace(aslinearoperator(A), Y, n_components=2, settings=SETTINGS)
-    np.testing.assert_allclose(one.state.scores(A), other.state.scores(A), atol=1e-8)
-    S = ss.weight_covariance(other.state, aslinearoperator(A), Y, SETTINGS)
-    variance = ss.score_variance(other.state, aslinearoperator(A), S, SETTINGS)
-    np.testing.assert_allclose(variance, ss.score_variance(one.state, A, S, SETTINGS), atol=1e-8)
-
-
-def test_unlabelled_samples_change_nothing():
-    A, Y, _, _ = make_problem()
-    labelled = (Y != 0.0).any(axis=1)
-    assert not labelled.all()
-    one = ss.fit_subspace(A, Y, n_components=2, settings=SETTINGS)
-    other = ss.fit_subspace(A[labelled], Y[labelled], n_components=2, settings=SETTINGS)
-    np.testing.assert_allclose(one.state.scores(A), other.state.scores(A), atol=1e-5)
 
 
 # ---------------------------------------------------------------------------------- covariances

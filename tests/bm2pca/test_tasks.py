@@ -1,7 +1,6 @@
 """Several tasks with one subspace and missing labels: objective, folds, predictions and trees."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,8 +14,7 @@ import bsdr_models
 from bsdr_models import BM2PCAClassifier, plots, select_task
 from bsdr_models.bm2pca import label_free, selection
 from bsdr_models.bm2pca import subspace as ss
-from bsdr_models.bm2pca.labels import encode
-from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.spec import PAPER
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.temperature import fit_temperature
@@ -151,20 +149,6 @@ def test_missing_labels_are_terms_left_out(multiclass):
     np.testing.assert_allclose(gradient.packed, expected, rtol=1e-4, atol=2e-4)
 
 
-def test_curvature_of_a_task_is_that_of_the_task_alone():
-    A, Y, state = problem()
-    settings = ss.Settings(multiclass=True, task_sizes=SIZES)
-    found = ss.curvature(state, A, Y, settings)
-    ends = np.cumsum(SIZES)
-    for size, end in zip(SIZES, ends, strict=True):
-        own = slice(end - size, end)
-        alone = ss.SubspaceState(projection=state.projection, weights=state.weights[:, own])
-        one = replace(settings, multiclass=size > 1, task_sizes=())
-        expected = ss.curvature(alone, A, Y[:, own], one)
-        np.testing.assert_allclose(found[:, own], expected, rtol=1e-12)
-        assert not found[:, own][~Y[:, own].any(axis=1)].any()
-
-
 def test_samples_without_any_label_change_nothing(monkeypatch):
     """Unless pseudo-labels are found."""
     monkeypatch.setattr(label_free, "_pseudo_labels", lambda task, Y: Y)
@@ -177,7 +161,6 @@ def test_samples_without_any_label_change_nothing(monkeypatch):
         multiclass=True,
         n_components=4,
         strategy="shared",
-        start="label",
         priors=PAPER,
     )
     options = {"cost": 1.0, "scale": 10.0, "max_iter": 500}
@@ -229,16 +212,6 @@ def test_every_class_of_every_task_is_in_every_training_set():
                 assert set(own[(fold != number) & (own >= 0)]) == present
 
 
-def test_order_of_tasks_and_samples_does_not_change_the_folds():
-    groups = random_groups()
-    keys = np.random.default_rng(0).permutation(len(groups))
-    fold = assign_folds(groups, keys, n_folds=5)
-    np.testing.assert_array_equal(assign_folds(groups[:, [2, 0, 1]], keys, n_folds=5), fold)
-    order = np.random.default_rng(1).permutation(len(groups))
-    again = assign_folds(groups[order], keys[order], n_folds=5)
-    np.testing.assert_array_equal(again, fold[order])
-
-
 def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     _, signs, _ = problem(n=200)
     scores = np.random.default_rng(4).standard_normal((2, *signs.shape))
@@ -263,13 +236,6 @@ def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     np.testing.assert_allclose(spoilt.log_loss, found.log_loss)
 
 
-def test_folds_go_on_until_every_task_has_enough_labels(monkeypatch):
-    monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
-    _, signs, _ = problem(n=100)
-    signs[20:, 3] = 0.0  # the second task has labels of the first samples only
-    assert len(selection.rows_to_hold_out(np.arange(100) % 5, signs, SIZES)) == 5
-
-
 def test_a_task_without_held_out_labels_is_not_calibrated(data):
     X, Y = data
     Y = np.column_stack([Y[:60, 0], np.full(60, -1)])
@@ -283,27 +249,6 @@ def test_a_task_without_held_out_labels_is_not_calibrated(data):
 
 
 # ----------------------------------------------------------------------------------- estimator
-
-
-def test_one_column_is_the_ordinary_classifier(data):
-    X, Y = data
-    model = make(loss__calibrate=True).fit(X[:80], Y[:80, 0])
-    with pytest.warns(match="A column-vector y"):
-        column = make(loss__calibrate=True).fit(X[:80], Y[:80, :1])
-    np.testing.assert_allclose(column.predict_proba(X), model.predict_proba(X), rtol=1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["label_free", "paper"])
-def test_order_of_tasks_does_not_matter(data, form):
-    """Up to the tolerance of the optimisation."""
-    X, Y = data
-    Y_train, order = hidden(Y[:80], 0.4), [2, 0, 1]
-    first = make(form, loss__calibrate=True, loss__C="cv").fit(X[:80], Y_train)
-    second = make(form, loss__calibrate=True, loss__C="cv").fit(X[:80], Y_train[:, order])
-    assert first.C_ == second.C_
-    for own, task in zip(second.predict_proba(X), order, strict=True):
-        np.testing.assert_allclose(own, first.predict_proba(X)[task], atol=2e-3)
 
 
 @every_form
@@ -349,15 +294,6 @@ def test_score_leaves_missing_labels_out(data, fitted):
         model.score(X, Y[:, :2])
 
 
-def test_selected_settings_are_reused(data):
-    X, Y = data
-    model = make(loss__calibrate=True).fit(X[:80], Y[:80])
-    again = make().set_params(**model.selected_params()).fit(X[:80], Y[:80])
-    np.testing.assert_array_equal(again.temperature_, model.temperature_)
-    for own, other in zip(again.predict_proba(X), model.predict_proba(X), strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-10)
-
-
 def test_names_and_classes_of_any_type(data):
     """Columns of a frame name the tasks; text and numbers are not mixed up."""
     X, Y = data
@@ -372,35 +308,6 @@ def test_names_and_classes_of_any_type(data):
     tree = model.predict_idata(X[:80], frame.assign(size=Y[:80, 2]))
     assert tree["predictions"]["task"].values.tolist() == ["species", "size"]
     plots.plot_map(tree, label="size")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("inference", ["nuts", "advi"])
-def test_pymc_samplers_take_several_tasks(data, inference):
-    X, Y = data
-    Y = hidden(Y[:40, :2], 0.3)
-    few = {"sampling__draws": 20, "sampling__tune": 50, "sampling__chains": 1}
-    model = make("gibbs", inference=inference, n_components=2, **few)
-    model = quiet_fit(model, X[:40], Y)
-    assert model.score(X[:40], Y) > 0.5  # of six pairs of classes
-    for p in model.predict_proba(X):
-        np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    own = select_task(model.idata_, 0)
-    assert own["posterior"]["outcome"].values.tolist() == model.classes_[0].tolist()
-
-
-def test_a_name_that_no_file_holds(data):
-    X, Y = data
-    frame = pd.DataFrame(Y[:80, [0, 2]], columns=["species", "si\0ze"])
-    with pytest.raises(ValueError, match=r"a column of y is named 'si\\x00ze'.* NUL character"):
-        make().fit(X[:80], frame)
-
-
-def test_columns_of_zeros_and_ones_are_labels():
-    known = np.array([[0, 1, 1], [1, 0, -1], [0, 0, 0], [1, 1, 1]] * 2)
-    assert encode(known, -1).sizes == ()
-    assert encode(known, None).sizes == (1, 1, 3)
-    assert encode([["a", 1], ["b", 2]] * 2, None).classes[1].tolist() == [1, 2]
 
 
 ONE_CLASS = np.column_stack([np.arange(60) % 3, np.full(60, 4)])
@@ -428,48 +335,6 @@ def test_bad_tasks_are_refused_before_any_work(data, monkeypatch, form, case):
     Y, arguments, match = BAD[case]
     with pytest.raises(ValueError, match=match):
         make(form, **arguments).fit(data[0][:60], Y)
-
-
-def test_invalid_temperatures_are_refused():
-    with pytest.raises(ValueError, match="positive finite numbers"):
-        make(loss__calibrate=(1.0, -2.0))
-
-
-def test_blocks(data, fitted):
-    dask = pytest.importorskip("dask.array")
-    X, model = data[0], fitted("label_free")
-    blocks = dask.from_array(X, chunks=(40, -1))
-    np.testing.assert_array_equal(model.predict(blocks).compute(), model.predict(X))
-    with pytest.raises(ValueError, match="several arrays"):
-        model.predict_proba(blocks)
-
-
-def test_arrays_on_disk(data, fitted, tmp_path):
-    zarr = pytest.importorskip("zarr")
-    X, model = data[0], fitted("label_free")
-    stored = zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(40, X.shape[1]))
-    np.testing.assert_allclose(model.transform(stored), model.transform(X), rtol=1e-10)
-    with pytest.raises(ValueError, match="returns several arrays"):
-        model.predict_proba(stored)
-
-
-@pytest.mark.slow
-def test_tasks_of_one_subspace_help_each_other():
-    """Four tasks of three latent coordinates with few labels, beside nuisance directions."""
-    gains = []
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        latent = np.hstack([rng.standard_normal((600, 3)), 2.0 * rng.standard_normal((600, 5))])
-        X = latent @ rng.standard_normal((8, 40)) + 2.0 * rng.standard_normal((600, 40))
-        utility = 3.0 * np.einsum("nr,trk->ntk", latent[:, :3], rng.standard_normal((4, 3, 3)))
-        Y = (utility + rng.gumbel(size=utility.shape)).argmax(axis=2)
-        known = hidden(Y[:100], 0.7, seed)
-        together = quiet_fit(make(loss__calibrate=True), X[:100], known).predict_proba(X[100:])
-        for task, p in enumerate(together):
-            alone = quiet_fit(make(loss__calibrate=True), X[:100], known[:, task])
-            truth = Y[100:, task]
-            gains.append(log_loss(truth, alone.predict_proba(X[100:])) - log_loss(truth, p))
-    assert np.mean(gains) > 2.0 * np.std(gains) / np.sqrt(len(gains))
 
 
 # ----------------------------------------------------------------------------------- trees
@@ -505,34 +370,3 @@ def test_trees(data, fitted, form, tmp_path):
     for own, same in zip(again.predict_proba(X), model.predict_proba(X), strict=True):
         np.testing.assert_array_equal(own, same)
     assert select_task(again.idata_, 2).equals(select_task(model.idata_, 2))
-
-
-def test_summary_and_display_name_the_tasks(fitted):
-    assert {"classes of 1", "classes of 2"} <= set(fitted("label_free").summary().index)
-    assert "text/html" in fitted("label_free")._repr_mimebundle_()
-
-
-def test_plots_are_of_one_task(data, fitted):
-    X, Y = data[0][80:], data[1][80:]
-    model = fitted("label_free")
-    tree = model.predict_idata(X, Y)
-    for label in (None, 0, 2):
-        assert model.plot_map(X, Y, label=label) is not None
-    with pytest.raises(ValueError, match="task must be one of"):
-        model.plot_map(X, Y, label="size")
-    with pytest.raises(ValueError, match="select_task"):
-        model.plot_features()
-    assert plots.plot_features(select_task(model.idata_, 0)) is not None
-    with pytest.raises(ValueError, match="not of several tasks"):
-        select_task(select_task(tree, 0), 0)
-    with pytest.raises(ValueError, match="a column for each of 3 tasks"):
-        model.predict_idata(X, Y[:, :2])
-
-
-def test_background_of_a_map_is_that_of_its_task(data):
-    X, Y = data
-    model = make(n_components=2).fit(X[:80], Y[:80])
-    for task, count in enumerate((3, 2, 3)):
-        grid = select_task(model.idata_, task)["fit"]["class_probability"]
-        assert grid.sizes["outcome"] == count
-        np.testing.assert_allclose(grid.sum("outcome"), 1.0, rtol=1e-9)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from scipy import linalg, optimize, sparse, stats
 
-from bsdr_models.bm2pca.within_class_metric import Spectrum
+from bsdr_models.bm2pca.within_class_metric import (
+    Spectrum,
+    best_scale,
+    effective_sizes,
+    log_evidence,
+)
 
 # N, d, K
 SHAPES = {"tall": (30, 4, 3), "wide": (9, 14, 3), "single": (8, 1, 2), "square": (7, 7, 2)}
@@ -65,22 +70,6 @@ def test_kappa_maximises_the_evidence(size):
     assert np.log(spectrum.evidence_kappa()) == pytest.approx(best.x, abs=1e-4)
 
 
-def test_kappa_of_two_samples_in_one_feature_is_known():
-    """d = 1, n = 1: kappa s^(-1) = (nu0 d) / (nu0 + n) / (1 - ...) = 2, from the quadratic."""
-    spectrum = Spectrum.fit(np.array([[0.0], [2.0], [5.0]]), signs(np.array([0, 0, 1])))
-    assert spectrum.within.tolist() == pytest.approx([2.0])
-    # kappa / (kappa + s) = 1 - 1 / 3.
-    assert spectrum.evidence_kappa() == pytest.approx(2.0 * 2.0)
-
-
-def test_kappa_scales_with_the_data_and_the_map_does_not():
-    X, y, _ = make_samples("wide")
-    one, other = (Spectrum.fit(f * X, signs(y)) for f in (1.0, 7.0))
-    assert other.evidence_kappa() == pytest.approx(49.0 * one.evidence_kappa(), rel=1e-9)
-    a, b = one.metric(1.0).A, other.metric(1.0).A
-    np.testing.assert_allclose(a @ a.T, b @ b.T, atol=1e-9)
-
-
 # --------------------------------------------------------------------------------------- the map
 
 
@@ -110,34 +99,6 @@ def test_map_is_that_of_all_features(size, scale, as_sparse):
     )
 
 
-def test_new_and_training_samples_may_differ_in_sparsity():
-    X, y, rng = make_samples("wide")
-    new = rng.standard_normal((4, 14))
-    dense, thin = (
-        Spectrum.fit(wrap(X), signs(y)).metric(1.0) for wrap in (np.asarray, sparse.csr_array)
-    )
-    for metric in (dense, thin):
-        np.testing.assert_allclose(
-            metric.transform(sparse.csr_array(new)), metric.transform(new), atol=1e-10
-        )
-        np.testing.assert_allclose(
-            metric.outside(sparse.csr_array(new)), metric.outside(new), atol=1e-10
-        )
-
-
-def test_row_space_coordinates_give_the_same_metric():
-    X, y, rng = make_samples("wide")
-    new = rng.standard_normal((5, 14))
-    basis = linalg.orth((X - X.mean(axis=0)).T)
-    direct = Spectrum.fit(X, signs(y)).metric(1.0)
-    reduced = Spectrum.fit(X @ basis, signs(y), n_features=14).metric(1.0)
-    assert reduced.kappa == pytest.approx(direct.kappa, rel=1e-9)
-    assert reduced.log_evidence == pytest.approx(direct.log_evidence, rel=1e-9)
-    np.testing.assert_allclose(
-        reduced.transform(new @ basis) @ reduced.A.T, direct.transform(new) @ direct.A.T, atol=1e-9
-    )
-
-
 def test_a_million_sparse_features_are_never_made_dense():
     rng = np.random.default_rng(3)
     y = np.arange(40) % 4
@@ -163,18 +124,6 @@ def test_sign_offsets_are_class_means(size):
         found = np.sort(spectrum.within)[::-1]
         size = min(len(expected), len(found))
         np.testing.assert_allclose(found[:size], expected[:size], atol=1e-8)
-
-
-def test_offsets_of_several_labels_are_least_squares():
-    X, _, rng = make_samples("tall")
-    Y = rng.choice([-1.0, 0.0, 1.0], size=(30, 2))
-    labelled = (Y != 0.0).any(axis=1)
-    assert 0 < (~labelled).sum() < 30
-    M = np.column_stack([np.ones(30), Y])[labelled]
-    residual = X[labelled] - M @ np.linalg.lstsq(M, X[labelled])[0]
-    spectrum = Spectrum.fit(X, Y)
-    np.testing.assert_allclose(spectrum.within, linalg.eigvalsh(residual.T @ residual), rtol=1e-10)
-    assert spectrum.dof == labelled.sum() - 3
 
 
 @every_shape
@@ -221,7 +170,7 @@ def test_one_sample_per_class_leaves_the_euclidean_metric_only():
     centred = X - X.mean(axis=0)
     expected = centred @ centred.T / np.mean(np.sum(centred**2, axis=1))
     np.testing.assert_allclose(metric.A @ metric.A.T, expected, atol=1e-10)
-    assert metric.log_evidence == -np.inf
+    assert spectrum.log_evidence(np.inf) == -np.inf
 
 
 def test_kappa_is_finite_for_repeated_samples_and_dependent_features():
@@ -229,7 +178,7 @@ def test_kappa_is_finite_for_repeated_samples_and_dependent_features():
     # A sample and its copy cost one degree of freedom.
     repeated = Spectrum.fit(np.vstack([X, X[:1]]), signs(np.append(y, y[:1])))
     assert repeated.dof == 6.0
-    assert np.isfinite(repeated.metric(1.0).log_evidence)
+    assert np.isfinite(repeated.log_evidence(repeated.evidence_kappa()))
     # Linear combinations add no feature.
     X, y, rng = make_samples("tall")
     more = X @ rng.standard_normal((4, 5))
@@ -241,14 +190,79 @@ def test_kappa_is_finite_for_repeated_samples_and_dependent_features():
     assert constant.evidence_kappa() == pytest.approx(Spectrum.fit(X, signs(y)).evidence_kappa())
 
 
-def test_equal_samples_are_not_an_error():
-    metric = Spectrum.fit(np.ones((4, 3)), signs(np.array([0, 1, 0, 1]))).metric(np.inf)
-    assert not metric.A.any()
-
-
 def test_invalid_arguments_raise_in_the_metric():
     X, y, _ = make_samples("tall")
     with pytest.raises(ValueError, match="no sample has a label"):
         Spectrum.fit(X, np.zeros((30, 3)))
     with pytest.raises(ValueError, match="must be positive"):
         Spectrum.fit(X, signs(y)).metric(0.0)
+
+
+def test_offsets_of_several_labels_are_least_squares():
+    X, _, rng = make_samples("tall")
+    Y = rng.choice([-1.0, 0.0, 1.0], size=(30, 2))
+    labelled = (Y != 0.0).any(axis=1)
+    assert 0 < (~labelled).sum() < 30
+    M = np.column_stack([np.ones(30), Y])[labelled]
+    residual = X[labelled] - M @ np.linalg.lstsq(M, X[labelled])[0]
+    spectrum = Spectrum.fit(X, Y)
+    np.testing.assert_allclose(spectrum.within, linalg.eigvalsh(residual.T @ residual), rtol=1e-10)
+    assert spectrum.dof == labelled.sum() - 3
+
+
+# ----------------------------------------------------------------------------- scales of a Wishart
+
+
+@pytest.mark.parametrize(("n", "d"), [(7, 3), (3, 7), (5, 5), (1, 1)])
+def test_evidence_is_a_ratio_of_normalisers(n, d):
+    """Likelihood times prior over posterior at any covariance, from SciPy's densities."""
+    rng = np.random.default_rng(53)
+    rows = rng.standard_normal((n, d))
+    scatter, kappa = rows.T @ rows, 0.8
+    cov = stats.invwishart(d + 2, np.eye(d)).rvs(random_state=rng).reshape(d, d)
+    expected = stats.multivariate_normal(np.zeros(d), cov).logpdf(rows).sum()
+    expected += stats.invwishart(d + 1, kappa * np.eye(d)).logpdf(cov)
+    expected -= stats.invwishart(d + 1 + n, kappa * np.eye(d) + scatter).logpdf(cov)
+    s = np.linalg.eigvalsh(scatter)[-min(n, d) :]
+    assert log_evidence(kappa, s, np.ones(len(s)), n, d) == pytest.approx(expected, rel=1e-9)
+
+
+def test_counts_are_repeated_eigenvalues():
+    s, counts = np.array([0.3, 2.0, 9.0]), np.array([4.0, 1.0, 2.0])
+    full, ones = np.repeat(s, counts.astype(int)), np.ones(7)
+    assert best_scale(s, counts, 7, 20) == pytest.approx(best_scale(full, ones, 7, 20), rel=1e-10)
+    assert log_evidence(0.5, s, counts, 7, 20) == pytest.approx(
+        log_evidence(0.5, full, ones, 7, 20), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(("n", "d", "r"), [(40, 6, 6), (6, 40, 6), (500, 500, 500), (1, 1000, 1)])
+def test_best_scale_is_the_top_of_the_evidence(n, d, r):
+    s = np.random.default_rng(59).gamma(0.3, size=r) + 1e-6
+    best = optimize.minimize_scalar(
+        lambda u: -log_evidence(np.exp(u), s, np.ones(r), n, d),
+        bounds=(-25.0, 10.0),
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
+    assert np.log(best_scale(s, np.ones(r), n, d)) == pytest.approx(best.x, abs=1e-3)
+
+
+def test_equal_eigenvalues_have_a_closed_form():
+    """kappa / (kappa + s) is the same for all, so that kappa = s q / (1 - q)."""
+    q = 1.0 - 6.0 / (4.0 + 1.0 + 6.0)
+    assert best_scale(np.array([2.0]), np.array([4.0]), 6.0, 4.0) == pytest.approx(2 * q / (1 - q))
+
+
+def test_large_sizes_and_an_infinite_scale_stay_in_range():
+    s = np.linspace(1.0, 50.0, 300)
+    assert np.isfinite(log_evidence(1.0, s, np.ones(300), 300, 100_000))
+    assert log_evidence(np.inf, s, np.ones(300), 300, 1000) == -np.inf
+
+
+def test_sizes_of_a_singular_scatter():
+    assert effective_sizes(6.0, 20, 6) == (6.0, 20.0)
+    assert effective_sizes(6.0, 20, 4) == (4.0, 20.0)
+    assert effective_sizes(20.0, 6, 6) == (20.0, 6.0)
+    assert effective_sizes(20.0, 6, 4) == (20.0, 4.0)
+    assert effective_sizes(6.4, 20, 6) == (6.4, 20.0)

@@ -1,24 +1,27 @@
 """Scikit-learn classifier of BM2PCA as printed, by every inference method."""
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from bsdr_models.bm2pca.base import ConjugateEstimator
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.paper import fit as paper
-from bsdr_models.bm2pca.paper import sampling, settings
-from bsdr_models.bm2pca.paper.base import ConjugateEstimator
-from bsdr_models.bm2pca.paper.settings import N_SWEEPS, Inference, Optimization
-from bsdr_models.bm2pca.priors import SAMPLING, Priors
+from bsdr_models.bm2pca.paper import mean_field_fit, sampling
 from bsdr_models.bm2pca.selection import PathScores
-from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.settings import HingeLoss, Optimization
+from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.options import Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged, warn_unless_mixed
+
+Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
+
+# Compared costs, those of the paper, and numbers of sweeps.
+COSTS: tuple[float, ...] = (10.0, 20.0, 30.0, 40.0)
+SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
+# Fallback, if no samples can be held out.
+N_SWEEPS = 3
 
 
 class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
@@ -53,10 +56,10 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over at most 300 evenly spaced draws.
     optimization : Optimization, optional
-        Sweeps, restarts, iterations and tolerance of mean field, see
+        Sweeps, iterations and tolerance of mean field, see
         :class:`bsdr_models.bm2pca.Optimization`.
     n_jobs : int, optional
-        Folds and restarts run in parallel by joblib: None is 1 unless set by
+        Folds run in parallel by joblib: None is 1 unless set by
         ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
@@ -180,17 +183,14 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _check_arguments(self) -> None:
-        super()._check_arguments()
-        strategy = self._option("loss").strategy
-        if self.inference != "mean_field" and strategy != "shared":
-            raise ValueError(
-                f"inference={self.inference!r} needs strategy='shared', got {strategy!r}"
-            )
-
     def _check_task(self, task: Task) -> None:
-        if self.inference != "mean_field":
-            sampling.check_samples(task, f"inference={self.inference!r}")
+        if self.inference == "mean_field":
+            return
+        if task.strategy != "shared":
+            raise ValueError(
+                f"inference={self.inference!r} needs strategy='shared', got {task.strategy!r}"
+            )
+        sampling.check_samples(task, f"inference={self.inference!r}")
 
     def _default_option(self, name: str) -> Any:
         if name == "priors" and self.inference != "mean_field":
@@ -198,14 +198,16 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         return super()._default_option(name)
 
     def _candidates(self, task: Task) -> list[Candidate]:
-        # A sampler cannot stop early.
-        mean_field = self.inference == "mean_field"
-        n_sweeps = self._option("optimization").n_sweeps if mean_field else "converged"
-        return settings.candidates(self._option("loss"), n_sweeps)
+        C, n_sweeps = self._option("loss").C, self._option("optimization").n_sweeps
+        costs = COSTS if C is None or C == "cv" else (float(C),)
+        sweeps: tuple[int | None, ...] = SWEEPS if n_sweeps == "cv" else (n_sweeps,)
+        if n_sweeps == "converged" or self.inference != "mean_field":
+            sweeps = (None,)  # a sampler cannot stop early
+        return [{"C": cost, "n_sweeps": number} for cost in costs for number in sweeps]
 
-    def _path_scores(self, candidates: Sequence[Candidate]) -> PathScores:
-        engine = paper if self.inference == "mean_field" else sampling
-        return partial(engine.path_scores, candidates=candidates)
+    @property
+    def _path_scores(self) -> PathScores:
+        return (mean_field_fit if self.inference == "mean_field" else sampling).path_scores
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
         if self.inference != "mean_field":
@@ -213,20 +215,14 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
                 self._task, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
             )
         self.n_sweeps_, options = chosen["n_sweeps"], self._option("optimization")
-        fixed = self.n_sweeps_ is not None
-        limits = {
-            "n_restarts": 1 if fixed else int(options.n_restarts),
-            "max_iter": int(self.n_sweeps_ or options.max_iter),
-        }
-        with self._progress_options(**limits) as progress:
-            return paper.fit_conjugate(
-                self._task,
-                cost=self.C_,
-                rng=rng,
-                tol=0.0 if fixed else options.tol,
-                **limits,
-                **progress,
-            )
+        return mean_field_fit.fit_mean_field(
+            self._task,
+            cost=self.C_,
+            rng=rng,
+            max_iter=int(self.n_sweeps_ or options.max_iter),
+            tol=options.tol if self.n_sweeps_ is None else 0.0,
+            progressbar=self.progressbar,
+        )
 
     def _report(self, result: FitResult, chosen: Candidate) -> None:
         super()._report(result, chosen)

@@ -13,55 +13,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
-from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.numerics.factors import Gamma
+from bsdr_models.bm2pca.paper.views import Moments, View, ViewState, make_view
+from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.row_space import Rows
 
 # Numbers per block of incomplete samples.
 BLOCK = 4_000_000
 # Sweeps of a decoder, which converges fast.
 DECODER_SWEEPS = 50
 
-type Rows = FloatArray | csr_array
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Factor model of one view, for P problems.
-
-    columns
-        Indices of its features, (D,); None for all of them.
-    loadings
-        E[W], (P, D, R).
-    cov
-        Covariance of the loadings, (P, J, R, R) with J = 1 (shared) or D.
-    second
-        E[W'W], (P, R, R).
-    offset
-        E[t], (P, D).
-    noise_precision
-        E[tau], (P,).
-    """
+    """Factors of one view over its features, whose indices are ``columns``; None for all."""
 
     columns: IntArray | None
-    loadings: FloatArray
-    cov: FloatArray
-    second: FloatArray
-    offset: FloatArray
-    noise_precision: FloatArray
+    state: ViewState
 
-    def of(self, X: Rows) -> Rows:
-        """Columns of the view in X."""
-        return X if self.columns is None else X[:, self.columns]
+    @property
+    def loadings(self) -> FloatArray:
+        """E[W], (P, D, R)."""
+        return self.state.loadings.mean
+
+    @property
+    def offset(self) -> FloatArray:
+        """E[t], (P, D)."""
+        return self.state.offset.mean
+
+    @property
+    def noise_precision(self) -> FloatArray:
+        """E[tau], (P,)."""
+        return self.state.noise_precision.mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorModel:
-    """Factor model x = W z + t plus noise, one part per view."""
+    """Factor model x = W z + t plus noise, one part per view, for P problems."""
 
     parts: tuple[Part, ...]
 
@@ -73,20 +65,15 @@ class FactorModel:
         columns: Sequence[IntArray | None],
     ) -> "FactorModel":
         """Map the factors of the views from working coordinates to features."""
-        found = []
+        parts = []
         for state, view, own in zip(states, data, columns, strict=True):
+            loadings = replace(state.loadings, mean=view.to_features(state.loadings.mean))
             offset = view.to_features(state.offset.mean[..., None])[..., 0]
-            found.append(
-                Part(
-                    columns=own,
-                    loadings=view.to_features(state.loadings.mean),
-                    cov=state.loadings.cov,
-                    second=state.loadings.second(view),
-                    offset=offset,
-                    noise_precision=state.noise_precision.mean,
-                )
+            over_features = replace(
+                state, loadings=loadings, offset=replace(state.offset, mean=offset)
             )
-        return cls(parts=tuple(found))
+            parts.append(Part(columns=own, state=over_features))
+        return cls(parts=tuple(parts))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -100,58 +87,36 @@ class FactorModel:
         For complete samples the covariance is a broadcast view.
         """
         if issparse(X) or not np.isnan(X).any():
-            return self._complete(X)
-        p, r = self.shape
-        m = X.shape[0]
+            return self._embed_block(X)
+        (p, r), m = self.shape, X.shape[0]
         mean, cov = np.empty((p, m, r)), np.empty((p, m, r, r))
         missing = np.isnan(X).any(axis=1)
-        if not missing.all():
-            mean[:, ~missing], cov[:, ~missing] = self._complete(X[~missing])
+        complete, incomplete = np.flatnonzero(~missing), np.flatnonzero(missing)
         size = max(1, BLOCK // (X.shape[1] + p * r * r))
-        index = np.flatnonzero(missing)
-        for begin in range(0, len(index), size):
-            part = index[begin : begin + size]
-            mean[:, part], cov[:, part] = self._incomplete(X[part])
+        blocks = [incomplete[begin : begin + size] for begin in range(0, len(incomplete), size)]
+        for rows in (complete, *blocks) if len(complete) else blocks:
+            mean[:, rows], cov[:, rows] = self._embed_block(X[rows])
         return mean, cov
 
-    def _complete(self, X: Rows) -> tuple[FloatArray, FloatArray]:
-        (p, r), linear_term = self.shape, 0.0
+    def _embed_block(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Posterior of z as under q(Z) of mean field, without margins."""
+        p, r = self.shape
+        precision, linear_term = np.eye(r)[None, None], np.zeros((p, X.shape[0], r))
         for part in self.parts:
-            tau, own = part.noise_precision[:, None, None], part.of(X)
-            centre = np.einsum("pd,pdr->pr", part.offset, part.loadings)[:, None]
-            seen = np.stack([np.asarray(own @ loadings) for loadings in part.loadings])
-            linear_term = linear_term + tau * (seen - centre)
-        cov = self._complete_cov()
-        shape = (p, X.shape[0], r, r)
-        return linear_term @ cov, np.broadcast_to(cov[:, None], shape)
+            view = make_view(X if part.columns is None else X[:, part.columns], reduce=False)
+            precision = precision + views.latent_precision(part.state, view)
+            linear_term = linear_term + views.latent_linear_term(part.state, view)
+        cov = np.linalg.inv(precision)
+        if cov.shape[1] > 1:
+            return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
+        return linear_term @ cov[:, 0], np.broadcast_to(cov, (p, X.shape[0], r, r))
 
     def _complete_cov(self) -> FloatArray:
         """S of a complete sample, (P, R, R)."""
-        p, r = self.shape
-        precision = np.tile(np.eye(r), (p, 1, 1))
-        for part in self.parts:
-            precision = precision + part.noise_precision[:, None, None] * part.second
-        return np.linalg.inv(precision)
-
-    def _incomplete(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        p, r = self.shape
-        precision, linear_term = (
-            np.tile(np.eye(r), (p, len(X), 1, 1)),
-            np.zeros((p, len(X), r)),
+        precision = np.eye(self.shape[1]) + sum(
+            part.noise_precision[:, None, None] * part.state.loadings.second for part in self.parts
         )
-        for part in self.parts:
-            tau, own = part.noise_precision, np.asarray(part.of(X))
-            mask = (~np.isnan(own)).astype(np.float64)
-            own = np.where(mask > 0.0, own, 0.0)
-            d = own.shape[1]
-            for index in range(p):
-                W, cov = part.loadings[index], part.cov[index]
-                second = (W[:, :, None] * W[:, None, :] + cov).reshape(d, r * r)
-                precision[index] += tau[index] * (mask @ second).reshape(-1, r, r)
-                centre = mask @ (part.offset[index][:, None] * W)
-                linear_term[index] += tau[index] * (own @ W - centre)
-        cov = np.linalg.inv(precision)
-        return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
+        return np.linalg.inv(precision)
 
     def projection(self) -> FloatArray:
         """Linear map from centred complete samples to latent coordinates, (P, D, R)."""
@@ -164,21 +129,13 @@ class FactorModel:
         cov = self._complete_cov()
         blocks = []
         for part in self.parts:
-            spread = cov[:, None] @ part.cov @ cov[:, None]  # (P, J, R, R)
-            own = part.noise_precision[:, None, None] * np.sqrt(np.einsum("pjrr->pjr", spread))
-            blocks.append(np.broadcast_to(own, part.loadings.shape))
+            spread = cov[:, None] @ part.state.loadings.cov @ cov[:, None]  # (P, J, R, R)
+            sd = part.noise_precision[:, None, None] * np.sqrt(np.einsum("pjrr->pjr", spread))
+            blocks.append(np.broadcast_to(sd, part.loadings.shape))
         return self._concatenate_views(blocks)
 
-    def offset(self) -> FloatArray:
-        """E[t] of all features, (P, D)."""
-        blocks = [part.offset[..., None] for part in self.parts]
-        return self._concatenate_views(blocks)[..., 0]
-
-    def loadings(self) -> FloatArray:
-        """E[W] of all features, (P, D, R)."""
-        return self._concatenate_views([part.loadings for part in self.parts])
-
     def _concatenate_views(self, blocks: list[FloatArray]) -> FloatArray:
+        """Values (P, D, R) of all features from those of each view."""
         if self.parts[0].columns is None:
             return blocks[0]
         width = sum(block.shape[1] for block in blocks)
@@ -194,14 +151,9 @@ class FactorModel:
         precisions: Sequence[FloatArray],
         weights: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Linear effect of the features on the mean class score, (D, P K), and intercept, (P K,).
+        """Effect of features on mean class scores, (D, P K), and intercept, (P K,), of one draw.
 
-        Parameters
-        ----------
-        loadings, offsets, precisions : sequences
-            One draw of W (P, D, R), t (P, D) and tau (P,) of each view.
-        weights : (P, 1 + R, K)
-            One draw of eta.
+        The draw is of W (P, D, R), t (P, D) and tau (P,) of each view, and of eta (P, 1 + R, K).
         """
         r = weights.shape[1] - 1
         scaled = [tau[:, None, None] * W for W, tau in zip(loadings, precisions, strict=True)]
@@ -216,7 +168,9 @@ class FactorModel:
 
     def reconstruct(self, latent: FloatArray) -> FloatArray:
         """E[x] at latent coordinates (P, M, R), averaged over problems: (M, D)."""
-        X = latent @ np.swapaxes(self.loadings(), 1, 2) + self.offset()[:, None]
+        loadings = self._concatenate_views([part.loadings for part in self.parts])
+        offset = self._concatenate_views([part.offset[..., None] for part in self.parts])
+        X = latent @ np.swapaxes(loadings, 1, 2) + np.swapaxes(offset, 1, 2)
         return X.mean(axis=0)
 
     def impute(self, X: FloatArray) -> FloatArray:
@@ -236,32 +190,15 @@ def concatenate_problems(values: FloatArray) -> FloatArray:
     return np.moveaxis(values, 0, 1).reshape(values.shape[1], -1)
 
 
-def fit_decoder(
-    latent: Sequence[Moments], data: Sequence[View], priors: Priors
-) -> tuple[ViewState, ...]:
-    """Factors t, W, r, tau of every view with q(Z) held fixed, by coordinate ascent."""
-    found = []
-    for moments, view in zip(latent, data, strict=True):
-        p, _, r = moments.total.shape
-        size = view.n_observed / max(view.square, 1e-300)
-        state = ViewState(
-            loadings=views.Loadings(
-                mean=np.zeros((p, view.total.size, r)),
-                cov=np.zeros((p, view.count.size, r, r)),
-                log_det=np.zeros((p, view.count.size)),
-            ),
-            loading_precision=Gamma(shape=np.ones((p, r)), rate=np.full((p, r), 1.0 / size)),
-            offset=views.Offset(
-                mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
-                variance=np.zeros((p, view.count.size)),
-            ),
-            noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / size)),
-        )
-        for _ in range(DECODER_SWEEPS):
-            state = replace(state, loadings=views.loadings(state, moments, view))
-            state = replace(state, loading_precision=views.loading_precision(state, view, priors))
-            state = replace(state, offset=views.offset(state, moments, view, priors))
-            tau = views.noise_precision(state, moments, view, priors)
-            state = replace(state, noise_precision=tau)
-        found.append(state)
-    return tuple(found)
+def fit_decoder(X: Rows, latent: LatentCoordinates, priors: Priors) -> FactorModel:
+    """Factor model of complete X given the latent coordinates of its samples."""
+    view, mean, cov = make_view(X), latent.mean[None], latent.cov[None]
+    moments = Moments(
+        total=mean.sum(axis=1)[:, None],
+        second=(np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1))[:, None],
+        cross=view.project_back(mean),
+    )
+    state = views.initial_state(view, n_problems=1, n_components=mean.shape[2])
+    for _ in range(DECODER_SWEEPS):
+        state = views.update(state, moments, view, priors)
+    return FactorModel.of((state,), (view,), (None,))

@@ -2,11 +2,8 @@ r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model,
 
 The target is the pseudo-posterior of [1]_ with the slack scales as variables [2]_. Each
 ``sample_*`` draws one block given the others, for C chains along the first axis of every array.
-``step_conditional`` is a plain sweep over the factors of mean field. ``step_joint`` draws weights
-and slack scales with Z integrated out.
-
-Use ``step_joint``. In the plain sweep weights, latent coordinates and slack scales are strongly
-correlated, and one independent draw of coef takes about a thousand sweeps.
+``step_joint``, a sweep, draws weights and slack scales with Z integrated out: given each other
+they are so strongly correlated that one independent draw of coef would take a thousand sweeps.
 
 Labels do not bound class scores from above, so posterior moments of the weights exist only below
 order 2 weight_shape, as under the prior. Under the paper's hyper-parameters (0.1) coef has no
@@ -33,7 +30,7 @@ import numpy as np
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper import soft_margin_draws
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics import linalg
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 
@@ -116,9 +113,7 @@ def initial_chains(
 def sample_slack(margins: Margins, scores: FloatArray, *, rng: np.random.Generator) -> FloatArray:
     r"""Slack scales given scores: :math:`1/\lambda \sim IG(1/|u|, 1)`, :math:`u = C (1 - y f)`.
 
-    Returns
-    -------
-    (C, N, K) for a hinge; (2, C, N, K) for real targets, upper and lower side.
+    They are (C, N, K) for a hinge, and (2, C, N, K) for real targets, upper and lower side.
     """
     return draw_slack_scale(margins.scales(scores, np.zeros(())), rng=rng)
 
@@ -165,21 +160,6 @@ def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generat
 
     white = linear @ _transpose(half)
     return shrink(shrink(white) + rng.standard_normal(white.shape)) @ half
-
-
-def sample_weights(state: GibbsState, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
-    r"""Bias and weights given Z, lambda: :math:`N(P_c^{-1} \tilde Z^\top g_c, P_c^{-1})`.
-
-    .. math::
-        P_c = \nu_c I + \tilde Z^\top \operatorname{diag}(h_c) \tilde Z, \qquad \tilde Z = [1, Z]
-    """
-    h, g = _margin_terms(state, problem)
-    Z = _with_one(state.latent)
-    precision = _transpose(Z)[:, None] @ (_transpose(h)[..., None] * Z[:, None])  # (C, K, ...)
-    np.einsum("ckii->cki", precision)[...] += state.weight_precision[..., None]
-    linear = _transpose(_transpose(Z) @ g)[..., None]
-    found = linalg.draw_normal(precision, linear, name="weight precision", rng=rng)
-    return np.ascontiguousarray(_transpose(found[..., 0]))
 
 
 def sample_weights_and_slack(
@@ -243,11 +223,6 @@ def sample_offset_and_loadings(
     r"""T and W given Z: rows :math:`(t_j, W_j) \sim N(P^{-1} \tau \tilde Z^\top x_j, P^{-1})`.
 
     .. math:: P = \operatorname{diag}(\delta, r) + \tau \tilde Z^\top \tilde Z
-
-    Returns
-    -------
-    offset : (C, d)
-    loadings : (C, d, k)
     """
     Z = _with_one(state.latent)
     tau = state.noise_precision[:, None, None]
@@ -276,20 +251,6 @@ def sample_noise_precision(
     squares = np.einsum("cnd,cnd->c", residual, residual)
     shape = priors.noise_shape + 0.5 * residual[0].size
     return _gamma(shape, priors.noise_rate + 0.5 * squares, rng)
-
-
-def step_conditional(
-    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
-) -> GibbsState:
-    """One plain sweep; the input is not modified."""
-    state = _with_slack(state, sample_slack(problem.margins, _scores(state), rng=rng))
-    state = replace(state, latent=sample_latent(state, problem, rng=rng))
-    state = replace(state, weights=sample_weights(state, problem, rng=rng))
-    state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
-    offset, loadings = sample_offset_and_loadings(state, problem, priors, rng=rng)
-    state = replace(state, offset=offset, loadings=loadings)
-    state = replace(state, loading_precision=sample_loading_precision(state, priors, rng=rng))
-    return replace(state, noise_precision=sample_noise_precision(state, problem, priors, rng=rng))
 
 
 def step_joint(

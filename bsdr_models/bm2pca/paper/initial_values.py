@@ -10,38 +10,14 @@ from scipy.sparse import csr_array, hstack, issparse
 from scipy.sparse.linalg import LinearOperator, svds
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
-from bsdr_models.bm2pca.paper.views import View, ViewState
-from bsdr_models.numerics.factors import Gamma
+from bsdr_models.bm2pca.paper.views import View
 from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
 
 # Size of the smaller Gram matrix beyond which the principal axes are found by Lanczos iterations.
 MAX_GRAM = 1000
 # Axes with a smaller share of the largest eigenvalue are numerical noise.
 _RANK_TOL = 1e-12
-
-
-def view_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
-    """Factors of a view from the mean and variance of its samples; no loadings."""
-    p = n_problems
-    centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
-    scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
-    d, j = view.total.size, view.count.size
-    ones = np.ones((p, n_components))
-    return ViewState(
-        loadings=views.Loadings(
-            mean=np.zeros((p, d, n_components)),
-            cov=np.tile(np.eye(n_components) / scale, (p, j, 1, 1)),
-            log_det=np.full((p, j), -n_components * np.log(scale)),
-        ),
-        loading_precision=Gamma(shape=ones, rate=ones / scale),
-        offset=views.Offset(
-            mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
-            variance=np.tile(1.0 / (scale * np.maximum(view.count, 1.0)), (p, 1)),
-        ),
-        noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / scale)),
-    )
 
 
 def complete_targets(margins: Margins) -> FloatArray:

@@ -3,7 +3,7 @@ r"""Mean-field variational inference for BM2PCA.
 q factorises as q(t) q(W) q(r) q(tau), one such set per view, and q(Z) q(eta) q(nu) q(lambda).
 Every ``update_*`` returns the optimal factor with the others held fixed; ``step`` runs them once.
 ``bound_terms`` is the exact bound of the pseudo-posterior, with all constants. The margin factors
-are no likelihood of the labels, so the bound compares initial values and rotations, never costs.
+are no likelihood of the labels, so the bound never compares costs.
 
 P problems with the same samples are fitted at once: one per class for one-vs-rest, or several
 costs in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
@@ -30,12 +30,11 @@ from bsdr_models.bm2pca.paper import initial_values, views
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.paper.sample_covariances import SampleCovariances, shared_axes, stacked
 from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
 
-Start = Literal["label", "pca", "random"]
-type Scores = tuple[FloatArray, FloatArray]
+Start = Literal["label", "pca"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +130,10 @@ def init(
     """Initial state with R = ``n_components``.
 
     ``start`` takes the leading latent coordinates from the targets and the next ones from principal
-    axes, less what the targets explain; or all from principal axes. Those beyond their rank, or all
-    for "random", are standard normal.
+    axes, less what the targets explain; or all from principal axes. Those beyond the rank of both
+    are standard normal.
     """
-    p, n, _ = data.margins.y.shape
+    (p, n, k), r = data.margins.y.shape, n_components
     mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
     first = 0
     if start == "label":
@@ -143,25 +142,17 @@ def init(
         )[..., :n_components]
         first = found.shape[-1]
         mean[..., :first] = found
-    if start == "pca" or (start == "label" and first < n_components):
+    if first < n_components:
         found = initial_values.principal_scores(data.views, n_components - first)
         found = initial_values.residual(found, mean[..., :first])
         mean[..., first : first + found.shape[-1]] = found
     labelled = data.margins.observed.any(axis=(0, 2))
     if labelled.any():  # the others begin at the mean
         mean[:, ~labelled, first:] = 0.0
-    return _initial_state(mean, data)
-
-
-def _initial_state(mean: FloatArray, data: Data) -> State:
-    """Initial state at given latent coordinates, (P, N, R)."""
-    (p, n, r), k = mean.shape, data.margins.y.shape[-1]
     eye = np.tile(np.eye(r), (p, 1, 1))
     cov = shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
     state = State(
-        views=tuple(
-            initial_values.view_state(view, n_problems=p, n_components=r) for view in data.views
-        ),
+        views=tuple(views.initial_state(view, n_problems=p, n_components=r) for view in data.views),
         latent=make_latent(mean, cov, data),
         weights=_ridge_weights(mean, initial_values.complete_targets(data.margins)),
         weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
@@ -207,36 +198,12 @@ def make_latent(mean: FloatArray, cov: SampleCovariances, data: Data) -> Latent:
     return Latent(mean=mean, cov=cov, moments=tuple(found), second=second)
 
 
-def update_loadings(state: State, data: Data) -> tuple[ViewState, ...]:
-    """Optimal q(W) of every view."""
-    return tuple(
-        replace(own, loadings=views.loadings(own, moments, view))
-        for own, moments, view in _by_view(state, data)
-    )
-
-
-def update_loading_precision(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
-    """Optimal q(r) of every view."""
-    return tuple(
-        replace(own, loading_precision=views.loading_precision(own, view, priors))
-        for own, _, view in _by_view(state, data)
-    )
-
-
-def update_offset(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
-    """Optimal q(t) of every view."""
-    return tuple(
-        replace(own, offset=views.offset(own, moments, view, priors))
-        for own, moments, view in _by_view(state, data)
-    )
-
-
-def update_noise_precision(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
-    """Optimal q(tau) of every view."""
-    return tuple(
-        replace(own, noise_precision=views.noise_precision(own, moments, view, priors))
-        for own, moments, view in _by_view(state, data)
-    )
+def update_views(state: State, data: Data, priors: Priors) -> State:
+    """Update W, r, t and tau of every view, given the sufficient statistics of q(Z)."""
+    updated = [
+        views.update(own, moments, view, priors) for own, moments, view in _by_view(state, data)
+    ]
+    return replace(state, views=tuple(updated))
 
 
 def _by_view(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, View]]:
@@ -254,27 +221,6 @@ def update_latent(state: State, data: Data) -> Latent:
         m_n = S_n \{\sum_v E[\tau_v] M_v^\top (x_n - E[t_v])
         + \sum_c (g_{nc} E[\eta_c] - w_{nc} E[\eta_{c0} \eta_c])\}
     """
-    mean, cov = _latent_samples(state, data, _latent_base(state, data))
-    return make_latent(mean, cov, data)
-
-
-def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
-    """Weights and linear terms of the margins, each (P, N, K)."""
-    return data.margins.weights(state.slack), data.margins.linear_terms(state.slack)
-
-
-def _latent_base(state: State, data: Data) -> FloatArray:
-    """Precision of z_n given its features: (P, 1, R, R), or (P, N, R, R) with missing values."""
-    base: FloatArray = np.eye(state.weights.mean.shape[1] - 1) + sum(
-        views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
-    )
-    return base
-
-
-def _latent_samples(
-    state: State, data: Data, base: FloatArray
-) -> tuple[FloatArray, SampleCovariances]:
-    """Mean (P, N, R) and covariances of the samples, given :func:`_latent_base`."""
     weights, linear_terms = _margin_terms(state, data)
     second = state.weights.second
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
@@ -282,18 +228,24 @@ def _latent_samples(
     linear_term = sides @ np.concatenate(
         [np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1
     )
+    (p, n, k), r = weights.shape, forms.shape[-1]
+    # Precision of z_n given its features: (P, 1, R, R), or (P, N, R, R) with missing values.
+    base: FloatArray = np.eye(r) + sum(
+        views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
+    )
     for own, view in zip(state.views, data.views, strict=True):
         linear_term += views.latent_linear_term(own, view)
-    if base.shape[1] == 1 and weights.shape[-1] == 1:
+    if base.shape[1] == 1 and k == 1:
         axes = shared_axes(base[:, 0], forms[:, 0], weights[..., 0])
-        inside = linear_term @ axes.axes
-        inside *= axes.scales
-        return inside @ np.swapaxes(axes.axes, 1, 2), axes
-    (p, n, k), r = weights.shape, forms.shape[-1]
-    precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r)
-    precision += base
-    cov = stacked(precision)
-    return np.einsum("pnrs,pns->pnr", cov.cov, linear_term), cov
+        mean = (linear_term @ axes.axes * axes.scales) @ np.swapaxes(axes.axes, 1, 2)
+        return make_latent(mean, axes, data)
+    cov = stacked((weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r) + base)
+    return make_latent(np.einsum("pnrs,pns->pnr", cov.cov, linear_term), cov, data)
+
+
+def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
+    """Weights and linear terms of the margins, each (P, N, K)."""
+    return data.margins.weights(state.slack), data.margins.linear_terms(state.slack)
 
 
 def update_weights(state: State, data: Data) -> Weights:
@@ -331,7 +283,7 @@ def update_slack(state: State, data: Data) -> FloatArray:
     return data.margins.scales(*score_moments(state))
 
 
-def score_moments(state: State) -> Scores:
+def score_moments(state: State) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of f under q, each (P, N, K)."""
     weights, latent = state.weights, state.latent
     full = with_ones(latent.mean)
@@ -341,45 +293,28 @@ def score_moments(state: State) -> Scores:
     return full @ weights.mean, variance
 
 
-def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
-    """One sweep of coordinate ascent, which never lowers the bound; the input is unchanged."""
-    state = _all_but_slack(state, data, priors)
-    scores = score_moments(state)
-    state = replace(state, slack=data.margins.scales(*scores))
-    return state, info(state, data, priors, scores=scores)
-
-
 def sweep(state: State, data: Data, priors: Priors) -> State:
-    """All updates once."""
-    state = _all_but_slack(state, data, priors)
-    return replace(state, slack=update_slack(state, data))
-
-
-def _all_but_slack(state: State, data: Data, priors: Priors) -> State:
+    """All updates once; the input is unchanged."""
     state = update_views(state, data, priors)
     state = replace(state, latent=update_latent(state, data))
     state = replace(state, weights=update_weights(state, data))
-    return replace(state, weight_precision=update_weight_precision(state, priors))
+    state = replace(state, weight_precision=update_weight_precision(state, priors))
+    return replace(state, slack=update_slack(state, data))
 
 
-def update_views(state: State, data: Data, priors: Priors) -> State:
-    """Update all factors of the views, given the sufficient statistics of q(Z)."""
-    state = replace(state, views=update_loadings(state, data))
-    state = replace(state, views=update_loading_precision(state, data, priors))
-    state = replace(state, views=update_offset(state, data, priors))
-    return replace(state, views=update_noise_precision(state, data, priors))
+def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
+    """One sweep of coordinate ascent, which never lowers the bound."""
+    state = sweep(state, data, priors)
+    return state, info(state, data, priors)
 
 
-def info(state: State, data: Data, priors: Priors, *, scores: Scores | None = None) -> Info:
-    """The exact bound at any state; ``scores`` are its :func:`score_moments` where known."""
-    found = bound_terms(state, data, priors, scores=scores)
-    terms = {name: float(value.sum()) for name, value in found.items()}
+def info(state: State, data: Data, priors: Priors) -> Info:
+    """The exact bound at any state."""
+    terms = {name: float(v.sum()) for name, v in bound_terms(state, data, priors).items()}
     return Info(elbo=sum(terms.values()), terms=terms)
 
 
-def bound_terms(
-    state: State, data: Data, priors: Priors, *, scores: Scores | None = None
-) -> dict[str, FloatArray]:
+def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArray]:
     """Terms of the bound by factor, expected log density plus entropy, in nats, (P,)."""
     terms: dict[str, FloatArray] = {}
     for own, moments, view in _by_view(state, data):
@@ -395,7 +330,7 @@ def bound_terms(
     terms["weight_precision"] = nu.negative_divergence(priors.weight_shape, priors.weight_rate).sum(
         axis=1
     )
-    terms["margins"] = data.margins.bound(*(scores or score_moments(state)), state.slack)
+    terms["margins"] = data.margins.bound(*score_moments(state), state.slack)
     return terms
 
 

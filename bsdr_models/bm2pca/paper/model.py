@@ -59,7 +59,7 @@ from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.spec import PAPER, Priors
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, column_names, encode_classes
 

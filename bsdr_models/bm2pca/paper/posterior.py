@@ -1,15 +1,22 @@
 """Latent coordinates and class scores of new samples, given their features alone."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import block_diag
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, Rows, concatenate_problems
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, concatenate_problems
 from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
+from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
+from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.row_space import Rows
+
+# Most draws used for prediction.
+N_PREDICT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,27 +76,21 @@ class MarginPosterior:
         factor_model, weights = self.factor_model, self.state.weights
         p, r = factor_model.shape
         single = p == 1 and len(factor_model.parts) == 1
-        # (P, J, R, R)
-        factors = [cholesky(part.cov, name="loading covariance") for part in factor_model.parts]
-        half = cholesky(weights.cov, name="weight covariance")  # (P, K, 1 + R, 1 + R)
-        found: dict[str, list[FloatArray]] = {}
+        states = [part.state for part in factor_model.parts]
+        # (P, J, R, R) of each view, and (P, K, 1 + R, 1 + R)
+        halves = [cholesky(q.loadings.cov, name="loading covariance") for q in states]
+        weight_half = cholesky(weights.cov, name="weight covariance")
+        draws: dict[str, list[FloatArray]] = {}
         for _ in range(n_draws):
             noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
-            eta = weights.mean + np.einsum("pkqs,pks->pqk", half, noise)
+            eta = weights.mean + np.einsum("pkqs,pks->pqk", weight_half, noise)
             loadings, offsets, precisions = [], [], []
-            for part, factor, own in zip(
-                factor_model.parts, factors, self.state.views, strict=True
-            ):
-                noise = rng.standard_normal(part.loadings.shape)
-                if factor.shape[1] == 1:
-                    noise = noise @ np.swapaxes(factor[:, 0], 1, 2)
-                else:
-                    noise = np.einsum("pdrs,pds->pdr", factor, noise)
-                loadings.append(part.loadings + noise)
-                spread = rng.standard_normal(part.offset.shape) * np.sqrt(own.offset.variance)
-                offsets.append(part.offset + spread)
-                tau = own.noise_precision
-                precisions.append(rng.gamma(tau.shape) / tau.rate)
+            for q, half in zip(states, halves, strict=True):
+                noise = rng.standard_normal(q.loadings.mean.shape)[..., None]
+                loadings.append(q.loadings.mean + (half @ noise)[..., 0])
+                spread = rng.standard_normal(q.offset.mean.shape) * np.sqrt(q.offset.variance)
+                offsets.append(q.offset.mean + spread)
+                precisions.append(rng.gamma(q.noise_precision.shape) / q.noise_precision.rate)
             coef, intercept = factor_model.coefficients(loadings, offsets, precisions, eta)
             values = {"coef": coef, "intercept": intercept}
             if single:
@@ -101,16 +102,16 @@ class MarginPosterior:
                     "noise_precision": precisions[0][0],
                 }
             for name, value in values.items():
-                found.setdefault(name, []).append(value)
-        draws = {name: np.stack(values) for name, values in found.items()}
+                draws.setdefault(name, []).append(value)
+        stacked = {name: np.stack(values) for name, values in draws.items()}
         if single:
             for name, gamma in (
-                ("loading_precision", self.state.views[0].loading_precision),
+                ("loading_precision", states[0].loading_precision),
                 ("weight_precision", self.state.weight_precision),
             ):
-                draws[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
-                draws[name] /= gamma.rate[0]
-        return draws
+                stacked[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
+                stacked[name] /= gamma.rate[0]
+        return stacked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,19 +126,23 @@ class DrawPosterior:
     noise_precision: FloatArray
     weights: FloatArray
 
+    @classmethod
+    def of(cls, draws: Mapping[str, FloatArray]) -> "DrawPosterior":
+        """Posterior of at most `N_PREDICT` of the draws (chain, draw, ...) by name."""
+        names = ("loadings", "offset", "noise_precision", "weights", "bias")
+        stacked = {name: draws[name].reshape(-1, *draws[name].shape[2:]) for name in names}
+        total = len(stacked["bias"])
+        index = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
+        chosen = {name: values[index] for name, values in stacked.items()}
+        weights = np.concatenate([chosen.pop("bias")[:, None], chosen["weights"]], axis=1)
+        return cls(**chosen | {"weights": weights})
+
     def _draw_model(self) -> FactorModel:
         """The draws as S problems without posterior variance."""
         s, _, r = self.loadings.shape
-        second = np.swapaxes(self.loadings, 1, 2) @ self.loadings
-        part = Part(
-            columns=None,
-            loadings=self.loadings,
-            cov=np.zeros((s, 1, r, r)),
-            second=second,
-            offset=self.offset,
-            noise_precision=self.noise_precision,
+        return _known_model(
+            self.loadings, np.zeros((s, 1, r, r)), self.offset, self.noise_precision
         )
-        return FactorModel(parts=(part,))
 
     def _embed_by_draw(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Latent means (S, M, R) and covariances (S, M, R, R) of every draw."""
@@ -186,19 +191,36 @@ class DrawPosterior:
         """Weights of the class scores, (R, K)."""
         return self.weights[:, 1:].mean(axis=0)
 
+    @property
     def factor_model(self) -> FactorModel:
         """Factor model at the mean of the draws."""
-        second = np.mean(np.swapaxes(self.loadings, 1, 2) @ self.loadings, axis=0)
         mean = self.loadings.mean(axis=0)
-        part = Part(
-            columns=None,
-            loadings=mean[None],
-            cov=(self.loadings.var(axis=0)[:, :, None] * np.eye(mean.shape[1]))[None],
-            second=second[None],
-            offset=self.offset.mean(axis=0)[None],
-            noise_precision=np.array([self.noise_precision.mean()]),
+        centred = self.loadings - mean
+        return _known_model(
+            mean[None],
+            np.einsum("sdr,sdq->drq", centred, centred)[None] / len(centred),
+            self.offset.mean(axis=0)[None],
+            np.array([self.noise_precision.mean()]),
         )
-        return FactorModel(parts=(part,))
+
+
+def _known_model(
+    loadings: FloatArray, cov: FloatArray, offset: FloatArray, noise_precision: FloatArray
+) -> FactorModel:
+    """Factor model of one view with known t and tau, and loadings of given moments."""
+    p, d, r = loadings.shape
+    state = ViewState(
+        loadings=Loadings(
+            mean=loadings,
+            cov=cov,
+            log_det=np.full(cov.shape[:2], -np.inf),
+            copies=d // cov.shape[1],
+        ),
+        loading_precision=Gamma(shape=np.ones((p, r)), rate=np.ones((p, r))),
+        offset=Offset(mean=offset, variance=np.zeros((p, 1))),
+        noise_precision=Gamma(shape=noise_precision, rate=np.ones(p)),
+    )
+    return FactorModel(parts=(Part(columns=None, state=state),))
 
 
 def score_moments(

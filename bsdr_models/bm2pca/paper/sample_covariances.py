@@ -4,35 +4,11 @@ P problems are stacked along the first axis; N samples, R components, K outcomes
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky, inv_spd
-
-
-class SampleCovariances(Protocol):
-    """Covariances S_pn of every sample, (P, N, R, R)."""
-
-    @property
-    def log_det(self) -> FloatArray:
-        """Sum over samples of log |S_pn|, (P,)."""
-
-    def total(self) -> FloatArray:
-        """Sum over samples, (P, R, R)."""
-
-    def weighted(self, weights: FloatArray) -> FloatArray:
-        """Sum over samples of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
-
-    def quadratic(self, forms: FloatArray) -> FloatArray:
-        """tr(G_pk S_pn) for symmetric G (P, K, R, R): (P, N, K)."""
-
-    def transformed(self, matrix: FloatArray) -> "SampleCovariances":
-        """A S_pn A' for one A per problem, (P, R, R)."""
-
-    def dense(self) -> FloatArray:
-        """All of them, (P, N, R, R)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +33,9 @@ class AxisCovariances:
         each: FloatArray = np.log(self.scales).sum(axis=(1, 2))
         return each + self.scales.shape[1] * self.axes_log_det
 
-    def _inside(self, scales: FloatArray) -> FloatArray:
-        return (self.axes * scales[..., None, :]) @ np.swapaxes(self.axes, -1, -2)
-
     def total(self) -> FloatArray:
         """Sum over samples, (P, R, R)."""
-        return self._inside(self.scales.sum(axis=1))
+        return (self.axes * self.scales.sum(axis=1)[:, None]) @ np.swapaxes(self.axes, -1, -2)
 
     def weighted(self, weights: FloatArray) -> FloatArray:
         """Sum over samples of weights[p, n, k] S_pn for every k: (P, K, R, R)."""
@@ -75,13 +48,6 @@ class AxisCovariances:
         axes = self.axes[:, None]
         diagonal = np.einsum("pkij,pkij->pkj", axes, forms @ axes)
         return self.scales @ np.swapaxes(diagonal, 1, 2)
-
-    def transformed(self, matrix: FloatArray) -> "AxisCovariances":
-        """A S_pn A' for one A per problem, (P, R, R)."""
-        shift = 2.0 * np.linalg.slogdet(matrix)[1]
-        return AxisCovariances(
-            axes=matrix @ self.axes, scales=self.scales, axes_log_det=self.axes_log_det + shift
-        )
 
     def dense(self) -> FloatArray:
         """All of them, (P, N, R, R)."""
@@ -117,32 +83,20 @@ class StackedCovariances:
         p, n, r, _ = self.cov.shape
         return self.cov.reshape(p, n, r * r) @ np.swapaxes(forms.reshape(p, -1, r * r), 1, 2)
 
-    def transformed(self, matrix: FloatArray) -> "StackedCovariances":
-        """A S_pn A' for one A per problem, (P, R, R)."""
-        shift = 2.0 * self.cov.shape[1] * np.linalg.slogdet(matrix)[1]
-        outer = matrix[:, None]
-        return StackedCovariances(
-            cov=outer @ self.cov @ np.swapaxes(outer, -1, -2), log_det=self.log_det + shift
-        )
-
     def dense(self) -> FloatArray:
         """All of them, (P, N, R, R)."""
         return self.cov
+
+
+type SampleCovariances = AxisCovariances | StackedCovariances
 
 
 def shared_axes(base: FloatArray, form: FloatArray, weights: FloatArray) -> AxisCovariances:
     r"""Inverses of A_p + w_pn B_p by one simultaneous diagonalisation per problem.
 
     With A = L L' and :math:`L^{-1} B L^{-\top} = U \operatorname{diag}(\omega) U^\top`, the axes
-    are :math:`V = L^{-\top} U` and the scales :math:`1 / (1 + w_{pn} \omega)`.
-
-    Parameters
-    ----------
-    base : (P, R, R)
-        A, symmetric positive definite.
-    form : (P, R, R)
-        B, symmetric positive semi-definite.
-    weights : (P, N)
+    are :math:`V = L^{-\top} U` and the scales :math:`1 / (1 + w_{pn} \omega)`. A, positive
+    definite, and B, positive semi-definite, are (P, R, R), w is (P, N).
     """
     half = np.linalg.inv(cholesky(base, name="latent precision"))
     half_t = np.swapaxes(half, -1, -2)

@@ -8,20 +8,15 @@ import numpy as np
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.paper import fit as paper
 from bsdr_models.bm2pca.paper import gibbs
-from bsdr_models.bm2pca.paper.factor_model import Rows
-from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Margins
+from bsdr_models.bm2pca.paper.mean_field_fit import make_margins
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior
-from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
-from bsdr_models.inference import sampling as inference
-from bsdr_models.inference.sampling import Sampled, Schedule
+from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics import align
+from bsdr_models.numerics.row_space import Rows
 
-# Draws used for prediction.
-N_PREDICT = 300
 # Gibbs sweeps in cross-validation, both warm-up and kept.
 PATH_SWEEPS = 150
 # Largest variable, in numbers over all draws, that is recorded.
@@ -30,94 +25,92 @@ MAX_NUMBERS = 20_000_000
 COMPONENT_AXES: Mapping[str, int] = {"loadings": 3, "weights": 2, "latent": 3}
 
 
-def sample(
-    engine: str,
-    X: FloatArray,
-    margins: Margins,
-    priors: Priors,
-    *,
-    n_components: int,
-    schedule: Schedule,
-    rng: np.random.Generator,
-) -> Sampled:
-    """Draws of the paper's model with one subspace, with aligned components.
+def fit_draws(
+    task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
+) -> FitResult:
+    """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned.
 
-    Parameters
-    ----------
-    engine : {"gibbs", "nuts", "advi"}
-    X : (N, D)
-        Complete scaled samples.
-    margins : Hinge or EpsilonInsensitive
-        Targets of one problem, (1, N, K).
-    priors : Priors
-    n_components : int
-    schedule : Schedule
-    rng : numpy.random.Generator
+    Raise a ValueError unless :func:`check_samples`.
     """
-    problem = gibbs.Problem(X=X, margins=margins)
+    check_samples(task, f"inference={engine!r}")
+    problem = gibbs.Problem(X=task.X, margins=make_margins(task, [cost]))
     excluded = {"slack_scale", "slack_scale_lower", "scores"}
-    if schedule.chains * schedule.draws * len(X) * n_components > MAX_NUMBERS:
+    if schedule.chains * schedule.draws * len(task.X) * task.n_components > MAX_NUMBERS:
         excluded.add("latent")
 
     def init(stream: np.random.Generator) -> gibbs.GibbsState:
         return gibbs.initial_chains(
-            problem, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
+            problem,
+            task.priors,
+            n_components=task.n_components,
+            n_chains=schedule.chains,
+            rng=stream,
         )
 
-    found = inference.run_sampler(
+    sampled = run_sampler(
         engine,
         schedule,
         init=init,
-        step=lambda state, stream: gibbs.step_joint(state, problem, priors, rng=stream),
+        step=lambda state, stream: gibbs.step_joint(state, problem, task.priors, rng=stream),
         record=gibbs.to_variables,
         excluded=excluded,
-        declare=lambda: declare(X, margins, priors, n_components=n_components),
+        declare=lambda: declare(task, cost),
         spec=SPEC,
         rng=rng,
     )
     # C order, as in a model loaded from a file.
-    aligned = align_components(dict(found.draws)).items()
-    return replace(found, draws={name: np.ascontiguousarray(v) for name, v in aligned})
-
-
-def make_posterior(draws: Mapping[str, FloatArray]) -> DrawPosterior:
-    """Posterior for predictions, of at most `N_PREDICT` draws."""
-    total = draws["bias"].shape[0] * draws["bias"].shape[1]
-    index = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
-    kept = {
-        name: draws[name].reshape(-1, *draws[name].shape[2:])[index]
-        for name in ("loadings", "offset", "noise_precision", "weights", "bias")
-    }
-    return DrawPosterior(
-        loadings=kept["loadings"],
-        offset=kept["offset"],
-        noise_precision=kept["noise_precision"],
-        weights=np.concatenate([kept["bias"][:, None], kept["weights"]], axis=1),
+    aligned = align_components(dict(sampled.draws)).items()
+    sampled = replace(sampled, draws={name: np.ascontiguousarray(v) for name, v in aligned})
+    return FitResult(
+        posterior=DrawPosterior.of(sampled.draws),
+        trace=np.asarray(sampled.fit.get("elbo", np.array([]))),
+        converged=False,
+        interrupted=sampled.interrupted,
+        sampled=sampled,
     )
 
 
-def declare_task(task: Task, cost: float) -> Any:
+def path_scores(
+    task: Task, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
+) -> FloatArray:
+    """Scores of new samples by short Gibbs runs for every cost, (G, M, K).
+
+    All samplers have the same posterior; scores of mean field are smaller.
+    """
+    schedule = Schedule(draws=PATH_SWEEPS, tune=PATH_SWEEPS, chains=1)
+    scores = []
+    for each in candidates:
+        fit = fit_draws(task, "gibbs", cost=each["C"], schedule=schedule, rng=rng)
+        if fit.interrupted:
+            raise KeyboardInterrupt
+        scores.append(fit.posterior.score_means(X))
+    return np.stack(scores)
+
+
+def declare(task: Task, cost: float) -> Any:
     """The PyMC model on the samples of a task; raise a ValueError unless `check_samples`."""
-    check_samples(task, "model_")
-    margins = paper.make_margins(task, [cost])
-    return declare(task.X, margins, task.priors, n_components=task.n_components)
-
-
-def declare(X: FloatArray, margins: Margins, priors: Priors, *, n_components: int) -> Any:
-    """Declare the PyMC model on training samples."""
     from bsdr_models.bm2pca.paper.model import build_model
 
-    cost = float(margins.cost.ravel()[0])
-    options: dict[str, Any] = {"n_components": n_components, "C": cost, "priors": priors}
-    if isinstance(margins, EpsilonInsensitive):
-        return build_model(
-            X,
-            np.where(margins.observed[0], margins.y[0], np.nan),
-            target="regression",
-            epsilon=float(np.ravel(margins.epsilon)[0]),
-            **options,
+    check_samples(task, "model_")
+    epsilon = task.epsilon
+    return build_model(
+        task.X,
+        task.Y,
+        n_components=task.n_components,
+        C=cost,
+        priors=task.priors,
+        target="signs" if epsilon is None else "regression",
+        epsilon=0.1 if epsilon is None else float(np.squeeze(epsilon)),
+    )
+
+
+def check_samples(task: Task, what: str) -> None:
+    """Raise a ValueError if X is sparse, incomplete or of several views."""
+    if issparse(task.X) or not task.complete or len(task.columns) > 1:
+        raise ValueError(
+            f"{what} needs complete dense samples of one view; use "
+            "inference='mean_field' for sparse or missing values and for several views"
         )
-    return build_model(X, margins.y[0], target="signs", **options)
 
 
 def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
@@ -136,55 +129,3 @@ def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
             flat = last.reshape(chains * n_draws, -1, r) @ rotation
             out[name] = np.moveaxis(flat.reshape(last.shape), -1, axis)
     return out
-
-
-def check_samples(task: Task, what: str) -> None:
-    """Raise a ValueError if X is sparse, incomplete or of several views."""
-    if issparse(task.X) or not task.complete or len(task.columns) > 1:
-        raise ValueError(
-            f"{what} needs complete dense samples of one view; use "
-            "inference='mean_field' for sparse or missing values and for several views"
-        )
-
-
-def path_scores(
-    task: Task, X: Rows, rng: np.random.Generator, *, candidates: Sequence[Candidate]
-) -> FloatArray:
-    """Scores of new samples by short Gibbs runs for every cost, (G, M, K).
-
-    All samplers have the same posterior; scores of mean field are smaller.
-    """
-    schedule = Schedule(draws=PATH_SWEEPS, tune=PATH_SWEEPS, chains=1)
-    found = []
-    for each in candidates:
-        fit = fit_draws(task, "gibbs", cost=each["C"], schedule=schedule, rng=rng)
-        if fit.interrupted:
-            raise KeyboardInterrupt
-        found.append(fit.posterior.score_means(X))
-    return np.stack(found)
-
-
-def fit_draws(
-    task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
-) -> FitResult:
-    """Fit the paper's model by a sampler; raise a ValueError unless :func:`check_samples`."""
-    check_samples(task, f"inference={engine!r}")
-    found = sample(
-        engine,
-        task.X,
-        paper.make_margins(task, [cost]),
-        task.priors,
-        n_components=task.n_components,
-        schedule=schedule,
-        rng=rng,
-    )
-    posterior = make_posterior(found.draws)
-    return FitResult(
-        posterior=posterior,
-        factor_model=posterior.factor_model(),
-        elbo=np.asarray(found.fit.get("elbo", np.array([]))),
-        terms={},
-        converged=False,
-        interrupted=found.interrupted,
-        sampled=found,
-    )

@@ -10,14 +10,14 @@ References
 .. [1] C. M. Bishop (1999). Variational principal components. ICANN.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
@@ -68,36 +68,21 @@ class View:
 
     def project(self, B: FloatArray) -> FloatArray:
         """X @ B for a stack B (P, D, R): (P, N, R)."""
-        if isinstance(self.X, np.ndarray):
-            return (self.X @ B[0])[None] if len(B) == 1 else self.X @ B
-        p, d, r = B.shape
-        flat = np.swapaxes(B, 0, 1).reshape(d, p * r)
-        found = self.X @ flat
-        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
+        return np.stack([self.X @ each for each in B])
 
     def project_back(self, A: FloatArray) -> FloatArray:
         """X.T @ A for a stack A (P, N, R): (P, D, R)."""
-        if isinstance(self.X, np.ndarray):
-            return (self.X.T @ A[0])[None] if len(A) == 1 else self.X.T @ A
-        p, n, r = A.shape
-        flat = np.swapaxes(A, 0, 1).reshape(n, p * r)
-        found = self.X.T @ flat
-        return np.ascontiguousarray(np.swapaxes(found.reshape(-1, p, r), 0, 1))
+        return np.stack([self.X.T @ each for each in A])
 
     def to_features(self, B: FloatArray) -> FloatArray:
         """From working coordinates (..., D, R) to features (..., n_features, R)."""
         return B if self.basis is None else np.asarray(self.basis @ B)
 
 
-def make_view(
-    X: FloatArray | csr_array,
-    *,
-    n_features: int | None = None,
-) -> View:
-    """Make a view of X (N, P), with NaN for missing values; wide X is reduced to its row space.
+def make_view(X: FloatArray | csr_array, *, reduce: bool = True) -> View:
+    """Make a view of X (N, P), with NaN for missing values.
 
-    ``n_features`` is the number of features of the model, if X already holds coordinates in a
-    subspace of them. Sparse X is never centred.
+    Wide X is reduced to its row space, unless not ``reduce``. Sparse X is never centred.
     """
     n, p = X.shape
     if not issparse(X):
@@ -114,7 +99,7 @@ def make_view(
                 square=float(np.vdot(filled, filled)),
             )
     basis = None
-    if p > n and (not issparse(X) or n * p <= MAX_BASIS):
+    if reduce and p > n and (not issparse(X) or n * p <= MAX_BASIS):
         basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
         X = np.ascontiguousarray(X @ basis)
     total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
@@ -122,7 +107,7 @@ def make_view(
     return View(
         X=X,
         mask=None,
-        n_features=p if n_features is None else n_features,
+        n_features=p,
         basis=basis,
         count=np.array([float(n)]),
         total=total,
@@ -151,15 +136,20 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loadings:
-    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J)."""
+    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J).
+
+    ``copies`` is the number of features per index of the axis J.
+    """
 
     mean: FloatArray
     cov: FloatArray
     log_det: FloatArray
+    copies: int
 
-    def second(self, view: View) -> FloatArray:
+    @property
+    def second(self) -> FloatArray:
         """E[W'W], (P, R, R)."""
-        spread = view.copies * self.cov.sum(axis=1)
+        spread = self.copies * self.cov.sum(axis=1)
         return np.swapaxes(self.mean, 1, 2) @ self.mean + spread
 
 
@@ -181,6 +171,37 @@ class ViewState:
     noise_precision: Gamma
 
 
+def initial_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
+    """Factors of a view from the mean and variance of its samples; no loadings."""
+    p = n_problems
+    centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
+    scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
+    d, j = view.total.size, view.count.size
+    ones = np.ones((p, n_components))
+    return ViewState(
+        loadings=Loadings(
+            mean=np.zeros((p, d, n_components)),
+            cov=np.tile(np.eye(n_components) / scale, (p, j, 1, 1)),
+            log_det=np.full((p, j), -n_components * np.log(scale)),
+            copies=view.copies,
+        ),
+        loading_precision=Gamma(shape=ones, rate=ones / scale),
+        offset=Offset(
+            mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
+            variance=np.tile(1.0 / (scale * np.maximum(view.count, 1.0)), (p, 1)),
+        ),
+        noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / scale)),
+    )
+
+
+def update(state: ViewState, moments: Moments, view: View, priors: Priors) -> ViewState:
+    """Optimal q(W), q(r), q(t) and q(tau), one after the other."""
+    state = replace(state, loadings=loadings(state, moments, view))
+    state = replace(state, loading_precision=loading_precision(state, view, priors))
+    state = replace(state, offset=offset(state, moments, view, priors))
+    return replace(state, noise_precision=noise_precision(state, moments, view, priors))
+
+
 def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
     r"""Optimal q(W).
 
@@ -195,15 +216,17 @@ def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
     cov, log_det = inv_spd(precision, name="loading precision")
     linear_term = moments.cross - state.offset.mean[..., None] * moments.total
     linear_term = linear_term * tau[:, None, None]
-    if view.mask is None:
-        return Loadings(mean=linear_term @ cov[:, 0], cov=cov, log_det=log_det)
-    mean = np.einsum("pdr,pdrs->pds", linear_term, cov)
-    return Loadings(mean=mean, cov=cov, log_det=log_det)
+    mean = (
+        linear_term @ cov[:, 0]
+        if view.mask is None
+        else np.einsum("pdr,pdrs->pds", linear_term, cov)
+    )
+    return Loadings(mean=mean, cov=cov, log_det=log_det, copies=view.copies)
 
 
 def loading_precision(state: ViewState, view: View, priors: Priors) -> Gamma:
     """Optimal q(r): Ga(a_r + d / 2, b_r + E|W_i|**2 / 2)."""
-    square = np.einsum("prr->pr", state.loadings.second(view))
+    square = np.einsum("prr->pr", state.loadings.second)
     return Gamma(
         shape=np.full_like(square, priors.loading_shape + 0.5 * view.n_features),
         rate=priors.loading_rate + 0.5 * square,
@@ -259,7 +282,7 @@ def latent_precision(state: ViewState, view: View) -> FloatArray:
     """Precision of z_n from the view: (P, 1, R, R), or (P, N, R, R) with missing values."""
     tau = state.noise_precision.mean[:, None, None, None]
     if view.mask is None:
-        return tau * state.loadings.second(view)[:, None]
+        return tau * state.loadings.second[:, None]
     mean, cov = state.loadings.mean, state.loadings.cov
     p, d, r = mean.shape
     second = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, d, r * r)
@@ -282,7 +305,7 @@ def bound_terms(
     W, t, r, tau = state.loadings, state.offset, state.loading_precision, state.noise_precision
     d, copies, delta = view.n_features, view.copies, priors.offset_precision
     n_components = W.mean.shape[-1]
-    square = np.einsum("prr->pr", W.second(view))
+    square = np.einsum("prr->pr", W.second)
     log_prior = 0.5 * d * (r.mean_log - LOG_2PI).sum(axis=1) - 0.5 * (r.mean * square).sum(axis=1)
     entropy = 0.5 * copies * W.log_det.sum(axis=1) + 0.5 * d * n_components * (1.0 + LOG_2PI)
     centre = np.einsum("pd,pd->p", t.mean, t.mean) + copies * t.variance.sum(axis=1)
