@@ -23,7 +23,7 @@ from bsdr_models.inference.gibbs import run_gibbs
 N, D, R = 30, 4, 2
 C, EPSILON = 1.5, 0.2
 PRIORS = replace(SAMPLING, weight_shape=6.0, weight_rate=6.0)
-CASES = {"one label": ("signs", 1), "two labels": ("signs", 2), "target": ("regression", 1)}
+CASES = {"two labels": ("signs", 2), "target": ("regression", 1)}
 PARAMETERS = ("loadings", "offset", "noise_precision")
 
 

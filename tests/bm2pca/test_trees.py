@@ -14,7 +14,7 @@ import xarray as xr
 from scipy import sparse
 from scipy.special import expit, softmax
 
-from bsdr_models import BM2PCAClassifier, BM2PCARegressor, plots
+from bsdr_models import BM2PCAClassifier, BM2PCARegressor
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
@@ -427,17 +427,3 @@ def headless():
     mpl.use("Agg")
     yield
     plt.close("all")
-
-
-@pytest.mark.slow
-@each_engine
-def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
-    plots.plot_map(fitted(engine, target).predict_idata(*toy(target)))
-    tree = fitted(engine, target).idata_
-    r = tree["fit"].sizes["component"]
-    plots.plot_map(tree)
-    plots.plot_relevance(tree)
-    plots.plot_features(tree)
-    if "elbo" in tree["fit"]:
-        plots.plot_bound(tree)
-    assert plots.map_table(tree)["mean"].shape == (N, r)

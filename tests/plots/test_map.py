@@ -72,7 +72,6 @@ FITTED = {
     "bsdr": lambda: BSDRClassifier(
         sampling=Sampling(draws=400, chains=2), temperature=0.5, random_state=0
     ),
-    "paper": lambda: PaperBSDRClassifier(random_state=0),
     "bm2pca": lambda: BM2PCAClassifier(random_state=0),
     "dgplvm": lambda: DGPLVMClassifier(random_state=0),
 }
