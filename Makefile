@@ -18,7 +18,8 @@ QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE
 # same with all of their versions.
 LOWEST_TESTS := tests/contract/test_estimators.py tests/contract/test_tables.py \
 	tests/inference tests/plots $(filter-out \
-	$(addprefix tests/test_,alignment.py evidence.py faults.py layers.py terms.py), \
+	$(addprefix tests/test_,alignment.py docs.py docstrings.py evidence.py faults.py figures.py layers.py stability.py \
+	terms.py), \
 	$(wildcard tests/test_*.py tests/*/test_estimator.py tests/*/test_model.py tests/*/test_trees.py))
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
 JOBS ?= -1
@@ -53,7 +54,7 @@ test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the olde
 	$(QUICK) $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" -W default \
 		--durations=20 $(LOWEST_TESTS)
 
-package: $(STAMP)  ## Build wheel and sdist, install each into an empty environment, use it
+package: $(STAMP)  ## Build the sdist and from it the wheel, install it into an empty environment, use it
 	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/python tools/check_package.py
 

@@ -41,13 +41,7 @@ AXES = {
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG of at most `MOST_BYTES`, with a palette.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be made as small.
-    """
+    """Write a PNG of at most `MOST_BYTES`, with a palette."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for dpi in (110, 90, 72):
         figure.savefig(path, dpi=dpi)

@@ -84,13 +84,7 @@ def fingerprint(name: str) -> str:
 
 @cache
 def load(name: str) -> tuple[Any, np.ndarray]:
-    """Features (N, D), sparse for counts of words, and labels 0..K-1 of a set.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the set is not available; the message says why.
-    """
+    """Features (N, D), sparse for counts of words, and labels 0..K-1 of a set."""
     if reason := why_not(name):
         raise FileNotFoundError(f"{name}: {reason}")
     found = SETS[name]

@@ -18,7 +18,7 @@ from bsdr_models import BSDRClassifier
 from bsdr_models.papers import PaperBSDRClassifier
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """A fit of BSDR or of the paper's to N, D, K (or to Wine), limits of wall time and memory."""
 
@@ -36,40 +36,20 @@ LONG = (100_000, 64, 10)
 FEW = 30
 WIDE = (300, 15_000, 5)
 CASES = (
-    Case(name="Wine, one fit", arguments=COLUMNWISE, paper=True, seconds=1.0),
-    Case(name="Wine, the default", arguments={}, seconds=5.0),
-    Case(
-        name="N = 100 000, D = 64, entrywise",
-        arguments={"n_components": 5, "optimization__max_iter": FEW},
-        paper=True,
-        sizes=LONG,
-        mib=1024.0,
-    ),
-    Case(
-        name="N = 100 000, D = 64, the default",
-        arguments={"n_components": 5},
-        sizes=LONG,
-        mib=1024.0,
-    ),
+    Case("Wine, one fit", COLUMNWISE, paper=True, seconds=1.0),
+    Case("Wine, the default", {}, seconds=5.0),
+    Case("N = 100 000, D = 64, entrywise", {"n_components": 5, "optimization__max_iter": FEW},
+         paper=True, sizes=LONG, mib=1024.0),
+    Case("N = 100 000, D = 64, the default", {"n_components": 5}, sizes=LONG, mib=1024.0),
     *(
-        Case(
-            name=f"N = 300, D = 15 000, {prior}",
-            arguments={"priors__projection_prior": prior, "n_components": 4},
-            paper=True,
-            sizes=WIDE,
-            seconds=120.0,
-            mib=4096.0,
-        )
+        Case(f"N = 300, D = 15 000, {prior}",
+             {"priors__projection_prior": prior, "n_components": 4},
+             paper=True, sizes=WIDE, seconds=120.0, mib=4096.0)
         for prior in ("entrywise", "columnwise", "rowwise")
     ),
-    Case(
-        name="N = 300, D = 15 000, the default",
-        arguments={"n_components": 4},
-        sizes=WIDE,
-        seconds=120.0,
-        mib=4096.0,
-    ),
-)
+    Case("N = 300, D = 15 000, the default", {"n_components": 4}, sizes=WIDE, seconds=120.0,
+         mib=4096.0),
+)  # fmt: skip
 
 
 def rows(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

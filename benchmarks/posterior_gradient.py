@@ -4,8 +4,6 @@ The floor is the four matrix products, and Phi and phi at all nodes for every sa
 class that is not decided, each timed alone.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
@@ -21,19 +19,8 @@ from bsdr_models.numerics.compiled import njit
 AIM = 1.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """Samples per class of a set, or of normal classes."""
-
-    name: str
-    n_per_class: int
-
-
-CASES = (
-    Case(name="wine", n_per_class=20),
-    Case(name="digits", n_per_class=10),
-    Case(name="25 normal classes", n_per_class=10),
-)
+# Samples per class of a set, or of normal classes.
+CASES = {"wine": 20, "digits": 10, "25 normal classes": 10}
 
 
 @njit(cache=False, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
@@ -43,18 +30,18 @@ def evaluate_factors(gaps: FloatArray, table: FloatArray, work: FloatArray) -> N
         probit_choice._multiply(gaps[i], table, work)
 
 
-def problem(case: Case) -> Problem:
+def problem(name: str, n_per_class: int) -> Problem:
     """Standardised, whitened training samples."""
     rng = np.random.default_rng(0)
-    if case.name in ("wine", "digits"):
-        X, y = load(case.name)
+    if name in ("wine", "digits"):
+        X, y = load(name)
     else:
-        y = np.repeat(np.arange(25), case.n_per_class)
+        y = np.repeat(np.arange(25), n_per_class)
         X = rng.standard_normal((len(y), 30))
         X[:, :6] += 3.0 * rng.standard_normal((25, 6))[y]
     order = rng.permutation(len(y))
     labels = np.unique(y)
-    kept = np.concatenate([order[y[order] == label][: case.n_per_class] for label in labels])
+    kept = np.concatenate([order[y[order] == label][:n_per_class] for label in labels])
     X = StandardScaler().fit_transform(X[kept])
     return Problem.build(
         Metric.learn(X).whiten(X),
@@ -65,9 +52,9 @@ def problem(case: Case) -> Problem:
     )
 
 
-def measure(case: Case) -> list[str]:
+def measure(name: str, n_per_class: int) -> list[str]:
     """A line of the table, at draws from the posterior, which decide most comparisons."""
-    posed = problem(case)
+    posed = problem(name, n_per_class)
     sampled = hmc.sample(posed, n_chains=16, n_draws=8, rng=np.random.default_rng(0))
     theta = sampled.theta.reshape(-1, posed.n_parameters)
     s, n = len(theta), len(posed.y)
@@ -93,7 +80,7 @@ def measure(case: Case) -> list[str]:
     floor = multiplied + factors
     k = eta.shape[2]
     return [
-        f"{case.name}: N = {n}, K = {k}, S = {s}",
+        f"{name}: N = {n}, K = {k}, S = {s}",
         f"{1e6 * seconds:.0f}",
         f"{1e6 * multiplied:.0f}",
         f"{1e6 * factors:.0f}",
@@ -109,5 +96,5 @@ def report() -> str:
         "## BSDR: the log likelihood and its gradient\n\nS states at once, at draws from the "
         "posterior. The floor is the four matrix products, and Phi and phi at all nodes for every "
         "sample and competing class that is not decided, each timed alone.\n\n"
-        f"{as_markdown(head, [measure(case) for case in CASES])}\n"
+        f"{as_markdown(head, [measure(*case) for case in CASES.items()])}\n"
     )

@@ -115,13 +115,7 @@ def parts(lines: Sequence[dict], names: Sequence[str]) -> Iterator[tuple[Path, s
 
 
 def _rows(table: Table, lines: Sequence[dict]) -> tuple[list[Row], range]:
-    """Rows of the complete splits of a table.
-
-    Raises
-    ------
-    ValueError
-        If not even the first split is complete.
-    """
+    """Rows of the complete splits of a table."""
     seeds = complete(table, newest(lines, range(*table.seeds)))
     if not seeds:
         raise ValueError("fits of the first split are missing")

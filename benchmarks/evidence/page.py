@@ -11,13 +11,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def write(page: Path, name: str, text: str) -> None:
-    """Replace what stands between the marks of a part.
-
-    Raises
-    ------
-    ValueError
-        If the page lacks the marks.
-    """
+    """Replace what stands between the marks of a part."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, opened, rest = page.read_text().partition(begin)
     _, closed, after = rest.partition(end)

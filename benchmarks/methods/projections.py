@@ -206,13 +206,7 @@ def fit_untuned(
     name: str,
     readout: Callable[[np.ndarray, np.ndarray, int], Reader],
 ) -> Fitted:
-    """The first setting, followed by a classifier without settings.
-
-    Raises
-    ------
-    ImpossibleError
-        If there are fewer discriminants than components.
-    """
+    """The first setting, followed by a classifier without settings."""
     if name.endswith("LDA") and n_components > training.n_classes - 1:
         raise ImpossibleError(f"no more than {training.n_classes - 1} discriminants")
     (model, *_) = _candidates(name, n_components, training, seed, tuned=False)

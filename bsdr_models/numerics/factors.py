@@ -12,11 +12,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gamma:
-    """Independent Gammas, density proportional to x**(shape - 1) exp(-rate x).
-
-    shape, rate
-        Arrays of one common shape; rate in units of 1 / x.
-    """
+    """Independent Gammas, density proportional to x**(shape - 1) exp(-rate x), of any shape."""
 
     shape: FloatArray
     rate: FloatArray
@@ -37,37 +33,27 @@ class Gamma:
 
     def _entropies(self) -> FloatArray:
         a = self.shape
-        found: FloatArray = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
-        return found
+        return np.asarray(a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a))
 
     def expected_log_prior(self, shape: float, rate: float) -> float:
         """E[log Gamma(x; shape, rate)], summed over the entries."""
-        each = (shape - 1.0) * self.mean_log - rate * self.mean
-        return float(each.sum()) + each.size * (shape * np.log(rate) - float(gammaln(shape)))
+        entries = (shape - 1.0) * self.mean_log - rate * self.mean
+        return float(entries.sum()) + entries.size * (shape * np.log(rate) - float(gammaln(shape)))
 
     def negative_divergence(self, shape: float, rate: float) -> FloatArray:
         """E[log Gamma(x; shape, rate)] plus entropy of every entry: minus KL from the prior."""
         log_x = self.mean_log
         prior = (shape - 1.0) * log_x - rate * self.mean + shape * np.log(rate) - gammaln(shape)
-        found: FloatArray = prior + self._entropies()
-        return found
+        return np.asarray(prior + self._entropies())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalRows:
-    """One normal per row (sample), all with the same covariance.
+    """One normal per row (sample), all with the same covariance."""
 
-    mean
-        (N, R).
-    cov
-        (R, R).
-    log_det
-        log |cov|.
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-    log_det: float
+    mean: FloatArray  # (N, R)
+    cov: FloatArray  # (R, R)
+    log_det: float  # log |cov|
 
     @property
     def row_entropy(self) -> float:
@@ -81,19 +67,11 @@ class NormalRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalColumns:
-    """One normal per column, each with its own full covariance.
+    """One normal per column, each with its own full covariance."""
 
-    mean
-        (P, K).
-    cov
-        (K, P, P).
-    log_det
-        (K,), log |cov_k|.
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-    log_det: FloatArray
+    mean: FloatArray  # (P, K)
+    cov: FloatArray  # (K, P, P)
+    log_det: FloatArray  # (K,), log |cov_k|
 
     @property
     def variance(self) -> FloatArray:
@@ -111,24 +89,13 @@ class RidgeColumns:
     """Summaries of one normal per column, of covariance S_s = (diag phi_s + X'X / v)^-1.
 
     Updates and the bound need only these, so no (R, D, D) array is stored.
-
-    mean
-        (D, R).
-    variance
-        (D, R), the diagonals of S_s.
-    log_det
-        (R,), log |S_s|.
-    gram_trace
-        (R,), tr(X'X S_s).
-    fitted
-        (N, R), X @ mean.
     """
 
-    mean: FloatArray
-    variance: FloatArray
-    log_det: FloatArray
-    gram_trace: FloatArray
-    fitted: FloatArray
+    mean: FloatArray  # (D, R)
+    variance: FloatArray  # (D, R), the diagonals of S_s
+    log_det: FloatArray  # (R,), log |S_s|
+    gram_trace: FloatArray  # (R,), tr(X'X S_s)
+    fitted: FloatArray  # (N, R), X @ mean
 
     def entropy(self) -> float:
         """Entropy in nats, summed over the columns."""

@@ -17,24 +17,7 @@ _SMALL = 48
 
 
 def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
-    """Lower Cholesky factor of one matrix or a stack of them, with increasing jitter.
-
-    Parameters
-    ----------
-    matrix : (..., P, P)
-        Symmetric positive definite.
-    name : str
-        Name of the matrix, for the error message.
-
-    Returns
-    -------
-    (..., P, P)
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the matrix is not positive definite even with the largest jitter.
-    """
+    """Lower Cholesky factor of a stack (..., P, P), with jitter if that is needed."""
     try:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
@@ -52,20 +35,7 @@ def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
 
 
 def inv_spd(matrix: FloatArray, *, name: str = "matrix") -> tuple[FloatArray, FloatArray]:
-    """Inverse and log determinant *of the inverse* of small SPD matrices, stacked.
-
-    Parameters
-    ----------
-    matrix : (..., P, P)
-    name : str
-        Name of the matrix, for the error message.
-
-    Returns
-    -------
-    inverse : (..., P, P)
-    log_det : (...)
-        log |inverse|.
-    """
+    """Inverse and log determinant *of the inverse* of small SPD matrices (..., P, P)."""
     if matrix.shape[-1] <= _SMALL:
         inverse, log_det = np.empty(matrix.shape), np.empty(matrix.shape[:-2])
         stack = np.ascontiguousarray(matrix).reshape(-1, *matrix.shape[-2:])
@@ -114,20 +84,9 @@ def _invert_stack(matrix: FloatArray, inverse: FloatArray, log_det: FloatArray) 
 
 
 def factorise_inplace(matrix: FloatArray, *, name: str) -> tuple[FloatArray, float]:
-    """Overwrite one large SPD matrix by its lower Cholesky factor.
+    """Overwrite one large SPD matrix (P, P) by its lower Cholesky factor; and its log determinant.
 
-    Parameters
-    ----------
-    matrix : (P, P), Fortran order
-        Only the lower triangle is read.
-    name : str
-        Name of the matrix, for the error message.
-
-    Returns
-    -------
-    factor : (P, P), Fortran order
-    log_det : float
-        log |matrix|.
+    It has Fortran order, and only its lower triangle is read.
     """
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
     if info != 0:
@@ -138,22 +97,7 @@ def factorise_inplace(matrix: FloatArray, *, name: str) -> tuple[FloatArray, flo
 def draw_normal(
     precision: FloatArray, linear: FloatArray, *, name: str, rng: np.random.Generator
 ) -> FloatArray:
-    r"""Columns of :math:`N(P^{-1} l, P^{-1})`, independent given P.
-
-    Parameters
-    ----------
-    precision : (..., p, p)
-        P, symmetric positive definite.
-    linear : (..., p, m)
-        l, a column for each draw.
-    name : str
-        Name of P, for the error message.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (..., p, m)
-    """
+    r"""Independent draws from :math:`N(P^{-1} l, P^{-1})` for P (..., p, p), l (..., p, m)."""
     half = np.linalg.inv(cholesky(precision, name=name))  # P^{-1} = half' half
     white = half @ linear + rng.standard_normal(linear.shape)
     return np.swapaxes(half, -1, -2) @ white

@@ -58,13 +58,10 @@ def q_limit(prob: float, scale: float, dof: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierMeasures:
-    """Outlier measures of M samples.
+    """T2, Q in the squared units of the scaled features, and tail probabilities, each (M,).
 
-    t2, q_residual
-        (M,); Q in the squared units of the scaled features.
-    tail_probability
-        Probability that a normal sample has either of the two so large, (M,): twice the smaller of
-        their tail probabilities, at most 1.
+    The last is that a normal sample has either of the two so large: twice the smaller of their tail
+    probabilities, at most 1.
     """
 
     t2: FloatArray
@@ -78,30 +75,16 @@ class OutlierMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Reference distribution: N training samples, D features, R components, rank A.
+    """Reference distribution: N training samples, D features, R components, rank A."""
 
-    n_samples, rank
-        N and A.
-    mean
-        Of the training samples, (D,).
-    projection
-        Q, (D, R).
-    whitening
-        V with V V' the pseudo-inverse of the scatter of z, (R, A).
-    loadings
-        Fit of the features on V' z, (A, D).
-    q_scale, q_dof
-        g and h; 0 and 1 if there is no residual.
-    """
-
-    n_samples: int
-    rank: int
-    mean: FloatArray
-    projection: FloatArray
-    whitening: FloatArray
-    loadings: FloatArray
-    q_scale: float
-    q_dof: float
+    n_samples: int  # N
+    rank: int  # A
+    mean: FloatArray  # of the training samples, (D,)
+    projection: FloatArray  # Q, (D, R)
+    whitening: FloatArray  # V with V V' the pseudo-inverse of the scatter of z, (R, A)
+    loadings: FloatArray  # fit of the features on V' z, (A, D)
+    q_scale: float  # g, 0 if there is no residual
+    q_dof: float  # h, 1 if there is no residual
 
     @classmethod
     def learn(cls, rows: Rows, projection: FloatArray) -> tuple[Self, OutlierMeasures] | None:

@@ -9,16 +9,10 @@ from bsdr_models.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentCoordinates:
-    """Latent coordinates of M samples, one normal distribution each.
+    """Latent coordinates of M samples, one normal distribution each."""
 
-    mean
-        (M, R).
-    cov
-        (M, R, R).
-    """
-
-    mean: FloatArray
-    cov: FloatArray
+    mean: FloatArray  # (M, R)
+    cov: FloatArray  # (M, R, R)
 
     @property
     def std(self) -> FloatArray:
@@ -31,16 +25,15 @@ ALIVE = 0.01
 
 
 def relevance(latent: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Share of each component in the variance of class scores over samples, (R,).
+    """Share of each component (N, R) in the variance of class scores with weights (R, K), (R,).
 
-    ``latent`` is (N, R), ``contrast`` (R, K) are the weights, centred over classes if only their
-    differences matter.
+    Weights are centred over classes if only their differences matter.
     """
     return _shares(latent.var(axis=0) * np.sum(contrast**2, axis=1))
 
 
 def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArray:
-    """Share of each feature in the squared coefficients ``projection @ contrast``, (P, K): (P,)."""
+    """Share of each feature in the squared coefficients (P, R) @ (R, K), (P,)."""
     return _shares(np.sum((projection @ contrast) ** 2, axis=-1))
 
 
@@ -49,7 +42,7 @@ def of_common_size(coef: FloatArray, *, centred: bool) -> FloatArray:
 
     If classes separate, the common size of the coefficients of a draw is hardly bounded by the
     data, and would be most of the spread of each. Signs, and ratios within a draw, do not change.
-    Root mean squares are taken after centring over the K classes if ``centred``.
+    Root mean squares may be those of coefficients centred over the K classes.
     """
     size = np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=(1, 2)))
     factor = np.divide(np.median(size), size, out=np.ones_like(size), where=size > 0.0)
@@ -57,11 +50,10 @@ def of_common_size(coef: FloatArray, *, centred: bool) -> FloatArray:
 
 
 def importance(coef: FloatArray, *, centred: bool) -> FloatArray:
-    """Root mean square of the posterior mean coefficients (P, K) of each feature, (P,).
+    """Root mean square of posterior means of coefficients (P, K) over outcomes, (P,).
 
-    They are centred over the K classes if only differences of scores matter. A mean square over
-    draws would add the variance, which is all that a feature outside the row space of the samples
-    has.
+    A mean square over draws would add the variance, which is all that a feature outside the row
+    space of the samples has. Of scores of classes, which are centred, only differences matter.
     """
     return np.asarray(np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=1)))
 

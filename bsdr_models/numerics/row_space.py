@@ -6,7 +6,7 @@ since only X X' is needed.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -21,62 +21,38 @@ type Rows = Any
 RANK_TOL = 1e-12
 
 
-class Axes(Protocol):
-    """R orthonormal directions of feature space, and a centre."""
-
-    @property
-    def mean(self) -> FloatArray:
-        """The centre, (D,)."""
-
-    def project(self, rows: Rows) -> FloatArray:
-        """Coordinates of centred samples: (M, D) -> (M, R)."""
-
-    def back(self, coordinates: FloatArray) -> FloatArray:
-        """Map columns from axes to features: (R, K) -> (D, K)."""
+# R orthonormal directions of feature space, and a centre.
+type Axes = DenseAxes | SparseAxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseAxes:
-    """Explicit axes.
+    """Explicit axes."""
 
-    mean
-        (D,).
-    matrix
-        (D, R).
-    """
-
-    mean: FloatArray
-    matrix: FloatArray
+    mean: FloatArray  # (D,)
+    matrix: FloatArray  # (D, R)
 
     def project(self, rows: Rows) -> FloatArray:
-        """See :class:`Axes`."""
+        """Coordinates of centred samples: (M, D) -> (M, R)."""
         if sparse.issparse(rows):
             return np.asarray(rows @ self.matrix - self.mean @ self.matrix)
         return np.asarray((rows - self.mean) @ self.matrix)
 
     def back(self, coordinates: FloatArray) -> FloatArray:
-        """See :class:`Axes`."""
+        """Map columns from axes to features: (R, K) -> (D, K)."""
         return self.matrix @ coordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseAxes:
-    """Axes (X - 1 t')' T as combinations of sparse samples.
+    """Axes (X - 1 t')' T as combinations of sparse samples."""
 
-    mean
-        t, (D,).
-    rows
-        X, (N, D), sparse.
-    combination
-        T, (N, R).
-    """
-
-    mean: FloatArray
-    rows: Rows
-    combination: FloatArray
+    mean: FloatArray  # t, (D,)
+    rows: Rows  # X, (N, D)
+    combination: FloatArray  # T, (N, R)
 
     def project(self, rows: Rows) -> FloatArray:
-        """See :class:`Axes`."""
+        """Coordinates of centred samples: (M, D) -> (M, R)."""
         total = self.combination.sum(axis=0)
         products = rows @ self.rows.T  # (M, N)
         products = products.toarray() if sparse.issparse(products) else np.asarray(products)
@@ -85,7 +61,7 @@ class SparseAxes:
         return products @ self.combination - np.multiply.outer(along_mean, total)
 
     def back(self, coordinates: FloatArray) -> FloatArray:
-        """See :class:`Axes`."""
+        """Map columns from axes to features: (R, K) -> (D, K)."""
         combined = self.combination @ coordinates
         return np.asarray(self.rows.T @ combined) - np.multiply.outer(
             self.mean, combined.sum(axis=0)

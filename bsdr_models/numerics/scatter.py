@@ -20,21 +20,8 @@ def discriminant_scores(design: Design, Y: FloatArray, n_scores: int) -> FloatAr
 
     With Y from :func:`label_indicators` these are those of linear discriminant analysis (optimal
     scoring: the eigenvectors of between- against within-class scatter are those of between-class
-    against total scatter); with real targets, those of a ridge-regularised reduced-rank regression.
-
-    Parameters
-    ----------
-    design : Design
-        Samples, (N, D).
-    Y : (N, K)
-        Indicators or real targets.
-    n_scores : int
-        Largest number of directions.
-
-    Returns
-    -------
-    (N, min(n_scores, K))
-        Zero columns beyond the rank.
+    against total scatter); with real targets (N, K), those of a ridge-regularised reduced-rank
+    regression. (N, min(n_scores, K)), with zero columns beyond the rank.
     """
     Y = Y - Y.mean(axis=0)
     # Variance for which a ridge penalty of 1 gives this shrinkage.

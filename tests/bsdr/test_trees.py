@@ -435,30 +435,6 @@ def headless():
     plt.close("all")
 
 
-@pytest.mark.slow
-@every_target
-@every_engine
-def test_every_plot_draws_a_real_fit(fitted, headless, engine, target):
-    tree = fitted(engine, target).idata_
-    plots.plot_map(tree)
-    plots.plot_relevance(tree)
-    plots.plot_features(tree)
-    if "elbo" in tree["fit"]:
-        plots.plot_bound(tree)
-        plots.plot_bound(tree, by_term="elbo_terms" in tree["fit"])
-    assert plots.map_table(tree)["mean"].shape == (N, R)
-
-
-@pytest.mark.slow
-@every_target
-@every_engine
-def test_every_plot_draws_real_predictions(fitted, headless, engine, target):
-    X, y = toy(target)
-    tree = fitted(engine, target).predict_idata(X, y)
-    plots.plot_map(tree, group="predictions")
-    assert plots.map_table(tree, "predictions")["mean"].shape == (N, R)
-
-
 def test_plots_draw_one_component_and_many(headless):
     X, y = toy("multiclass")
     for r in (1, 4):

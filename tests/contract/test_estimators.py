@@ -39,7 +39,6 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.papers import (
     PaperBM2PCAClassifier,
     PaperBSDRClassifier,
-    PaperBSDRRegressor,
     PaperDGPLVMClassifier,
 )
 
@@ -106,16 +105,8 @@ def test_scikit_learn_checks(estimator, check):
 @parametrize_with_checks(
     [
         BSDRClassifier(random_state=0),
-        PaperBSDRClassifier().set_params(**BSDR_PAPER),
-        PaperBSDRRegressor(priors=Priors(projection_prior="rowwise", latent_scale=0.3)).set_params(
-            **BSDR_PAPER
-        ),
         BM2PCAClassifier(random_state=0),
-        PaperBM2PCAClassifier().set_params(**PAPER, **FIXED),
-        BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest"), random_state=0),
         PaperBM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest"), random_state=0),
-        BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"), random_state=0),
-        DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
         DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood"), random_state=0),
         PaperDGPLVMClassifier(random_state=0),
     ]
@@ -129,7 +120,6 @@ def test_scikit_learn_checks_at_length(estimator, check):
 @parametrize_with_checks(
     [
         PaperBSDRClassifier(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
-        PaperBSDRRegressor(priors=SAMPLING).set_params(**FEW_DRAWS, **BSDR_PAPER),
         PaperBM2PCAClassifier(2).set_params(**FEW_DRAWS, **PAPER, **FIXED),
     ],
     expected_failed_checks=lambda model: (

@@ -257,22 +257,6 @@ def axes():
     plt.close("all")
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("axes")
-@every_model
-def test_plots_of_fits(fitted, name):
-    tree = fitted(name).idata_
-    components = 0 if name == "one" else (0, 1)
-    plots.plot_map(tree, components=components)
-    plots.plot_bound(tree)
-    plots.plot_relevance(tree)
-    if name in BY_MAP:
-        plots.plot_features(tree)
-    for ax in map(plt.Figure.gca, map(plt.figure, plt.get_fignums())):
-        assert ax.get_title() or ax.get_xlabel()
-    plt.gcf().canvas.draw()
-
-
 @pytest.mark.usefixtures("axes")
 @pytest.mark.parametrize("name", ["default", "paper", "likelihood", "one"])
 def test_plots_of_predictions(fitted, name):

@@ -1,9 +1,15 @@
-"""Cholesky factors and inverses, well and badly conditioned."""
+"""Cholesky factors and inverses, well and badly conditioned, and draws by them."""
 
 import numpy as np
 import pytest
 
-from bsdr_models.numerics.linalg import JITTERS, cholesky, factorise_inplace, inv_spd
+from bsdr_models.numerics.linalg import (
+    JITTERS,
+    cholesky,
+    draw_normal,
+    factorise_inplace,
+    inv_spd,
+)
 
 
 def with_spectrum(eigenvalues, rng):
@@ -78,3 +84,32 @@ def test_inverses_of_small_and_of_larger_orders(order):
     inverse, log_det = inv_spd(matrix)
     np.testing.assert_allclose(inverse @ matrix, np.tile(np.eye(order), (3, 1, 1)), atol=1e-10)
     np.testing.assert_allclose(log_det, -np.linalg.slogdet(matrix)[1], rtol=1e-12, atol=1e-12)
+
+
+class UnitNormals:
+    """A draw is an affine map of standard normals, which these read off: zeros for the first
+    matrix of a stack, the i-th unit vector for the i-th after it.
+    """
+
+    def standard_normal(self, shape):
+        out = np.zeros(shape)
+        flat = out.reshape(shape[0], -1)
+        flat[1:] = np.eye(shape[0] - 1, flat.shape[1])
+        return out
+
+
+def test_mean_and_covariance_are_those_of_the_precision():
+    rng = np.random.default_rng(34)
+    p, m = 4, 3
+    root = rng.standard_normal((p, p + 2))
+    precision, linear = root @ root.T, rng.standard_normal((p, m))
+    copies = (1 + p * m, 1, 1)
+    draws = draw_normal(
+        np.tile(precision, copies), np.tile(linear, copies), name="P", rng=UnitNormals()
+    )
+    np.testing.assert_allclose(precision @ draws[0], linear, atol=1e-10)
+    spread = (draws[1:] - draws[0]).reshape(p * m, p * m)
+    cov = (spread.T @ spread).reshape(p, m, p, m)
+    for j in range(m):
+        np.testing.assert_allclose(cov[:, j, :, j] @ precision, np.eye(p), atol=1e-9)
+    np.testing.assert_allclose(cov[:, 0, :, 1], 0.0, atol=1e-12)

@@ -1,11 +1,15 @@
+"""Truncated normals: moments and draws against high precision, also far in the tails."""
+
 import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy import stats
 from scipy.special import log_ndtr
 
+from bsdr_models.numerics import normal_tail
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean, positive_probit_moments
 
 POINTS = [-1e6, -3000.0, -100.1, -99.9, -40.0, -8.0, -1.0, 0.0, 0.7, 5.0, 30.0, 1000.0]
@@ -61,3 +65,40 @@ def test_wrong_signs_and_scores_are_refused():
         positive_probit_moments(np.zeros(2), np.array([0, 1]))
     with pytest.raises(ValueError, match="eta"):
         positive_probit_moments(np.array([0.0, np.nan]), 1)
+
+
+def ranks_below(draws, mean, bound):
+    """P(x < draw | x < bound) for x ~ N(mean, 1)."""
+    with mp.workdps(30):
+        total = mp.ncdf(mp.mpf(float(bound)) - mean)
+        return np.array([float(mp.ncdf(mp.mpf(float(x)) - mean) / total) for x in draws])
+
+
+@pytest.mark.parametrize("gap", [-200.0, -38.0, -5.0, -0.3, 0.0, 2.0, 9.0, 40.0])
+def test_draws_have_the_law_of_the_cut_normal(gap):
+    rng = np.random.default_rng(3)
+    mean = 1.25
+    draws = normal_tail.draw_below(np.full(800, mean), mean + gap, rng=rng)
+    assert np.all(draws < mean + gap)
+    assert stats.kstest(ranks_below(draws, mean, mean + gap), "uniform").pvalue > 1e-4
+
+
+def test_above_is_the_mirror_image_of_below():
+    mean, bound = np.array([0.4, -2.0, 30.0]), np.array([1.0, 7.0, -3.0])
+    above = normal_tail.draw_above(mean, bound, rng=np.random.default_rng(5))
+    below = normal_tail.draw_below(-mean, -bound, rng=np.random.default_rng(5))
+    np.testing.assert_array_equal(above, -below)
+    assert np.all(above > bound)
+
+
+def test_absurdly_distant_bounds_still_give_numbers_on_the_right_side():
+    rng = np.random.default_rng(7)
+    mean = np.repeat([-1e150, -1e12, 1e12, 1e150], 50)
+    draws = normal_tail.draw_above(mean, 0.0, rng=rng)
+    assert np.isfinite(draws).all()
+    assert np.all(draws > 0.0)
+
+
+def test_arguments_broadcast():
+    rng = np.random.default_rng(9)
+    assert normal_tail.draw_below(np.zeros((4, 1)), np.ones(3), rng=rng).shape == (4, 3)

@@ -52,14 +52,6 @@ def test_the_probability_of_a_sign_is_that_of_the_draws_of_coef():
     np.testing.assert_array_equal(table["sign_probability"], expected)
 
 
-def test_the_probability_of_a_sign_is_that_of_a_fit_on_wine(wine_fit):
-    table = features_table(wine_fit)
-    coef = wine_fit["posterior/coef"].sel(feature=table["feature"])
-    positive = (coef > 0.0).mean(("chain", "draw")).transpose("feature", "outcome")
-    expected = np.maximum(positive, 1.0 - positive)
-    np.testing.assert_allclose(table["sign_probability"], expected, rtol=1e-12)
-
-
 def test_columns_are_those_of_draws_of_common_size():
     coef = draws()
     size = np.sqrt((coef**2).mean(axis=(1, 2)))
@@ -219,11 +211,3 @@ def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
 def test_bad_arguments_are_named(keywords, message):
     with pytest.raises(ValueError, match=message):
         plot_features(tree_of(draws()), **keywords)
-
-
-@pytest.fixture(scope="module")
-def wine_fit():
-    from sklearn.datasets import load_wine
-
-    X, y = load_wine(return_X_y=True)
-    return PaperBSDRClassifier(random_state=0).fit(X, y).idata_

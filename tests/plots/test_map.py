@@ -19,7 +19,6 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
-from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import plot_map
 from bsdr_models.plots._layers import OPACITY, outline, spread_samples, tint
 from bsdr_models.plots._style import PALETTE, color
@@ -76,7 +75,6 @@ FITTED = {
     "bsdr": lambda: BSDRClassifier(
         sampling=Sampling(draws=400, chains=2), temperature=0.5, random_state=0
     ),
-    "paper": lambda: PaperBSDRClassifier(random_state=0),
     "bm2pca": lambda: BM2PCAClassifier(random_state=0),
     "dgplvm": lambda: DGPLVMClassifier(random_state=0),
 }
