@@ -21,7 +21,7 @@ ROOT = Path(bsdr_models.__file__).parent
 PAPERS = ("bsdr", "bm2pca", "dgplvm")
 BASE = ("arrays", "dims", "rng", "spec", "metrics", "inputs")
 # Modules of a paper that hold its mathematics: NumPy and SciPy, and each other.
-STEPS = ("posterior", "probit_*")
+STEPS = ("posterior", "paper.posterior", "paper.predict", "probit_*")
 STEPS += tuple(
     f"paper.{name}"
     for name in (
@@ -41,9 +41,9 @@ STEPS += tuple(
 )
 STEPS += ("*_metric", "subspace", "smooth_hinge", "wishart_evidence")
 STEPS += ("starts",)
-STEPS += ("likelihood", "criteria", "mcml", "dynamics", "back_constraint")
-STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier.*", "decoder")
-STEPS += ("latent_inference",)
+STEPS += ("likelihood", "criteria", "dynamics", "back_constraint")
+STEPS += ("objective", "paper.objective", "paper.laplace", "gp_classifier", "decoder")
+STEPS += ("latent_inference", "leave_one_out")
 NUMERICS = ("numerics.*",)
 CHECKS = ("checks", "frames", "unlabeled")
 # Samples that are not an array in memory, and predictions of them.
@@ -60,6 +60,7 @@ DRIVERS = tuple(
         "parallel",
         "chunks",
         "sampling",
+        "result",
     )
 )
 
@@ -80,15 +81,6 @@ def paper_layers(paper):
             modules=tuple(f"{paper}.{name}" for name in STEPS),
             inside=(*(f"{paper}.{name}" for name in ("priors", *STEPS)), *BASE, *NUMERICS),
             outside=("numpy", "scipy"),
-        ),
-        Layer(
-            modules=(f"{paper}.predict", f"{paper}.paper.predict", f"{paper}.paper.posterior"),
-            inside=(
-                *(f"{paper}.{name}" for name in ("priors", *STEPS)),
-                *BASE,
-                *NUMERICS,
-            ),
-            outside=("numpy", "scipy", "xarray"),
         ),
         Layer(
             modules=(f"{paper}.model", f"{paper}.paper.model"),
@@ -166,6 +158,7 @@ LAYERS = (
             "dask_arrays",
             "latent_grid",
             "inference.datatree",
+            "inference.result",
             "inference.sampling",
         ),
         outside=("numpy", "pandas", "scipy", "sklearn", "xarray"),

@@ -49,7 +49,12 @@ from pytensor.tensor import linalg
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, shrink_towards_loo
+from bsdr_models.dgplvm.back_constraint import (
+    DenseMapping,
+    centroid_weights,
+    make_mapping,
+    shrink_towards_loo,
+)
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.inputs import check_features, check_number, encode_classes
@@ -72,7 +77,6 @@ def build_model(
     width: float = 2.0,
     map_noise: float = 0.02,
     priors: Priors | None = None,
-    tempered: bool = True,
     unlabeled: Any = None,
     density: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> pm.Model:
@@ -94,8 +98,6 @@ def build_model(
     width, map_noise : float
         g and lambda of the mapping from features to latent coordinates.
     priors : Priors, optional
-    tempered : bool
-        Temper the likelihood by the share of effective features.
     unlabeled : object, optional
         Value of y that marks a missing label. Such samples do not enter J and c.
     density : callable, optional
@@ -142,13 +144,14 @@ def build_model(
 
     Y = X_array - X_array.mean(axis=0)
     gram = FeatureGram.of(Y)
-    mapping = DenseMapping.of(
+    mapping = make_mapping(
         Y,
         centroid_weights(y_index, len(classes)),
         width=width,
         noise=map_noise,
         mean_variance=priors.map_mean_variance,
     )
+    assert isinstance(mapping, DenseMapping)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
@@ -173,9 +176,9 @@ def build_model(
             pm.Potential("density", density(U, pt.log(pt.stack([a, ell, b]))))
             return model
         n_labeled = int((y_index >= 0).sum())
-        tau = gram.n_effective / gram.n_features if tempered else 1.0
         K = kernel(latent, gram.variance * a, ell, gram.variance * b)
-        pm.Potential("generative", tau * log_likelihood(K, gram.root, n_features=gram.n_features))
+        log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
+        pm.Potential("generative", gram.temper * log_density)
         pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
         pm.Potential("map", log_mapping_prior(latent, mapping, dof=priors.map_dof))
     return model

@@ -14,8 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import map_search as fit_module
-from bsdr_models.dgplvm.paper import fit as paper_fit
+from bsdr_models.dgplvm import map_search
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.inference.optimise import run_map
 from bsdr_models.papers import PaperDGPLVMClassifier
@@ -179,9 +178,8 @@ def no_work(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the arguments were checked")
 
-    monkeypatch.setattr(fit_module, "run_map", refuse)
-    monkeypatch.setattr(fit_module, "choose_settings", refuse)
-    monkeypatch.setattr(paper_fit, "run_map", refuse)
+    monkeypatch.setattr(map_search, "run_map", refuse)
+    monkeypatch.setattr(map_search, "choose_settings", refuse)
 
 
 @pytest.mark.parametrize(
@@ -481,8 +479,7 @@ def interrupt_after(monkeypatch, calls):
 
         return run_map(inner, starts, **options)
 
-    monkeypatch.setattr(fit_module, "run_map", interrupted_run)
-    monkeypatch.setattr(paper_fit, "run_map", interrupted_run)
+    monkeypatch.setattr(map_search, "run_map", interrupted_run)
 
 
 @pytest.mark.parametrize("calls", [1, 4])
@@ -514,9 +511,9 @@ def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, mon
 @pytest.mark.parametrize("name", ["default", "limit", "likelihood", "free"])
 def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples):
     """Above the limit the mapping has few centres; few samples have a density."""
-    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 44)
-    monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
+    monkeypatch.setattr(map_search, "EXACT_SAMPLES", 44)
+    monkeypatch.setattr(map_search, "N_CENTRES", 12)
+    monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris
     model = fit(make(name), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
@@ -525,9 +522,9 @@ def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples)
 
 @pytest.mark.parametrize("name", ["default", "limit"])
 def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
-    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 20)
-    monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
+    monkeypatch.setattr(map_search, "EXACT_SAMPLES", 20)
+    monkeypatch.setattr(map_search, "N_CENTRES", 12)
+    monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris
     given = np.where(np.arange(45) % 5 == 0, y, -1)
     model = fit(make(name, unlabeled=-1), X, given, EXPLAINED)

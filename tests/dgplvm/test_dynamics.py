@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.integrate import quad
 from scipy.spatial.distance import cdist
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
+from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
-from bsdr_models.dgplvm.paper.fit import fit_paper
-from bsdr_models.dgplvm.priors import LogNormal
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.map_search import Task
+from bsdr_models.dgplvm.paper.objective import PaperObjective, theta_priors
+from bsdr_models.dgplvm.priors import LogUniform, Priors
+from bsdr_models.dgplvm.starts import starts
 from bsdr_models.inference.optimise import run_map
 
 # Three interleaved sequences; the last has one sample and no transition.
@@ -21,6 +21,7 @@ SEQUENCE = np.array(["b", "a", "b", "b", "a", "c", "a", "b", "a"])
 BEFORE = [1, 4, 6, 0, 2, 3]
 AFTER = [4, 6, 8, 2, 3, 7]
 LOG = np.log([0.4, 0.8, 0.7, 0.2])
+LOG_MEDIAN = np.array([prior.log_median for prior in DYNAMICS_PRIORS])
 
 
 def rng_of(*key):
@@ -133,26 +134,6 @@ def test_gradients_are_those_of_differences(r):
     assert not found.latent[SEQUENCE == "c"].any()
 
 
-# ------------------------------------------------------------------------------------ the priors
-
-
-def test_priors_are_densities_of_the_logarithms():
-    priors = DynamicsPriors(noise_variance=LogNormal(0.2, 0.6))
-    t = priors.log_median + np.array([0.3, -0.2, 0.1, 0.5])
-    expected = -sum(
-        stats.norm(p.log_median, p.log_sd).logpdf(x) for p, x in zip(priors.kernel, t, strict=True)
-    )
-    value, slope = priors.negative_log_density(t)
-    assert value == pytest.approx(expected, rel=1e-12)
-    numeric = fourth_order(lambda x: priors.negative_log_density(x)[0], t)
-    np.testing.assert_allclose(slope, numeric, rtol=1e-8)
-    mass = quad(lambda u: math.exp(-priors.noise_variance.negative_log_density(u)[0]), -12, 9)[0]
-    assert mass == pytest.approx(1.0, abs=1e-8)
-    low, high = priors.bounds
-    assert np.all(low < t)
-    assert np.all(t < high)
-
-
 # ------------------------------------------------------------------------------------ prediction
 
 
@@ -194,7 +175,7 @@ def test_prediction_continues_a_circle():
 def test_smooth_motion_is_likelier_than_a_permutation(seed):
     X = circle(40, noise=0.05, seed=seed)
     dynamics = Dynamics.of(np.repeat([0, 1], 20))
-    log_parameters = DynamicsPriors().log_median
+    log_parameters = LOG_MEDIAN
     ordered = dynamics.evaluate(X, log_parameters).value
     shuffled = [
         dynamics.evaluate(rng_of(10, seed, k).permutation(X), log_parameters).value
@@ -234,18 +215,50 @@ def turning(rng, n, basis):
 
 
 def fit_parameters(latent, sequence):
-    dynamics, priors = Dynamics.of(sequence), DynamicsPriors()
+    dynamics = Dynamics.of(sequence)
 
     def objective(t):
-        found, (value, slope) = dynamics.evaluate(latent, t), priors.negative_log_density(t)
-        return found.value + value, found.log_parameters + slope
+        found = dynamics.evaluate(latent, t)
+        pairs = zip(DYNAMICS_PRIORS, t, strict=True)
+        values, by_log = np.array([prior.negative_log_density(x) for prior, x in pairs]).T
+        return found.value + values.sum(), found.log_parameters + by_log
 
-    return run_map(objective, [priors.log_median], bounds=priors.bounds, max_iter=100).x
+    bounds = tuple(np.array([prior.bounds for prior in DYNAMICS_PRIORS]).T)
+    return run_map(objective, [LOG_MEDIAN], bounds=bounds, max_iter=100).x
+
+
+def fit_spherical(X, y, sequence):
+    """Latent coordinates and log parameters of the paper's objective with a normal prior of X.
+
+    With this prior, Eq. (7), and theta_2 = 1 the scale of the latent coordinates is identified.
+    """
+    task = Task(
+        X=X, y_index=y, n_labels=2, n_components=3, priors=Priors(), weight=1000.0,
+        criterion="total", dynamics=Dynamics.of(sequence),
+    )  # fmt: skip
+    gram = FeatureGram.of(X - X.mean(axis=0))
+    priors = list(theta_priors(gram))
+    priors[1] = LogUniform(0.0, (0.0, 0.0))
+    objective = PaperObjective(
+        gram=gram, criterion=task.make_criterion(), weight=task.weight, n_components=3,
+        parameter_priors=(*priors, *DYNAMICS_PRIORS), dynamics=task.dynamics,
+    )  # fmt: skip
+
+    def spherical(x):
+        value, gradient = objective(x)
+        latent = np.concatenate([x[:-8], np.zeros(8)])
+        return value + 0.5 * latent @ latent, gradient + latent
+
+    latent = starts(X, y, 2, n_components=3, names=["lda"], rng=rng_of(12))[0]
+    start = objective.pack(latent, objective.log_medians)
+    x = run_map(spherical, [start], bounds=objective.bounds(len(start)), max_iter=300, tol=1e-3).x
+    return objective.latent(x), x[-8:]
 
 
 def class_values(fit, train, new, *, moving):
     """Minimum of the joint negative log density, initialised in either class: (2,)."""
     (X, y, sequence), mean = train, train[0].mean(axis=0)
+    fitted, log_parameters = fit
     samples = np.vstack([X, new]) - mean
     # Centred by the mean of the training samples.
     gram = FeatureGram(
@@ -253,15 +266,14 @@ def class_values(fit, train, new, *, moving):
         n_effective=1.0,
     )  # fmt: skip
     dynamics = Dynamics.of(np.concatenate([sequence, np.full(len(new), -1)]))
-    log_dynamics = fit.objective.unpack(fit.search.x)[2]
 
     def objective(x):
         own = x.reshape(len(new), -1)
-        latent = np.vstack([fit.latent, own])
-        found = evaluate_paper(latent, np.log(fit.theta), gram)
+        latent = np.vstack([fitted, own])
+        found = evaluate_paper(latent, log_parameters[:4], gram)
         value, gradient = found.value + 0.5 * x @ x, found.latent[len(X) :] + own
         if moving:
-            transitions = dynamics.evaluate(latent, log_dynamics)
+            transitions = dynamics.evaluate(latent, log_parameters[4:])
             value, gradient = value + transitions.value, gradient + transitions.latent[len(X) :]
         return value, gradient.ravel()
 
@@ -269,7 +281,7 @@ def class_values(fit, train, new, *, moving):
     for label in (0, 1):
         members = np.flatnonzero(y == label)
         nearest = members[cdist(new, X[members]).argmin(axis=1)]
-        start = fit.latent[nearest].ravel()
+        start = fitted[nearest].ravel()
         values.append(run_map(objective, [start], max_iter=150, tol=1e-3).value)
     return values
 
@@ -310,11 +322,7 @@ def test_dynamics_separate_classes_with_the_same_latent_coordinates():
         X, y, sequence = train
         single.append(np.mean(LinearDiscriminantAnalysis().fit(X, y).predict(test[0]) != test[1]))
         simple.append(error_by_one_process_per_class(train, test))
-        fit = fit_paper(
-            X, y, 2, n_components=3, weight=1000.0, criterion="total", n_centres=0,
-            spherical=1.0, hold_width=True, dynamics=Dynamics.of(sequence), starts=["lda"], rng=rng,
-            optimization=Optimization(max_iter=300, tol=1e-3),
-        )  # fmt: skip
+        fit = fit_spherical(X, y, sequence)
         for errors, with_dynamics in ((still, False), (moving, True)):
             values = [
                 class_values(fit, train, test[0][test[2] == k], moving=with_dynamics)

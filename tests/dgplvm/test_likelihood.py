@@ -109,7 +109,7 @@ def test_gradients_are_those_of_differences(shape, density, logs):
     np.testing.assert_allclose(got.latent, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max())
     expected = extrapolated(lambda t: density(latent, t, gram).value, logs)
     np.testing.assert_allclose(
-        got.log_kernel, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max()
+        got.log_parameters, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max()
     )
 
 
@@ -121,7 +121,7 @@ def test_invariant_to_shift_and_rotation_of_latent_coordinates(density, logs):
     base, moved = density(latent, logs, gram), density(latent @ Q + [3.0, -1.0, 2.0], logs, gram)
     assert moved.value == pytest.approx(base.value, rel=1e-12)
     np.testing.assert_allclose(moved.latent, base.latent @ Q, rtol=0.0, atol=1e-11)
-    np.testing.assert_allclose(moved.log_kernel, base.log_kernel, rtol=1e-10)
+    np.testing.assert_allclose(moved.log_parameters, base.log_parameters, rtol=1e-10)
     assert np.abs(base.latent.sum(axis=0)).max() < 1e-11
 
 
@@ -151,7 +151,7 @@ def test_invariant_to_a_constant_added_to_each_feature():
     base, got = evaluate(latent, LOG_KERNEL, gram), evaluate(latent, LOG_KERNEL, shifted)
     assert got.value == pytest.approx(base.value, rel=1e-12)
     np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-10)
-    np.testing.assert_allclose(got.log_kernel, base.log_kernel, rtol=1e-10)
+    np.testing.assert_allclose(got.log_parameters, base.log_parameters, rtol=1e-10)
 
 
 def test_units_of_the_features_only_shift_the_value():

