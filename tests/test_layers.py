@@ -86,7 +86,7 @@ def paper_layers(paper):
             modules=(f"{paper}.model", f"{paper}.paper.model"),
             inside=(
                 *(f"{paper}.{name}" for name in ("priors", "posterior", "views", "model")),
-                *(f"{paper}.{name}" for name in ("back_constraint", "likelihood")),
+                *(f"{paper}.{name}" for name in ("back_constraint", "likelihood", "starts")),
                 *BASE,
                 *NUMERICS,
             ),

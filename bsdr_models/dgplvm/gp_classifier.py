@@ -179,24 +179,14 @@ class Functions:
         return mean / np.sqrt(1.0 + variance)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
-    """Functions, leave-one-out probits (N, P), and log evidence of each function, in nats, (P,)."""
-
-    functions: Functions
-    left_out: FloatArray
-    log_evidence: FloatArray
-    converged: bool
-
-
 def fit_functions(
     kernel: Kernel,
     latent: FloatArray,
     signs: FloatArray,
     approximate: Approximate = ep_by_features,
     n_inducing: int | None = None,
-) -> Fitted:
-    """Fit latent functions to signs (P, N) at latent coordinates (N, R).
+) -> tuple[Functions, FloatArray]:
+    """Latent functions of signs (P, N) at latent coordinates (N, R); leave-one-out probits (N, P).
 
     The number of inducing samples is by default the numerical rank of the kernel matrix.
     """
@@ -213,18 +203,14 @@ def fit_functions(
     F = rescale(F, diagonal, own)
     fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
-    return Fitted(
-        functions=Functions(
-            kernel=kernel,
-            inducing=latent[pivots],
-            factor=factor,
-            weights=np.array([fit.weights for fit in fits]).reshape(-1, m),
-            roots=np.array([fit.root for fit in fits]).reshape(-1, m, m),
-        ),
-        left_out=np.array(z).reshape(-1, n).T,
-        log_evidence=np.array([fit.log_evidence for fit in fits]),
-        converged=all(fit.converged for fit in fits),
+    functions = Functions(
+        kernel=kernel,
+        inducing=latent[pivots],
+        factor=factor,
+        weights=np.array([fit.weights for fit in fits]).reshape(-1, m),
+        roots=np.array([fit.root for fit in fits]).reshape(-1, m, m),
     )
+    return functions, np.array(z).reshape(-1, n).T
 
 
 def rescale(features: FloatArray, diagonal: FloatArray, own: float) -> FloatArray:
@@ -249,8 +235,6 @@ class GPClassifier:
     n_samples: int
     temperature: float
     left_out: FloatArray
-    log_evidence: float
-    converged: bool
 
     @property
     def nbytes(self) -> int:
@@ -311,35 +295,32 @@ def fit_gp_classifier(
         raise ValueError("the classifier needs at least one sample with a label")
     present, y = np.unique(y_index[known], return_inverse=True)
     labelled, signs = latent[known], one_against_rest(y, len(present))
-    kernel_converged = True
     if kernel is None:
         kernel = kernel_at_prior(labelled, y, len(present), priors)
         if kernel_parameters is not None:
             kernel = replace(kernel, log_values=kernel_parameters)
         elif len(signs):
             subset = stratified_subset(y, SEARCH_SAMPLES)
-            kernel, kernel_converged = _optimise_kernel(
+            kernel = _optimise_kernel(
                 kernel, labelled[subset], signs[:, subset], approximate, priors
             )
     n_inducing = INDUCING_SAMPLES if len(labelled) > EXACT_SAMPLES else None
-    fitted = fit_functions(kernel, labelled, signs, approximate, n_inducing)
+    functions, left_out = fit_functions(kernel, labelled, signs, approximate, n_inducing)
     variance = None if relative_variance is None else relative_variance[known]
-    log_odds = damp_log_odds(probit_log_odds(fitted.left_out), variance)
+    log_odds = damp_log_odds(probit_log_odds(left_out), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident. A single probit is calibrated.
     divisor = temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0
     if conservative_latent is not None and len(present) > 1:
-        conservative = probit_log_odds(fitted.functions.probits(conservative_latent[known]))
+        conservative = probit_log_odds(functions.probits(conservative_latent[known]))
         divisor = max(divisor, temperature.fit_temperature(conservative, y))
     classifier = GPClassifier(
-        functions=fitted.functions,
+        functions=functions,
         present=present,
         n_labels=n_labels,
         n_samples=len(y),
         temperature=divisor,
         left_out=np.empty((len(latent), n_labels)),
-        log_evidence=float(fitted.log_evidence.sum()),
-        converged=kernel_converged and fitted.converged,
     )
     unlabelled = y_index < 0
     classifier.left_out[known] = classifier.from_log_odds(log_odds)
@@ -388,8 +369,8 @@ def _optimise_kernel(
     signs: FloatArray,
     approximate: Approximate,
     priors: Priors,
-) -> tuple[Kernel, bool]:
-    """Kernel with the maximum a posteriori t, and whether the optimisation has converged.
+) -> Kernel:
+    """Kernel with the maximum a posteriori t.
 
     The variables are in standard deviations of the prior; the sites of an evaluation are the
     initial values of the next.
@@ -425,4 +406,4 @@ def _optimise_kernel(
         bounds=[(-BOX, BOX)] * 3,
         options={"maxiter": SEARCH_ITER, "gtol": 1e-4, "ftol": 1e-8},
     )
-    return replace(start, log_values=centre + sd * found.x), bool(found.success)
+    return replace(start, log_values=centre + sd * found.x)

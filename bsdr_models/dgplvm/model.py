@@ -57,6 +57,7 @@ from bsdr_models.dgplvm.back_constraint import (
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.starts import whitened_indicators, with_principal_components
 from bsdr_models.inputs import check_features, check_number, encode_classes
 
 # A symbolic variable; the annotations of PyTensor are partial.
@@ -168,10 +169,8 @@ def build_model(
         ell = _log_normal("lengthscale", priors.lengthscale)
         b = _log_normal("noise_variance", priors.noise_variance)
 
-        latent = pm.Deterministic(
-            "latent", whiten(mapping.factor @ U, y_index, n_components), dims=LATENT_DIMS
-        )
-        J = pm.Deterministic("criterion", scatter_ratio(latent, y_index, criterion, n_components))
+        latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
+        J = pm.Deterministic("criterion", scatter_ratio(latent, y_index, criterion))
         if density is not None:
             pm.Potential("density", density(U, pt.log(pt.stack([a, ell, b]))))
             return model
@@ -190,24 +189,12 @@ def _log_normal(name: str, prior: LogNormal) -> Tensor:
     )
 
 
-# The density
-
-
-def whiten(A: Tensor, y_index: IntArray, n_components: int) -> Tensor:
-    """Transform (N, R) so that labelled samples have mean 0 and covariance I.
-
-    By Gram-Schmidt, repeated for accuracy, which needs no factorisation in the graph.
-    """
+def whiten(A: Tensor, y_index: IntArray) -> Tensor:
+    """Transform (N, R) so that labelled samples have mean 0 and covariance I."""
     share = (y_index >= 0) / (y_index >= 0).sum()  # (N,)
     A = A - share @ A
-    columns: list[Tensor] = []
-    for j in range(n_components):
-        x = A[:, j]
-        for _ in range(2):
-            for other in columns:
-                x = x - (share * other * x).sum() * other
-        columns.append(x / pt.sqrt((share * x**2).sum()))
-    return pt.stack(columns, axis=1)
+    factor = linalg.cholesky(A.T @ (share[:, None] * A), lower=True)
+    return linalg.solve_triangular(factor, A.T, lower=True).T
 
 
 def kernel(latent: Tensor, signal: Tensor, lengthscale: Tensor, noise: Tensor) -> Tensor:
@@ -240,9 +227,7 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
     return -0.5 * (n_features * (log_det + constant) + square)
 
 
-def scatter_ratio(
-    latent: Tensor, y_index: IntArray, criterion: Criterion, n_components: int
-) -> Tensor:
+def scatter_ratio(latent: Tensor, y_index: IntArray, criterion: Criterion) -> Tensor:
     """J of the labelled samples: tr(S_b^-1 S_w), or tr(S_t^-1 S_w)."""
     known = y_index >= 0
     indicator = (y_index[known, None] == np.unique(y_index[known])).astype(np.float64)  # (N, K)
@@ -251,23 +236,8 @@ def scatter_ratio(
     X = X - X.mean(axis=0)
     fitted = indicator @ (mean @ X)
     within, base = X - fitted, fitted if criterion == "trace_ratio" else X
-    return _trace_of_ratio(base, within, n_components)
-
-
-def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
-    """tr((B'B)^-1 W'W) of tall matrices, by Gram-Schmidt."""
-    columns: list[Tensor] = []
-    total = 0.0
-    for j in range(n_components):
-        b, w = base[:, j], within[:, j]
-        for other_b, other_w in columns:
-            slope = (other_b * b).sum()
-            b, w = b - slope * other_b, w - slope * other_w
-        size = pt.sqrt((b**2).sum())
-        b, w = b / size, w / size
-        columns.append((b, w))
-        total = total + (w**2).sum()
-    return total
+    factor = linalg.cholesky(base.T @ base, lower=True)
+    return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
 
 
 def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> Tensor:
@@ -280,19 +250,11 @@ def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> T
 
 
 def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:
-    """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones.
-
-    Class indicators are followed by principal components of the features if there are more
-    components.
-    """
-    indicator = (y_index[:, None] == np.unique(y_index[y_index >= 0])).astype(np.float64)
-    centred = indicator - (y_index >= 0)[:, None] * (mapping.mean_weights @ indicator)
-    axes, size, _ = np.linalg.svd(centred, full_matrices=False)
-    rank = int((size > 1e-8 * size[0]).sum())
-    principal, _, _ = np.linalg.svd(Y - axes[:, :rank] @ (axes[:, :rank].T @ Y))
-    U = mapping.raw(
-        shrink_towards_loo(mapping, np.column_stack([axes[:, :rank], principal])[:, :r])
-    )
+    """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
+    latent = whitened_indicators(y_index, int(y_index.max()) + 1)[:, :r]
+    if latent.shape[1] < r:
+        latent = with_principal_components(latent, Y, r)
+    U = mapping.raw(shrink_towards_loo(mapping, latent))
     return U / np.sqrt((U**2).mean(axis=0))
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 from scipy.linalg import eigh
 from scipy.stats import f_oneway
 
@@ -71,19 +70,6 @@ def ratio(numerator, denominator):
     return np.trace(np.linalg.solve(denominator, numerator))
 
 
-def central_differences(f, X, step=2e-3):
-    """Fourth order."""
-    out = np.empty_like(X)
-    for i in np.ndindex(X.shape):
-        values = []
-        for k in (-2, -1, 1, 2):
-            moved = X.copy()
-            moved[i] += k * step
-            values.append(f(moved))
-        out[i] = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / (12.0 * step)
-    return out
-
-
 # ------------------------------------------------------------------------------------- the value
 
 
@@ -105,23 +91,6 @@ def test_local_value_is_a_sum_over_pairs():
     assert make_criterion("local_fisher", labels, K, affinity=A.toarray())(X)[0] == expected
 
 
-def test_local_value_without_locality_is_the_trace_ratio():
-    X = make_latent(3)
-    local = make_criterion("local_fisher", labels, K, affinity=np.ones((len(labels), len(labels))))
-    value, gradient = local(X)
-    plain, slope = make("trace_ratio")(X)
-    assert value == pytest.approx(plain, rel=1e-11)
-    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10 * np.abs(slope).max())
-
-
-def test_one_component_makes_both_forms_of_the_paper_equal():
-    X = make_latent(1)
-    a, da = make("trace_ratio")(X)
-    b, db = make("inverse_trace")(X)
-    assert a == pytest.approx(b, rel=1e-12)
-    np.testing.assert_allclose(da, db, rtol=1e-10, atol=1e-12 * np.abs(da).max())
-
-
 def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
     """J = (N - K) / ((K - 1) F) with F from SciPy."""
     X = make_latent(1)
@@ -129,18 +98,6 @@ def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
     n, k = sum(map(len, groups)), len(groups)
     f = f_oneway(*groups).statistic
     assert make("trace_ratio")(X)[0] == pytest.approx((n - k) / ((k - 1) * f), rel=1e-10)
-
-
-@pytest.mark.parametrize(("n_labels", "r"), [(2, 1), (3, 2)])
-def test_separated_classes_are_below_one_and_permuted_labels_far_above(n_labels, r):
-    rng = rng_of(3, n_labels)
-    y = np.arange(30) % n_labels
-    apart = rng.standard_normal((30, r)) * 0.3 + 3.0 * np.eye(n_labels)[:, :r][y]
-    values = []
-    for _ in range(100):
-        values.append(make("trace_ratio", rng.permutation(y), n_labels)(apart)[0])
-    assert make("trace_ratio", y, n_labels)(apart)[0] < 1.0
-    assert np.median(values) > 20.0
 
 
 @pytest.mark.parametrize("r", [3, 5])
@@ -157,13 +114,13 @@ def test_lower_bound_of_the_total_criterion(r):
 
 
 @every_criterion
-def test_gradient_is_that_of_differences(name):
+def test_gradient_is_that_of_differences(name, differences):
     criterion = make(name)
     for r in (1, WIDTH[name]):
         X = rng_of(6, r).standard_normal((len(labels), r))
         X += 2.0 * rng_of(7).standard_normal((K + 1, r))[labels]
         _, gradient = criterion(X)
-        numeric = central_differences(lambda Z: criterion(Z)[0], X)
+        numeric = differences(lambda Z: criterion(Z)[0], X, 2e-3)
         scale = np.abs(numeric).max()
         np.testing.assert_allclose(gradient, numeric, rtol=0.0, atol=1e-8 * scale)
         assert not gradient[labels < 0].any()
@@ -303,13 +260,6 @@ def test_affinity_of_copies_is_one():
     assert A[3, 0] == 0.0
     np.testing.assert_array_equal(A, A.T)
     assert local_affinity(X, np.full(5, -1)).nnz == 0
-
-
-def test_sparse_affinity_ignores_missing_pairs():
-    A = sparse.csr_matrix(np.eye(len(labels)))
-    value, gradient = make_criterion("local_fisher", labels, K, affinity=A)(make_latent(3))
-    assert value == 0.0  # no pair has a weight
-    assert np.abs(gradient).max() == 0.0
 
 
 def test_local_fisher_keeps_distant_clusters_of_a_class_apart():

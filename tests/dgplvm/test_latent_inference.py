@@ -284,26 +284,6 @@ def test_invariant_to_an_offset_of_the_features():
     np.testing.assert_allclose(moved.value, plain.value, rtol=1e-7)
 
 
-def test_grid_margin_and_order():
-    latent = np.array([[0.0, 10.0], [2.0, 14.0]])
-    points = grid_points(latent, 5, margin=0.5).reshape(5, 5, 2)
-    np.testing.assert_allclose(points[:, 0, 0], np.linspace(-2.0, 4.0, 5))
-    np.testing.assert_allclose(points[0, :, 1], np.linspace(8.0, 16.0, 5))
-    np.testing.assert_array_equal(points[3, 1], [points[3, 0, 0], points[0, 1, 1]])
-
-
-@pytest.mark.parametrize("n_samples", [1, 2, 3])
-@pytest.mark.parametrize("n_components", [1, 2, 3])
-@KERNELS
-def test_few_training_samples_are_enough(n_samples, n_components, kernel):
-    X, Y, _ = make_samples((n_samples, 4, n_components), kernel)
-    placed = embed(Decoder.of(X, Y, **kernel), Y)
-    assert placed.converged.all()
-    assert np.isfinite(placed.value).all()
-    if n_samples > 1:
-        assert np.isfinite(embed_left_out(Decoder.of(X, Y, **kernel), Y).value).all()
-
-
 def test_very_small_noise():
     """Variances of 1e-9 below a signal of one: rounding is as large as the noise."""
     kernel = {**WHITENED, "noise_variance": 1e-9, "lengthscale": 1.5}

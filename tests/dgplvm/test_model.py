@@ -140,23 +140,6 @@ def test_density_is_the_product_of_its_factors(case):
         np.testing.assert_allclose(J(**point), expected_J, rtol=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["two classes", "total, some unlabelled"])
-def test_gradient_is_that_of_differences(case, differences):
-    model = declared(case)
-    function = model.logp_dlogp_function(ravel_inputs=True, **FAST)
-    point = DictToArrayBijection.map(random_point(model, 5))
-
-    def value(x):
-        return function(point._replace(data=x))[0]
-
-    gradient = function(point)[1]
-    error = 1e-8 * np.abs(gradient).max()
-    np.testing.assert_allclose(
-        gradient, differences(value, point.data, step=2e-4), rtol=1e-7, atol=10.0 * error
-    )
-
-
 def test_density_is_invariant_to_linear_maps_of_raw_coordinates():
     """Except for their prior N(U; 0, I)."""
     model = declared("three classes")

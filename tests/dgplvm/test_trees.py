@@ -1,16 +1,13 @@
-"""DataTrees of fits: names, dims, contents, files, and plots."""
+"""DataTrees of fits: names, dims and contents."""
 
 import json
 import warnings
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
 
-from bsdr_models import DGPLVMClassifier, plots
+from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm import base
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference import datatree
@@ -22,7 +19,6 @@ NAMES = np.array(["ham", "spam", "tofu"], dtype=object)
 MODELS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
-    "one": {"n_components": 1},
     "three": {"n_components": 3},
     "free": {"mapping__kind": "none"},
     "likelihood": {"mapping__placement": "likelihood"},
@@ -166,26 +162,6 @@ def test_trace_and_terms_are_consistent(fitted, name):
     assert terms <= set(fit["term"].values.tolist())
 
 
-@pytest.mark.parametrize("name", ["default", "limit", "centres", "likelihood"])
-def test_latent_mean_is_leave_one_out(fitted, name):
-    """The scatter within classes is larger than that of the fitted coordinates."""
-    model = fitted(name)
-    X, y = toy(name)
-    shown = model.idata_["fit/latent_mean"].values
-    cov = model.idata_["fit/latent_cov"].values
-    assert np.linalg.eigvalsh(cov).min() > 0.0
-    np.testing.assert_allclose(cov, np.swapaxes(cov, 1, 2), atol=1e-12)
-
-    def scatter(latent):
-        within = sum(
-            ((latent[y == label] - latent[y == label].mean(axis=0)) ** 2).sum() for label in NAMES
-        )
-        return within / ((latent - latent.mean(axis=0)) ** 2).sum()
-
-    assert scatter(shown) > 2.0 * scatter(model.latent_) + 0.01
-    assert scatter(shown) > scatter(model.transform(X))
-
-
 def test_leave_one_out_is_distributed_as_new_samples():
     """New samples and leave-one-out training samples have equal means and variances."""
     rng = np.random.default_rng(62)
@@ -230,77 +206,6 @@ def test_predictions(fitted, name):
     assert "y" not in model.predict_idata(X[:3])["predictions"]
     with pytest.raises(ValueError, match="y has 40 samples, X has 3"):
         model.predict_idata(X[:3], labels)
-
-
-@pytest.mark.slow
-@every_model
-def test_files(fitted, name, tmp_path):
-    model = fitted(name)
-    for i, tree in enumerate((model.idata_, model.predict_idata(*toy(name)))):
-        path = tmp_path / f"{i}.nc"
-        tree.to_netcdf(path, engine="h5netcdf")
-        with xr.open_datatree(path, engine="h5netcdf") as back:
-            assert back.attrs.keys() == tree.attrs.keys()
-            assert [group.path for group in back.subtree] == [group.path for group in tree.subtree]
-            for group in tree.subtree:
-                for variable, values in group.data_vars.items():
-                    np.testing.assert_array_equal(back[group.path][variable], values)
-
-
-# ---------------------------------------------------------------------------------- plots
-
-
-@pytest.fixture
-def axes():
-    mpl.use("Agg")
-    yield
-    plt.close("all")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("axes")
-@every_model
-def test_plots_of_fits(fitted, name):
-    tree = fitted(name).idata_
-    components = 0 if name == "one" else (0, 1)
-    plots.plot_map(tree, components=components)
-    plots.plot_bound(tree)
-    plots.plot_relevance(tree)
-    if name in BY_MAP:
-        plots.plot_features(tree)
-    for ax in map(plt.Figure.gca, map(plt.figure, plt.get_fignums())):
-        assert ax.get_title() or ax.get_xlabel()
-    plt.gcf().canvas.draw()
-
-
-@pytest.mark.usefixtures("axes")
-@pytest.mark.parametrize("name", ["default", "paper", "likelihood", "one"])
-def test_plots_of_predictions(fitted, name):
-    tree = fitted(name).predict_idata(*toy(name))
-    plots.plot_map(tree, group="predictions", components=0 if name == "one" else (0, 1))
-    plt.gcf().canvas.draw()
-
-
-@every_model
-def test_tables(fitted, name):
-    model = fitted(name)
-    table = plots.map_table(model.idata_)
-    assert table.sizes["obs"] == N
-    X, y = toy(name)
-    labels = np.where(y == "?", "ham", y)
-    table = plots.map_table(model.predict_idata(X, labels), group="predictions")
-    assert table.sizes["obs"] == N
-    np.testing.assert_array_equal(table["predicted"], model.predict(X))
-    np.testing.assert_array_equal(table["observed"], labels)
-
-
-def test_arviz_reads_the_mode(fitted):
-    import arviz as az
-
-    summary = az.summary(fitted("default").idata_, var_names=["lengthscale"], kind="stats")
-    np.testing.assert_allclose(
-        float(summary["mean"].iloc[0]), fitted("default").idata_["posterior/lengthscale"], atol=0.01
-    )
 
 
 # -------------------------------------------------------------------------------- functions
