@@ -333,8 +333,12 @@ class MappingEmbedder:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of the latent coordinates of samples (M, D)."""
+        return self.embed_features(*self.features(X))
+
+    def features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Features of the mapping (M, P), and variances (M,) without the scale."""
         features = self.prior.features(X)
-        return self.embed_features(features, self.prior.variance(features))
+        return features, self.prior.variance(features)
 
     def mean_at(self, features: FloatArray) -> FloatArray:
         """Means from features of the mapping (M, P), (M, R)."""
@@ -349,7 +353,7 @@ class MappingEmbedder:
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of an infinitely distant sample, (M,)."""
-        return self._relative(self.prior.variance(self.prior.features(X)))
+        return self._relative(self.features(X)[1])
 
     def out_of_range_left_out(self) -> FloatArray:
         """Relative variance of each training sample given the others, (N,)."""

@@ -25,7 +25,6 @@ from bsdr_models.dims import LABEL, TERM
 from bsdr_models.frames import require_targets, sample_labels, validate_samples
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context
-from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.rng import as_generator
 from bsdr_models.unlabeled import encode_known, known_entries
@@ -82,7 +81,10 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
         criterion = choose_criterion(
             options.pop("criterion"), n_components, n_classes, int((index >= 0).sum())
         )
-        X = self._scale(X)
+        of_each = in_different_units(X) if self.standardize == "auto" else self.standardize
+        scaler, self.standardized_ = fit_scaler(X, standardize=True), bool(of_each)
+        self._scaler = scaler if of_each else common_scale(scaler)
+        X = self._scaler.transform(X)
         with one_thread(), self._fitting(X.shape):
             task = Task(
                 X=X,
@@ -122,15 +124,6 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         """Fit to scaled samples."""
 
-    def _scale(self, X: FloatArray) -> FloatArray:
-        """Fit the scaler to the training samples and apply it."""
-        scaler = fit_scaler(X, standardize=True)
-        of_each = in_different_units(X) if self.standardize == "auto" else self.standardize
-        if not of_each:
-            scaler = common_scale(scaler)
-        self._scaler, self.standardized_ = scaler, bool(of_each)
-        return scaler.transform(X)
-
     def _set_fitted(self, result: FitResult, context: Context) -> None:
         """Set the fitted attributes and issue the warnings of a fit."""
         self._set_result(result, context)
@@ -163,21 +156,8 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
         return self._scaler.inverse(mean)
 
     def _latent_means(self, X: FloatArray) -> FloatArray:
-        with one_thread():
-            latent: FloatArray = self._posterior.latent(X)
+        latent: FloatArray = self._posterior.latent(X)
         return latent
-
-    def _embed(self, X: FloatArray) -> LatentCoordinates:
-        with one_thread():
-            return super()._embed(X)
-
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        with one_thread():
-            return super()._log_proba(X)
-
-    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        with one_thread():
-            return super()._log_proba_at(latent)
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
         """Relative variance, and the share of training samples with at least as much."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.checks import one_thread
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
@@ -47,7 +48,7 @@ class Draw:
 class Posterior:
     """Average over posterior draws, whose components are aligned; a mode is a single draw.
 
-    Several draws have embedders by the same mapping.
+    Several draws have embedders by the same mapping. Predictions use one thread.
     """
 
     draws: tuple[Draw, ...]
@@ -59,33 +60,36 @@ class Posterior:
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Mean latent coordinates of samples (M, D), (M, R)."""
-        return self.embedder.latent(X) if len(self.draws) == 1 else self.embed(X).mean
+        with one_thread():
+            return self.embedder.latent(X) if len(self.draws) == 1 else self.embed(X).mean
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
-        if not isinstance(self.embedder, MappingEmbedder):
-            coordinates: LatentCoordinates = self.embedder.embed(X)
-            return coordinates
-        features = self.embedder.prior.features(X)
-        variance = self.embedder.prior.variance(features)
-        return mixture([draw.embedder.embed_features(features, variance) for draw in self.draws])
+        with one_thread():
+            if not isinstance(self.embedder, MappingEmbedder):
+                coordinates: LatentCoordinates = self.embedder.embed(X)
+                return coordinates
+            features, variance = self.embedder.features(X)
+            embedders = [draw.embedder for draw in self.draws]
+            return mixture([each.embed_features(features, variance) for each in embedders])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean class probabilities of samples (M, D), (M, K)."""
-        if not isinstance(self.embedder, MappingEmbedder):
-            return self.log_probabilities_at(self.embedder.latent(X))
-        features = self.embedder.prior.features(X)
-        variance = self.embedder.prior.variance(features)
-        return self._log_mean(
-            draw.classifier.log_probabilities(
-                draw.embedder.mean_at(features), variance / draw.embedder.typical_variance
+        with one_thread():
+            if not isinstance(self.embedder, MappingEmbedder):
+                return self.log_probabilities_at(self.embedder.latent(X))
+            features, variance = self.embedder.features(X)
+            return self._log_mean(
+                draw.classifier.log_probabilities(
+                    draw.embedder.mean_at(features), variance / draw.embedder.typical_variance
+                )
+                for draw in self.draws
             )
-            for draw in self.draws
-        )
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
-        return self._log_mean(draw.classifier.log_probabilities(latent) for draw in self.draws)
+        with one_thread():
+            return self._log_mean(draw.classifier.log_probabilities(latent) for draw in self.draws)
 
     def left_out(self) -> FloatArray:
         """Log of the mean leave-one-out probabilities of the training samples, (N, K)."""

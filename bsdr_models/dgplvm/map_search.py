@@ -27,7 +27,7 @@ from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import LatentObjective, Objective, Terms
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.dgplvm.starts import first_names, starts
+from bsdr_models.dgplvm.starts import NAMES, starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
@@ -81,13 +81,14 @@ class Task:
         return make_criterion(self.criterion, self.y_index, self.n_labels, affinity=affinity)
 
     def starts(self, n_starts: int, rng: np.random.Generator) -> list[FloatArray]:
-        """Initial latent coordinates (N, R) by the first methods of `starts.NAMES`."""
+        """Initial latent coordinates (N, R) by the first `starts.NAMES`, the last one repeated."""
+        names = [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
         return starts(
             self.X,
             self.y_index,
             self.n_labels,
             n_components=self.n_components,
-            names=first_names(n_starts),
+            names=names,
             rng=rng,
         )
 
@@ -170,7 +171,9 @@ def find_mode[O: LatentObjective](
     return _mode(objective, latent, log_parameters, search)
 
 
-def _fit_kernel(objective: Objective, latent: FloatArray, optimization: Optimization) -> Any:
+def _fit_kernel(
+    objective: Objective, latent: FloatArray, optimization: Optimization
+) -> Mode[Objective]:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
 
     def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:

@@ -47,11 +47,6 @@ def starts(
     return found
 
 
-def first_names(n_starts: int) -> list[str]:
-    """The first names of initialisations, the last one repeated."""
-    return [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
-
-
 def _discriminants(X: FloatArray, y_index: IntArray, n_labels: int, share: float) -> FloatArray:
     """Shrunken discriminant scores of all samples, (N, classes present - 1).
 

@@ -108,17 +108,6 @@ def test_far_samples_are_out_of_range(kind, problem, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sample_does_not_depend_on_its_batch(kind, problem, rng):
-    X, y = problem
-    embedder = MappingEmbedder.of(mapping_of(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
-    whole = embedder.embed(X)
-    for i in (0, 5):
-        one = embedder.embed(X[i : i + 1])
-        np.testing.assert_allclose(one.mean[0], whole.mean[i], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(one.cov[0], whole.cov[i], rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_sensitivity_is_the_derivative_of_the_mapping(kind, problem, rng, differences):
     X, y = problem
     embedder = MappingEmbedder.of(mapping_of(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)

@@ -138,16 +138,6 @@ def test_value_is_the_product_of_predictive_densities():
     assert whole == pytest.approx(short.evaluate(X[:6], LOG).value + step, rel=1e-11)
 
 
-def test_prediction_continues_a_circle():
-    X = circle(40)
-    mean, variance = Dynamics.of(np.zeros(40)).predictor(X, LOG).predict(X[-1:])
-    truth = circle(41, noise=0.0)[-1]
-    assert np.linalg.norm(mean[0] - truth) < 0.1 * np.linalg.norm(X[-1] - truth) + 0.1
-    assert variance[0] > 0.2  # never less than the noise
-    far = Dynamics.of(np.zeros(40)).predictor(X, LOG).predict(np.array([[30.0, 0.0]]))[1]
-    assert far[0] > variance[0]
-
-
 # -------------------------------------------------------------------------- smooth sequences
 
 

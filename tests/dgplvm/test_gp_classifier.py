@@ -17,7 +17,7 @@ from bsdr_models.dgplvm.gp_classifier import (
     probit_log_odds,
 )
 from bsdr_models.dgplvm.paper.laplace import laplace_by_features
-from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.probit_ep import ep_by_features
 from bsdr_models.numerics.folds import stratified_subset
 
@@ -130,16 +130,6 @@ def test_kernel_parameters_maximise_evidence_and_prior(approximate):
     assert value(t) < value(prior_mean()) - 0.1
 
 
-@pytest.mark.parametrize("prior", ["nonlinear_variance", "linear_variance"])
-def test_search_stays_within_four_standard_deviations(prior):
-    """With a narrow prior at almost no signal."""
-    latent, y, _, _ = problem(2, spread=0.3)
-    priors = replace(PRIORS, **{prior: LogNormal(1e-6, 0.05)})
-    got = fit_gp_classifier(latent, y, 2, approximate=laplace_by_features, priors=priors)
-    shift = got.functions.kernel.log_values - [p.log_median for p in priors.classifier]
-    assert np.all(np.abs(shift) <= 4.0 * np.array([p.log_sd for p in priors.classifier]) + 1e-12)
-
-
 @both
 def test_leave_one_out_approximates_a_fit_without_the_sample(approximate):
     """With kernel and temperature held fixed; cavities ignore changes of the other sites."""
@@ -202,16 +192,6 @@ def test_invalid_input_raises():
     latent = problem(2)[0]
     with pytest.raises(ValueError, match="at least one sample with a label"):
         fit_gp_classifier(latent, np.full(45, -1), 2, priors=PRIORS)
-
-
-@both
-def test_predictions_do_not_depend_on_the_batch(approximate):
-    latent, y, new, _ = problem(3)
-    got = fit_gp_classifier(latent, y, 3, approximate=approximate, priors=PRIORS)
-    whole = got.log_probabilities(new)
-    alone = np.concatenate([got.log_probabilities(row[None]) for row in new[:20]])
-    np.testing.assert_allclose(whole[:20], alone, rtol=1e-9)
-    assert got.log_probabilities(new[:0]).shape == (0, 3)
 
 
 def test_fixed_kernel():
@@ -283,18 +263,3 @@ def test_many_samples_use_inducing_points(monkeypatch):
     exact = fit_gp_classifier(latent, y, 3, priors=PRIORS)
     a, b = (log_loss(fit.log_probabilities(new), y_new) for fit in (got, exact))
     assert a == pytest.approx(b, abs=0.01)
-
-
-def test_kernels_are_those_of_the_formulas():
-    latent, y, new, _ = problem(3)
-    t = np.array([0.3, -0.2, 1.1])
-    centre, scale = inputs_of(latent, y)
-    at_prior = kernel_at_prior(latent, y, 3, PRIORS)
-    np.testing.assert_allclose(at_prior.centre, centre, rtol=1e-12)
-    assert at_prior.scale == pytest.approx(scale, rel=1e-12)
-    kernel = Kernel(centre=centre, scale=scale, log_values=t)
-    expected = plain_kernel(new, latent, (centre, scale), t)
-    np.testing.assert_allclose(kernel.cross(new, latent), expected, rtol=1e-10, atol=1e-12)
-    K = plain_kernel(latent, latent, (centre, scale), t)
-    np.testing.assert_allclose(kernel.cross(latent, latent), K, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(kernel.diagonal(latent), np.diagonal(K) + 1e-6)

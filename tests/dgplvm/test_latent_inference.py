@@ -150,37 +150,6 @@ def test_latent_is_a_minimum_and_cov_the_inverse_hessian(kernel):
         np.testing.assert_allclose(found.x, placed.mean[i], atol=1e-3)
 
 
-@pytest.mark.parametrize("n_components", [1, 2, 4])
-@KERNELS
-def test_embedding_does_not_depend_on_the_batch(n_components, kernel):
-    """Single, batched or permuted, equal up to rounding."""
-    X, Y, rng = make_samples((40, 60, n_components), kernel)
-    decoder = Decoder.of(X, Y, **kernel, temper=0.2)
-    y = rng.standard_normal((30, 60)) + Y[rng.integers(40, size=30)]
-    y[7] *= 50.0  # an outlier
-    together = embed(decoder, y)
-    order = rng.permutation(30)
-    shuffled = embed(decoder, y[order])
-    for name in ("mean", "value", "cov"):
-        whole = getattr(together, name)
-        scale = 1e-8 * (1.0 + np.abs(whole).max())
-        np.testing.assert_allclose(getattr(shuffled, name), whole[order], rtol=1e-8, atol=scale)
-        for i in range(0, 30, 3):
-            alone = getattr(embed(decoder, y[i : i + 1]), name)[0]
-            np.testing.assert_allclose(alone, whole[i], rtol=1e-8, atol=scale)
-
-
-def test_chunks_give_the_same_embedding(monkeypatch):
-    X, Y, _ = make_samples((20, 30, 2), WHITENED)
-    decoder = Decoder.of(X, Y, **WHITENED)
-    whole = embed(decoder, Y)
-    monkeypatch.setattr("bsdr_models.dgplvm.latent_inference.CHUNK", 30_000)
-    parts = embed(decoder, Y)
-    np.testing.assert_allclose(parts.mean, whole.mean, atol=1e-8)
-    assert embed(decoder, Y[:0]).mean.shape == (0, 2)
-    assert embed(decoder, Y[:0]).cov.shape == (0, 2, 2)
-
-
 @pytest.mark.parametrize("n_components", [1, 2, 3])
 @KERNELS
 def test_noiseless_samples_are_recovered(n_components, kernel):
@@ -273,22 +242,3 @@ def test_coincident_and_distant_latent_coordinates():
     mean, variance = decoder.features(far)
     np.testing.assert_allclose(mean[0], weights @ Y / weights.sum(), rtol=1e-10)
     np.testing.assert_allclose(variance[0], 0.8 + 1.0 / weights.sum(), rtol=1e-12)
-
-
-def test_invariant_to_an_offset_of_the_features():
-    X, Y, rng = make_samples((20, 10, 2), WHITENED)
-    shift = 1e5 * rng.standard_normal(10)
-    plain = embed(Decoder.of(X, Y, **WHITENED), Y[:8])
-    moved = embed(Decoder.of(X, Y + shift, **WHITENED), Y[:8] + shift)
-    np.testing.assert_allclose(moved.mean, plain.mean, atol=1e-6)
-    np.testing.assert_allclose(moved.value, plain.value, rtol=1e-7)
-
-
-def test_very_small_noise():
-    """Variances of 1e-9 below a signal of one: rounding is as large as the noise."""
-    kernel = {**WHITENED, "noise_variance": 1e-9, "lengthscale": 1.5}
-    X, Y, rng = make_samples((80, 20, 1), kernel)
-    decoder = Decoder.of(X, Y, **kernel)
-    placed = embed(decoder, Y[:10] + 0.01 * rng.standard_normal((10, 20)))
-    assert np.isfinite(placed.value).all()
-    assert decoder.features(np.linspace(-3.0, 3.0, 50)[:, None])[1].min() >= 1e-9

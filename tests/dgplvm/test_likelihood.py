@@ -43,13 +43,6 @@ def test_feature_gram(shape):
     assert gram.n_features == d
 
 
-def test_dependent_features_leave_a_narrower_root():
-    X, _ = problem((40, 3, 2))
-    gram = FeatureGram.of(X @ np.random.default_rng(5).standard_normal((3, 20)))
-    assert gram.root.shape == (40, 3)
-    assert gram.n_features == 20
-
-
 def test_degenerate_features_raise():
     with pytest.raises(ValueError, match="two samples"):
         FeatureGram.of(np.zeros((1, 4)))

@@ -6,10 +6,9 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
 
-from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
+from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search
 from bsdr_models.dgplvm.back_constraint import (
-    MappingEmbedder,
     centroid_weights,
     median_distance,
     shrink_towards_loo,
@@ -192,13 +191,6 @@ def test_settings_are_the_best_of_the_grid(distance):
     assert got == min(losses, key=losses.get)
 
 
-def test_a_single_candidate_is_returned_without_computation():
-    X, y = np.full((3, 1), np.nan), np.zeros(3, int)
-    options = {"mean_variance": OMEGA, "tuples": None, "widths": [7], "noises": [8]}
-    found = choose_settings(X, y, 1, **options)
-    assert found == MappingSettings(width=7, noise=8)
-
-
 # ---------------------------------------------------------------------------------- the mode
 
 
@@ -245,24 +237,6 @@ def test_labelled_samples_alone_are_whitened():
         assert (nearest == y[given < 0]).mean() >= 0.8
 
 
-def test_unlabelled_samples_only_change_the_width_in_the_limit():
-    """They are embedded by the others; widths are in units of the median distance of all."""
-    X, y = make_data(60)
-    given = np.where(np.arange(60) < 30, y, -1)
-    noise, width = 0.03, 2.0
-    alone = search(make_task(X[:30], y[:30], weight=np.inf), width=width, noise=noise)
-    width *= median_distance(X) / median_distance(X[:30])
-    both = search(make_task(X, given, weight=np.inf), width=width, noise=noise)
-    new = np.random.default_rng(5).standard_normal((20, 6))
-    np.testing.assert_allclose(both.latent[:30], alone.latent, atol=1e-12)
-    np.testing.assert_allclose(
-        MappingEmbedder.of(both.objective.mapping_prior, both.latent).latent(new),
-        MappingEmbedder.of(alone.objective.mapping_prior, alone.latent).latent(new),
-        rtol=1e-7,
-        atol=1e-9,
-    )
-
-
 def test_collapse_is_reported_for_priors_without_signal():
     X, y = make_data()
     none = DGPLVMPriors(signal_variance=LogNormal(1e-3, 0.05), noise_variance=LogNormal(1.0, 0.05))
@@ -306,20 +280,6 @@ def test_all_initialisations_agree_on_wine(wine, weight):
     assert found.search.share_agreeing == 1.0
     assert np.ptp(found.search.values) < 0.01  # nats
     assert disagreement(found.search) is None
-
-
-@pytest.mark.filterwarnings("ignore:the search stopped")
-def test_initialisations_that_do_not_agree_are_reported(wine):
-    """After one iteration they differ."""
-    X, y, _, _ = wine
-    model = DGPLVMClassifier(
-        optimization=DGPLVMOptimization(n_restarts=4, max_iter=1), random_state=0
-    )
-    with pytest.warns(UserWarning, match=r"\d of 4 initialisations ended at the best.*not unique"):
-        model.fit(X, y)
-    ends = model.idata_["fit/restarts"].values
-    assert len(ends) == 4
-    np.testing.assert_allclose(ends.max(), model.log_density_[-1])
 
 
 def test_disagreement_message():
@@ -400,19 +360,3 @@ def test_invariant_to_sample_order(wine, name):
     assert up_to_rotation(moved.latent_, plain.latent_[order]) < 1e-4
     assert np.abs(moved.predict_proba(new) - plain.predict_proba(new)).max() < 0.05
     assert (moved.predict(new) == plain.predict(new)).mean() > 0.98
-
-
-@every_variant
-def test_invariant_to_class_names(wine, name):
-    X, y, new, _ = wine
-    names = np.array(["m", "z", "a"])
-    plain = fitted(X, y, **VARIANTS[name])
-    other = fitted(X, names[y], **VARIANTS[name])
-    assert up_to_rotation(other.transform(new), plain.transform(new)) < 1e-4
-    order = np.searchsorted(other.classes_, names)
-    p = other.predict_proba(new)[:, order]
-    assert np.abs(p - plain.predict_proba(new)).max() < 0.05
-    assert (other.predict(new) == names[plain.predict(new)]).mean() > 0.98
-    # Names in the same order do not change the fit.
-    same = fitted(X, np.array(["a", "m", "z"])[y], **VARIANTS[name])
-    np.testing.assert_array_equal(same.predict_proba(new), plain.predict_proba(new))

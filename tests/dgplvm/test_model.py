@@ -1,6 +1,5 @@
 """The declared model against explicit contrasts, scatter matrices and inverses."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -140,20 +139,6 @@ def test_density_is_the_product_of_its_factors(case):
         np.testing.assert_allclose(J(**point), expected_J, rtol=1e-9)
 
 
-def test_density_is_invariant_to_linear_maps_of_raw_coordinates():
-    """Except for their prior N(U; 0, I)."""
-    model = declared("three classes")
-    logp = model.compile_logp(**FAST)
-    point = random_point(model, 6)
-    U = point["latent_raw"]
-
-    def rest(raw):
-        return logp(point | {"latent_raw": raw}) - stats.norm.logpdf(raw).sum()
-
-    for G in np.random.default_rng(7).standard_normal((4, 2, 2)):
-        np.testing.assert_allclose(rest(U @ G), rest(U), rtol=1e-10)
-
-
 def test_invariant_to_shift_and_rotation_of_the_features():
     """The density depends on the Gram matrix of centred samples only."""
     X, y = features(), TWO
@@ -174,17 +159,6 @@ def test_names_dims_and_coordinates():
     assert model.coords["outcome"] == ("a", "b", "c")
     np.testing.assert_array_equal(model["X"].get_value(), features())
     np.testing.assert_array_equal(model["y"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
-
-
-def test_prior_draws_are_finite_and_whitened():
-    model = declared("two classes")
-    with model, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The effect of Potentials")
-        tree = pm.sample_prior_predictive(20, random_seed=1, compile_kwargs=FAST)
-    latent = tree["prior/latent"].values[0]
-    np.testing.assert_allclose(latent.mean(axis=1), 0.0, atol=1e-12)
-    np.testing.assert_allclose((latent**2).mean(axis=1), 1.0, rtol=1e-12)
-    assert (tree["prior/criterion"].values > 0.0).all()
 
 
 def test_initial_point_separates_the_classes():

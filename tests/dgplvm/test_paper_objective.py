@@ -128,17 +128,6 @@ def test_pack_and_unpack_are_inverse(mapping):
     assert u.shape == (5 if mapping == "centres" else len(LABELS), R)
 
 
-def test_mapping_embeds_training_and_new_samples():
-    X, new = features(), rng_of(3).standard_normal((4, D))
-    for centres in (X, X[:5]):
-        chart = KernelMapping(X=X, centres=centres, width=0.3)
-        u = rng_of(4).standard_normal((len(centres), R))
-        a = chart.weights(u)
-        np.testing.assert_allclose(chart.transform(X, a), chart.basis @ u, atol=1e-10)
-        expected = np.exp(-0.15 * cdist(new, centres) ** 2) @ a
-        np.testing.assert_allclose(chart.transform(new, a), expected, rtol=1e-9)
-
-
 # -------------------------------------------------------------- unbounded directions
 
 

@@ -325,16 +325,6 @@ def test_blocks_of_samples_are_updated_as_one_by_one(monkeypatch):
     np.testing.assert_allclose(got[0], got[2], rtol=1e-9, atol=1e-12)
 
 
-@by_features
-def test_samples_are_worked_through_in_chunks(method, monkeypatch):
-    F, sign, _ = features_and_signs()
-    whole = method(F, sign)
-    monkeypatch.setattr("bsdr_models.dgplvm.probit_ep.CHUNK", 7)
-    pieces = method(F, sign)
-    np.testing.assert_allclose(pieces.mean, whole.mean, rtol=1e-9)
-    np.testing.assert_allclose(pieces.variance, whole.variance, rtol=1e-9)
-
-
 def test_numerical_factor_stops_at_the_rank():
     F = np.random.default_rng(1).standard_normal((30, 4))
     got, pivots = numerical_factor(F @ F.T)
