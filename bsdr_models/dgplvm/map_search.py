@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -95,13 +96,17 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Mode[O: LatentObjective]:
-    """Optimum of an objective: latent coordinates (N, R), log parameters, and the terms there."""
+    """Optimum of an objective: latent coordinates (N, R) and log parameters."""
 
     objective: O
     latent: FloatArray
     log_parameters: FloatArray
-    terms: Terms
     search: MapResult
+
+    @cached_property
+    def terms(self) -> Terms:
+        """Terms of the objective."""
+        return self.objective.terms(self.latent, self.log_parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +172,12 @@ def find_mode[O: LatentObjective](
         tol=optimization.tol,
         **options,
     )
-    latent, log_parameters = objective.latent(search.x), objective.unpack(search.x)[1]
-    return _mode(objective, latent, log_parameters, search)
+    return Mode(
+        objective=objective,
+        latent=objective.latent(search.x),
+        log_parameters=objective.unpack(search.x)[1],
+        search=search,
+    )
 
 
 def _fit_kernel(
@@ -187,19 +196,7 @@ def _fit_kernel(
         max_iter=int(optimization.max_iter),
         tol=optimization.tol,
     )
-    return _mode(objective, latent, search.x, search)
-
-
-def _mode[O: LatentObjective](
-    objective: O, latent: FloatArray, log_parameters: FloatArray, search: MapResult
-) -> Mode[O]:
-    return Mode(
-        objective=objective,
-        latent=latent,
-        log_parameters=log_parameters,
-        terms=objective.terms(latent, log_parameters),
-        search=search,
-    )
+    return Mode(objective=objective, latent=latent, log_parameters=search.x, search=search)
 
 
 def _mapping_and_initial(

@@ -18,12 +18,8 @@ back-constraint of Eq. (17):
     \exp\{-w J(X)\}, \quad J = \operatorname{tr}(S_b^{-1} S_w), \qquad
     \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
 
-The second is a Gaussian process prior of the mapping from features to X, with its scale
-integrated out: :math:`\Pi = E^\top K_b^{-1} E`, :math:`E = I - 1 c^\top`, where :math:`c^\top x`
-is the mean of the class centroids, and
-
-.. math::
-    K_b = L_b L_b^\top = \exp(-g |y_i - y_j|^2 / 2 \mathrm{med}) + \omega 1 1^\top + \lambda I.
+The second is the Gaussian process prior of :mod:`~bsdr_models.dgplvm.back_constraint`, of the
+mapping from features to X with covariance :math:`K_b = L_b L_b^\top`, its scale integrated out.
 
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
 this model. X has a prior given the features and a likelihood of the same features, which is raised

@@ -182,12 +182,6 @@ def test_classes_without_samples_get_the_rule_of_succession(approximate, n_prese
     assert got.left_out.shape == (len(y), 6)
 
 
-def test_coinciding_latent_coordinates():
-    """Both classes have equal probability."""
-    got = fit_gp_classifier(np.zeros((6, 2)), np.arange(6) % 2, 2, priors=PRIORS)
-    np.testing.assert_allclose(got.log_probabilities(np.zeros((1, 2))), np.log(0.5), atol=1e-6)
-
-
 def test_invalid_input_raises():
     latent = problem(2)[0]
     with pytest.raises(ValueError, match="at least one sample with a label"):

@@ -239,9 +239,10 @@ def at_mode(mode, *, signal, criterion=0.3, log_width=0.0):
     variance = mode.objective.gram.variance
     logs = np.log([2.0 * signal * variance, 1.0, 1e-3 * variance, 1.0 / variance])
     logs[1] = log_width
-    terms = replace(mode.terms, criterion=criterion)
     latent = 10.0 * np.repeat(np.eye(2), len(mode.latent) // 2, axis=0)
-    return replace(mode, log_parameters=logs, latent=latent, terms=terms)
+    found = replace(mode, log_parameters=logs, latent=latent)
+    vars(found)["terms"] = replace(mode.terms, criterion=criterion)
+    return found
 
 
 @pytest.mark.parametrize(

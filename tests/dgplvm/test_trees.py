@@ -152,12 +152,6 @@ def test_leave_one_out_is_distributed_as_new_samples():
         assert 0.5 < ratio < 2.0  # 80 degrees of freedom each: up to 1.4 is expected
 
 
-def test_latent_mean_of_the_paper_is_the_fitted_one(fitted):
-    model = fitted("paper")
-    np.testing.assert_array_equal(model.idata_["fit/latent_mean"], model.latent_)
-    np.testing.assert_array_equal(model.idata_["fit/latent_cov"], 0.0)
-
-
 @every_model
 def test_predictions(fitted, name):
     model = fitted(name)
@@ -181,9 +175,6 @@ def test_predictions(fitted, name):
     assert "y" not in model.predict_idata(X[:3])["predictions"]
     with pytest.raises(ValueError, match="y has 40 samples, X has 3"):
         model.predict_idata(X[:3], labels)
-
-
-# -------------------------------------------------------------------------------- functions
 
 
 def test_relevance_is_the_scatter_of_the_centroids():
