@@ -58,14 +58,14 @@ def plain(case: Problem) -> Evaluation:
     latent = (-2.0 / lengthscale**2) * (H.sum(axis=1)[:, None] * case.latent - H @ case.latent)
     slopes = [H.sum(), np.sum(H * distances) / lengthscale**2, noise * np.trace(G)]
     value = 0.5 * (d * log_det + np.trace(PS))
-    return Evaluation(value=value, latent=latent, log_kernel=np.array(slopes))
+    return Evaluation(value=value, latent=latent, log_parameters=np.array(slopes))
 
 
 def check_exact(case: Problem) -> None:
     """Value and gradients of the package are those of the formulas."""
     got, expected = evaluate(case.latent, LOG_KERNEL, case.gram), plain(case)
     assert abs(got.value - expected.value) < 1e-9 * abs(expected.value), "value"
-    for a, b in ((got.latent, expected.latent), (got.log_kernel, expected.log_kernel)):
+    for a, b in ((got.latent, expected.latent), (got.log_parameters, expected.log_parameters)):
         assert np.abs(a - b).max() < 1e-7 * np.abs(b).max(), "gradient"
 
 

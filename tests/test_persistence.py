@@ -42,7 +42,7 @@ from bsdr_models import (
     persistence,
 )
 from bsdr_models.bm2pca import label_free, truncated_metric
-from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
+from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.papers import (
     PaperBM2PCAClassifier,
     PaperBSDRClassifier,

@@ -191,7 +191,7 @@ def test_scores_of_held_out_samples():
     loss = model.cv_results_["log_loss"].min()
     assert said(model)["held-out log score"] == f"{-loss:.3f} nats per sample"
     model = fitted("dgplvm")
-    left_out = model._learned.posterior.left_out()
+    left_out = model._posterior.left_out()
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
     assert model.held_out_score_ == pytest.approx(own.mean())
     found = said(model)

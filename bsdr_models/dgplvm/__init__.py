@@ -13,15 +13,7 @@ _PUBLIC = {
     "build_model": "model",
 }
 
-__all__ = [
-    "SPEC",
-    "DGPLVMClassifier",
-    "LogNormal",
-    "Mapping",
-    "Optimization",
-    "Priors",
-    "build_model",
-]
+__all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

@@ -24,13 +24,14 @@ from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Maximum number of samples for the median distance.
 MEDIAN_SAMPLES = 2000
 # Array elements in memory at a time for blocks of the inverse.
 BLOCK_NUMBERS = 2_000_000
-# Samples whose covariances with the centres are computed at a time.
-CHUNK = 4096
+# Samples whose covariances with the centres, or whose derivatives, are computed at a time.
+CHUNK, DERIVATIVES = 4096, 512
 # Added to the diagonal of the kernel of the centres, of unit variance.
 CENTRE_JITTER = 1e-8
 
@@ -61,8 +62,7 @@ def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
 
 def energy(prior: MappingPrior, latent: FloatArray) -> tuple[float, FloatArray]:
     """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""
-    centred = latent - prior.mean_weights @ latent
-    solved = prior.solve(centred)
+    solved = prior.solve(latent - prior.mean_weights @ latent)
     product = solved - np.outer(prior.mean_weights, solved.sum(axis=0))
     return float(np.vdot(latent, product)), product
 
@@ -77,52 +77,28 @@ def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DenseMapping:
-    """Mapping with kernels at all training samples, X (N, D).
+class _Mapping:
+    """Squared distances are multiplied by ``decay``, g / (2 med), in the exponent.
 
-    Squared distances are multiplied by ``decay``, g / (2 med), in the exponent; ``mean_variance``
-    is omega, ``noise`` lambda, ``factor`` the lower Cholesky factor of K_b (N, N), ``inverse`` M,
-    and ``mean_weights`` c (N,).
+    ``mean_variance`` is omega, ``noise`` lambda, and ``mean_weights`` c (N,).
     """
 
-    X: FloatArray
     decay: float
     mean_variance: float
     noise: float
-    factor: FloatArray
-    inverse: FloatArray
     mean_weights: FloatArray
 
-    @classmethod
-    def of(
-        cls,
-        X: FloatArray,
-        mean_weights: FloatArray,
-        *,
-        width: float,
-        noise: float,
-        mean_variance: float,
-    ) -> "DenseMapping":
-        """Prior on training samples (N, D); ``width`` is g, ``noise`` is lambda."""
-        decay = width / (2.0 * median_distance(X))
-        cov = np.exp(-decay * squared_distances(X)) + mean_variance
-        cov[np.diag_indices_from(cov)] += noise
-        factor = cholesky(cov, name="covariance of the mapping")
-        upper, _ = lapack.dpotri(factor.T)
-        inverse = np.triu(upper)
-        inverse += np.triu(upper, 1).T
-        return cls(
-            X=X,
-            decay=decay,
-            mean_variance=mean_variance,
-            noise=noise,
-            factor=factor,
-            inverse=inverse,
-            mean_weights=mean_weights,
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseMapping(_Mapping):
+    """With kernels at all training samples X (N, D), the lower factor of K_b, and M, (N, N)."""
+
+    X: FloatArray
+    factor: FloatArray
+    inverse: FloatArray
 
     def root(self, raw: FloatArray) -> FloatArray:
-        """Product of a square root of K_b and raw coordinates, (N, R) -> (N, R)."""
+        """Product of a root of K_b and raw coordinates, (N, R) -> (N, R)."""
         return np.asarray(blas.dtrmm(1.0, self.factor.T, raw, lower=0, trans_a=1))
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
@@ -145,21 +121,21 @@ class DenseMapping:
         """Diagonal of M, (N,)."""
         return np.diagonal(self.inverse)
 
-    def weights(self, values: FloatArray) -> FloatArray:
-        """Coefficients of `features` in the mean, given centred latent coordinates, (N, R)."""
-        return self.solve(values)
-
     def features(self, X: FloatArray) -> FloatArray:
         """Covariances of new samples (M, D) with the training samples, (M, N)."""
         return np.exp(-self.decay * squared_distances(X, self.X)) + self.mean_variance
 
-    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Centres (N, D) and factors (N, R) of the kernels whose sum is the mapping."""
-        return self.X, weights
-
     def far_features(self) -> FloatArray:
         """Features of a sample infinitely far from the training samples, (1, N)."""
         return np.full((1, len(self.X)), self.mean_variance)
+
+    def weights(self, values: FloatArray) -> FloatArray:
+        """Coefficients of `features` in the mean, given centred latent coordinates, (N, R)."""
+        return self.solve(values)
+
+    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Centres (N, D) and factors (N, R) of the kernels whose sum is the mapping."""
+        return self.X, weights
 
     def variance(self, features: FloatArray) -> FloatArray:
         """Predictive variance of new samples, without the scale, (M, N) -> (M,)."""
@@ -173,60 +149,23 @@ class DenseMapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowRankMapping:
+class LowRankMapping(_Mapping):
     r"""Mapping with kernels at centres (m, D): :math:`K_b = \Psi \Psi^\top + \lambda I`.
 
     ``psi`` (N, P), P = m + 1, are the Nyström features of the samples and a column of the root of
     omega; ``centre_factor`` and ``inner`` are the lower Cholesky factors of the kernel of the
     centres and of lambda I + Psi' Psi, and ``theta`` is Psi times the inverse transpose of
-    ``inner``, so that M = (I - theta theta') / lambda. The rest is as in :class:`DenseMapping`.
+    ``inner``, so that M = (I - theta theta') / lambda. The root is [Psi, sqrt(lambda) I].
     """
 
     centres: FloatArray
     centre_factor: FloatArray
-    decay: float
-    mean_variance: float
-    noise: float
     psi: FloatArray
     inner: FloatArray
     theta: FloatArray
-    mean_weights: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        X: FloatArray,
-        mean_weights: FloatArray,
-        centres: FloatArray,
-        *,
-        width: float,
-        noise: float,
-        mean_variance: float,
-    ) -> "LowRankMapping":
-        """Prior on training samples (N, D) with kernels at ``centres`` (m, D)."""
-        decay = width / (2.0 * median_distance(X))
-        cov = np.exp(-decay * squared_distances(centres))
-        cov[np.diag_indices_from(cov)] += CENTRE_JITTER
-        centre_factor = cholesky(cov, name="kernel of the centres")
-        psi = _nystroem(X, centres, centre_factor, decay, mean_variance)
-        gram = psi.T @ psi
-        gram[np.diag_indices_from(gram)] += noise
-        inner = cholesky(gram, name="inner matrix of the mapping")
-        theta = np.ascontiguousarray(solve_triangular(inner, psi.T, lower=True).T)
-        return cls(
-            centres=centres,
-            centre_factor=centre_factor,
-            decay=decay,
-            mean_variance=mean_variance,
-            noise=noise,
-            psi=psi,
-            inner=inner,
-            theta=theta,
-            mean_weights=mean_weights,
-        )
 
     def root(self, raw: FloatArray) -> FloatArray:
-        """Product of the root [Psi, sqrt(lambda) I] and raw coordinates, (P + N, R) -> (N, R)."""
+        """Product of the root and raw coordinates, (P + N, R) -> (N, R)."""
         p = self.psi.shape[1]
         return self.psi @ raw[:p] + np.sqrt(self.noise) * raw[p:]
 
@@ -256,24 +195,24 @@ class LowRankMapping:
         """Diagonal of M, (N,)."""
         return (1.0 - (self.theta**2).sum(axis=1)) / self.noise
 
-    def weights(self, values: FloatArray) -> FloatArray:
-        """Coefficients of `features` in the mean, given centred latent coordinates, (P, R)."""
-        return cho_solve((self.inner, True), self.psi.T @ values)
-
     def features(self, X: FloatArray) -> FloatArray:
         """Psi of new samples, (M, D) -> (M, P)."""
         return _nystroem(X, self.centres, self.centre_factor, self.decay, self.mean_variance)
-
-    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Centres (m, D) and factors (m, R) of the kernels whose sum is the mapping."""
-        factors = solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
-        return self.centres, factors
 
     def far_features(self) -> FloatArray:
         """Features of a sample infinitely far from the training samples, (1, P)."""
         features = np.zeros((1, self.psi.shape[1]))
         features[0, -1] = np.sqrt(self.mean_variance)
         return features
+
+    def weights(self, values: FloatArray) -> FloatArray:
+        """Coefficients of `features` in the mean, given centred latent coordinates, (P, R)."""
+        return cho_solve((self.inner, True), self.psi.T @ values)
+
+    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Centres (m, D) and factors (m, R) of the kernels whose sum is the mapping."""
+        factors = solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
+        return self.centres, factors
 
     def variance(self, features: FloatArray) -> FloatArray:
         """Predictive variance of new samples, without the scale, (M, P) -> (M,)."""
@@ -290,6 +229,55 @@ class LowRankMapping:
         return np.maximum(left, self.noise)
 
 
+def make_mapping(
+    X: FloatArray,
+    mean_weights: FloatArray,
+    centres: FloatArray | None = None,
+    *,
+    width: float,
+    noise: float,
+    mean_variance: float,
+) -> MappingPrior:
+    """Prior on samples (N, D) with kernels at all of them or at centres (m, D); width is g."""
+    decay = width / (2.0 * median_distance(X))
+    places = X if centres is None else centres
+    cov = np.exp(-decay * squared_distances(places))
+    diagonal = np.diag_indices_from(cov)
+    if centres is None:
+        cov += mean_variance
+        cov[diagonal] += noise
+        factor = cholesky(cov, name="covariance of the mapping")
+        upper, _ = lapack.dpotri(factor.T)
+        inverse = np.triu(upper)
+        inverse += np.triu(upper, 1).T
+        return DenseMapping(
+            decay=decay,
+            mean_variance=mean_variance,
+            noise=noise,
+            mean_weights=mean_weights,
+            X=X,
+            factor=factor,
+            inverse=inverse,
+        )
+    cov[diagonal] += CENTRE_JITTER
+    centre_factor = cholesky(cov, name="kernel of the centres")
+    psi = _nystroem(X, centres, centre_factor, decay, mean_variance)
+    gram = psi.T @ psi
+    gram[np.diag_indices_from(gram)] += noise
+    inner = cholesky(gram, name="inner matrix of the mapping")
+    return LowRankMapping(
+        decay=decay,
+        mean_variance=mean_variance,
+        noise=noise,
+        mean_weights=mean_weights,
+        centres=centres,
+        centre_factor=centre_factor,
+        psi=psi,
+        inner=inner,
+        theta=np.ascontiguousarray(solve_triangular(inner, psi.T, lower=True).T),
+    )
+
+
 def _nystroem(
     X: FloatArray, centres: FloatArray, factor: FloatArray, decay: float, mean_variance: float
 ) -> FloatArray:
@@ -301,3 +289,99 @@ def _nystroem(
         psi[chunk, :-1] = solve_triangular(factor, cross, lower=True).T
     psi[:, -1] = np.sqrt(mean_variance)
     return psi
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingEmbedder:
+    r"""Embedding by the back-constraint, Eqs. (17)-(18) of the paper, in closed form.
+
+    .. math::
+        x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
+        s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
+
+    ``weights`` (P, R) are coefficients of the features of the mapping, ``scale`` is s**2, and
+    ``typical_variance`` the mean variance of leave-one-out latent coordinates, without the scale.
+    """
+
+    prior: MappingPrior
+    mean: FloatArray
+    weights: FloatArray
+    scale: float
+    typical_variance: float
+
+    @classmethod
+    def of(
+        cls,
+        prior: MappingPrior,
+        latent: FloatArray,
+        scale: float = 1.0,
+        typical_variance: float = 1.0,
+    ) -> "MappingEmbedder":
+        """Condition the mapping on the latent coordinates of the training samples, (N, R)."""
+        mean = prior.mean_weights @ latent
+        return cls(
+            prior=prior,
+            mean=mean,
+            weights=prior.weights(latent - mean),
+            scale=scale,
+            typical_variance=typical_variance,
+        )
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Means of the latent coordinates of samples (M, D), (M, R)."""
+        return self.mean_at(self.prior.features(X))
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Means and covariances of the latent coordinates of samples (M, D)."""
+        return self.embed_features(*self.features(X))
+
+    def features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Features of the mapping (M, P), and variances (M,) without the scale."""
+        features = self.prior.features(X)
+        return features, self.prior.variance(features)
+
+    def mean_at(self, features: FloatArray) -> FloatArray:
+        """Means from features of the mapping (M, P), (M, R)."""
+        return self.mean + features @ self.weights
+
+    def embed_features(self, features: FloatArray, variance: FloatArray) -> LatentCoordinates:
+        """Means and covariances from features of the mapping (M, P), and variances (M,)."""
+        return LatentCoordinates(
+            mean=self.mean_at(features),
+            cov=(self.scale * variance)[:, None, None] * np.eye(len(self.mean)),
+        )
+
+    def out_of_range(self, X: FloatArray) -> FloatArray:
+        """Variance relative to that of an infinitely distant sample, (M,)."""
+        return self._relative(self.features(X)[1])
+
+    def out_of_range_left_out(self) -> FloatArray:
+        """Relative variance of each training sample given the others, (N,)."""
+        return self._relative(self.prior.left_out_variance())
+
+    def _relative(self, variance: FloatArray) -> FloatArray:
+        far = float(self.prior.variance(self.prior.far_features())[0])
+        return np.minimum(variance / far, 1.0)
+
+    def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean and sd (D, R) over samples (M, D) of the derivatives of the latent coordinates.
+
+        Also the share (D,) of each feature in the sum of squares over samples and components.
+        """
+        centres, factors = self.prior.expansion(self.weights)
+        decay, n = self.prior.decay, len(X)
+        total, square = np.zeros((2, X.shape[1], factors.shape[1]))
+        size = max(1, DERIVATIVES * 64 // max(X.shape[1], 64))
+        for start in range(0, n, size):
+            chunk = X[start : start + size]
+            kernel = np.exp(-decay * squared_distances(chunk, centres))  # (M, m)
+            gradient = np.einsum("mr,md->mdr", kernel @ factors, chunk)
+            for r in range(factors.shape[1]):
+                gradient[:, :, r] -= (kernel * factors[:, r]) @ centres
+            gradient *= -2.0 * decay
+            total += gradient.sum(axis=0)
+            square += (gradient**2).sum(axis=0)
+        mean = total / n
+        sd = np.sqrt(np.maximum(square / n - mean**2, 0.0))
+        share = square.sum(axis=1)
+        return mean, sd, share / (share.sum() or 1.0)

@@ -3,6 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,11 +13,17 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import LatentSpaceEstimator, ProbabilisticClassifier
-from bsdr_models.dgplvm import settings, trees
+from bsdr_models.dgplvm import settings
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder
+from bsdr_models.dgplvm.criteria import choose_criterion
+from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.learn import FitResult
+from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.dims import LABEL, TERM
+from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     check_latent,
@@ -30,11 +37,15 @@ from bsdr_models.validation import (
     validate_samples,
 )
 
+# Relative participation ratio of the variances below which features have different units.
+SAME_UNITS = 0.25
+
 
 class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
     """Validation of the data, fitted attributes and predictions."""
 
     _spec = SPEC
+    _result: FitResult
     n_components: int | None
     optimization: settings.Optimization | None
     unlabeled: Any
@@ -72,74 +83,62 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
-        rng = as_generator(self.random_state)
-        n_components = settings.choose_components(self.n_components, len(self.classes_))
-        X = self._scale(X)
+        rng, n_classes = as_generator(self.random_state), len(self.classes_)
+        n_components = int(self.n_components or min(2, n_classes - 1))
+        options = self._task_options()
+        criterion = choose_criterion(
+            options.pop("criterion"), n_components, n_classes, int((index >= 0).sum())
+        )
+        of_each = in_different_units(X) if self.standardize == "auto" else self.standardize
+        scaler, self.standardized_ = fit_scaler(X, standardize=True), bool(of_each)
+        self._scaler = scaler if of_each else common_scale(scaler)
+        X = self._scaler.transform(X)
         with one_thread(), self._fitting(X.shape):
-            result = self._learn(X, index, n_components, sequence, rng)
-            self._posterior: Any = result.posterior
-            self._context = self._make_context(result, X, index, given.ravel(), samples)
-            self._set_fitted(result)
+            task = Task(
+                X=X,
+                y_index=index,
+                n_labels=n_classes,
+                n_components=n_components,
+                criterion=criterion,
+                dynamics=None if sequence is None else Dynamics.of(sequence),
+                **options,
+            )
+            result = self._learn(task, rng)
+            context = Context(
+                target="multiclass",
+                X=X,
+                y=given.ravel(),
+                samples=samples,
+                index=index,
+                feature_names=feature_names(self),
+                labels=self.classes_,
+                config=self._config(),
+                attrs={
+                    "weight": task.weight,
+                    "criterion": criterion,
+                    "objective": "log posterior density",
+                    **result.settings,
+                    **result.held_out.attrs(),
+                },
+            )
+            self._set_fitted(result, context)
         return self
 
     @abstractmethod
-    def _learn(
-        self,
-        X: FloatArray,
-        y_index: IntArray,
-        n_components: int,
-        sequence: Any,
-        rng: np.random.Generator,
-    ) -> FitResult:
-        """Fit to scaled samples (N, D) and the index of their classes (N,), -1 without a label."""
+    def _task_options(self) -> dict[str, Any]:
+        """Fields of the task that are arguments of the estimator."""
 
-    def _scale(self, X: FloatArray) -> FloatArray:
-        """Fit the scaler to the training samples and apply it."""
-        scaler = fit_scaler(X, standardize=True)
-        each = settings.in_different_units(X) if self.standardize == "auto" else self.standardize
-        if not each:
-            scaler = settings.common_scale(scaler)
-        self._scaler, self.standardized_ = scaler, bool(each)
-        return scaler.transform(X)
+    @abstractmethod
+    def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
+        """Fit to scaled samples."""
 
-    def _make_context(
-        self,
-        result: FitResult,
-        X: FloatArray,
-        index: IntArray,
-        y: np.ndarray,
-        samples: np.ndarray | None,
-    ) -> Context:
-        return Context(
-            target="multiclass",
-            X=X,
-            y=y,
-            samples=samples,
-            index=index,
-            feature_names=feature_names(self),
-            labels=self.classes_,
-            config=self._config(),
-            attrs={
-                "weight": result.weight,
-                "criterion": result.criterion,
-                "objective": "log posterior density",
-                **result.settings,
-                **result.held_out.attrs(),
-            },
-        )
-
-    def _set_fitted(self, result: FitResult) -> None:
+    def _set_fitted(self, result: FitResult, context: Context) -> None:
         """Set the fitted attributes and issue the warnings of a fit."""
-        index, self._learned = self._context.index, result
-        assert index is not None
-        self._tree: xr.DataTree | None = None
-        self.latent_ = result.latent
+        self._set_result(result, context)
+        assert context.index is not None
+        self.latent_, self.log_density_ = result.latent, result.trace
         self._n_features_out = result.latent.shape[1]
-        self.relevance_ = trees.relevance(result.left_out.mean, index)
-        self.log_density_, self.n_iter_ = result.trace, len(result.trace)
-        self.converged_, self.interrupted_ = result.converged, result.interrupted
-        for message in result.messages:
-            warnings.warn(message, UserWarning, stacklevel=3)
+        self.relevance_ = relevance(result.left_out.mean, context.index)
         if result.sampled is None and not (self.converged_ or self.interrupted_):
             max_iter = self._option("optimization").max_iter
             warnings.warn(
@@ -161,28 +160,21 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        mean, _ = self._learned.decoder.features(check_latent(Z, self._n_features_out))
+        mean, _ = self._result.decoder.features(check_latent(Z, self._n_features_out))
         return self._scaler.inverse(mean)
 
     def _latent_means(self, X: FloatArray) -> FloatArray:
-        with one_thread():
-            latent: FloatArray = self._posterior.latent(X)
+        latent: FloatArray = self._posterior.latent(X)
         return latent
 
-    def _embed(self, X: FloatArray) -> LatentCoordinates:
-        with one_thread():
-            return super()._embed(X)
-
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        with one_thread():
-            return super()._log_proba(X)
-
-    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        with one_thread():
-            return super()._log_proba_at(latent)
-
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
-        return trees.out_of_range(self._posterior.embedder, X)
+        """Relative variance, and the share of training samples with at least as much."""
+        embedder = self._posterior.embedder
+        if not isinstance(embedder, MappingEmbedder):
+            return {}
+        variance = embedder.out_of_range(X)
+        tail = tail_probability(-variance, -embedder.out_of_range_left_out())
+        return {"out_of_range": variance, "tail_probability": tail}
 
     def _attrs(self) -> dict[str, Any]:
         return {}
@@ -192,9 +184,103 @@ class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
 
     @property
     def _messages(self) -> Sequence[str]:
-        messages: Sequence[str] = self._learned.messages
-        return messages
+        return self._result.messages
 
     def _make_tree(self) -> xr.DataTree:
-        with one_thread():
-            return trees.fit_tree(self._learned, self._context, inference_method=self._method)
+        """Tree of the fit.
+
+        ``posterior`` holds the mode as a single draw, or the draws of a sampler.
+        ``fit/latent_mean`` and ``latent_cov`` are the leave-one-out latent coordinates, which are
+        not biased by the label of the sample.
+        """
+        result, index = self._result, self._context.index
+        assert index is not None
+        embedder, sampled = result.posterior.embedder, result.sampled
+        fit: dict[str, Any] = {
+            "latent_mean": result.left_out.mean,
+            "latent_cov": result.left_out.cov,
+            "relevance": self.relevance_,
+            "elbo": result.trace,
+            "restarts": np.array(result.restarts),
+            "objective_terms": np.array(list(result.terms.values())),
+            "class_size": np.bincount(index[index >= 0], minlength=len(self.classes_)),
+        }
+        if isinstance(embedder, MappingEmbedder):
+            with one_thread():
+                derivative, sd, share = embedder.sensitivity(self._context.X)
+                variance = embedder.out_of_range_left_out()
+            fit |= {
+                "projection_mean": derivative,
+                "projection_sd": sd,
+                "feature_relevance": share,
+                "out_of_range": variance,
+                "tail_probability": tail_probability(-variance, -variance),
+            }
+        groups: dict[str, dict[str, Any]] = {"fit": fit}
+        if sampled is None:
+            mode = {"latent": result.latent, **result.variables}
+            groups["posterior"] = {name: np.array(v)[None, None] for name, v in mode.items()}
+        else:
+            groups["posterior"] = dict(sampled.draws)
+            if sampled.draws["latent"].size > datatree.MAX_NUMBERS:
+                del groups["posterior"]["latent"]
+            groups["sample_stats"] = dict(sampled.sample_stats)
+            fit |= sampled.fit
+        tree = self._context.fit_tree(
+            groups,
+            SPEC,
+            inference_method=self._method,
+            n_components=self._n_features_out,
+            attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
+            dims={"objective_terms": (TERM,), "class_size": (LABEL,)},
+            coords={TERM: list(result.terms)},
+        )
+        if "projection_sd" in fit:
+            tree["fit/projection_sd"].attrs["over"] = "rows"
+        return tree
+
+
+def common_scale(scaler: Scaler) -> Scaler:
+    """Scaler with a common divisor, the root mean square of the varying features.
+
+    Computed in units of the largest feature, so that squares do not over- or underflow.
+    """
+    varying = ~scaler.constant
+    peak = float(scaler.peak[varying].max())
+    with np.errstate(over="ignore", under="ignore"):
+        shares = scaler.std[varying] * (scaler.peak[varying] / peak)
+        size = np.sqrt(np.sum(shares**2) / len(varying))
+        std = np.minimum(size * (peak / scaler.peak), HUGE)
+    return replace(scaler, std=np.where(varying, std, 1.0))
+
+
+def in_different_units(X: FloatArray) -> bool:
+    """Whether a few features have most of the variance of the samples (N, D).
+
+    The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
+    """
+    variance = (X / (np.abs(X).max(initial=0.0) or 1.0)).var(axis=0)
+    d = len(variance)
+    if d == 1 or not variance.any():
+        return False
+    share = variance / variance.max()
+    ratio = share.sum() ** 2 / (share @ share) / d
+    return bool((ratio * d - 1.0) / (d - 1.0) < SAME_UNITS)
+
+
+def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
+    """Share of each component in the scatter of the class centroids, (R,)."""
+    classes = np.unique(index[index >= 0])
+    centroids = np.stack([latent[index == label].mean(axis=0) for label in classes])
+    scatter = ((centroids - centroids.mean(axis=0)) ** 2).sum(axis=0)
+    return scatter / (scatter.sum() or 1.0)
+
+
+def tail_probability(values: FloatArray, reference: FloatArray) -> FloatArray:
+    """Empirical p-values (M,): (1 + number of reference values (N,) that are no larger) / (1 + N).
+
+    About uniform for samples like the training samples, if these are the reference, each left out,
+    and small for outliers.
+    """
+    below = np.searchsorted(np.sort(reference), values, side="right")
+    return np.asarray((1.0 + below) / (1.0 + len(reference)))

@@ -10,7 +10,7 @@ trace_ratio     :math:`tr(S_b^{-1} S_w)`                     eq. (13)
 inverse_trace   :math:`1 / tr(S_w^{-1} S_b)`                 eq. (12)
 total           :math:`tr(S_t^{-1} S_w)`                     -
 local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})`               -
-mcml            :mod:`~bsdr_models.dgplvm.mcml`              -
+mcml            :math:`\min_s` KL divergence, below          -
 =============== ============================================ ==================
 
 The local matrices [2]_ weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
@@ -23,8 +23,20 @@ features,
         \Delta_{ij}, \qquad
     \Delta_{ij} = (x_i - x_j)(x_i - x_j)^\top ,
 
-and A = 1 gives :math:`S_w` and :math:`S_b`. All but mcml are invariant under
+and A = 1 gives :math:`S_w` and :math:`S_b`. These criteria are invariant under
 :math:`X \to XQ + 1b^\top` for every invertible Q.
+
+Maximally collapsing metric learning [3]_, mcml, compares pairs of samples,
+
+.. math::
+    p_s(j | i) \propto \exp(-s |x_i - x_j|^2 / m), \quad j \ne i, \qquad
+    p_0(j | i) = \frac{[y_i = y_j]}{N_{y_i} - 1}, \qquad
+    J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
+
+with m the mean squared distance from the mean, over the n labelled samples whose class has another
+one. The metric of the paper includes a scale; that of the latent coordinates is fixed by whitening,
+and s takes its place. J is invariant to rotation, translation and scale, and defined for any number
+of components. An evaluation costs O(N_l^2 R), and a few exponentials of each pair.
 
 References
 ----------
@@ -32,24 +44,33 @@ References
        classification. ICML.
 .. [2] M. Sugiyama (2006). Local Fisher discriminant analysis for supervised dimensionality
        reduction. ICML.
+.. [3] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
+       Information Processing Systems 18.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm import mcml
 from bsdr_models.dgplvm.priors import CriterionName
+from bsdr_models.numerics.kernels import squared_distances
 
 NAMES = tuple(name for name in get_args(CriterionName) if name != "auto")
 
 # A matrix is singular if an eigenvalue is below this share of the largest.
 _SINGULAR = 1e-12
+# Largest number of labelled samples of mcml, which takes some matrices of all pairs.
+MAX_PAIRED = 2000
+# Bounds of log s, beyond which the softmax is uniform or selects the nearest sample; Newton steps
+# for log s, and its tolerance.
+_LOG_SCALE = (np.log(1e-3), np.log(1e4))
+_STEPS, _TOL = 100, 1e-11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,26 +81,14 @@ class Criterion(ABC):
     samples of the classes that are present.
     """
 
-    n_samples: int
     order: IntArray
     counts: IntArray
 
-    @property
-    def n_labelled(self) -> int:
-        """N_l."""
-        return len(self.order)
-
-    @property
-    def n_present(self) -> int:
-        """Number of classes with a sample."""
-        return len(self.counts)
-
     def check(self, n_components: int) -> None:
         """Raise a ValueError if the criterion is not defined for so many components."""
-        if n_components >= self.n_labelled:
-            raise ValueError(
-                f"{n_components} components need more labelled samples, got {self.n_labelled}"
-            )
+        n = len(self.order)
+        if n_components >= n:
+            raise ValueError(f"{n_components} components need more labelled samples, got {n}")
 
     def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
         """J >= 0 and its gradient (N, R), which is 0 for unlabelled samples.
@@ -88,22 +97,13 @@ class Criterion(ABC):
         """
         self.check(latent.shape[1])
         X = latent[self.order]
-        value, slope = self._evaluate(X - X.mean(axis=0))
         gradient = np.zeros(latent.shape)
-        gradient[self.order] = slope
+        value, gradient[self.order] = self._evaluate(X - X.mean(axis=0))
         return value, gradient
 
     @abstractmethod
     def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
         """J and its gradient at centred coordinates of the labelled samples, (N_l, R)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MCMLCriterion(Criterion):
-    """The criterion of :mod:`~bsdr_models.dgplvm.mcml`."""
-
-    def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
-        return mcml.smallest_divergence(X, self.counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +121,11 @@ class ScatterCriterion(Criterion):
 
     def check(self, n_components: int) -> None:
         """Raise a ValueError if the criterion is not defined for so many components."""
-        if self.name == "trace_ratio" and n_components > self.n_present - 1:
+        n_present = len(self.counts)
+        if self.name == "trace_ratio" and n_components > n_present - 1:
             raise ValueError(
-                f"trace_ratio with {self.n_present} classes present is defined for at most "
-                f"{self.n_present - 1} components, got {n_components}: use 'total' or "
-                "'local_fisher'"
+                f"trace_ratio with {n_present} classes present is defined for at most "
+                f"{n_present - 1} components, got {n_components}: use 'total' or 'local_fisher'"
             )
         Criterion.check(self, n_components)
 
@@ -141,10 +141,9 @@ class ScatterCriterion(Criterion):
         """
         WX, BX = self._apply(X)
         V, w, b = self._axes(X, WX, BX)  # (R, R), (R,), (R,), with w + b = 1
-        value, slope = _combine(self.name, w, b)
-        return value, (2.0 / self.n_labelled) * (
-            (BX @ V) * (slope * w) - (WX @ V) * (slope * b)
-        ) @ V.T
+        value, by_b = _combine(self.name, w, b)
+        turned = (BX @ V) * (by_b * w) - (WX @ V) * (by_b * b)
+        return value, (2.0 / len(self.order)) * turned @ V.T
 
     def _apply(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """WX and BX, (N_l, R) each, with N_l S_w = X' W X and N_l S_b = X' B X."""
@@ -154,14 +153,14 @@ class ScatterCriterion(Criterion):
         WX = X - BX
         if self.within is None or self.between is None:
             return WX, BX
-        share = np.repeat(self.counts, self.counts)[:, None] / self.n_labelled
+        share = np.repeat(self.counts, self.counts)[:, None] / len(self.order)
         return self.within @ X, X - share * WX + self.between @ X
 
     def _axes(
         self, X: FloatArray, WX: FloatArray, BX: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Axes V (R, R) that diagonalise both matrices, and the diagonals of both."""
-        n = self.n_labelled
+        n = len(self.order)
         S_w, S_b = X.T @ WX / n, X.T @ BX / n
         S_t = S_w + S_b
         sd = np.sqrt(np.diagonal(S_t))
@@ -197,6 +196,91 @@ def _combine(name: str, w: FloatArray, b: FloatArray) -> tuple[float, FloatArray
     return float(smallest) / total, -((share / total) ** 2)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MCMLCriterion(Criterion):
+    """Maximally collapsing metric learning."""
+
+    def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
+        r"""J and its gradient.
+
+        J is a minimum over s, so that its gradient is that at a fixed s: with :math:`d_{ij} =
+        |x_i - x_j|^2 / m`, :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
+        """
+        peak = float(np.abs(X).max())
+        if not (np.isfinite(peak) and peak > 0.0):
+            raise np.linalg.LinAlgError("the latent coordinates are all equal or not finite")
+        size = peak * float(np.sqrt(np.mean(np.square(X / peak).sum(axis=1))))  # sqrt(m)
+        value, gradient = _divergence_at_unit_scale(X / size, self.counts)
+        return value, gradient / size
+
+
+def _divergence_at_unit_scale(Z: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
+    """J and its gradient on the surface m = 1, at centred coordinates (N_l, R) with m = 1."""
+    label = np.repeat(np.arange(len(counts)), counts)
+    others = np.repeat(counts, counts) - 1.0
+    target = np.equal.outer(label, label) / np.maximum(others, 1.0)[:, None]
+    np.fill_diagonal(target, 0.0)
+    target = target[others > 0.0]  # (n, N_l)
+    n = len(target)
+    if n == 0:
+        return 0.0, np.zeros(Z.shape)
+    distance = squared_distances(Z, Z)
+    np.fill_diagonal(distance, np.inf)
+    # The divergence does not change if a number is subtracted from a row.
+    distance -= distance.min(axis=1, keepdims=True)
+    distance = distance[others > 0.0]
+    own = ~np.isfinite(distance)
+    distance[own] = 0.0
+    within = float(np.vdot(target, distance))
+
+    def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
+        p = np.exp(-np.exp(log_scale) * distance)
+        p[own] = 0.0
+        total = p.sum(axis=1, keepdims=True)
+        return p / total, np.log(total)
+
+    def derivatives(log_scale: float) -> tuple[float, float]:
+        """First and second derivative of n J by log s."""
+        p, _ = softmax(log_scale)
+        weighted = p * distance
+        mean = weighted.sum(axis=1)
+        scale = np.exp(log_scale)
+        first = scale * (within - mean.sum())
+        variance = np.vdot(weighted, distance) - mean @ mean
+        return float(first), float(first + scale**2 * variance)
+
+    log_scale = _root(derivatives, *_LOG_SCALE)
+    p, log_total = softmax(log_scale)
+    scale = float(np.exp(log_scale))
+    entropy = float(np.log(others[others > 0.0]).sum())
+    value = (scale * within + float(log_total.sum()) - entropy) / n
+    W = np.zeros((len(Z), len(Z)))
+    W[others > 0.0] = target - p
+    W += W.T
+    gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
+    return max(value, 0.0), gradient - Z * (np.vdot(Z, gradient) / len(Z))
+
+
+def _root(function: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
+    """Root of an increasing function by Newton steps within a bracket, or the nearer bound.
+
+    ``function`` returns value and derivative. A step out of the bracket is replaced by its middle.
+    """
+    x = 0.5 * (low + high)
+    for _ in range(_STEPS):
+        value, derivative = function(x)
+        if value > 0.0:
+            high = x
+        else:
+            low = x
+        step = x - value / derivative if derivative > 0.0 else np.inf
+        new = step if low < step < high else 0.5 * (low + high)
+        if abs(new - x) < _TOL:
+            return new
+        x = new
+    return x
+
+
 def make_criterion(
     name: str,
     y_index: IntArray,
@@ -215,14 +299,12 @@ def make_criterion(
     present, counts = np.unique(y_index[order], return_counts=True)
     if len(present) < 2:
         raise ValueError(f"a criterion needs samples of at least two classes, got {len(present)}")
-    n = len(y_index)
-    common: dict[str, Any] = {"n_samples": n, "order": order, "counts": counts}
     if name == "mcml":
-        return MCMLCriterion(**common)
-    if affinity is None:
-        return ScatterCriterion(name=name, **common)
-    within, between = _local_laplacians(sparse.csr_array(affinity)[order][:, order], counts)
-    return ScatterCriterion(name=name, within=within, between=between, **common)
+        return MCMLCriterion(order=order, counts=counts)
+    within = between = None
+    if affinity is not None:
+        within, between = _local_laplacians(sparse.csr_array(affinity)[order][:, order], counts)
+    return ScatterCriterion(order=order, counts=counts, name=name, within=within, between=between)
 
 
 def _local_laplacians(
@@ -268,3 +350,25 @@ def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sp
         return sparse.csr_array((n, n))
     index = (np.concatenate(rows), np.concatenate(columns))
     return sparse.csr_array((np.concatenate(values), index), shape=(n, n))
+
+
+def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: int) -> str:
+    """The paper's criterion for fewer components than classes, else ``"total"``, if "auto".
+
+    A ValueError says that the given criterion is not defined for so many components, or would
+    compare the pairs of too many labelled samples.
+    """
+    few = n_components <= n_classes - 1
+    if name == "auto":
+        return "trace_ratio" if few else "total"
+    if name == "mcml" and n_labelled > MAX_PAIRED:
+        raise ValueError(
+            f"criterion='mcml' compares all pairs of labelled samples, at most {MAX_PAIRED}, "
+            f"got {n_labelled}: use another criterion, or label fewer samples"
+        )
+    if name in ("trace_ratio", "inverse_trace") and not few:
+        raise ValueError(
+            f"criterion={name!r} needs n_components <= {n_classes - 1}, one less than the number "
+            f"of classes, got {n_components}; criterion='total' has no such limit"
+        )
+    return name

@@ -52,12 +52,11 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Eq. (14) at P points: value (P,), gradient (P, R), hessian (P, R, R), log_density (P,)."""
+    """Eq. (14) at P points: value (P,), gradient (P, R) and hessian (P, R, R)."""
 
     value: FloatArray
     gradient: FloatArray
     hessian: FloatArray
-    log_density: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +64,10 @@ class Decoder:
     """The generative part of a fitted model, from :meth:`of`.
 
     The kernel parameters are in the units of the features and of the latent coordinates (N, R);
-    ``offset`` (D,) is Y'u plus the mean of the features if integrated out, ``basis`` (D, r) an
-    orthonormal basis of the row space of Y, ``loadings`` (r, N) A Y in this basis, transposed,
-    ``root`` (N, N) a root of A, ``mean_weights`` u (N,), and ``max_variance`` c, the variance far
-    from all training samples, but for the bias.
+    ``temper`` is t; ``offset`` (D,) is Y'u plus the mean of the features if integrated out,
+    ``basis`` (D, r) an orthonormal basis of the row space of Y, ``loadings`` (r, N) A Y in this
+    basis, transposed, ``root`` (N, N) a root of A, ``mean_weights`` u (N,), and ``max_variance`` c,
+    the variance far from all training samples, but for the bias.
     """
 
     latent: FloatArray
@@ -76,6 +75,7 @@ class Decoder:
     lengthscale: float
     noise_variance: float
     bias: float
+    temper: float
     offset: FloatArray
     basis: FloatArray
     loadings: FloatArray
@@ -94,6 +94,7 @@ class Decoder:
         lengthscale: float,
         noise_variance: float,
         bias: float = 0.0,
+        temper: float = 1.0,
         integrate_mean: bool = True,
     ) -> "Decoder":
         """Condition the Gaussian process on latent coordinates (N, R) and features (N, D).
@@ -101,10 +102,9 @@ class Decoder:
         With ``integrate_mean`` every feature has a constant with a flat prior; without, features
         are centred by the caller, as in the paper.
         """
-        X, Y = np.asarray(latent, dtype=np.float64), np.asarray(features, dtype=np.float64)
-        centre = Y.mean(axis=0) if integrate_mean else np.zeros(Y.shape[1])
-        Y = Y - centre
-        K = _rbf(X, X, signal_variance, lengthscale)[0] + bias
+        centre = features.mean(axis=0) if integrate_mean else np.zeros(features.shape[1])
+        Y = features - centre
+        K = _rbf(latent, latent, signal_variance, lengthscale)[0] + bias
         K[np.diag_indices_from(K)] += noise_variance
         root = solve_triangular(cholesky(K, name="kernel matrix"), np.eye(len(K)), lower=True)
         u, max_variance = np.zeros(len(K)), signal_variance + bias + noise_variance
@@ -117,11 +117,12 @@ class Decoder:
         wide = Y.shape[1] > len(Y)
         basis, loadings = np.linalg.qr(W.T) if wide else (np.eye(Y.shape[1]), W.T)
         return cls(
-            latent=X,
+            latent=latent,
             signal_variance=float(signal_variance),
             lengthscale=float(lengthscale),
             noise_variance=float(noise_variance),
             bias=float(bias),
+            temper=float(temper),
             offset=centre + Y.T @ u,
             basis=basis,
             loadings=loadings,
@@ -131,39 +132,33 @@ class Decoder:
             _stacked=np.hstack([root.T, loadings.T]),
         )
 
-    @property
-    def n_features(self) -> int:
-        """Number of features, D."""
-        return len(self.offset)
-
     def features(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (M, D) and variance (M,) of the features at latent coordinates (M, R)."""
-        moments = self.feature_moments(np.asarray(latent, dtype=np.float64))
+        moments = self.feature_moments(latent)
         return self.offset + moments.mean @ self.basis.T, moments.variance
 
     def targets(
         self,
         features: FloatArray,
         *,
-        prior_mean: FloatArray | None = None,
+        prior_mean: FloatArray | float = 0.0,
         prior_variance: FloatArray | float = 1.0,
     ) -> Targets:
         """Reduce the features of samples (M, D); the default prior of the latents is N(0, I)."""
-        y = np.asarray(features, dtype=np.float64) - self.offset
+        y = features - self.offset
         projected = y @ self.basis
         residual = np.sum(y**2, axis=1) - np.sum(projected**2, axis=1)
-        wide = self.n_features > projected.shape[1]
-        m = np.zeros((len(y), self.latent.shape[1])) if prior_mean is None else prior_mean
+        wide = len(self.offset) > projected.shape[1]
         return Targets(
             projected=projected,
             residual=np.maximum(residual, 0.0) if wide else 0.0 * residual,
-            prior_mean=np.broadcast_to(m, (len(y), self.latent.shape[1])),
-            prior_variance=np.broadcast_to(np.asarray(prior_variance, np.float64), len(y)),
+            prior_mean=np.broadcast_to(prior_mean, (len(y), self.latent.shape[1])),
+            prior_variance=np.broadcast_to(prior_variance, len(y)),
         )
 
-    def evaluate(self, latent: FloatArray, targets: Targets, *, temper: float = 1.0) -> Evaluation:
+    def evaluate(self, latent: FloatArray, targets: Targets) -> Evaluation:
         """Eq. (14) of P samples at one point each, (P, R), with its first two derivatives."""
-        x, D, t = latent, self.n_features, temper
+        x, D, t = latent, len(self.offset), self.temper
         N, R, ell2 = len(self.latent), x.shape[1], self.lengthscale**2
         k, difference = _rbf(x, self.latent, self.signal_variance, self.lengthscale)
         dk = difference * (-k / ell2)[:, None, :]  # dk/dx, (P, R, N)
@@ -205,15 +200,10 @@ class Decoder:
         prior = np.sum(from_prior * (x - targets.prior_mean), axis=1)
         prior += R * (LOG_2PI + np.log(targets.prior_variance))
         return Evaluation(
-            value=0.5 * prior - t * log_density,
-            gradient=times(dk, q) + from_prior,
-            hessian=hessian,
-            log_density=log_density,
+            value=0.5 * prior - t * log_density, gradient=times(dk, q) + from_prior, hessian=hessian
         )
 
-    def evaluate_all(
-        self, targets: Targets, at: "FeatureMoments", *, temper: float = 1.0
-    ) -> FloatArray:
+    def evaluate_all(self, targets: Targets, at: "FeatureMoments") -> FloatArray:
         """Eq. (14) of M samples at each of C points, up to a constant: (M, C)."""
         s2 = at.variance
         rho = (targets.residual + np.sum(targets.projected**2, axis=1))[:, None]
@@ -225,7 +215,7 @@ class Decoder:
             cross = np.sum(targets.projected * w, axis=1)[:, None] - w @ at.mean.T
             rho = rho + 2.0 * cross * share + np.sum(w**2, axis=1)[:, None] * share**2
             s2 = s2 + a * share**2
-        value = 0.5 * temper * (rho / s2 + self.n_features * np.log(s2))
+        value = 0.5 * self.temper * (rho / s2 + len(self.offset) * np.log(s2))
         m, r = targets.prior_mean, targets.prior_variance[:, None]
         distance = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.latent.T
         return value + 0.5 * (distance + np.sum(at.latent**2, axis=1)) / r

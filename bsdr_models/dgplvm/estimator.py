@@ -5,19 +5,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dgplvm import settings
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
-from bsdr_models.dgplvm.draws import find_mode, learn_draws
-from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.predict import LikelihoodEmbedder, MappingEmbedder
 from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.sampling import declare_model
+from bsdr_models.dgplvm.sampling import declare_model, find_mode, learn_draws
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
@@ -147,6 +147,8 @@ class DGPLVMClassifier(BaseDGPLVM):
         "sampling": Sampling,
         "optimization": Optimization,
     }
+    map_width_: float
+    map_noise_: float
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
         "inference": [StrOptions({"map", "nuts", "advi"})],
@@ -180,53 +182,40 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _learn(
-        self,
-        X: FloatArray,
-        y_index: IntArray,
-        n_components: int,
-        sequence: Any,
-        rng: np.random.Generator,
-    ) -> FitResult:
+    def _task_options(self) -> dict[str, Any]:
         priors, mapping = self._option("priors"), self._option("mapping")
-        n_classes = len(self.classes_)
-        self._task = Task(
-            X=X,
-            y_index=y_index,
-            n_labels=n_classes,
-            n_components=n_components,
-            priors=priors,
-            weight=float(priors.weight),
-            criterion=settings.choose_criterion(
-                priors.criterion, n_components, n_classes, int((y_index >= 0).sum())
-            ),
-            n_centres=0 if mapping.kind == "none" else mapping.n_centres,
-            dynamics=None if sequence is None else Dynamics.of(sequence),
-        )
-        options = mapping, self._option("optimization")
+        return {
+            "priors": priors,
+            "weight": float(priors.weight),
+            "criterion": priors.criterion,
+            "n_centres": 0 if mapping.kind == "none" else mapping.n_centres,
+        }
+
+    def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
+        self._task = task
+        options = self._option("mapping"), self._option("optimization")
         if self.inference == "map":
             return learn_mode(
-                self._task, *options, rng=rng, progressbar=self.progressbar, n_jobs=self.n_jobs
+                task, *options, rng=rng, progressbar=self.progressbar, n_jobs=self.n_jobs
             )
-        return learn_draws(self.inference, self._task, *options, schedule=self._schedule(), rng=rng)
+        return learn_draws(self.inference, task, *options, schedule=self._schedule(), rng=rng)
 
-    def _set_fitted(self, result: FitResult) -> None:
-        for name, value in (result.settings | result.held_out.named()).items():
+    def _set_fitted(self, result: FitResult, context: Context) -> None:
+        for name, value in {**result.settings, **result.held_out.named()}.items():
             setattr(self, f"{name}_", value)
         embedder = result.posterior.embedder
         if isinstance(embedder, MappingEmbedder) and result.sampled is None:
-            slope, _, share = embedder.sensitivity(self._context.X)
-            self.components_, self.feature_relevance_ = slope.T, share
-        super()._set_fitted(result)
+            derivative, _, share = embedder.sensitivity(context.X)
+            self.components_, self.feature_relevance_ = derivative.T, share
+        super()._set_fitted(result, context)
         if result.sampled is not None:
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
             tune = self._schedule().tune
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
 
     def _selected_params(self) -> dict[str, Any]:
-        chosen = self._learned.settings
-        found = {f"mapping__{name.removeprefix('map_')}": value for name, value in chosen.items()}
-        return {**found, **super()._selected_params()}
+        chosen = {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
+        return chosen | super()._selected_params()
 
     @by_chunks
     def transform(
@@ -254,8 +243,8 @@ class DGPLVMClassifier(BaseDGPLVM):
         X = self._samples(X)
         if sequence is None and not return_cov:
             return self._latent_means(X)
-        found = self._embed(X) if sequence is None else self._embed_sequence(X, sequence)
-        return (found.mean, found.cov) if return_cov else found.mean
+        latent = self._embed(X) if sequence is None else self._embed_sequence(X, sequence)
+        return (latent.mean, latent.cov) if return_cov else latent.mean
 
     def _embed_sequence(self, X: FloatArray, sequence: Any) -> LatentCoordinates:
         check_consistent_length(X, sequence)

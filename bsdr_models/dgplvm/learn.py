@@ -1,20 +1,18 @@
 """Fit of the whole model: latent coordinates, an embedder of new samples and a classifier."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
-from bsdr_models.dgplvm.back_constraint import MappingPrior
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.dgplvm.gp_classifier.fit import GPClassifier, fit_gp_classifier
-from bsdr_models.dgplvm.latent_inference import infer_latent, infer_latent_left_out
+from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
+from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.leave_one_out import (
     LeaveOneOutFit,
     enforce_centroid_order,
@@ -22,38 +20,101 @@ from bsdr_models.dgplvm.leave_one_out import (
     mapping_scale,
     minimum_slope,
 )
+from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import MapFit, Task, evenly_spaced, fit_map
-from bsdr_models.dgplvm.predict import (
-    Draw,
-    LatentCoordinates,
-    LikelihoodEmbedder,
-    MappingEmbedder,
-    Posterior,
-    mixture,
-)
 from bsdr_models.inference.optimise import MapResult
+from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.validation import one_thread
 
 # Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
-# Predictions average over as many posterior draws, evenly spaced, as bring the largest standard
-# error of a leave-one-out probability below this, counted after every so many draws,
-DRAWS_ERROR, DRAWS_STEP = 0.01, 50
-# unless their classifiers would take more memory, in bytes.
-DRAWS_MEMORY = 2**28
-_GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FitResult:
-    """Result of a fit by any engine.
+class Draw:
+    """Embedder and classifier, given one set of latent coordinates of the training samples.
 
-    The posterior embeds and classifies new samples; ``left_out`` are the leave-one-out latent
-    coordinates, which plots show. ``variables`` are at the mode, or means over draws; ``trace`` and
-    ``restarts`` are the log density after each iteration of the best run, and at the end of every
-    run. ``settings`` are width and noise of the mapping, ``held_out`` is NaN if there are no
-    leave-one-out predictions, and ``messages`` are warnings.
+    The embedder has methods `latent` and `embed`.
+    """
+
+    embedder: Any
+    classifier: GPClassifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """Average over posterior draws, whose components are aligned; a mode is a single draw.
+
+    Several draws have embedders by the same mapping. Predictions use one thread.
+    """
+
+    draws: tuple[Draw, ...]
+
+    @property
+    def embedder(self) -> Any:
+        """The embedder of the last draw."""
+        return self.draws[-1].embedder
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Mean latent coordinates of samples (M, D), (M, R)."""
+        with one_thread():
+            return self.embedder.latent(X) if len(self.draws) == 1 else self.embed(X).mean
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
+        with one_thread():
+            if not isinstance(self.embedder, MappingEmbedder):
+                coordinates: LatentCoordinates = self.embedder.embed(X)
+                return coordinates
+            features, variance = self.embedder.features(X)
+            embedders = [draw.embedder for draw in self.draws]
+            return mixture([each.embed_features(features, variance) for each in embedders])
+
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log of the mean class probabilities of samples (M, D), (M, K)."""
+        with one_thread():
+            if not isinstance(self.embedder, MappingEmbedder):
+                return self.log_probabilities_at(self.embedder.latent(X))
+            features, variance = self.embedder.features(X)
+            return self._log_mean(
+                draw.classifier.log_probabilities(
+                    draw.embedder.mean_at(features), variance / draw.embedder.typical_variance
+                )
+                for draw in self.draws
+            )
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
+        with one_thread():
+            return self._log_mean(draw.classifier.log_probabilities(latent) for draw in self.draws)
+
+    def left_out(self) -> FloatArray:
+        """Log of the mean leave-one-out probabilities of the training samples, (N, K)."""
+        return self._log_mean(draw.classifier.left_out for draw in self.draws)
+
+    def _log_mean(self, log_p: Iterable[FloatArray]) -> FloatArray:
+        return np.asarray(reduce(np.logaddexp, log_p) - np.log(len(self.draws)))
+
+
+def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
+    """Mean and covariance of the mixture of the parts with equal weights."""
+    means = np.stack([part.mean for part in parts])
+    mean = means.mean(axis=0)
+    between = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(parts)
+    return LatentCoordinates(mean=mean, cov=np.mean([part.cov for part in parts], axis=0) + between)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult(Result):
+    """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
+
+    ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
+    the mode, or means over draws; ``terms`` of the objective, ``trace`` and ``restarts``, the log
+    density at the end of every run, are those of the search of the mode. ``settings`` are width and
+    noise of the mapping, and ``held_out`` is NaN if there are no leave-one-out predictions.
     """
 
     posterior: Posterior
@@ -61,17 +122,21 @@ class FitResult:
     left_out: LatentCoordinates
     variables: Mapping[str, float]
     decoder: Decoder
-    weight: float
-    criterion: str
     terms: Mapping[str, float]
-    trace: FloatArray
     restarts: tuple[float, ...]
-    settings: dict[str, float]
-    converged: bool
-    interrupted: bool
+    settings: Mapping[str, float]
     held_out: HeldOutScore = HeldOutScore()  # noqa: RUF009
-    messages: tuple[str, ...] = ()
     sampled: Sampled | None = None
+
+
+def search_fields(search: MapResult) -> dict[str, Any]:
+    """Fields of a result that are those of the search of the mode."""
+    return {
+        "trace": -search.trace,
+        "restarts": tuple(-value for value in search.values),
+        "converged": search.converged,
+        "interrupted": search.interrupted,
+    }
 
 
 def learn_mode(
@@ -80,20 +145,17 @@ def learn_mode(
     optimization: settings.Optimization,
     *,
     rng: np.random.Generator,
-    progressbar: bool = False,
-    n_jobs: int | None = 1,
+    **options: Any,
 ) -> FitResult:
-    """Fit the posterior mode."""
-    fit = fit_map(task, mapping, optimization, rng=rng, progressbar=progressbar, n_jobs=n_jobs)
-    signal, lengthscale, noise = np.exp(fit.log_kernel)
-    decoder = make_decoder(fit.latent, task.X, fit.log_kernel, fit.gram.variance)
-    if fit.mapping_prior is not None and mapping.embedding == "map":
-        draw, left_out, messages = posterior_by_mapping(
-            fit.mapping_prior, fit.latent, fit.tuples, task
-        )
+    """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
+    fit = fit_map(task, mapping, optimization, rng=rng, **options)
+    log_kernel, prior = fit.log_parameters[:3], fit.objective.mapping_prior
+    messages: list[str] = []
+    decoder = make_decoder(fit.latent, task.X, log_kernel, fit.objective.gram)
+    if prior is not None and mapping.embedding == "map":
+        draw, left_out, messages = posterior_by_mapping(prior, fit.latent, fit.tuples, task)
     else:
-        draw, left_out = posterior_by_likelihood(decoder, fit, task)
-        messages = []
+        draw, left_out = _posterior_by_likelihood(decoder, fit, task)
     posterior = Posterior(draws=(draw,))
     held_out = score_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
@@ -104,6 +166,7 @@ def learn_mode(
         messages.append(fit.collapse)
     if (message := disagreement(fit.search)) is not None:
         messages.append(message)
+    signal, lengthscale, noise = np.exp(log_kernel)
     return FitResult(
         posterior=posterior,
         latent=fit.latent,
@@ -112,27 +175,20 @@ def learn_mode(
             "signal_variance": float(signal),
             "lengthscale": float(lengthscale),
             "noise_variance": float(noise),
-            "criterion": fit.criterion,
+            "criterion": fit.terms.criterion,
         },
         decoder=decoder,
-        converged=fit.search.converged,
-        interrupted=fit.search.interrupted,
+        terms=fit.terms.values,
+        settings=named_settings(fit),
         held_out=held_out,
         messages=tuple(messages),
-        **search_fields(task, fit),
+        **search_fields(fit.search),
     )
 
 
-def search_fields(task: Task, fit: MapFit) -> dict[str, Any]:
-    """Fields of a :class:`FitResult` that are those of the search of the mode for any engine."""
-    return {
-        "weight": task.weight,
-        "criterion": task.criterion,
-        "terms": fit.terms,
-        "trace": -fit.search.trace,
-        "restarts": tuple(-value for value in fit.search.values),
-        "settings": {"map_width": fit.settings.width, "map_noise": fit.settings.noise},
-    }
+def named_settings(fit: MapFit) -> dict[str, float]:
+    """Settings of the mapping by the names that estimators and trees give them."""
+    return {f"map_{name}": value for name, value in fit.settings._asdict().items()}
 
 
 def posterior_by_mapping(
@@ -146,10 +202,11 @@ def posterior_by_mapping(
     """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
     found = leave_one_out(prior, latent, task.y_index, tuples)
     scale = mapping_scale(found, latent, task.y_index)
-    conservative = None
+    conservative, messages = None, []
     if not found.predictive:
         least = minimum_slope(len(task.known))
         conservative = enforce_centroid_order(found, latent, task.y_index, least)
+        messages = [_not_predictive(found)]
     classifier = fit_gp_classifier(
         enforce_centroid_order(found, latent, task.y_index),
         task.y_index,
@@ -159,82 +216,43 @@ def posterior_by_mapping(
         relative_variance=found.relative_variance,
         conservative_latent=conservative,
     )
+    if not found.predictive:
+        # The shift of `enforce_centroid_order` moves samples towards their own classes, as if they
+        # could be predicted: leave-one-out predictions are without it.
+        log_p = classifier.log_probabilities(found.latent, found.relative_variance)
+        classifier = replace(classifier, left_out=log_p)
     embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
+    cov = scale * found.variance[:, None, None] * np.eye(found.latent.shape[1])
     return (
-        Draw(embedder=embedder, classifier=without_shift(classifier, found)),
-        LatentCoordinates(
-            mean=found.latent,
-            cov=scale * found.variance[:, None, None] * np.eye(found.latent.shape[1]),
-        ),
-        [] if found.predictive else [_not_predictive(found)],
+        Draw(embedder=embedder, classifier=classifier),
+        LatentCoordinates(mean=found.latent, cov=cov),
+        messages,
     )
 
 
-def posterior_by_likelihood(
+def _posterior_by_likelihood(
     decoder: Decoder, fit: MapFit, task: Task
 ) -> tuple[Draw, LatentCoordinates]:
     """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
     Samples that are not in the decoder are embedded as new samples.
     """
-    temper = fit.gram.n_effective / fit.gram.n_features if task.tempered else 1.0
+    dynamics = None
+    if task.dynamics is not None:
+        dynamics = task.dynamics.predictor(fit.latent, fit.log_parameters[3:])
+    embedder = LikelihoodEmbedder(decoder=decoder, dynamics=dynamics)
     n, r = fit.latent.shape
     inside = evenly_spaced(n, DECODER_SAMPLES)
     outside = np.setdiff1d(np.arange(n), inside)
     mean, cov = np.empty((n, r)), np.empty((n, r, r))
-    left_out = infer_latent_left_out(decoder, task.X[inside], temper=temper)
-    mean[inside], cov[inside] = left_out.latent, left_out.cov
+    left_out = embedder.embed_left_out(task.X[inside])
+    mean[inside], cov[inside] = left_out.mean, left_out.cov
     if len(outside):
-        others = infer_latent(decoder, task.X[outside], temper=temper)
-        mean[outside], cov[outside] = others.latent, others.cov
+        others = embedder.embed(task.X[outside])
+        mean[outside], cov[outside] = others.mean, others.cov
     classifier = fit_gp_classifier(mean, task.y_index, task.n_labels, priors=task.priors)
-    dynamics: Predictor | None = None
-    if task.dynamics is not None:
-        dynamics = task.dynamics.predictor(fit.latent, fit.log_dynamics)
-    embedder = LikelihoodEmbedder(decoder=decoder, temper=temper, dynamics=dynamics)
-    return (
-        Draw(embedder=embedder, classifier=classifier),
-        LatentCoordinates(mean=mean, cov=cov),
-    )
-
-
-def draws_posterior(
-    prior: MappingPrior, latents: FloatArray, mode: FloatArray, tuples: IntArray, task: Task
-) -> tuple[Posterior, LatentCoordinates]:
-    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
-
-    The kernel parameters of these classifiers are those at the mode, (N, R): optimising them for
-    each draw is expensive, and changes the average by less than 0.01.
-    """
-    known, n = task.known, len(latents)
-    fit = partial(posterior_by_mapping, prior, tuples=tuples, task=task)
-    parameters = fit(mode)[0].classifier.kernel_parameters
-    draws, left_out, probabilities = [], [], []
-    # The first draws of this order are evenly spaced, however many there are.
-    for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
-        draw, coordinates, _ = fit(latents[i], kernel_parameters=parameters)
-        draws.append(draw)
-        left_out.append(coordinates)
-        probabilities.append(np.exp(draw.classifier.left_out[known]))
-        size = len(draws)
-        if size % DRAWS_STEP == 0:
-            error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
-            if error < DRAWS_ERROR:
-                break
-        if (size + 1) * draw.classifier.nbytes > DRAWS_MEMORY:
-            break
-    return Posterior(draws=tuple(draws)), mixture(left_out)
-
-
-def without_shift(classifier: GPClassifier, found: LeaveOneOutFit) -> GPClassifier:
-    """Classifier whose leave-one-out predictions are free of :func:`enforce_centroid_order`.
-
-    The shift moves samples towards their own classes, as if they could be predicted.
-    """
-    if found.predictive:
-        return classifier
-    log_p = classifier.log_probabilities(found.latent, found.relative_variance)
-    return replace(classifier, left_out=log_p)
+    draw = Draw(embedder=embedder, classifier=classifier)
+    return draw, LatentCoordinates(mean=mean, cov=cov)
 
 
 def score_left_out(posterior: Posterior, y_index: IntArray) -> HeldOutScore:
@@ -246,17 +264,18 @@ def score_left_out(posterior: Posterior, y_index: IntArray) -> HeldOutScore:
 
 
 def make_decoder(
-    latent: FloatArray, X: FloatArray, log_kernel: FloatArray, variance: float
+    latent: FloatArray, X: FloatArray, log_kernel: FloatArray, gram: FeatureGram
 ) -> Decoder:
     """The generative part of a fit, on at most ``DECODER_SAMPLES`` samples."""
-    kept = evenly_spaced(len(X), DECODER_SAMPLES)
+    some = evenly_spaced(len(X), DECODER_SAMPLES)
     signal, lengthscale, noise = np.exp(log_kernel)
     return Decoder.of(
-        latent[kept],
-        X[kept],
-        signal_variance=signal * variance,
+        latent[some],
+        X[some],
+        signal_variance=signal * gram.variance,
         lengthscale=lengthscale,
-        noise_variance=noise * variance,
+        noise_variance=noise * gram.variance,
+        temper=gram.temper,
     )
 
 

@@ -6,15 +6,23 @@ mapping is closed form, but biased for few samples: without sample i the mean of
 away from its class. So one random sample of every other class is left out with it, and the result
 is averaged over such tuples. Unlabelled samples stay, although labels influenced their latent
 coordinates: with many of them the leave-one-out latent coordinates are slightly optimistic.
+
+The width g of the mapping and its noise lambda are chosen before any fit: in the limit of infinite
+weight the latent coordinates are whitened class indicators, and the model is a penalised kernel
+discriminant analysis, whose leave-one-out error the two minimise.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MappingPrior
-from bsdr_models.numerics.folds import sample_keys
+from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
+from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.starts import whitened_indicators, with_principal_components
+from bsdr_models.numerics.folds import sample_keys, stratified_subset
 
 # Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
@@ -25,6 +33,14 @@ MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
 # centroids; with more, a reversed order shows that the mapping is not predictive.
 FEW_SAMPLES = 10
+# Candidates of width and noise of the mapping.
+WIDTHS = (0.5, 1.0, 2.0, 4.0)
+NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
+# Weak priors; without that of the width the selection is poor for many samples.
+WIDTH_PRIOR = LogNormal(2.0, 0.5)
+NOISE_PRIOR = LogNormal(0.03, 1.5)
+# Maximum number of labelled samples for the selection, whose cost is cubic.
+SETTING_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +72,13 @@ class LeaveOneOutFit:
         return self.slope >= MIN_SLOPE
 
 
-def leave_out_tuples(y_index: IntArray, X: FloatArray, seed: int = 0) -> IntArray:
+def leave_out_tuples(y_index: IntArray, X: FloatArray) -> IntArray:
     """Samples left out together, (N_labelled, T, L): each labelled one, then one per other class.
 
     The seed is fixed, so that settings are compared on the same tuples. The order of the samples
     of X and the names of the classes make no difference.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     order = np.argsort(sample_keys(X), kind="stable")
     order = order[y_index[order] >= 0]
     _, first, own = np.unique(y_index[order], return_index=True, return_inverse=True)
@@ -106,7 +122,9 @@ def leave_one_out(
     left_out, full_variance = latent.copy(), np.zeros(len(latent))
     left_out[known] -= shift
     full_variance[known] = variance
-    slope = centroid_slope(latent[known], left_out[known], y_index[known])
+    fitted, _ = _centred_centroids(latent[known], y_index[known])
+    predicted, _ = _centred_centroids(left_out[known], y_index[known])
+    slope = float(np.vdot(predicted, fitted) / np.vdot(fitted, fitted))
     return LeaveOneOutFit(latent=left_out, variance=full_variance, slope=slope)
 
 
@@ -126,10 +144,9 @@ def enforce_centroid_order(
     if fit.slope >= least:
         return fit.latent
     known = y_index >= 0
-    classes, index = np.unique(y_index[known], return_inverse=True)
-    centroids = _centroids(latent[known], index, len(classes))
+    centroids, index = _centred_centroids(latent[known], y_index[known])
     shifted = fit.latent.copy()
-    shifted[known] += (least - fit.slope) * (centroids - centroids.mean(axis=0))[index]
+    shifted[known] += (least - fit.slope) * centroids[index]
     return shifted
 
 
@@ -140,16 +157,77 @@ def mapping_scale(fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray) ->
     return float(np.mean(square / fit.variance[known]))
 
 
-def centroid_slope(latent: FloatArray, left_out: FloatArray, y_index: IntArray) -> float:
-    """Slope of the leave-one-out class centroids on the fitted ones."""
+def _centred_centroids(latent: FloatArray, y_index: IntArray) -> tuple[FloatArray, IntArray]:
+    """Centroids (C, R) of the classes present, less their mean, and the class of each sample."""
     classes, index = np.unique(y_index, return_inverse=True)
-    x = _centroids(latent, index, len(classes))
-    y = _centroids(left_out, index, len(classes))
-    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
-    return float(np.vdot(y, x) / np.vdot(x, x))
-
-
-def _centroids(latent: FloatArray, index: IntArray, n_classes: int) -> FloatArray:
-    sums = np.zeros((n_classes, latent.shape[1]))
+    sums = np.zeros((len(classes), latent.shape[1]))
     np.add.at(sums, index, latent)
-    return sums / np.bincount(index, minlength=n_classes)[:, None]
+    centroids = sums / np.bincount(index, minlength=len(classes))[:, None]
+    return centroids - centroids.mean(axis=0), index
+
+
+class MappingSettings(NamedTuple):
+    """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
+
+    width: float
+    noise: float
+
+
+def choose_settings(
+    X: FloatArray,
+    y_index: IntArray,
+    n_labels: int,
+    *,
+    mean_variance: float,
+    tuples: IntArray,
+    widths: Sequence[float] = WIDTHS,
+    noises: Sequence[float] = NOISES,
+) -> MappingSettings:
+    """Settings with the smallest penalised leave-one-out error of the class indicators.
+
+    Samples are (N, D), all with a class (N,), and tuples from :func:`leave_out_tuples`. A single
+    pair of candidates is returned without any computation.
+    """
+    candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
+    if len(candidates) == 1:
+        return candidates[0]
+    if len(X) > SETTING_SAMPLES:
+        subset = stratified_subset(y_index, SETTING_SAMPLES)
+        X, y_index = X[subset], y_index[subset]
+        tuples = leave_out_tuples(y_index, X)
+    targets = whitened_indicators(y_index, n_labels)
+    weights = centroid_weights(y_index, n_labels)
+
+    def loss(settings: MappingSettings) -> float:
+        prior = make_mapping(X, weights, **settings._asdict(), mean_variance=mean_variance)
+        fit = leave_one_out(prior, targets, y_index, tuples)
+        error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
+        width, _ = WIDTH_PRIOR.negative_log_density(np.log(settings.width))
+        noise, _ = NOISE_PRIOR.negative_log_density(np.log(settings.noise))
+        return float(error) + width + noise
+
+    return min(candidates, key=loss)
+
+
+def initial_coordinates(
+    prior: MappingPrior,
+    X: FloatArray,
+    y_index: IntArray,
+    n_labels: int,
+    n_components: int,
+    tuples: IntArray,
+) -> FloatArray:
+    """Whitened initial latent coordinates of labelled samples, (N, R).
+
+    Of more whitened indicators than components, the combinations with the best leave-one-out
+    prediction are taken. Missing components are leading principal components of the features.
+    """
+    indicators = whitened_indicators(y_index, n_labels)
+    n_indicators = indicators.shape[1]
+    if n_indicators > n_components:
+        agreement = indicators.T @ leave_one_out(prior, indicators, y_index, tuples).latent
+        values, directions = np.linalg.eigh(agreement + agreement.T)
+        return indicators @ directions[:, np.argsort(-values)[:n_components]]
+    if n_indicators < n_components:
+        return with_principal_components(indicators, X, n_components)
+    return indicators

@@ -25,7 +25,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
 from bsdr_models.numerics.linalg import factorise_inplace
 
-_LN_2PI = math.log(2.0 * math.pi)
+LN_2PI = math.log(2.0 * math.pi)
 # Eigenvalues below this share of the largest, per sample, are rounding errors.
 _RANK_TOL = 1e-15
 
@@ -44,6 +44,11 @@ class FeatureGram:
     variance: float
     n_features: int
     n_effective: float
+
+    @property
+    def temper(self) -> float:
+        """Power of the likelihood, the share of effective features."""
+        return self.n_effective / self.n_features
 
     @classmethod
     def of(cls, X: FloatArray) -> "FeatureGram":
@@ -75,7 +80,7 @@ class Evaluation:
 
     value: float
     latent: FloatArray
-    log_kernel: FloatArray
+    log_parameters: FloatArray
 
 
 def evaluate(latent: FloatArray, log_kernel: FloatArray, gram: FeatureGram) -> Evaluation:
@@ -89,22 +94,22 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, gram: FeatureGram) -> E
     signal, noise = signal * gram.variance, noise * gram.variance
     n, d = len(latent), gram.n_features
     smooth = rbf(latent, None, lengthscale, signal)
-    factor, log_det = _factorise(latent, smooth, noise)
+    factor, log_det = factorise(latent, smooth, noise)
     half = np.empty((n, gram.root.shape[1] + 1), order="F")
     half[:, :-1], half[:, -1] = gram.root, 1.0
     half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)  # L^-1 [root, 1]
     root, ones = half[:, :-1], half[:, -1]
     weight = ones @ ones  # 1' K^-1 1
     blas.dger(-1.0 / weight, ones, ones @ root, a=root, overwrite_a=1)
-    value = 0.5 * d * (log_det + math.log(weight / n) + (n - 1) * _LN_2PI)
+    value = 0.5 * d * (log_det + math.log(weight / n) + (n - 1) * LN_2PI)
     value += 0.5 * float(np.vdot(root, root))  # P = L^-T (I - e e') L^-1, e along L^-1 1
     ones *= math.sqrt(d / weight)
 
-    G = _kernel_gradient(factor, half, d)
+    _, G = kernel_gradient(factor, half, d)
     total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
     by_scale = -float(np.vdot(gradient, latent))  # K depends on latent / l only
-    slopes = np.array([total, by_scale, noise * np.trace(G)])
-    return Evaluation(value=value, latent=gradient, log_kernel=slopes)
+    by_log = [total, by_scale, noise * np.trace(G)]
+    return Evaluation(value=value, latent=gradient, log_parameters=np.array(by_log))
 
 
 def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram) -> Evaluation:
@@ -118,19 +123,19 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram)
     n, d = len(latent), gram.n_features
     lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
     smooth = rbf(latent, None, lengthscale, signal)
-    factor, log_det = _factorise(latent, smooth + bias, 1.0 / noise_precision)
+    factor, log_det = factorise(latent, smooth + bias, 1.0 / noise_precision)
     half = blas.dtrsm(1.0, factor, gram.root, lower=1)
-    value = 0.5 * d * (log_det + n * _LN_2PI) + 0.5 * float(np.vdot(half, half))
+    value = 0.5 * d * (log_det + n * LN_2PI) + 0.5 * float(np.vdot(half, half))
 
-    G = _kernel_gradient(factor, half, d)
+    _, G = kernel_gradient(factor, half, d)
     total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
     by_precision = 0.5 * float(np.vdot(gradient, latent))
     by_bias = bias * float(ones @ blas.dsymv(1.0, G, ones, lower=1))
-    slopes = np.array([total, by_precision, by_bias, -np.trace(G) / noise_precision])
-    return Evaluation(value=value, latent=gradient, log_kernel=slopes)
+    by_log = [total, by_precision, by_bias, -np.trace(G) / noise_precision]
+    return Evaluation(value=value, latent=gradient, log_parameters=np.array(by_log))
 
 
-def _factorise(latent: FloatArray, smooth: FloatArray, noise: float) -> tuple[FloatArray, float]:
+def factorise(latent: FloatArray, smooth: FloatArray, noise: float) -> tuple[FloatArray, float]:
     """Lower Cholesky factor of a symmetric kernel matrix with noise on its diagonal, and ln|K|."""
     if not math.isfinite(latent.sum()):
         raise np.linalg.LinAlgError("the latent coordinates are not finite")
@@ -139,8 +144,10 @@ def _factorise(latent: FloatArray, smooth: FloatArray, noise: float) -> tuple[Fl
     return factorise_inplace(K, name="the kernel matrix")
 
 
-def _kernel_gradient(factor: FloatArray, half: FloatArray, n_features: int) -> FloatArray:
-    """Lower triangle of the gradient in K, (D K^-1 - W W') / 2 with W = L^-T half.
+def kernel_gradient(
+    factor: FloatArray, half: FloatArray, n_outputs: int
+) -> tuple[FloatArray, FloatArray]:
+    """W = L^-T half, and the lower triangle of the gradient in K, (D K^-1 - W W') / 2.
 
     Both arguments are overwritten.
     """
@@ -148,4 +155,4 @@ def _kernel_gradient(factor: FloatArray, half: FloatArray, n_features: int) -> F
     inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix has no inverse")
-    return np.asarray(blas.dsyrk(-0.5, W, beta=0.5 * n_features, c=inverse, lower=1, overwrite_c=1))
+    return W, blas.dsyrk(-0.5, W, beta=0.5 * n_outputs, c=inverse, lower=1, overwrite_c=1)

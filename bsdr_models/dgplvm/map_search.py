@@ -1,27 +1,34 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MappingPrior, median_distance, shrink_towards_loo
-from bsdr_models.dgplvm.criteria import local_affinity, make_criterion
-from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.leave_one_out import leave_out_tuples
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.mapping_selection import (
+from bsdr_models.dgplvm.back_constraint import (
+    MappingEmbedder,
+    MappingPrior,
+    centroid_weights,
+    make_mapping,
+    median_distance,
+    shrink_towards_loo,
+)
+from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
+from bsdr_models.dgplvm.leave_one_out import (
     MappingSettings,
     choose_settings,
-    extend,
     initial_coordinates,
-    make_mapping,
+    leave_out_tuples,
 )
-from bsdr_models.dgplvm.objective import N_KERNEL, Objective
-from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.likelihood import FeatureGram
+from bsdr_models.dgplvm.objective import LatentObjective, Objective, Terms
+from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.dgplvm.starts import first_names, starts
+from bsdr_models.dgplvm.starts import NAMES, starts
 from bsdr_models.inference.optimise import MapResult, run_map
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
@@ -38,10 +45,9 @@ NO_SCATTER = 1e-9
 class Task:
     """Training data, scaled and centred (N, D), classes (N,), -1 without a label, and settings.
 
-    ``weight`` is kappa, per labelled sample and effective feature, and may be infinite;
-    ``tempered`` is whether the likelihood is tempered by the share of effective features. The
-    mapping has ``n_centres``, None for all up to ``EXACT_SAMPLES``, 0 for no mapping; ``dynamics``
-    are for sequences.
+    ``weight`` is kappa, per labelled sample and effective feature, and may be infinite; for the
+    paper's objective it is that of the criterion. The mapping has ``n_centres``, None for all up to
+    ``EXACT_SAMPLES``, 0 for no mapping; ``dynamics`` are for sequences.
     """
 
     X: FloatArray
@@ -51,7 +57,6 @@ class Task:
     priors: Priors
     weight: float = 10.0
     criterion: str = "trace_ratio"
-    tempered: bool = True
     n_centres: int | None = None
     dynamics: Dynamics | None = None
 
@@ -65,39 +70,64 @@ class Task:
         """Whether all samples are centres of the mapping."""
         return self.n_centres is None and len(self.X) <= EXACT_SAMPLES
 
+    @property
+    def dynamics_priors(self) -> tuple[LogNormal, ...]:
+        """Priors of the parameters of the dynamics, if any."""
+        return () if self.dynamics is None else DYNAMICS_PRIORS
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapFit:
-    """Latent coordinates (N, R), whitened over labelled samples, and parameters at the mode.
+    def make_criterion(self) -> Criterion:
+        """Measure of class separation of latent coordinates."""
+        local = self.criterion == "local_fisher"
+        affinity = local_affinity(self.X, self.y_index) if local else None
+        return make_criterion(self.criterion, self.y_index, self.n_labels, affinity=affinity)
 
-    ``log_kernel`` are logarithms of signal variance, length-scale and noise variance,
-    ``log_dynamics`` those of the dynamics, empty without sequences; ``tuples`` (N_labelled, T, L)
-    are left out together, and ``mapping_prior`` is None without a mapping.
-    """
+    def starts(self, n_starts: int, rng: np.random.Generator) -> list[FloatArray]:
+        """Initial latent coordinates (N, R) by the first `starts.NAMES`, the last one repeated."""
+        names = [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
+        return starts(
+            self.X,
+            self.y_index,
+            self.n_labels,
+            n_components=self.n_components,
+            names=names,
+            rng=rng,
+        )
 
+
+@dataclass(frozen=True, kw_only=True)
+class Mode[O: LatentObjective]:
+    """Optimum of an objective: latent coordinates (N, R) and log parameters."""
+
+    objective: O
     latent: FloatArray
-    log_kernel: FloatArray
-    log_dynamics: FloatArray
-    gram: FeatureGram
-    tuples: IntArray
-    mapping_prior: MappingPrior | None
-    settings: MappingSettings
-    terms: dict[str, float]
-    criterion: float
+    log_parameters: FloatArray
     search: MapResult
+
+    @cached_property
+    def terms(self) -> Terms:
+        """Terms of the objective."""
+        return self.objective.terms(self.latent, self.log_parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapFit(Mode[Objective]):
+    """The mode, with ``settings`` of the mapping and ``tuples`` (N_labelled, T, L) left out."""
+
+    tuples: IntArray
+    settings: MappingSettings
 
     @property
     def collapse(self) -> str | None:
         """A warning if the mode is degenerate, or None."""
-        signal, _, noise = np.exp(self.log_kernel)
+        signal, _, noise = np.exp(self.log_parameters[:3])
         if signal / noise < NO_SIGNAL:
             return (
                 f"the latent coordinates explain almost nothing of the features: signal variance "
                 f"{signal:.2g}, noise variance {noise:.2g}"
             )
-        if self.criterion < NO_SCATTER:
+        if self.terms.criterion < NO_SCATTER:
             return (
-                f"every class has collapsed to a point (criterion {self.criterion:.1g}); "
+                f"every class has collapsed to a point (criterion {self.terms.criterion:.1g}); "
                 "a smaller weight keeps the structure within classes"
             )
         return None
@@ -109,29 +139,30 @@ def fit_map(
     optimization: Optimization,
     *,
     rng: np.random.Generator,
-    progressbar: bool = False,
-    n_jobs: int | None = 1,
+    **options: Any,
 ) -> MapFit:
-    """Choose the settings of the mapping, then compute the mode.
+    """Choose the settings of the mapping, then compute the mode; options are of :func:`run_map`.
 
     Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
-    those of `starts.first_names`. The generator is for centres and random initialisations.
+    those of :meth:`Task.starts`. The generator is for centres and random initialisations.
     """
     known = task.known
     tuples = leave_out_tuples(task.y_index[known], task.X[known])
     prior, settings, latent = _mapping_and_initial(task, mapping, tuples, rng)
     objective = make_objective(task, prior, N_MODELLED)
     if np.isinf(task.weight):
-        return _closed_form(objective, latent, known[tuples], settings, optimization)
-    initial = [shrink_towards_loo(prior, latent) if prior is not None else latent]
-    initial += starts(
-        task.X,
-        task.y_index,
-        task.n_labels,
-        n_components=task.n_components,
-        names=first_names(int(optimization.n_restarts) - 1),
-        rng=rng,
-    )
+        mode = _fit_kernel(objective, latent, optimization)
+    else:
+        initial = [latent if prior is None else shrink_towards_loo(prior, latent)]
+        initial += task.starts(int(optimization.n_restarts) - 1, rng)
+        mode = find_mode(objective, initial, optimization, **options)
+    return MapFit(**vars(mode), tuples=known[tuples], settings=settings)
+
+
+def find_mode[O: LatentObjective](
+    objective: O, initial: Sequence[FloatArray], optimization: Optimization, **options: Any
+) -> Mode[O]:
+    """Minimise an objective from initial latent coordinates (N, R)."""
     packed = [objective.pack(start, objective.log_medians) for start in initial]
     search = run_map(
         objective,
@@ -139,49 +170,72 @@ def fit_map(
         bounds=objective.bounds(len(packed[0])),
         max_iter=int(optimization.max_iter),
         tol=optimization.tol,
-        progressbar=progressbar,
-        n_jobs=n_jobs,
+        **options,
     )
-    latent, log_parameters = objective.latent(search.x), objective.unpack(search.x)[1]
-    return _result(objective, latent, log_parameters, known[tuples], settings, search)
+    return Mode(
+        objective=objective,
+        latent=objective.latent(search.x),
+        log_parameters=objective.unpack(search.x)[1],
+        search=search,
+    )
+
+
+def _fit_kernel(
+    objective: Objective, latent: FloatArray, optimization: Optimization
+) -> Mode[Objective]:
+    """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
+
+    def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:
+        terms = objective.terms(latent, log_parameters)
+        return terms.total, terms.log_parameters
+
+    search = run_map(
+        value_and_gradient,
+        [objective.log_medians],
+        bounds=objective.parameter_bounds,
+        max_iter=int(optimization.max_iter),
+        tol=optimization.tol,
+    )
+    return Mode(objective=objective, latent=latent, log_parameters=search.x, search=search)
 
 
 def _mapping_and_initial(
     task: Task, mapping: Mapping, tuples: IntArray, rng: np.random.Generator
 ) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
-    X, y, known = task.X, task.y_index, task.known
+    X, y, known, K = task.X, task.y_index, task.known, task.n_labels
     centres = None
     if not task.dense:
         size = min(task.n_centres or N_CENTRES, len(known))
         centres = X[np.sort(rng.choice(known, size, replace=False))]
-    mean_variance = task.priors.map_mean_variance
+    omega = task.priors.map_mean_variance
     settings = choose_settings(
         X[known],
         y[known],
-        task.n_labels,
-        mean_variance=mean_variance,
+        K,
+        mean_variance=omega,
         tuples=tuples,
         widths=mapping.widths,
         noises=mapping.noises,
     )
-    make = partial(
-        make_mapping, n_labels=task.n_labels, mean_variance=mean_variance, centres=centres
+    width, noise = settings
+    whole = labelled = make_mapping(
+        X, centroid_weights(y, K), centres, width=width, noise=noise, mean_variance=omega
     )
-    whole = labelled = make(X, y, settings=settings)
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
         width = 2.0 * whole.decay * median_distance(X[known])
-        labelled = make(X[known], y[known], settings=settings._replace(width=width))
-    initial = initial_coordinates(
-        labelled, X[known], y[known], task.n_labels, task.n_components, tuples
-    )
+        weights = centroid_weights(y[known], K)
+        labelled = make_mapping(
+            X[known], weights, centres, width=width, noise=noise, mean_variance=omega
+        )
+    initial = initial_coordinates(labelled, X[known], y[known], K, task.n_components, tuples)
     prior = None if task.n_centres == 0 else whole
     if len(known) == len(X):
         return prior, settings, initial
     latent = np.empty((len(X), task.n_components))
     latent[known] = initial
-    latent[y < 0] = extend(labelled, initial, X[y < 0])
+    latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
     return prior, settings, latent
 
 
@@ -197,65 +251,16 @@ def make_objective(task: Task, prior: MappingPrior | None, most: int | None = No
         modelled = evenly_spaced(n, most)
         X = X[modelled] - X[modelled].mean(axis=0)
     gram = FeatureGram.of(X)
-    options = {}
-    if task.criterion == "local_fisher":
-        options["affinity"] = local_affinity(task.X, task.y_index)
     return Objective(
         gram=gram,
         mapping_prior=prior,
-        criterion=make_criterion(task.criterion, task.y_index, task.n_labels, **options),
+        criterion=task.make_criterion(),
         weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * gram.n_effective,
         known=known,
-        priors=task.priors,
+        parameter_priors=task.priors.kernel + task.dynamics_priors,
+        map_dof=task.priors.map_dof,
         n_components=task.n_components,
-        temper=(gram.n_effective / gram.n_features if task.tempered else 1.0) * n / len(X),
+        temper=gram.temper * n / len(X),
         modelled=modelled,
         dynamics=task.dynamics,
-        dynamics_priors=None if task.dynamics is None else DynamicsPriors(),
-    )
-
-
-def _closed_form(
-    objective: Objective,
-    latent: FloatArray,
-    tuples: IntArray,
-    settings: MappingSettings,
-    optimization: Optimization,
-) -> MapFit:
-    """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
-
-    def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:
-        terms = objective.terms(latent, log_parameters)
-        return terms.total, terms.log_parameters
-
-    search = run_map(
-        value_and_gradient,
-        [objective.log_medians],
-        bounds=objective.parameter_bounds,
-        max_iter=int(optimization.max_iter),
-        tol=optimization.tol,
-    )
-    return _result(objective, latent, search.x, tuples, settings, search)
-
-
-def _result(
-    objective: Objective,
-    latent: FloatArray,
-    log_parameters: FloatArray,
-    tuples: IntArray,
-    settings: MappingSettings,
-    search: MapResult,
-) -> MapFit:
-    terms = objective.terms(latent, log_parameters)
-    return MapFit(
-        latent=latent,
-        log_kernel=log_parameters[:N_KERNEL],
-        log_dynamics=log_parameters[N_KERNEL:],
-        gram=objective.gram,
-        tuples=tuples,
-        mapping_prior=objective.mapping_prior,
-        settings=settings,
-        terms=terms.values,
-        criterion=terms.criterion,
-        search=search,
     )

@@ -18,12 +18,8 @@ back-constraint of Eq. (17):
     \exp\{-w J(X)\}, \quad J = \operatorname{tr}(S_b^{-1} S_w), \qquad
     \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
 
-The second is a Gaussian process prior of the mapping from features to X, with its scale
-integrated out: :math:`\Pi = E^\top K_b^{-1} E`, :math:`E = I - 1 c^\top`, where :math:`c^\top x`
-is the mean of the class centroids, and
-
-.. math::
-    K_b = L_b L_b^\top = \exp(-g |y_i - y_j|^2 / 2 \mathrm{med}) + \omega 1 1^\top + \lambda I.
+The second is the Gaussian process prior of :mod:`~bsdr_models.dgplvm.back_constraint`, of the
+mapping from features to X with covariance :math:`K_b = L_b L_b^\top`, its scale integrated out.
 
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
 this model. X has a prior given the features and a likelihood of the same features, which is raised
@@ -49,9 +45,15 @@ from pytensor.tensor import linalg
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights, shrink_towards_loo
+from bsdr_models.dgplvm.back_constraint import (
+    DenseMapping,
+    centroid_weights,
+    make_mapping,
+    shrink_towards_loo,
+)
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.starts import whitened_indicators, with_principal_components
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, encode_classes
 
@@ -73,7 +75,6 @@ def build_model(
     width: float = 2.0,
     map_noise: float = 0.02,
     priors: Priors | None = None,
-    tempered: bool = True,
     unlabeled: Any = None,
     density: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> pm.Model:
@@ -95,8 +96,6 @@ def build_model(
     width, map_noise : float
         g and lambda of the mapping from features to latent coordinates.
     priors : Priors, optional
-    tempered : bool
-        Temper the likelihood by the share of effective features.
     unlabeled : object, optional
         Value of y that marks a missing label. Such samples do not enter J and c.
     density : callable, optional
@@ -143,13 +142,14 @@ def build_model(
 
     Y = X_array - X_array.mean(axis=0)
     gram = FeatureGram.of(Y)
-    mapping = DenseMapping.of(
+    mapping = make_mapping(
         Y,
         centroid_weights(y_index, len(classes)),
         width=width,
         noise=map_noise,
         mean_variance=priors.map_mean_variance,
     )
+    assert isinstance(mapping, DenseMapping)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
@@ -166,17 +166,15 @@ def build_model(
         ell = _log_normal("lengthscale", priors.lengthscale)
         b = _log_normal("noise_variance", priors.noise_variance)
 
-        latent = pm.Deterministic(
-            "latent", whiten(mapping.factor @ U, y_index, n_components), dims=LATENT_DIMS
-        )
-        J = pm.Deterministic("criterion", scatter_ratio(latent, y_index, criterion, n_components))
+        latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
+        J = pm.Deterministic("criterion", scatter_ratio(latent, y_index, criterion))
         if density is not None:
             pm.Potential("density", density(U, pt.log(pt.stack([a, ell, b]))))
             return model
         n_labeled = int((y_index >= 0).sum())
-        tau = gram.n_effective / gram.n_features if tempered else 1.0
         K = kernel(latent, gram.variance * a, ell, gram.variance * b)
-        pm.Potential("generative", tau * log_likelihood(K, gram.root, n_features=gram.n_features))
+        log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
+        pm.Potential("generative", gram.temper * log_density)
         pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
         pm.Potential("map", log_mapping_prior(latent, mapping, dof=priors.map_dof))
     return model
@@ -188,24 +186,12 @@ def _log_normal(name: str, prior: LogNormal) -> Tensor:
     )
 
 
-# The density
-
-
-def whiten(A: Tensor, y_index: IntArray, n_components: int) -> Tensor:
-    """Transform (N, R) so that labelled samples have mean 0 and covariance I.
-
-    By Gram-Schmidt, repeated for accuracy, which needs no factorisation in the graph.
-    """
+def whiten(A: Tensor, y_index: IntArray) -> Tensor:
+    """Transform (N, R) so that labelled samples have mean 0 and covariance I."""
     share = (y_index >= 0) / (y_index >= 0).sum()  # (N,)
     A = A - share @ A
-    columns: list[Tensor] = []
-    for j in range(n_components):
-        x = A[:, j]
-        for _ in range(2):
-            for other in columns:
-                x = x - (share * other * x).sum() * other
-        columns.append(x / pt.sqrt((share * x**2).sum()))
-    return pt.stack(columns, axis=1)
+    factor = linalg.cholesky(A.T @ (share[:, None] * A), lower=True)
+    return linalg.solve_triangular(factor, A.T, lower=True).T
 
 
 def kernel(latent: Tensor, signal: Tensor, lengthscale: Tensor, noise: Tensor) -> Tensor:
@@ -238,9 +224,7 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
     return -0.5 * (n_features * (log_det + constant) + square)
 
 
-def scatter_ratio(
-    latent: Tensor, y_index: IntArray, criterion: Criterion, n_components: int
-) -> Tensor:
+def scatter_ratio(latent: Tensor, y_index: IntArray, criterion: Criterion) -> Tensor:
     """J of the labelled samples: tr(S_b^-1 S_w), or tr(S_t^-1 S_w)."""
     known = y_index >= 0
     indicator = (y_index[known, None] == np.unique(y_index[known])).astype(np.float64)  # (N, K)
@@ -249,23 +233,8 @@ def scatter_ratio(
     X = X - X.mean(axis=0)
     fitted = indicator @ (mean @ X)
     within, base = X - fitted, fitted if criterion == "trace_ratio" else X
-    return _trace_of_ratio(base, within, n_components)
-
-
-def _trace_of_ratio(base: Tensor, within: Tensor, n_components: int) -> Tensor:
-    """tr((B'B)^-1 W'W) of tall matrices, by Gram-Schmidt."""
-    columns: list[Tensor] = []
-    total = 0.0
-    for j in range(n_components):
-        b, w = base[:, j], within[:, j]
-        for other_b, other_w in columns:
-            slope = (other_b * b).sum()
-            b, w = b - slope * other_b, w - slope * other_w
-        size = pt.sqrt((b**2).sum())
-        b, w = b / size, w / size
-        columns.append((b, w))
-        total = total + (w**2).sum()
-    return total
+    factor = linalg.cholesky(base.T @ base, lower=True)
+    return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
 
 
 def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> Tensor:
@@ -278,19 +247,11 @@ def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> T
 
 
 def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:
-    """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones.
-
-    Class indicators are followed by principal components of the features if there are more
-    components.
-    """
-    indicator = (y_index[:, None] == np.unique(y_index[y_index >= 0])).astype(np.float64)
-    centred = indicator - (y_index >= 0)[:, None] * (mapping.mean_weights @ indicator)
-    axes, size, _ = np.linalg.svd(centred, full_matrices=False)
-    rank = int((size > 1e-8 * size[0]).sum())
-    principal, _, _ = np.linalg.svd(Y - axes[:, :rank] @ (axes[:, :rank].T @ Y))
-    U = mapping.raw(
-        shrink_towards_loo(mapping, np.column_stack([axes[:, :rank], principal])[:, :r])
-    )
+    """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
+    latent = whitened_indicators(y_index, int(y_index.max()) + 1)[:, :r]
+    if latent.shape[1] < r:
+        latent = with_principal_components(latent, Y, r)
+    U = mapping.raw(shrink_towards_loo(mapping, latent))
     return U / np.sqrt((U**2).mean(axis=0))
 
 

@@ -22,63 +22,19 @@ mapping (:mod:`~bsdr_models.dgplvm.back_constraint`) with its scale integrated o
 kernel parameters. Together with :math:`U_{ij} \sim N(0, 1)`, exp(-F) is a proper density.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, energy
-from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate
-from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
+from bsdr_models.dgplvm.priors import LogNormal, LogUniform
 
-# Number of parameters of the kernel of the features.
-N_KERNEL = 3
-
-type Penalty = Callable[[FloatArray], tuple[float, FloatArray]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whitened:
-    """Whitened latent coordinates X (N, R), with what their derivatives need.
-
-    ``centred`` (N, R) are raw coordinates less the mean of the labelled samples, whose rows have
-    right singular vectors ``axes`` (R, R) and singular values ``sizes``.
-    """
-
-    latent: FloatArray
-    centred: FloatArray
-    known: IntArray
-    axes: FloatArray
-    sizes: FloatArray
-
-    def pullback(self, gradient: FloatArray) -> FloatArray:
-        r"""Gradient with respect to raw coordinates from that with respect to X, (N, R).
-
-        With :math:`A_c^\top A_c = V \operatorname{diag}(r^2) V^\top` the derivative of
-        :math:`(A_c^\top A_c)^{-1/2}` has, in the axes V, the factors
-        :math:`-1 / (r_k r_l (r_k + r_l))`.
-        """
-        V, r, n = self.axes, self.sizes, len(self.known)
-        root = np.sqrt(n)
-        factors = -1.0 / (np.outer(r, r) * np.add.outer(r, r))
-        B = root * V.T @ (self.centred.T @ gradient) @ V
-        Z = V @ (factors * B) @ V.T
-        raw = root * gradient @ ((V / r) @ V.T)
-        raw[self.known] += self.centred[self.known] @ (Z + Z.T)
-        raw[self.known] -= raw.sum(axis=0) / n
-        return raw
-
-
-def whiten(raw: FloatArray, known: IntArray) -> Whitened:
-    """Transform (N, R) linearly so that labelled samples have mean 0 and covariance I."""
-    centred = raw - raw[known].mean(axis=0)
-    _, sizes, axes = np.linalg.svd(centred[known], full_matrices=False)
-    if len(sizes) < raw.shape[1] or not sizes[-1] > 1e-12 * sizes[0]:
-        raise np.linalg.LinAlgError("labelled samples do not span all components")
-    latent = np.sqrt(len(known)) * centred @ ((axes.T / sizes) @ axes)
-    return Whitened(latent=latent, centred=centred, known=known, axes=axes.T, sizes=sizes)
+type Gradient = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,99 +53,87 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """F of a vector of raw coordinates and log parameters.
+class LatentObjective(ABC):
+    """Objective of a vector of raw coordinates and log parameters.
 
-    The log parameters are those of the kernel of the features, (3,), followed by those of the
-    dynamics, (4,), for sequences. ``gram`` is of the ``modelled`` samples, whose density enters F
-    (None for all), and ``temper`` is tau, divided by their share; ``weight`` is w. Without a prior
-    of the mapping, raw coordinates are those before whitening.
+    ``gram`` is of the features, and ``weight`` that of the criterion. The log parameters are those
+    of the kernel of the features, followed by the four of the dynamics, if any.
     """
 
     gram: FeatureGram
-    mapping_prior: MappingPrior | None
-    criterion: Penalty
+    criterion: Callable[[FloatArray], tuple[float, FloatArray]]
     weight: float
-    known: IntArray
-    priors: Priors
     n_components: int
-    temper: float
-    modelled: IntArray | None = None
+    parameter_priors: Sequence[LogNormal | LogUniform]
     dynamics: Dynamics | None = None
-    dynamics_priors: DynamicsPriors | None = None
+
+    @abstractmethod
+    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
+        """Latent coordinates (N, R) of raw ones, and the map of gradients back to these."""
+
+    @abstractmethod
+    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
+        """Optimisation vector of latent coordinates (N, R)."""
+
+    @abstractmethod
+    def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
+        """Negative log likelihood of the features, as it enters the objective."""
+
+    def _mapping_term(self, latent: FloatArray) -> tuple[float, FloatArray] | None:
+        """Prior of the mapping, if there is one, and its gradient (N, R)."""
+        return None
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """F and its gradient, for the optimiser."""
         raw, log_parameters = self.unpack(x)
-        white = whiten(self._coordinates(raw), self.known)
-        terms = self.terms(white.latent, log_parameters)
-        gradient = white.pullback(terms.latent)
-        if self.mapping_prior is not None:
-            gradient = self.mapping_prior.root_transposed(gradient)
-        return terms.total, np.concatenate([gradient.ravel(), terms.log_parameters])
+        latent, gradient_to_raw = self.transform(raw)
+        terms = self.terms(latent, log_parameters)
+        return terms.total, np.concatenate(
+            [gradient_to_raw(terms.latent).ravel(), terms.log_parameters]
+        )
 
     def terms(self, latent: FloatArray, log_parameters: FloatArray) -> Terms:
         """Terms of F, and gradients in latent coordinates (N, R) and log parameters."""
-        J, gradient = self.criterion(latent)
-        gradient = self.weight * gradient
-        rows = slice(None) if self.modelled is None else self.modelled
-        density = evaluate(latent[rows], log_parameters[:N_KERNEL], self.gram)
-        values = {"likelihood": self.temper * density.value, "criterion": self.weight * J}
-        gradient[rows] += self.temper * density.latent
-        log_gradient = np.zeros(len(log_parameters))
-        log_gradient[:N_KERNEL] = self.temper * density.log_kernel
-        if self.mapping_prior is not None:
-            values["map"], by_mapping = self._mapping_term(latent)
-            gradient += by_mapping
+        n_kernel = len(log_parameters) - (0 if self.dynamics is None else 4)
+        J, by_criterion = self.criterion(latent)
+        likelihood = self._likelihood(latent, log_parameters[:n_kernel])
+        values = {"likelihood": likelihood.value, "criterion": self.weight * J}
+        gradient = self.weight * by_criterion + likelihood.latent
+        by_log = np.zeros(len(log_parameters))
+        by_log[:n_kernel] = likelihood.log_parameters
+        if (mapping := self._mapping_term(latent)) is not None:
+            values["map"] = mapping[0]
+            gradient += mapping[1]
         if self.dynamics is not None:
-            transitions = self.dynamics.evaluate(latent, log_parameters[N_KERNEL:])
+            transitions = self.dynamics.evaluate(latent, log_parameters[n_kernel:])
             values["dynamics"] = transitions.value
             gradient += transitions.latent
-            log_gradient[N_KERNEL:] = transitions.log_parameters
+            by_log[n_kernel:] = transitions.log_parameters
         values["priors"] = 0.0
-        for i, prior in enumerate(self._parameter_priors):
-            value, by_log = prior.negative_log_density(log_parameters[i])
+        for i, prior in enumerate(self.parameter_priors):
+            value, derivative = prior.negative_log_density(log_parameters[i])
             values["priors"] += value
-            log_gradient[i] += by_log
-        return Terms(values=values, criterion=J, latent=gradient, log_parameters=log_gradient)
-
-    @property
-    def _parameter_priors(self) -> tuple[LogNormal, ...]:
-        if self.dynamics_priors is None:
-            return self.priors.kernel
-        return self.priors.kernel + self.dynamics_priors.kernel
-
-    def _mapping_term(self, latent: FloatArray) -> tuple[float, FloatArray]:
-        """A multivariate t: the normal prior with its inverse Gamma scale integrated out."""
-        assert self.mapping_prior is not None
-        nu = self.priors.map_dof
-        size = (len(latent) - 1) * latent.shape[1] + nu
-        square, product = energy(self.mapping_prior, latent)
-        return 0.5 * size * float(np.log1p(square / nu)), size / (nu + square) * product
-
-    def latent(self, x: FloatArray) -> FloatArray:
-        """Latent coordinates (N, R) of an optimisation vector."""
-        return whiten(self._coordinates(self.unpack(x)[0]), self.known).latent
-
-    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
-        """Optimisation vector with given latent coordinates, before whitening."""
-        raw = latent if self.mapping_prior is None else self.mapping_prior.raw(latent)
-        return np.concatenate([raw.ravel(), log_parameters])
+            by_log[i] += derivative
+        return Terms(values=values, criterion=J, latent=gradient, log_parameters=by_log)
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Raw coordinates and log parameters."""
-        size = len(x) - len(self._parameter_priors)
+        size = len(x) - len(self.parameter_priors)
         return x[:size].reshape(-1, self.n_components), x[size:]
+
+    def latent(self, x: FloatArray) -> FloatArray:
+        """Latent coordinates (N, R) of an optimisation vector."""
+        return self.transform(self.unpack(x)[0])[0]
 
     @property
     def log_medians(self) -> FloatArray:
-        """Initial log parameters: the medians of their priors."""
-        return np.array([prior.log_median for prior in self._parameter_priors])
+        """Initial log parameters."""
+        return np.array([prior.log_median for prior in self.parameter_priors])
 
     @property
     def parameter_bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Bounds of the log parameters, from their priors."""
-        low, high = np.array([prior.bounds for prior in self._parameter_priors]).T
+        """Bounds of the log parameters."""
+        low, high = np.array([prior.bounds for prior in self.parameter_priors]).T
         return low, high
 
     def bounds(self, size: int) -> tuple[FloatArray, FloatArray]:
@@ -198,5 +142,78 @@ class Objective:
         free = np.full(size - len(low), np.inf)
         return np.concatenate([-free, low]), np.concatenate([free, high])
 
-    def _coordinates(self, raw: FloatArray) -> FloatArray:
-        return raw if self.mapping_prior is None else self.mapping_prior.root(raw)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective(LatentObjective):
+    """F of the well-posed model.
+
+    ``gram`` is of the ``modelled`` samples, whose density enters F (None for all), and ``temper``
+    is tau, divided by their share; ``weight`` is w, ``known`` are the labelled samples, and
+    ``map_dof`` is nu. Without a prior of the mapping, raw coordinates are those before whitening.
+    """
+
+    parameter_priors: Sequence[LogNormal]
+    mapping_prior: MappingPrior | None
+    known: IntArray
+    map_dof: float
+    temper: float
+    modelled: IntArray | None = None
+
+    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
+        """Whitened coordinates; see the base class."""
+        prior = self.mapping_prior
+        if prior is None:
+            return whiten(raw, self.known)
+        latent, gradient_to_coordinates = whiten(prior.root(raw), self.known)
+        return latent, lambda gradient: prior.root_transposed(gradient_to_coordinates(gradient))
+
+    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
+        """Optimisation vector with given latent coordinates, before whitening."""
+        raw = latent if self.mapping_prior is None else self.mapping_prior.raw(latent)
+        return np.concatenate([raw.ravel(), log_parameters])
+
+    def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
+        rows = slice(None) if self.modelled is None else self.modelled
+        density = evaluate(latent[rows], log_kernel, self.gram)
+        gradient = np.zeros(latent.shape)
+        gradient[rows] = self.temper * density.latent
+        return Evaluation(
+            value=self.temper * density.value,
+            latent=gradient,
+            log_parameters=self.temper * density.log_parameters,
+        )
+
+    def _mapping_term(self, latent: FloatArray) -> tuple[float, FloatArray] | None:
+        """A multivariate t: the normal prior with its inverse Gamma scale integrated out."""
+        if self.mapping_prior is None:
+            return None
+        size = (len(latent) - 1) * latent.shape[1] + self.map_dof
+        square, product = energy(self.mapping_prior, latent)
+        value = 0.5 * size * float(np.log1p(square / self.map_dof))
+        return value, size / (self.map_dof + square) * product
+
+
+def whiten(raw: FloatArray, known: IntArray) -> tuple[FloatArray, Gradient]:
+    """Transform (N, R) linearly so that labelled samples have mean 0 and covariance I.
+
+    The second result maps gradients with respect to whitened coordinates to those with respect to
+    raw ones.
+    """
+    centred = raw - raw[known].mean(axis=0)
+    _, sizes, axes = np.linalg.svd(centred[known], full_matrices=False)
+    if len(sizes) < raw.shape[1] or not sizes[-1] > 1e-12 * sizes[0]:
+        raise np.linalg.LinAlgError("labelled samples do not span all components")
+    V, r, root, n = axes.T, sizes, np.sqrt(len(known)), len(known)
+
+    def gradient_to_raw(gradient: FloatArray) -> FloatArray:
+        # With A_c' A_c = V diag(r^2) V' the derivative of (A_c' A_c)^(-1/2) has, in the axes V,
+        # the factors -1 / (r_k r_l (r_k + r_l)).
+        factors = -1.0 / (np.outer(r, r) * np.add.outer(r, r))
+        B = root * V.T @ (centred.T @ gradient) @ V
+        Z = V @ (factors * B) @ V.T
+        by_raw = root * gradient @ ((V / r) @ V.T)
+        by_raw[known] += centred[known] @ (Z + Z.T)
+        by_raw[known] -= by_raw.sum(axis=0) / n
+        return by_raw
+
+    return root * centred @ ((V / r) @ V.T), gradient_to_raw

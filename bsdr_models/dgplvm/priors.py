@@ -61,6 +61,18 @@ class LogNormal:
         return 0.5 * z * z + constant, z / self.log_sd
 
 
+@dataclass(frozen=True, slots=True)
+class LogUniform:
+    """Density 1 / theta of a positive number, within bounds of its logarithm."""
+
+    log_median: float
+    bounds: tuple[float, float]
+
+    def negative_log_density(self, log_value: float) -> tuple[float, float]:
+        """Negative log density of theta, in nats up to a constant; its derivative in log theta."""
+        return log_value, 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors:
     """Hyper-parameters of D-GPLVM.

@@ -10,24 +10,39 @@ under the auxiliary prior. As the posterior is invariant to rotations of U, the 
 averaged over all rotations. Warm-up then only adapts the step size.
 """
 
+import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, MapFit, Task, make_objective
+from bsdr_models.dgplvm.learn import (
+    FitResult,
+    Posterior,
+    make_decoder,
+    mixture,
+    named_settings,
+    posterior_by_mapping,
+    score_left_out,
+    search_fields,
+)
+from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, MapFit, Task, fit_map, make_objective
 from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
+from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Criteria of the PyMC model.
 CRITERIA = ("trace_ratio", "total")
 # Variables stored for every draw.
-NAMES = ("latent", "signal_variance", "lengthscale", "noise_variance", "criterion")
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
+NAMES = ("latent", *KERNEL, "criterion")
 # Target acceptance rate of NUTS.
 TARGET_ACCEPT = 0.9
 # Steps of ADVI from each initialisation.
@@ -38,6 +53,107 @@ ADVI_STARTS = (1e-6, 1.0)
 STEP = 1e-5
 # With the hand-written density full compilation takes longer than it saves.
 MODE = "FAST_COMPILE"
+# Predictions average over as many posterior draws, evenly spaced, as bring the largest standard
+# error of a leave-one-out probability below this, counted after every so many draws,
+DRAWS_ERROR, DRAWS_STEP = 0.01, 50
+# unless their classifiers would take more memory, in bytes.
+DRAWS_MEMORY = 2**28
+_GOLDEN = 0.6180339887498949
+
+
+def learn_draws(
+    engine: str,
+    task: Task,
+    mapping: Mapping,
+    optimization: Optimization,
+    *,
+    schedule: Schedule,
+    rng: np.random.Generator,
+) -> FitResult:
+    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper."""
+    if mapping.embedding != "map":
+        raise ValueError(
+            "inference='nuts' and 'advi' need samples that are embedded by the mapping, with "
+            "placement='map' and kind='kernel'"
+        )
+    mode = find_mode(task, mapping, optimization, rng=rng)
+    sampled = sample(engine, task, mode, schedule=schedule, rng=rng)
+    latents = _stacked(sampled.draws["latent"])
+    posterior, left_out = draws_posterior(latents, mode, task)
+    held_out = score_left_out(posterior, task.y_index)
+    reason = lack_of_signal(held_out.named())
+    mean = latents.mean(axis=0)
+    typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
+    kernel = {name: _stacked(sampled.draws[name]) for name in KERNEL}
+    log_kernel = np.log([values[typical] for values in kernel.values()])
+    fields = search_fields(mode.search) | {
+        "converged": False,
+        "interrupted": sampled.interrupted,
+    }
+    return FitResult(
+        posterior=posterior,
+        latent=mean,
+        left_out=left_out,
+        variables={
+            **{name: float(values.mean()) for name, values in kernel.items()},
+            "criterion": float(sampled.draws["criterion"].mean()),
+        },
+        decoder=make_decoder(latents[typical], task.X, log_kernel, mode.objective.gram),
+        terms=mode.terms.values,
+        settings=named_settings(mode),
+        held_out=held_out,
+        messages=() if reason is None else (no_signal(reason),),
+        sampled=sampled,
+        **fields,
+    )
+
+
+def find_mode(
+    task: Task, mapping: Mapping, optimization: Optimization, *, rng: np.random.Generator
+) -> MapFit:
+    """The posterior mode, at which chains are initialised, from one initialisation.
+
+    An interrupt is raised again: there are no draws yet to return.
+    """
+    check(task)
+    mode = fit_map(task, mapping, replace(optimization, n_restarts=1), rng=rng)
+    if mode.search.interrupted:
+        raise KeyboardInterrupt
+    return mode
+
+
+def draws_posterior(
+    latents: FloatArray, mode: MapFit, task: Task
+) -> tuple[Posterior, LatentCoordinates]:
+    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
+
+    The kernel parameters of these classifiers are those at the mode: optimising them for each draw
+    is expensive, and changes the average by less than 0.01.
+    """
+    assert mode.objective.mapping_prior is not None
+    known, n = task.known, len(latents)
+    fit = partial(posterior_by_mapping, mode.objective.mapping_prior, tuples=mode.tuples, task=task)
+    parameters = fit(mode.latent)[0].classifier.functions.kernel.log_values
+    draws, left_out, probabilities = [], [], []
+    # The first draws of this order are evenly spaced, however many there are.
+    for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
+        draw, coordinates, _ = fit(latents[i], kernel_parameters=parameters)
+        draws.append(draw)
+        left_out.append(coordinates)
+        probabilities.append(np.exp(draw.classifier.left_out[known]))
+        size = len(draws)
+        if size % DRAWS_STEP == 0:
+            error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
+            if error < DRAWS_ERROR:
+                break
+        if (size + 1) * draw.classifier.nbytes > DRAWS_MEMORY:
+            break
+    return Posterior(draws=tuple(draws)), mixture(left_out)
+
+
+def _stacked(values: FloatArray) -> FloatArray:
+    """Concatenated chains."""
+    return values.reshape(-1, *values.shape[2:])
 
 
 def sample(
@@ -52,7 +168,7 @@ def sample(
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
-    objective = make_objective(task, mode.mapping_prior)
+    objective = make_objective(task, mode.objective.mapping_prior)
     model = declare_model(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
         "spec": SPEC,
@@ -100,7 +216,6 @@ def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:
     """The PyMC model on the training samples, with the settings of the mapping of a mode."""
     from bsdr_models.dgplvm.model import build_model
 
-    assert mode.settings is not None
     return build_model(
         task.X,
         task.y_index,
@@ -110,7 +225,6 @@ def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:
         width=mode.settings.width,
         map_noise=mode.settings.noise,
         priors=task.priors,
-        tempered=task.tempered,
         unlabeled=-1,
         density=density,
     )
@@ -135,10 +249,10 @@ class Density:
             return -np.inf, np.zeros_like(raw), np.zeros_like(log_kernel)
         by_raw, by_log = -gradient[: raw.size].reshape(raw.shape), -gradient[raw.size :]
         value = -value
-        for i, prior in enumerate(self.objective.priors.kernel):
-            own, slope = prior.negative_log_density(log_kernel[i])
-            value += own
-            by_log[i] += slope
+        for i, prior in enumerate(self.objective.parameter_priors):
+            of_prior, derivative = prior.negative_log_density(log_kernel[i])
+            value += of_prior
+            by_log[i] += derivative
         return value, by_raw, by_log
 
 
@@ -147,7 +261,7 @@ def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArra
 
     By 2 (N R + 3) gradients; without correlations of coordinates and parameters.
     """
-    raw, log_kernel = objective.unpack(objective.pack(mode.latent, mode.log_kernel))
+    raw, log_kernel = objective.unpack(objective.pack(mode.latent, mode.log_parameters))
     n, r = raw.shape
     left, _, right = np.linalg.svd(raw, full_matrices=False)
     x = np.concatenate([(np.sqrt(n) * left @ right).ravel(), log_kernel])
@@ -162,7 +276,7 @@ def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArra
     of_samples = (axes / (1.0 + np.maximum(size, 0.0))) @ axes.T
     covariance = np.zeros_like(hessian)
     covariance[: n * r, : n * r] = np.kron(of_samples, np.eye(r))
-    for i, prior in enumerate(objective.priors.kernel):
+    for i, prior in enumerate(objective.parameter_priors):
         # At a bound of the optimiser the curvature is not meaningful; that of the prior is a limit.
         k = n * r + i
         covariance[k, k] = 1.0 / max(hessian[k, k], 0.5 / prior.log_sd**2)

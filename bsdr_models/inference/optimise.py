@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
@@ -31,21 +32,11 @@ AGREEMENT = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapResult:
-    """Best point over all restarts.
+    """Best point (P,) over all restarts, and the negative log density there, in nats.
 
-    x
-        The point, (P,).
-    value
-        Negative log density there, in nats.
-    values
-        Final value of each restart, except those with a non-finite objective or whose worker
-        process died.
-    trace
-        Value after each iteration of the best restart.
-    converged
-        Whether it ended before the limit of iterations.
-    interrupted
-        Whether the user interrupted the search; the point is the best one until then.
+    ``values`` are the final ones of all restarts but those without a finite objective or whose
+    worker process died, ``trace`` those after each iteration of the best one. It has ``converged``
+    if it ended before the limit of iterations; after an interrupt the point is the best until then.
     """
 
     x: FloatArray
@@ -54,11 +45,6 @@ class MapResult:
     trace: FloatArray
     converged: bool
     interrupted: bool
-
-    @property
-    def gap(self) -> float:
-        """Largest relative difference between a restart and the best one."""
-        return (max(self.values) - self.value) / (1.0 + abs(self.value))
 
     @property
     def share_agreeing(self) -> float:
@@ -77,64 +63,34 @@ def run_map(
     progressbar: bool = False,
     n_jobs: int | None = 1,
 ) -> MapResult:
-    """Minimise from every initial point, and keep the lowest value.
+    """Minimise from every initial point (P,), and keep the lowest value.
 
-    Parameters
-    ----------
-    objective : callable
-        Point (P,) -> negative log density and gradient. May raise LinAlgError or return non-finite
-        values far out; the search then steps back.
-    starts : sequence of (P,)
-        Initial points.
-    bounds : (P,) and (P,), optional
-        Lower and upper bounds, or infinite.
-    max_iter : int
-        Iterations per restart.
-    tol : float
-        A restart has converged when an iteration gains less than about this many nats (relative to
-        the initial value).
-    progressbar : bool
-        Counts iterations, or restarts if these run in parallel.
-    n_jobs : int, optional
-        Number of parallel restarts, see :func:`~bsdr_models.inference.parallel.run_tasks`. The
-        result does not depend on it.
-
-    Returns
-    -------
-    MapResult
-        After a keyboard interrupt, the best point until then.
-
-    Raises
-    ------
-    FloatingPointError
-        If the objective is not finite at any initial point.
-    KeyboardInterrupt
-        If interrupted before the first point.
+    The objective maps a point to the negative log density and its gradient; it may raise
+    LinAlgError or return non-finite values far out, from which the search steps back. A restart has
+    converged when an iteration gains less than about ``tol`` nats, relative to the initial value.
+    A FloatingPointError says that the objective is not finite at any initial point, and a
+    KeyboardInterrupt is raised again if it comes before the first point.
     """
     parallel = n_workers(n_jobs, len(starts)) > 1
     total, title = (len(starts), "MAP, restarts") if parallel else (max_iter * len(starts), "MAP")
     begin = time.perf_counter()
     with ProgressBar(total, title, enabled=progressbar) as bar:
-        watch = None if parallel else bar
 
-        def descend(start: FloatArray) -> MapResult:
-            return _descend(objective, start, bounds, max_iter, tol, watch)
-
-        def done(found: MapResult) -> None:
+        def done(end: MapResult) -> None:
             if parallel:
-                bar.update(value=found.value)
-            elif not found.interrupted:
+                bar.update(value=end.value)
+            elif not end.interrupted:
                 bar.end_stage(max_iter)
 
         outcome = run_tasks(
-            descend,
+            partial(_descend, objective, bounds, max_iter, tol, None if parallel else bar),
             starts,
             n_jobs=n_jobs,
-            stopped=lambda found: found.interrupted,
+            stopped=lambda end: end.interrupted,
             on_done=done,
         )
     ends = list(outcome.results.values())
-    best = min(ends, key=lambda found: found.value)  # the first of equals
+    best = min(ends, key=lambda end: end.value)  # the first of equals
     if not np.isfinite(best.value):
         if outcome.interrupted:
             raise KeyboardInterrupt
@@ -148,20 +104,17 @@ def run_map(
         len(starts),
         time.perf_counter() - begin,
     )
-    return replace(
-        best,
-        values=tuple(found.value for found in ends if np.isfinite(found.value)),
-        interrupted=outcome.interrupted,
-    )
+    values = tuple(end.value for end in ends if np.isfinite(end.value))
+    return replace(best, values=values, interrupted=outcome.interrupted)
 
 
 def _descend(
     objective: Objective,
-    start: FloatArray,
     bounds: tuple[FloatArray, FloatArray] | None,
     max_iter: int,
     tol: float,
     bar: ProgressBar | None,
+    start: FloatArray,
 ) -> MapResult:
     """L-BFGS from one initial point."""
     best_x, best_value = np.array(start, dtype=np.float64), np.inf
@@ -227,9 +180,9 @@ def _refuse(
 ) -> tuple[float, FloatArray]:
     """Substitute for value and gradient where the objective cannot be computed.
 
-    They are those of a parabola whose slope at x is opposite to that at the origin of the line, so
-    that the line search takes about a seventh of its step. After a huge value it would return to
-    the origin and stop there.
+    They are those of a parabola whose derivative at x is opposite to that at the origin of the
+    line, so that the line search takes about a seventh of its step. After a huge value it would
+    return to the origin and stop there.
     """
     if not np.isfinite(value):
         return _REFUSED, np.zeros_like(x)

@@ -99,8 +99,8 @@ def slice_move(point, value, density, rng):
 
 def by_slices(problem, mode, *, seed, n_moves, burn):
     """A chain from the prior: raw positions and standardised log parameters in turn."""
-    objective = make_objective(problem, mode.mapping_prior)
-    density, priors = sampling.Density(objective), objective.priors.kernel
+    objective = make_objective(problem, mode.objective.mapping_prior)
+    density, priors = sampling.Density(objective), objective.parameter_priors
     median, log_sd = np.array([(prior.log_median, prior.log_sd) for prior in priors]).T
 
     def of_both(raw, standard):
@@ -140,7 +140,7 @@ def test_nuts_agrees_with_slices_from_the_prior():
 def test_nuts_mixes_and_advi_is_near():
     problem = wine()
     mode = mode_of(problem)
-    objective = make_objective(problem, mode.mapping_prior)
+    objective = make_objective(problem, mode.objective.mapping_prior)
     nuts = by_engine("nuts", problem, mode, seed=87, draws=1000)
     values = of_draws(nuts.draws)
     # The largest of 204, of two chains of a thousand draws.
@@ -152,7 +152,7 @@ def test_nuts_mixes_and_advi_is_near():
     # R (R - 1) / 2 angles that are fixed or do not count, and of three log parameters.
     logs = np.log(np.stack([nuts.draws[name] for name in sampling.KERNEL], axis=-1))
     worse = [
-        objective.terms(latent, log_kernel).total - sum(mode.terms.values())
+        objective.terms(latent, log_kernel).total - mode.terms.total
         for latent, log_kernel in zip(
             nuts.draws["latent"][:, ::20].reshape(-1, *mode.latent.shape),
             logs[:, ::20].reshape(-1, 3),

@@ -3,20 +3,15 @@
 Warnings are errors here, except expected ones.
 """
 
-import tracemalloc
 import warnings
-from dataclasses import fields
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 
-from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import map_search as fit_module
-from bsdr_models.dgplvm.paper import fit as paper_fit
-from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models import DGPLVMClassifier
+from bsdr_models.dgplvm import map_search
 from bsdr_models.inference.optimise import run_map
 from bsdr_models.papers import PaperDGPLVMClassifier
 
@@ -105,12 +100,6 @@ def assert_finite(model, X):
                 assert np.isfinite(values).all(), (path, name)
 
 
-def with_value(X, value):
-    X = X.copy()
-    X[3, 1] = value
-    return X
-
-
 def classes(n_samples, n_features, n_classes, *, distance=1.0, seed=0):
     rng = np.random.default_rng(seed)
     y = np.arange(n_samples) % n_classes
@@ -147,13 +136,6 @@ def test_invalid_sequences_raise(iris, name, kind):
         make(name).fit(*iris, sequence=sequence)
 
 
-@pytest.mark.parametrize("kind", ["numbers", "text"])
-def test_sequence_names_may_be_of_any_type(iris, kind):
-    names = {"numbers": np.arange(45) // 9, "text": np.array(list("pqrst"))[np.arange(45) // 9]}
-    model = fit(make(optimization__max_iter=15), *iris, sequence=names[kind])
-    assert_finite(model, iris[0])
-
-
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
@@ -179,51 +161,24 @@ def no_work(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the arguments were checked")
 
-    monkeypatch.setattr(fit_module, "run_map", refuse)
-    monkeypatch.setattr(fit_module, "choose_settings", refuse)
-    monkeypatch.setattr(paper_fit, "run_map", refuse)
+    monkeypatch.setattr(map_search, "run_map", refuse)
+    monkeypatch.setattr(map_search, "choose_settings", refuse)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"weight": np.inf}, "The 'weight' parameter"),
-        ({"n_components": 3, "criterion": "trace_ratio"}, "needs n_components <= 2"),
-        ({"n_components": 2, "n_centres": 1}, "n_centres=1 must be at least n_components=2"),
-    ],
-)
-def test_arguments_of_the_paper_are_checked(iris, no_work, arguments, match):
-    with pytest.raises(ValueError, match=match):
-        PaperDGPLVMClassifier(**arguments).fit(*iris)
-
-
-COMBINATIONS = [
-    (
-        {"mapping__kind": "none", "mapping__placement": "map"},
-        "placement='map' needs kind='kernel'",
-    ),
-    ({"n_components": 3, "priors__criterion": "trace_ratio"}, "needs n_components <= 2"),
-    ({"n_components": 3, "priors__criterion": "inverse_trace"}, "needs n_components <= 2"),
+REFUSED = [
+    (PaperDGPLVMClassifier, {"weight": np.inf}, "The 'weight' parameter"),
+    (PaperDGPLVMClassifier, {"n_components": 3, "criterion": "trace_ratio"}, "n_components <= 2"),
+    (PaperDGPLVMClassifier, {"n_components": 2, "n_centres": 1}, "n_centres=1 must be at least"),
+    (DGPLVMClassifier, {"mapping__kind": "none", "mapping__placement": "map"}, "kind='kernel'"),
+    (DGPLVMClassifier, {"n_components": 3, "priors__criterion": "trace_ratio"}, "needs n_comp"),
+    (DGPLVMClassifier, {"n_components": 3, "priors__criterion": "inverse_trace"}, "needs n_comp"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "match"), COMBINATIONS)
-def test_incompatible_arguments_raise(iris, no_work, arguments, match):
+@pytest.mark.parametrize(("kind", "arguments", "match"), REFUSED)
+def test_incompatible_arguments_raise(iris, no_work, kind, arguments, match):
     with pytest.raises(ValueError, match=match):
-        DGPLVMClassifier().set_params(**arguments).fit(*iris)
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True, None])
-def test_errors_name_invalid_hyper_parameters(value):
-    with pytest.raises(ValueError, match="map_dof must be a positive finite number"):
-        DGPLVMPriors(map_dof=value)
-    with pytest.raises(ValueError, match="median must be a positive finite number"):
-        LogNormal(value, 1.0)
-    with pytest.raises(ValueError, match="log_sd must be a positive finite number"):
-        LogNormal(1.0, value)
-    for name in [f.name for f in fields(DGPLVMPriors) if f.type is LogNormal]:
-        with pytest.raises(ValueError, match=f"{name} must be a LogNormal"):
-            DGPLVMPriors(**{name: value})
+        kind().set_params(**arguments).fit(*iris)
 
 
 def test_out_of_range_needs_a_mapping(iris, fitted):
@@ -243,7 +198,7 @@ def test_too_many_components_raise_with_the_limit(iris, n_components, match):
         make(n_components=n_components).fit(*iris)
 
 
-@pytest.mark.parametrize("n_components", [1, 3, 6])
+@pytest.mark.parametrize("n_components", [1, 6])
 @every_model
 def test_other_numbers_of_components(iris, name, n_components):
     model = fit(make(name, n_components=n_components, optimization__max_iter=15), *iris, EXPLAINED)
@@ -251,33 +206,17 @@ def test_other_numbers_of_components(iris, name, n_components):
     assert_finite(model, iris[0])
 
 
-def test_refit_deletes_attributes_of_the_last_fit(iris):
-    model = fit(make("default"), *iris)
-    assert model.map_width_ > 0.0
-    assert model.components_.shape == (2, 4)
-    fit(model.set_params(mapping__kind="none"), *iris)
-    for name in ("components_", "feature_relevance_"):
-        assert not hasattr(model, name)
-
-
 # ------------------------------------------------------------------- accepted, finite output
 
 SCALED = {
-    "scale_1e150": lambda X: 1e150 * X,
-    "scale_1e-150": lambda X: 1e-150 * X,
     "scale_1e200": lambda X: 1e200 * X,
     "scale_1e-200": lambda X: 1e-200 * X,
     "largest_floats": lambda X: X / X.max() * np.finfo(float).max,
-    "mixed_scales": lambda X: X * np.array([1e-12, 1.0, 1e12, 1e5]),
-    "wildly_mixed_scales": lambda X: X * np.array([1e-150, 1.0, 1e150, 1e-300]),
 }
 
 
 @pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize(
-    "kind",
-    ["scale_1e150", "scale_1e-150", "scale_1e200", "scale_1e-200", "largest_floats"],
-)
+@pytest.mark.parametrize("kind", ["scale_1e200", "scale_1e-200", "largest_floats"])
 def test_invariant_to_a_common_unit(iris, standardize, kind):
     X, y = iris
     scaled = SCALED[kind](X)
@@ -285,22 +224,6 @@ def test_invariant_to_a_common_unit(iris, standardize, kind):
     model = make(standardize=standardize).fit(scaled, y)
     assert model.standardized_ is standardize
     np.testing.assert_allclose(model.predict_proba(scaled), plain.predict_proba(X), atol=1e-5)
-
-
-def test_invariant_to_the_units_of_each_feature_if_standardized(iris):
-    X, y = iris
-    mixed = SCALED["mixed_scales"](X)
-    expected = make(standardize=True).fit(X, y).predict_proba(X)
-    model = make().fit(mixed, y)
-    assert model.standardized_
-    np.testing.assert_allclose(model.predict_proba(mixed), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("standardize", ["auto", False])
-def test_negligible_features_are_harmless(iris, standardize):
-    X, y = iris
-    wild = SCALED["wildly_mixed_scales"](X)
-    assert_finite(make(standardize=standardize).fit(wild, y), wild)
 
 
 FEW = {
@@ -313,12 +236,12 @@ FEW = {
 
 
 @pytest.mark.parametrize("rows", FEW)
-@every_model
+@pytest.mark.parametrize("name", ["default", "limit", "likelihood"])
 def test_two_to_five_samples(iris, name, rows):
     index, y = FEW[rows]
     model = fit(make(name), iris[0][index], y, EXPLAINED)
     assert_finite(model, iris[0])
-    if name in ("default", "limit") and rows != "five":
+    if name != "likelihood" and rows != "five":
         assert model.score(iris[0][index], y) == 1.0
 
 
@@ -332,7 +255,6 @@ def test_classes_of_one_sample_each_give_no_collapse_warning(iris):
 
 
 REPEATED = {
-    "every_row_twice": lambda X, y: (np.r_[X, X], np.r_[y, y]),
     "with_different_labels": lambda X, y: (np.r_[X, X], np.r_[y, (y + 1) % 3]),
     "a_point_for_each_class": lambda X, y: (np.repeat(X[[0, 20, 40]], 5, axis=0), y[::3]),
     "most_rows_equal": lambda X, y: (
@@ -350,9 +272,8 @@ REPEATED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", REPEATED)
-@every_model
+@each_model
 def test_repeated_samples(iris, name, kind):
     X, y = REPEATED[kind](*iris)
     if name == "paper" and kind.startswith("two_points"):
@@ -368,35 +289,6 @@ def test_repeated_samples(iris, name, kind):
         assert p.max() < 0.75
 
 
-@pytest.mark.parametrize("name", ["default", "limit", "paper"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_one_feature(iris, name, n_classes):
-    X, y = iris[0][:, 2:3], iris[1]
-    y = np.minimum(y, n_classes - 1)
-    model = fit(make(name), X, y, EXPLAINED)
-    assert_finite(model, X)
-    assert model.score(X, y) > 0.9
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("signal", [0.0, 1.0])
-@pytest.mark.parametrize("name", ["default", "limit", "likelihood", "paper"])
-def test_many_more_features_than_samples(name, signal):
-    """D = 5000: an array of D x D numbers would take 200 MB."""
-    X, y = classes(60, 5000, 2, distance=signal, seed=3)
-    X, new, y_new = X[:20], X[20:], y[20:]
-    tracemalloc.start()
-    try:
-        model = fit(make(name), X, y[:20], EXPLAINED)
-        assert_finite(model, new)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 60e6
-    if signal:
-        assert model.score(new, y_new) > 0.95
-
-
 def test_pure_noise_is_detected():
     """With 5000 features of noise."""
     X, y = classes(60, 5000, 2, distance=0.0, seed=3)
@@ -405,30 +297,11 @@ def test_pure_noise_is_detected():
     assert log_loss(y[20:], model.predict_proba(X[20:])) < 1.5
 
 
-@pytest.mark.slow
-def test_forty_classes():
-    X, y = classes(160, 10, 40, distance=3.0)
-    model = make(n_components=5, optimization__max_iter=60)
-    fit(model, X, y, EXPLAINED)
-    assert_finite(model, X)
-    assert model.score(X, y) > 0.9
-
-
-def test_a_rare_class():
-    X, y = classes(100, 5, 1)
-    y[-3:] = 1
-    X[-3:] += 3.0
-    model = fit(make(), X, y, EXPLAINED)
-    assert_finite(model, X)
-    assert model.score(X, y) >= 0.97
-
-
 # --------------------------------------------------------------------------------- labels
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("marker", [-1, np.nan, None, "?"])
-@every_model
+@pytest.mark.parametrize("marker", [-1, None, "?"])
+@pytest.mark.parametrize("name", ["default", "centres", "paper"])
 def test_unlabelled_samples(iris, name, marker):
     """Half of the labels are enough here; None and NA are as NaN."""
     X, y = iris
@@ -441,7 +314,7 @@ def test_unlabelled_samples(iris, name, marker):
     assert model.score(X, y.astype(model.classes_.dtype)) > 0.85
 
 
-@every_model
+@pytest.mark.parametrize("name", ["default", "limit", "centres", "paper"])
 def test_one_label_for_each_class(iris, name):
     X, y = iris
     given = np.full(45, -1)
@@ -453,18 +326,6 @@ def test_one_label_for_each_class(iris, name):
 
 
 # ----------------------------------------------------------------- iterations and interrupts
-
-
-@every_model
-def test_max_iter_warns_and_the_result_is_usable(iris, name):
-    model = make(name, optimization__max_iter=2)
-    with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
-        model.fit(*iris)
-    assert not model.converged_
-    assert not model.interrupted_
-    assert model.n_iter_ == len(model.log_density_) == 2
-    assert_finite(model, iris[0])
-    assert model.idata_.attrs["converged"] == 0
 
 
 def interrupt_after(monkeypatch, calls):
@@ -481,12 +342,11 @@ def interrupt_after(monkeypatch, calls):
 
         return run_map(inner, starts, **options)
 
-    monkeypatch.setattr(fit_module, "run_map", interrupted_run)
-    monkeypatch.setattr(paper_fit, "run_map", interrupted_run)
+    monkeypatch.setattr(map_search, "run_map", interrupted_run)
 
 
 @pytest.mark.parametrize("calls", [1, 4])
-@every_model
+@each_model
 def test_an_interrupt_keeps_the_current_iterate(iris, monkeypatch, name, calls):
     interrupt_after(monkeypatch, calls)
     model = fit(make(name, optimization__n_restarts=3), *iris, explained=EXPLAINED[:4])
@@ -496,44 +356,17 @@ def test_an_interrupt_keeps_the_current_iterate(iris, monkeypatch, name, calls):
     assert_finite(model, iris[0])
 
 
-@each_model
-def test_an_interrupt_before_the_first_result_leaves_an_unfitted_model(iris, monkeypatch, name):
-    X, y = iris
-    model = fit(make(name), X, y)
-    interrupt_after(monkeypatch, 0)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-
-
 # ---------------------------------------------------------------------------- many samples
 
 
 @pytest.mark.parametrize("n_samples", [44, 45])
-@pytest.mark.parametrize("name", ["default", "limit", "likelihood", "free"])
+@pytest.mark.parametrize("name", ["default", "likelihood"])
 def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples):
     """Above the limit the mapping has few centres; few samples have a density."""
-    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 44)
-    monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
+    monkeypatch.setattr(map_search, "EXACT_SAMPLES", 44)
+    monkeypatch.setattr(map_search, "N_CENTRES", 12)
+    monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris
     model = fit(make(name), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.9
-
-
-@pytest.mark.parametrize("name", ["default", "limit"])
-def test_few_labels_above_the_exact_limit(iris, monkeypatch, name):
-    monkeypatch.setattr(fit_module, "EXACT_SAMPLES", 20)
-    monkeypatch.setattr(fit_module, "N_CENTRES", 12)
-    monkeypatch.setattr(fit_module, "N_MODELLED", 20)
-    X, y = iris
-    given = np.where(np.arange(45) % 5 == 0, y, -1)
-    model = fit(make(name, unlabeled=-1), X, given, EXPLAINED)
-    assert_finite(model, X)
-    assert model.score(X, y) > 0.85
-
-
-def test_a_centre_for_each_component_is_enough_for_the_paper(iris):
-    fit(make("paper", n_components=2, n_centres=2), *iris, explained=EXPLAINED)

@@ -2,22 +2,22 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 from scipy.linalg import eigh
 from scipy.stats import f_oneway
 
 from bsdr_models.dgplvm.criteria import NAMES, local_affinity, make_criterion
-from bsdr_models.dgplvm.starts import first_names, starts
+from bsdr_models.dgplvm.starts import starts
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
 labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
 K = 5
 
 # Largest tested number of components.
-WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "local_fisher": 5}
+WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "local_fisher": 5, "mcml": 5}
 
-# Criteria of scatter matrices; test_mcml.py has the other.
-every_criterion = pytest.mark.parametrize("name", [name for name in NAMES if name != "mcml"])
+every_criterion = pytest.mark.parametrize("name", NAMES)
+# Criteria of scatter matrices; test_mcml.py has more of the other.
+of_scatters = pytest.mark.parametrize("name", [name for name in NAMES if name != "mcml"])
 
 
 def rng_of(*key):
@@ -71,19 +71,6 @@ def ratio(numerator, denominator):
     return np.trace(np.linalg.solve(denominator, numerator))
 
 
-def central_differences(f, X, step=2e-3):
-    """Fourth order."""
-    out = np.empty_like(X)
-    for i in np.ndindex(X.shape):
-        values = []
-        for k in (-2, -1, 1, 2):
-            moved = X.copy()
-            moved[i] += k * step
-            values.append(f(moved))
-        out[i] = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / (12.0 * step)
-    return out
-
-
 # ------------------------------------------------------------------------------------- the value
 
 
@@ -105,23 +92,6 @@ def test_local_value_is_a_sum_over_pairs():
     assert make_criterion("local_fisher", labels, K, affinity=A.toarray())(X)[0] == expected
 
 
-def test_local_value_without_locality_is_the_trace_ratio():
-    X = make_latent(3)
-    local = make_criterion("local_fisher", labels, K, affinity=np.ones((len(labels), len(labels))))
-    value, gradient = local(X)
-    plain, slope = make("trace_ratio")(X)
-    assert value == pytest.approx(plain, rel=1e-11)
-    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10 * np.abs(slope).max())
-
-
-def test_one_component_makes_both_forms_of_the_paper_equal():
-    X = make_latent(1)
-    a, da = make("trace_ratio")(X)
-    b, db = make("inverse_trace")(X)
-    assert a == pytest.approx(b, rel=1e-12)
-    np.testing.assert_allclose(da, db, rtol=1e-10, atol=1e-12 * np.abs(da).max())
-
-
 def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
     """J = (N - K) / ((K - 1) F) with F from SciPy."""
     X = make_latent(1)
@@ -129,18 +99,6 @@ def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
     n, k = sum(map(len, groups)), len(groups)
     f = f_oneway(*groups).statistic
     assert make("trace_ratio")(X)[0] == pytest.approx((n - k) / ((k - 1) * f), rel=1e-10)
-
-
-@pytest.mark.parametrize(("n_labels", "r"), [(2, 1), (3, 2)])
-def test_separated_classes_are_below_one_and_permuted_labels_far_above(n_labels, r):
-    rng = rng_of(3, n_labels)
-    y = np.arange(30) % n_labels
-    apart = rng.standard_normal((30, r)) * 0.3 + 3.0 * np.eye(n_labels)[:, :r][y]
-    values = []
-    for _ in range(100):
-        values.append(make("trace_ratio", rng.permutation(y), n_labels)(apart)[0])
-    assert make("trace_ratio", y, n_labels)(apart)[0] < 1.0
-    assert np.median(values) > 20.0
 
 
 @pytest.mark.parametrize("r", [3, 5])
@@ -157,19 +115,19 @@ def test_lower_bound_of_the_total_criterion(r):
 
 
 @every_criterion
-def test_gradient_is_that_of_differences(name):
+def test_gradient_is_that_of_differences(name, differences):
     criterion = make(name)
     for r in (1, WIDTH[name]):
         X = rng_of(6, r).standard_normal((len(labels), r))
         X += 2.0 * rng_of(7).standard_normal((K + 1, r))[labels]
         _, gradient = criterion(X)
-        numeric = central_differences(lambda Z: criterion(Z)[0], X)
+        numeric = differences(lambda Z: criterion(Z)[0], X, 2e-3)
         scale = np.abs(numeric).max()
         np.testing.assert_allclose(gradient, numeric, rtol=0.0, atol=1e-8 * scale)
         assert not gradient[labels < 0].any()
 
 
-@every_criterion
+@of_scatters
 def test_invariant_to_affine_transformations(name):
     criterion = make(name)
     r = WIDTH[name]
@@ -209,7 +167,7 @@ def test_invariant_to_unlabelled_samples_and_class_names(name):
     )
 
 
-@every_criterion
+@of_scatters
 def test_collapsed_classes_have_value_and_gradient_zero(name):
     X = rng_of(10).standard_normal((K, 3))[labels]
     value, gradient = make(name)(X)
@@ -252,11 +210,14 @@ def test_more_components_than_classes_less_one_raise():
 
 
 def test_too_few_samples_raise():
-    with pytest.raises(ValueError, match="3 components need more labelled samples, got 3"):
-        make("total", np.array([0, 1, -1, 0]), 2)(np.ones((4, 3)))
+    for name in ("total", "mcml"):
+        with pytest.raises(ValueError, match="3 components need more labelled samples, got 3"):
+            make(name, np.array([0, 1, -1, 0]), 2)(np.ones((4, 3)))
+    with pytest.raises(np.linalg.LinAlgError, match="all equal"):
+        make("mcml")(np.ones((19, 2)))
 
 
-@every_criterion
+@of_scatters
 def test_singular_total_scatter_raises(name):
     X = make_latent(3)
     X[:, 2] = X[:, 0] - 2.0 * X[:, 1]
@@ -305,13 +266,6 @@ def test_affinity_of_copies_is_one():
     assert local_affinity(X, np.full(5, -1)).nnz == 0
 
 
-def test_sparse_affinity_ignores_missing_pairs():
-    A = sparse.csr_matrix(np.eye(len(labels)))
-    value, gradient = make_criterion("local_fisher", labels, K, affinity=A)(make_latent(3))
-    assert value == 0.0  # no pair has a weight
-    assert np.abs(gradient).max() == 0.0
-
-
 def test_local_fisher_keeps_distant_clusters_of_a_class_apart():
     """One class has a cluster on each side of the other; only local_fisher is small."""
     rng = rng_of(15)
@@ -334,7 +288,8 @@ def test_initialisations_are_standardised_and_the_supervised_ones_separate(shape
     X = 3.0 + rng.standard_normal(shape) + 2.0 * rng.standard_normal((3, d))[y]
     X[:, -1] += 10.0 * rng.standard_normal(n)
     hidden = np.where(np.arange(n) < n // 3, -1, y)
-    found = starts(X, hidden, 3, n_components=2, names=first_names(5), rng=rng)
+    names = ["pca", "lda", "shrinkage_lda", "random", "random"]
+    found = starts(X, hidden, 3, n_components=2, names=names, rng=rng)
     for latent in found:
         assert latent.shape == (n, 2)
         np.testing.assert_allclose(latent.mean(axis=0), 0.0, atol=1e-12)
@@ -361,14 +316,3 @@ def test_discriminant_initialisations_are_those_of_generalised_eigenvectors():
     for column in range(2):
         correlation = np.mean(got[:, column] * expected[:, column])
         assert abs(correlation) == pytest.approx(1.0, abs=1e-9)
-
-
-def test_further_columns_are_principal_components_and_then_random():
-    rng = rng_of(18)
-    X = rng.standard_normal((40, 3)) * [5.0, 1.0, 1.0]
-    y = (X[:, 1] > 0).astype(int)
-    lda, pca = starts(X, y, 2, n_components=5, names=["lda", "pca"], rng=rng)
-    assert np.linalg.matrix_rank(lda) == 5
-    assert abs(np.corrcoef(lda[:, 0], X[:, 1])[0, 1]) > 0.8
-    assert abs(np.corrcoef(lda[:, 1], X[:, 0])[0, 1]) > 0.95
-    assert abs(np.corrcoef(pca[:, 0], X[:, 0])[0, 1]) > 0.99

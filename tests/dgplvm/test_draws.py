@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm import learn
-from bsdr_models.dgplvm.learn import draws_posterior
+from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import fit_map
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 
@@ -37,7 +36,7 @@ def fitted(make):
 
 
 def average(model, mode, latents):
-    return draws_posterior(mode.mapping_prior, latents, mode.latent, mode.tuples, model._task)[0]
+    return sampling.draws_posterior(latents, mode, model._task)[0]
 
 
 def moved(mode, n_draws, size):
@@ -50,7 +49,7 @@ def test_draws_at_the_mode_predict_as_the_mode(make):
     """With its kernel, and with its limit of confidence where classes are not predictable."""
     model, mode, new = fitted(make)
     got = average(model, mode, np.stack([mode.latent] * 3))
-    expected = model._learned.posterior
+    expected = model._posterior
     np.testing.assert_allclose(got.log_probabilities(new), expected.log_probabilities(new))
     np.testing.assert_allclose(
         got.draws[0].classifier.left_out, expected.draws[0].classifier.left_out
@@ -60,15 +59,15 @@ def test_draws_at_the_mode_predict_as_the_mode(make):
 @pytest.mark.slow
 def test_as_many_draws_as_the_error_needs(monkeypatch):
     model, mode, new = fitted(classes)
-    assert len(average(model, mode, moved(mode, 200, 1e-3)).draws) == learn.DRAWS_STEP
+    assert len(average(model, mode, moved(mode, 200, 1e-3)).draws) == sampling.DRAWS_STEP
     latents = moved(mode, 800, 1.0)
     some = average(model, mode, latents)
-    monkeypatch.setattr(learn, "DRAWS_ERROR", 0.0)
+    monkeypatch.setattr(sampling, "DRAWS_ERROR", 0.0)
     all_draws = average(model, mode, latents)
-    assert learn.DRAWS_STEP < len(some.draws) < len(all_draws.draws) == 800
+    assert sampling.DRAWS_STEP < len(some.draws) < len(all_draws.draws) == 800
     error = np.exp(some.log_probabilities(new)) - np.exp(all_draws.log_probabilities(new))
     assert np.sqrt(np.mean(error**2)) < 0.01
     assert np.abs(error).max() < 0.04
-    size = some.draws[0].classifier.functions.nbytes
-    monkeypatch.setattr(learn, "DRAWS_MEMORY", 7 * size)
+    size = some.draws[0].classifier.nbytes
+    monkeypatch.setattr(sampling, "DRAWS_MEMORY", 7 * size)
     assert len(average(model, mode, latents).draws) == 7

@@ -7,21 +7,18 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from bsdr_models.dgplvm.gp_classifier import fit as gp_classifier
-from bsdr_models.dgplvm.gp_classifier.fit import (
+from bsdr_models.dgplvm import gp_classifier
+from bsdr_models.dgplvm.gp_classifier import (
+    Kernel,
+    fit_functions,
     fit_gp_classifier,
     kernel_at_prior,
     one_against_rest,
     probit_log_odds,
 )
-from bsdr_models.dgplvm.gp_classifier.probit_gp_functions import fit_functions
-from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import ep_by_features
-from bsdr_models.dgplvm.gp_classifier.probit_kernels import (
-    SmoothBiasKernel,
-    SmoothLinearKernel,
-)
 from bsdr_models.dgplvm.paper.laplace import laplace_by_features
-from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.probit_ep import ep_by_features
 from bsdr_models.numerics.folds import stratified_subset
 
 PRIORS = Priors()
@@ -57,8 +54,9 @@ class ByMatrix:
 
     def predict(self, cross, diagonal):
         features = np.linalg.solve(self.factor, cross.T).T
-        mean, variance = self.posterior.predict(features)
-        return mean, variance + diagonal - (features**2).sum(axis=1)
+        variance = ((features @ self.posterior.root.T) ** 2).sum(axis=1)
+        left = diagonal - (features**2).sum(axis=1)
+        return features @ self.posterior.weights, variance + left
 
 
 def inputs_of(latent, y):
@@ -93,7 +91,6 @@ def test_two_classes_are_one_probit(approximate):
     expected = np.column_stack([norm.logcdf(-z), norm.logcdf(z)])
     np.testing.assert_allclose(got.log_probabilities(new), expected, atol=1e-4)
     assert got.temperature == 1.0
-    assert got.converged
 
 
 @both
@@ -133,16 +130,6 @@ def test_kernel_parameters_maximise_evidence_and_prior(approximate):
     assert value(t) < value(prior_mean()) - 0.1
 
 
-@pytest.mark.parametrize("prior", ["nonlinear_variance", "linear_variance"])
-def test_search_stays_within_four_standard_deviations(prior):
-    """With a narrow prior at almost no signal."""
-    latent, y, _, _ = problem(2, spread=0.3)
-    priors = replace(PRIORS, **{prior: LogNormal(1e-6, 0.05)})
-    got = fit_gp_classifier(latent, y, 2, approximate=laplace_by_features, priors=priors)
-    shift = got.functions.kernel.log_values - [p.log_median for p in priors.classifier]
-    assert np.all(np.abs(shift) <= 4.0 * np.array([p.log_sd for p in priors.classifier]) + 1e-12)
-
-
 @both
 def test_leave_one_out_approximates_a_fit_without_the_sample(approximate):
     """With kernel and temperature held fixed; cavities ignore changes of the other sites."""
@@ -153,21 +140,11 @@ def test_leave_one_out_approximates_a_fit_without_the_sample(approximate):
     expected = np.empty((40, 3))
     for i in range(40):
         keep = np.arange(40) != i
-        fit = fit_functions(kernel, latent[keep], one_against_rest(y[keep], 3), approximate)
-        mean, variance = fit.functions.moments(latent[i : i + 1])
+        fit, _ = fit_functions(kernel, latent[keep], one_against_rest(y[keep], 3), approximate)
+        mean, variance = fit.moments(latent[i : i + 1])
         expected[i] = got.from_log_odds(probit_log_odds(mean / np.sqrt(1.0 + variance)))[0]
     np.testing.assert_allclose(np.exp(loo), np.exp(expected), atol=0.05)
     assert log_loss(loo, y) == pytest.approx(log_loss(expected, y), abs=0.015)
-
-
-def test_temperature_improves_the_log_loss_of_new_samples():
-    latent, y, new, y_new = problem(4, n=40)
-    got = fit_gp_classifier(latent, y, 4, approximate=laplace_by_features, priors=PRIORS)
-    plain = replace(got, temperature=1.0)
-    assert got.temperature != 1.0
-    assert log_loss(got.log_probabilities(new), y_new) < log_loss(
-        plain.log_probabilities(new), y_new
-    )
 
 
 @both
@@ -183,30 +160,6 @@ def test_unlabelled_samples_are_ignored(approximate):
     np.testing.assert_array_equal(a.left_out, b.left_out[where])
     others = labels < 0
     np.testing.assert_array_equal(b.left_out[others], b.log_probabilities(more[others]))
-
-
-@both
-def test_invariant_to_class_names_and_sample_order(approximate):
-    latent, y, new, _ = problem(3)
-    order, names = np.random.default_rng(3).permutation(45), np.array([2, 0, 1])
-    a = fit_gp_classifier(latent, y, 3, approximate=approximate, priors=PRIORS)
-    b = fit_gp_classifier(latent[order], names[y][order], 3, approximate=approximate, priors=PRIORS)
-    # The optimisers agree within their tolerance.
-    np.testing.assert_allclose(
-        a.log_probabilities(new), b.log_probabilities(new)[:, names], atol=2e-3
-    )
-
-
-@both
-def test_a_class_with_one_sample(approximate):
-    latent, y, new, _ = problem(3)
-    keep = (y != 2) | (np.cumsum(y == 2) == 1)
-    assert (y[keep] == 2).sum() == 1
-    got = fit_gp_classifier(latent[keep], y[keep], 3, approximate=approximate, priors=PRIORS)
-    log_p = got.log_probabilities(new)
-    assert np.isfinite(log_p).all()
-    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1.0, rtol=1e-12)
-    assert np.isfinite(got.left_out).all()
 
 
 @both
@@ -229,46 +182,21 @@ def test_classes_without_samples_get_the_rule_of_succession(approximate, n_prese
     assert got.left_out.shape == (len(y), 6)
 
 
-def test_coinciding_latent_coordinates():
-    """Both classes have equal probability."""
-    got = fit_gp_classifier(np.zeros((6, 2)), np.arange(6) % 2, 2, priors=PRIORS)
-    np.testing.assert_allclose(got.log_probabilities(np.zeros((1, 2))), np.log(0.5), atol=1e-6)
-
-
 def test_invalid_input_raises():
     latent = problem(2)[0]
     with pytest.raises(ValueError, match="at least one sample with a label"):
         fit_gp_classifier(latent, np.full(45, -1), 2, priors=PRIORS)
 
 
-@both
-def test_predictions_do_not_depend_on_the_batch(approximate):
-    latent, y, new, _ = problem(3)
-    got = fit_gp_classifier(latent, y, 3, approximate=approximate, priors=PRIORS)
-    whole = got.log_probabilities(new)
-    alone = np.concatenate([got.log_probabilities(row[None]) for row in new[:20]])
-    np.testing.assert_allclose(whole[:20], alone, rtol=1e-9)
-    assert got.log_probabilities(new[:0]).shape == (0, 3)
-
-
-@pytest.mark.parametrize("n_inducing", [None, 45])
-def test_fixed_kernel(n_inducing):
+def test_fixed_kernel():
     """The paper's kernel: noise with every sample, old and new.
 
     Here the noise is in the likelihood, which is equivalent for EP, not Laplace.
     """
     latent, y, new, _ = problem(2)
-    kernel = SmoothBiasKernel(
-        signal_variance=3.0, lengthscale=1.5, bias_variance=0.4, noise_variance=0.7
-    )
-    got = fit_gp_classifier(
-        latent,
-        y,
-        2,
-        priors=PRIORS,
-        kernel=kernel,
-        n_inducing=n_inducing,
-    )
+    logs = np.array([np.log(3.0), np.log(1.5), -np.inf])
+    kernel = Kernel(log_values=logs, bias=0.4, noise=0.7)
+    got = fit_gp_classifier(latent, y, 2, priors=PRIORS, kernel=kernel)
 
     def smooth(a, b):
         return 3.0 * np.exp(-((a[:, None] - b) ** 2).sum(-1) / (2.0 * 1.5**2)) + 0.4
@@ -286,14 +214,15 @@ def test_fixed_kernel(n_inducing):
 
 @both
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_sparse_fit_with_all_samples_as_inducing_points_is_exact(approximate, n_labels):
+def test_sparse_fit_with_all_samples_as_inducing_points_is_exact(
+    approximate, n_labels, monkeypatch
+):
     latent, y, new, _ = problem(n_labels, n=60)
     exact = fit_gp_classifier(latent, y, n_labels, approximate=approximate, priors=PRIORS)
-    options = {"approximate": approximate, "priors": PRIORS, "n_inducing": 60}
+    options = {"approximate": approximate, "priors": PRIORS}
+    monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 20)
     kernel = exact.functions.kernel
     sparse = fit_gp_classifier(latent, y, n_labels, kernel=kernel, **options)
-    assert sparse.converged
-    assert sparse.log_evidence == pytest.approx(exact.log_evidence, abs=5e-6)
     # The numerical rank leaves 1e-8 of the largest variance.
     got, expected = np.exp(sparse.log_probabilities(new)), np.exp(exact.log_probabilities(new))
     np.testing.assert_allclose(got, expected, atol=2e-5)
@@ -307,19 +236,12 @@ def test_some_inducing_points_approximate_the_exact_fit(approximate, n):
     signs = one_against_rest(y, 3)[:1]
     kernel = kernel_at_prior(latent, y, 3, PRIORS)
     kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
-    exact = fit_functions(kernel, latent, signs, approximate)
-    sparse = fit_functions(kernel, latent, signs, approximate, 60)
-    assert len(sparse.functions.inducing) == 60 < len(exact.functions.inducing)
-
-    def probability(functions):
-        mean, variance = functions.moments(new)
-        return norm.cdf(mean / np.sqrt(1.0 + variance))
-
-    np.testing.assert_allclose(
-        probability(sparse.functions), probability(exact.functions), atol=0.01
-    )
-    np.testing.assert_allclose(norm.cdf(sparse.left_out), norm.cdf(exact.left_out), atol=0.01)
-    assert sparse.log_evidence == pytest.approx(exact.log_evidence, rel=0.01)
+    exact, exact_probits = fit_functions(kernel, latent, signs, approximate)
+    sparse, probits = fit_functions(kernel, latent, signs, approximate, 60)
+    assert len(sparse.inducing) == 60 < len(exact.inducing)
+    got, expected = (norm.cdf(functions.probits(new)) for functions in (sparse, exact))
+    np.testing.assert_allclose(got, expected, atol=0.01)
+    np.testing.assert_allclose(norm.cdf(probits), norm.cdf(exact_probits), atol=0.01)
 
 
 def test_many_samples_use_inducing_points(monkeypatch):
@@ -331,41 +253,7 @@ def test_many_samples_use_inducing_points(monkeypatch):
     assert len(np.unique(some)) == len(some) <= 43
     assert set(y[some]) == {0, 1, 2}
     got = fit_gp_classifier(latent, y, 3, priors=PRIORS)
-    assert got.converged
     monkeypatch.undo()
     exact = fit_gp_classifier(latent, y, 3, priors=PRIORS)
     a, b = (log_loss(fit.log_probabilities(new), y_new) for fit in (got, exact))
     assert a == pytest.approx(b, abs=0.01)
-
-
-def test_kernels_are_those_of_the_formulas():
-    latent, y, new, _ = problem(3)
-    t = np.array([0.3, -0.2, 1.1])
-    centre, scale = inputs_of(latent, y)
-    at_prior = kernel_at_prior(latent, y, 3, PRIORS)
-    np.testing.assert_allclose(at_prior.centre, centre, rtol=1e-12)
-    assert at_prior.scale == pytest.approx(scale, rel=1e-12)
-    kernel = SmoothLinearKernel(centre=centre, scale=scale, log_values=t)
-    expected = plain_kernel(new, latent, (centre, scale), t)
-    np.testing.assert_allclose(kernel.cross(new, latent), expected, rtol=1e-10, atol=1e-12)
-    K = plain_kernel(latent, latent, (centre, scale), t)
-    np.testing.assert_allclose(kernel.cross(latent, latent), K, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(kernel.diagonal(latent), np.diagonal(K) + 1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("approximate", "limit"), [(laplace_by_features, 20.0), (ep_by_features, 60.0)]
-)
-def test_a_hundred_thousand_samples(approximate, limit):
-    """Processor seconds on one thread; memory is linear, or it would not fit."""
-    import time
-
-    latent, y, new, y_new = problem(3, n=100_000)
-    begin = time.process_time()
-    got = fit_gp_classifier(
-        latent, y, 3, approximate=approximate, priors=PRIORS, kernel_parameters=prior_mean()
-    )
-    assert time.process_time() - begin < limit
-    assert got.converged
-    assert log_loss(got.log_probabilities(new), y_new) < 0.6

@@ -5,16 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import kstest, norm
+from scipy.stats import norm
 
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.latent_inference import (
-    grid_points,
-    infer_latent,
-    infer_latent_left_out,
-    infer_latent_sequence,
-    tail_probability,
-)
+from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder, grid_points
 
 PAPER = {"signal_variance": 0.6, "lengthscale": 0.9, "noise_variance": 0.2, "bias": 0.3}
 PAPER["integrate_mean"] = False
@@ -28,6 +23,14 @@ def covariance(A, B, kernel):
     distance = ((A[:, None, :] - B[None, :, :]) ** 2).sum(axis=2)
     smooth = kernel["signal_variance"] * np.exp(-0.5 * distance / kernel["lengthscale"] ** 2)
     return smooth + kernel.get("bias", 0.0)
+
+
+def embed(decoder, features):
+    return LikelihoodEmbedder(decoder=decoder).embed(features)
+
+
+def embed_left_out(decoder, features):
+    return LikelihoodEmbedder(decoder=decoder).embed_left_out(features)
 
 
 def make_samples(shape, kernel, seed=0):
@@ -62,16 +65,15 @@ def predict(X, Y, x, kernel):
 @SHAPES
 def test_values_match_the_full_formula(shape, kernel):
     X, Y, rng = make_samples(shape, kernel)
-    decoder = Decoder.of(X, Y, **kernel)
+    decoder = Decoder.of(X, Y, **kernel, temper=0.4)
     x, y = rng.standard_normal((6, shape[2])), Y[:6] + rng.standard_normal((6, shape[1]))
-    got = decoder.evaluate(x, decoder.targets(y), temper=0.4)
+    got = decoder.evaluate(x, decoder.targets(y))
     mean, variance = decoder.features(x)
     for i in range(6):
         expected_mean, expected_variance = predict(X, Y, x[i], kernel)
         np.testing.assert_allclose(mean[i], expected_mean, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(variance[i], expected_variance, rtol=1e-10)
         density = norm.logpdf(y[i], expected_mean, np.sqrt(expected_variance)).sum()
-        np.testing.assert_allclose(got.log_density[i], density, rtol=1e-10)
         value = -0.4 * density - norm.logpdf(x[i]).sum()
         np.testing.assert_allclose(got.value[i], value, rtol=1e-10)
 
@@ -83,7 +85,7 @@ def test_derivatives_agree_with_fourth_order_differences(shape, kernel, left_out
     """Of values for the gradient, of gradients for the Hessian; step 1e-3, so 1e-12 plus rounding
     of 1e-13 over the step."""
     X, Y, rng = make_samples(shape, kernel)
-    decoder = Decoder.of(X, Y, **kernel)
+    decoder = Decoder.of(X, Y, **kernel, temper=0.4)
     M, R, h = 5, shape[2], 1e-3
     x, y = rng.standard_normal((M, R)), Y[:M] + rng.standard_normal((M, shape[1]))
     targets = decoder.targets(y, prior_mean=rng.standard_normal((M, R)), prior_variance=0.7)
@@ -91,9 +93,9 @@ def test_derivatives_agree_with_fourth_order_differences(shape, kernel, left_out
         targets = replace(targets, left_out=np.array([3, 0, 4, 7, 1]))
 
     def at(r, steps):
-        return decoder.evaluate(x + steps * h * np.eye(R)[r], targets, temper=0.4)
+        return decoder.evaluate(x + steps * h * np.eye(R)[r], targets)
 
-    got = decoder.evaluate(x, targets, temper=0.4)
+    got = decoder.evaluate(x, targets)
     for r in range(R):
         points = [(at(r, steps), weight) for steps, weight in ((-2, 1), (-1, -8), (1, 8), (2, -1))]
         slope = sum(weight * point.value for point, weight in points) / (12.0 * h)
@@ -108,29 +110,29 @@ def test_derivatives_agree_with_fourth_order_differences(shape, kernel, left_out
 def test_left_out_values_match_a_decoder_of_the_others(kernel):
     shape = (15, 24, 2)
     X, Y, rng = make_samples(shape, kernel)
-    decoder = Decoder.of(X, Y, **kernel)
+    decoder = Decoder.of(X, Y, **kernel, temper=0.3)
     x, out = rng.standard_normal((15, 2)), np.arange(15)
     got = decoder.evaluate(x, replace(decoder.targets(Y), left_out=out))
-    placed = infer_latent_left_out(decoder, Y, temper=0.3)
+    placed = embed_left_out(decoder, Y)
     for i in range(15):
         keep = out != i
-        others = Decoder.of(X[keep], Y[keep], **kernel)
+        others = Decoder.of(X[keep], Y[keep], **kernel, temper=0.3)
         one = others.evaluate(x[i : i + 1], others.targets(Y[i : i + 1]))
         np.testing.assert_allclose(got.value[i], one.value[0], rtol=1e-10)
         np.testing.assert_allclose(got.gradient[i], one.gradient[0], rtol=1e-8, atol=1e-8)
-        alone = infer_latent(others, Y[i : i + 1], temper=0.3)
+        alone = embed(others, Y[i : i + 1])
         np.testing.assert_allclose(placed.value[i], alone.value[0], rtol=1e-8)
-        np.testing.assert_allclose(placed.latent[i], alone.latent[0], atol=1e-6)
+        np.testing.assert_allclose(placed.mean[i], alone.mean[0], atol=1e-6)
 
 
 @KERNELS
 def test_latent_is_a_minimum_and_cov_the_inverse_hessian(kernel):
     X, Y, rng = make_samples((30, 12, 2), kernel)
-    decoder = Decoder.of(X, Y, **kernel)
+    decoder = Decoder.of(X, Y, **kernel, temper=0.5)
     y = Y[:20] + 0.5 * rng.standard_normal((20, 12))
-    placed = infer_latent(decoder, y, temper=0.5)
+    placed = embed(decoder, y)
     assert placed.converged.all()
-    there = decoder.evaluate(placed.latent, decoder.targets(y), temper=0.5)
+    there = decoder.evaluate(placed.mean, decoder.targets(y))
     np.testing.assert_allclose(placed.value, there.value, rtol=1e-12)
     np.testing.assert_allclose(there.gradient, 0.0, atol=1e-6 * np.abs(there.hessian).max())
     identity = np.broadcast_to(np.eye(2), (20, 2, 2))
@@ -143,40 +145,9 @@ def test_latent_is_a_minimum_and_cov_the_inverse_hessian(kernel):
             log_density = norm.logpdf(y[i], mean, np.sqrt(variance)).sum()
             return -0.5 * log_density - norm.logpdf(x).sum()
 
-        found = minimize(objective, placed.latent[i] + 0.05, method="Nelder-Mead")
+        found = minimize(objective, placed.mean[i] + 0.05, method="Nelder-Mead")
         assert placed.value[i] < found.fun + 1e-9
-        np.testing.assert_allclose(found.x, placed.latent[i], atol=1e-3)
-
-
-@pytest.mark.parametrize("n_components", [1, 2, 4])
-@KERNELS
-def test_embedding_does_not_depend_on_the_batch(n_components, kernel):
-    """Single, batched or permuted, equal up to rounding."""
-    X, Y, rng = make_samples((40, 60, n_components), kernel)
-    decoder = Decoder.of(X, Y, **kernel)
-    y = rng.standard_normal((30, 60)) + Y[rng.integers(40, size=30)]
-    y[7] *= 50.0  # an outlier
-    together = infer_latent(decoder, y, temper=0.2)
-    order = rng.permutation(30)
-    shuffled = infer_latent(decoder, y[order], temper=0.2)
-    for name in ("latent", "value", "cov"):
-        whole = getattr(together, name)
-        scale = 1e-8 * (1.0 + np.abs(whole).max())
-        np.testing.assert_allclose(getattr(shuffled, name), whole[order], rtol=1e-8, atol=scale)
-        for i in range(0, 30, 3):
-            alone = getattr(infer_latent(decoder, y[i : i + 1], temper=0.2), name)[0]
-            np.testing.assert_allclose(alone, whole[i], rtol=1e-8, atol=scale)
-
-
-def test_chunks_give_the_same_embedding(monkeypatch):
-    X, Y, _ = make_samples((20, 30, 2), WHITENED)
-    decoder = Decoder.of(X, Y, **WHITENED)
-    whole = infer_latent(decoder, Y)
-    monkeypatch.setattr("bsdr_models.dgplvm.latent_inference.CHUNK", 30_000)
-    parts = infer_latent(decoder, Y)
-    np.testing.assert_allclose(parts.latent, whole.latent, atol=1e-8)
-    assert infer_latent(decoder, Y[:0]).latent.shape == (0, 2)
-    assert infer_latent(decoder, Y[:0]).cov.shape == (0, 2, 2)
+        np.testing.assert_allclose(found.x, placed.mean[i], atol=1e-3)
 
 
 @pytest.mark.parametrize("n_components", [1, 2, 3])
@@ -192,13 +163,13 @@ def test_noiseless_samples_are_recovered(n_components, kernel):
     near = rng.integers(60, size=50)
     truth = 0.9 * X[near] + 0.05 * rng.standard_normal((50, n_components))
     features, variance = decoder.features(truth)
-    placed = infer_latent(decoder, features)
+    placed = embed(decoder, features)
     at_truth = decoder.evaluate(truth, decoder.targets(features))
     found = placed.value <= at_truth.value
     assert found.mean() >= 0.95
     sure = found & (variance < 2e-4)  # among the training samples, where the variance is flat
     assert sure.sum() > 5
-    np.testing.assert_allclose(placed.latent[sure], truth[sure], atol=2e-3)
+    np.testing.assert_allclose(placed.mean[sure], truth[sure], atol=2e-3)
 
 
 def labelled_samples(rng, n_samples):
@@ -221,9 +192,14 @@ def test_minimum_is_below_a_fine_grid(temper):
     X, Y, new = X[:100], rows[:100], rows[100:]
     variance = Y.var(axis=0).mean()
     decoder = Decoder.of(
-        X, Y, signal_variance=0.6 * variance, lengthscale=0.7, noise_variance=0.2 * variance
+        X,
+        Y,
+        signal_variance=0.6 * variance,
+        lengthscale=0.7,
+        noise_variance=0.2 * variance,
+        temper=temper,
     )
-    placed = infer_latent(decoder, new, temper=temper)
+    placed = embed(decoder, new)
     points = grid_points(X, 81, margin=0.6)
     mean, s2 = decoder.features(points)
     rho = ((new[:, None, :] - mean[None, :, :]) ** 2).sum(axis=2)
@@ -234,55 +210,22 @@ def test_minimum_is_below_a_fine_grid(temper):
     assert placed.converged.all()
 
 
-def test_given_initialisations_are_used():
-    X, Y, rng = make_samples((30, 50, 2), WHITENED)
-    decoder = Decoder.of(X, Y, **WHITENED)
-    y = Y[:10] + rng.standard_normal((10, 50))
-    few = infer_latent(decoder, y, n_starts=1)
-    more = infer_latent(decoder, y, n_starts=1, starts=np.broadcast_to(X, (10, 30, 2)))
-    assert np.all(more.value <= few.value + 1e-8)
-
-
-def test_sequence_is_filtered_by_the_transition():
-    """Uninformative features follow the transition; with a N(0, I) transition it has no effect."""
+def test_sequence_is_filtered_by_the_dynamics():
+    """Uninformative features follow what the dynamics predict; each sequence starts anew."""
     X, Y, _ = make_samples((30, 50, 2), WHITENED)
-    decoder = Decoder.of(X, Y, **WHITENED)
-    rotate = 0.8 * np.array([[np.cos(0.5), np.sin(0.5)], [-np.sin(0.5), np.cos(0.5)]])
-    silent = infer_latent_sequence(decoder, Y[:6], lambda x: (x @ rotate + 0.3, 0.2), temper=1e-9)
-    expected = np.zeros((6, 2))
-    for t in range(1, 6):
-        expected[t] = expected[t - 1] @ rotate + 0.3
-    np.testing.assert_allclose(silent.latent, expected, atol=1e-5)
-    np.testing.assert_allclose(silent.cov[1:], np.tile(0.2 * np.eye(2), (5, 1, 1)), atol=1e-5)
-
-    plain = infer_latent(decoder, Y[:6])
-    same = infer_latent_sequence(decoder, Y[:6], lambda x: (np.zeros(2), 1.0))
-    np.testing.assert_allclose(same.latent, plain.latent, atol=1e-8)
-    np.testing.assert_allclose(same.value, plain.value, rtol=1e-10)
-
-
-def test_tail_probabilities_of_samples_of_the_process_are_uniform():
-    """Training and new samples are exchangeable; Kolmogorov-Smirnov at one in a thousand."""
-    rng = np.random.default_rng(11)
-    weights = rng.standard_normal((2, 30))
-    rows = np.tanh(rng.standard_normal((900, 2)) @ weights) + 0.3 * rng.standard_normal((900, 30))
-    Y, new = rows[:150], rows[150:]
-    X = Y @ np.linalg.pinv(weights)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    decoder = Decoder.of(X, Y, signal_variance=0.5, lengthscale=1.5, noise_variance=0.15)
-    reference = infer_latent_left_out(decoder, Y).log_density
-    p_values = tail_probability(infer_latent(decoder, new).log_density, reference)
-    # The reference has 150 samples of its own: the distance of two samples of 150 and 750.
-    assert kstest(p_values, "uniform").statistic < 1.95 * np.sqrt(1.0 / 150 + 1.0 / 750)
-    novel = np.tanh(rng.standard_normal((50, 2)) @ rng.standard_normal((2, 30)))
-    # Novel samples may overlap with the training samples.
-    small = tail_probability(infer_latent(decoder, novel).log_density, reference) < 0.02
-    assert small.mean() > 0.9
-
-
-def test_tail_probabilities_count_samples():
-    got = tail_probability(np.array([-5.0, 0.0, 2.0, 9.0]), np.array([2.0, -1.0, 0.0]))
-    np.testing.assert_allclose(got, [0.25, 0.75, 1.0, 1.0])
+    sequence = np.array([0, 1, 0, 0, 1, 0, 0, 1])
+    dynamics = Dynamics.of(np.zeros(30)).predictor(X, np.log([0.4, 0.8, 0.7, 0.2]))
+    decoder = Decoder.of(X, Y, **WHITENED, temper=1e-9)
+    embedder = LikelihoodEmbedder(decoder=decoder, dynamics=dynamics)
+    silent = embedder.embed_sequence(Y[:8], sequence)
+    for name in (0, 1):
+        index, place, variance = np.flatnonzero(sequence == name), np.zeros((1, 2)), np.ones(1)
+        for i in index:
+            np.testing.assert_allclose(silent.mean[i], place[0], atol=1e-5)
+            np.testing.assert_allclose(silent.cov[i], variance * np.eye(2), atol=1e-5)
+            place, variance = dynamics.predict(place)
+    with pytest.raises(ValueError, match="need a fit to sequences"):
+        LikelihoodEmbedder(decoder=decoder).embed_sequence(Y[:8], sequence)
 
 
 def test_coincident_and_distant_latent_coordinates():
@@ -299,42 +242,3 @@ def test_coincident_and_distant_latent_coordinates():
     mean, variance = decoder.features(far)
     np.testing.assert_allclose(mean[0], weights @ Y / weights.sum(), rtol=1e-10)
     np.testing.assert_allclose(variance[0], 0.8 + 1.0 / weights.sum(), rtol=1e-12)
-
-
-def test_invariant_to_an_offset_of_the_features():
-    X, Y, rng = make_samples((20, 10, 2), WHITENED)
-    shift = 1e5 * rng.standard_normal(10)
-    plain = infer_latent(Decoder.of(X, Y, **WHITENED), Y[:8])
-    moved = infer_latent(Decoder.of(X, Y + shift, **WHITENED), Y[:8] + shift)
-    np.testing.assert_allclose(moved.latent, plain.latent, atol=1e-6)
-    np.testing.assert_allclose(moved.value, plain.value, rtol=1e-7)
-
-
-def test_grid_margin_and_order():
-    latent = np.array([[0.0, 10.0], [2.0, 14.0]])
-    points = grid_points(latent, 5, margin=0.5).reshape(5, 5, 2)
-    np.testing.assert_allclose(points[:, 0, 0], np.linspace(-2.0, 4.0, 5))
-    np.testing.assert_allclose(points[0, :, 1], np.linspace(8.0, 16.0, 5))
-    np.testing.assert_array_equal(points[3, 1], [points[3, 0, 0], points[0, 1, 1]])
-
-
-@pytest.mark.parametrize("n_samples", [1, 2, 3])
-@pytest.mark.parametrize("n_components", [1, 2, 3])
-@KERNELS
-def test_few_training_samples_are_enough(n_samples, n_components, kernel):
-    X, Y, _ = make_samples((n_samples, 4, n_components), kernel)
-    placed = infer_latent(Decoder.of(X, Y, **kernel), Y)
-    assert placed.converged.all()
-    assert np.isfinite(placed.value).all()
-    if n_samples > 1:
-        assert np.isfinite(infer_latent_left_out(Decoder.of(X, Y, **kernel), Y).value).all()
-
-
-def test_very_small_noise():
-    """Variances of 1e-9 below a signal of one: rounding is as large as the noise."""
-    kernel = {**WHITENED, "noise_variance": 1e-9, "lengthscale": 1.5}
-    X, Y, rng = make_samples((80, 20, 1), kernel)
-    decoder = Decoder.of(X, Y, **kernel)
-    placed = infer_latent(decoder, Y[:10] + 0.01 * rng.standard_normal((10, 20)))
-    assert np.isfinite(placed.value).all()
-    assert decoder.features(np.linspace(-3.0, 3.0, 50)[:, None])[1].min() >= 1e-9

@@ -1,7 +1,5 @@
 """The two densities of the features, against SciPy and by invariance."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from scipy.linalg import helmert
@@ -26,22 +24,6 @@ def problem(shape, seed=83):
     return X, latent
 
 
-def fourth_order(f, x, step=1e-3):
-    """Gradient by finite differences with an error of order step**4."""
-    gradient = np.empty(x.size)
-    for k in range(x.size):
-        e = np.zeros(x.size)
-        e[k] = step
-        e = e.reshape(x.shape)
-        gradient[k] = 8.0 * (f(x + e) - f(x - e)) - (f(x + 2.0 * e) - f(x - 2.0 * e))
-    return gradient.reshape(x.shape) / (12.0 * step)
-
-
-def extrapolated(f, x):
-    """Richardson extrapolation of the fourth-order rule, with an error of order step**6."""
-    return (16.0 * fourth_order(f, x, 4e-3) - fourth_order(f, x, 8e-3)) / 15.0
-
-
 def kernel_matrix(latent, signal, lengthscale):
     return signal * np.exp(-0.5 * (cdist(latent, latent) / lengthscale) ** 2)
 
@@ -59,13 +41,6 @@ def test_feature_gram(shape):
     spread = np.trace(S) ** 2 / np.trace(S @ S)
     assert gram.n_effective == pytest.approx(min(d, spread), rel=1e-12)
     assert gram.n_features == d
-
-
-def test_dependent_features_leave_a_narrower_root():
-    X, _ = problem((40, 3, 2))
-    gram = FeatureGram.of(X @ np.random.default_rng(5).standard_normal((3, 20)))
-    assert gram.root.shape == (40, 3)
-    assert gram.n_features == 20
 
 
 def test_degenerate_features_raise():
@@ -101,7 +76,7 @@ def test_paper_value_is_the_density_of_the_features(shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_gradients_are_those_of_differences(shape, density, logs):
+def test_gradients_are_those_of_differences(shape, density, logs, extrapolated):
     X, latent = problem(shape)
     gram = FeatureGram.of(X)
     got = density(latent, logs, gram)
@@ -109,7 +84,7 @@ def test_gradients_are_those_of_differences(shape, density, logs):
     np.testing.assert_allclose(got.latent, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max())
     expected = extrapolated(lambda t: density(latent, t, gram).value, logs)
     np.testing.assert_allclose(
-        got.log_kernel, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max()
+        got.log_parameters, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max()
     )
 
 
@@ -121,7 +96,7 @@ def test_invariant_to_shift_and_rotation_of_latent_coordinates(density, logs):
     base, moved = density(latent, logs, gram), density(latent @ Q + [3.0, -1.0, 2.0], logs, gram)
     assert moved.value == pytest.approx(base.value, rel=1e-12)
     np.testing.assert_allclose(moved.latent, base.latent @ Q, rtol=0.0, atol=1e-11)
-    np.testing.assert_allclose(moved.log_kernel, base.log_kernel, rtol=1e-10)
+    np.testing.assert_allclose(moved.log_parameters, base.log_parameters, rtol=1e-10)
     assert np.abs(base.latent.sum(axis=0)).max() < 1e-11
 
 
@@ -134,30 +109,6 @@ def test_invariant_to_rotation_of_the_features(density, logs):
         density(latent, logs, FeatureGram.of(turned)),
     )
     assert got.value == pytest.approx(base.value, rel=1e-12)
-    np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-11)
-
-
-def test_invariant_to_a_constant_added_to_each_feature():
-    """The contrasts are invariant; the scale of the kernel is fixed."""
-    X, latent = problem((15, 6, 2))
-    gram = FeatureGram.of(X)
-    shifted = FeatureGram(
-        root=np.asfortranarray(X + np.arange(6.0)),
-        total=gram.total,
-        variance=gram.variance,
-        n_features=6,
-        n_effective=gram.n_effective,
-    )
-    base, got = evaluate(latent, LOG_KERNEL, gram), evaluate(latent, LOG_KERNEL, shifted)
-    assert got.value == pytest.approx(base.value, rel=1e-12)
-    np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-10)
-    np.testing.assert_allclose(got.log_kernel, base.log_kernel, rtol=1e-10)
-
-
-def test_units_of_the_features_only_shift_the_value():
-    X, latent = problem((15, 6, 2))
-    base, got = (evaluate(latent, LOG_KERNEL, FeatureGram.of(c * X)) for c in (1.0, 10.0))
-    assert got.value == pytest.approx(base.value + 14 * 6 * np.log(10.0), rel=1e-12)
     np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-11)
 
 
@@ -214,17 +165,6 @@ def test_the_arguments_are_not_changed():
         assert np.array_equal(now, before)
 
 
-@pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_invariant_to_memory_order(density, logs):
-    X, latent = problem((12, 5, 2))
-    gram = FeatureGram.of(X)
-    base = density(latent, logs, gram)
-    for other in (np.asfortranarray(latent), np.repeat(latent, 2, axis=0)[::2]):
-        got = density(other, logs, gram)
-        assert got.value == base.value
-        assert np.array_equal(got.latent, base.latent)
-
-
 @pytest.mark.parametrize("density", [evaluate, evaluate_paper])
 def test_a_matrix_that_is_not_positive_definite_raises(density):
     X, _ = problem((12, 5, 2))
@@ -240,22 +180,3 @@ def test_latent_coordinates_that_are_not_finite_raise(density, logs, bad):
     latent[3, 1] = bad
     with pytest.raises(np.linalg.LinAlgError, match="finite"):
         density(latent, logs, FeatureGram.of(X))
-
-
-def test_evaluations_are_safe_across_sizes_and_threads():
-    problems = [problem((n, 9, 2), seed=n) for n in (40, 12, 60, 12, 25)]
-
-    def run(case):
-        X, latent = case
-        gram = FeatureGram.of(X)
-        first = evaluate(latent, LOG_KERNEL, gram)
-        for shift in np.linspace(-0.5, 0.5, 20):
-            evaluate(latent, LOG_KERNEL + shift, gram)
-        return first
-
-    alone = [run(case) for case in problems]
-    with ThreadPoolExecutor(3) as pool:
-        together = list(pool.map(run, problems * 3))
-    for got, expected in zip(together, alone * 3, strict=True):
-        assert got.value == expected.value
-        assert np.array_equal(got.latent, expected.latent)

@@ -1,6 +1,7 @@
 """The objective of the paper: gradient, unbounded directions, and collapse."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,15 +10,14 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm.criteria import make_criterion
-from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
+from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.paper.fit import Collapse, fit_paper
-from bsdr_models.dgplvm.paper.objective import (
-    KernelMapping,
-    PaperObjective,
-    initial_log_theta,
-)
+from bsdr_models.dgplvm.map_search import Task
+from bsdr_models.dgplvm.paper.fit import collapse, fit_paper
+from bsdr_models.dgplvm.paper.objective import KernelMapping, PaperObjective, theta_priors
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.inference.optimise import run_map
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
@@ -36,40 +36,33 @@ def features():
     return X - X.mean(axis=0)
 
 
-def make(mapping="free", *, weight=5.0, **options):
+def make(mapping="free", dynamics=None):
     X = features()
     kernel_mapping = None
     if mapping != "free":
         centres = X if mapping == "kernel" else X[[0, 2, 5, 9, 10]]
         kernel_mapping = KernelMapping(X=X, centres=centres, width=0.1)
+    gram = FeatureGram.of(X)
+    priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
     return PaperObjective(
-        gram=FeatureGram.of(X),
+        gram=gram,
         criterion=make_criterion("trace_ratio", LABELS, K),
-        weight=weight,
+        weight=5.0,
         n_components=R,
+        parameter_priors=priors,
         kernel_mapping=kernel_mapping,
-        **options,
+        dynamics=dynamics,
     )
 
 
 def point(objective, seed=0):
     rng = rng_of(2, seed)
     latent = rng.standard_normal((len(LABELS), R)) + 2.0 * rng.standard_normal((K + 1, R))[LABELS]
-    x = objective.pack(latent, np.log([0.7, 0.8, 0.2, 3.0]))
+    logs = objective.log_medians
+    logs[:4] = np.log([0.7, 0.8, 0.2, 3.0])
+    x = objective.pack(latent, logs)
     x[-4:] += 0.1 * rng.standard_normal(4)
     return x
-
-
-def fourth_order(f, x, step):
-    out = np.empty(len(x))
-    for i in range(len(x)):
-        values = []
-        for k in (-2, -1, 1, 2):
-            moved = x.copy()
-            moved[i] += k * step
-            values.append(f(moved))
-        out[i] = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / (12.0 * step)
-    return out
 
 
 def wine(n, seed=3):
@@ -79,6 +72,15 @@ def wine(n, seed=3):
     return X[rows], y[rows]
 
 
+def fit(X, y, *, n_components=2, starts=1, max_iter=500, tol=1e-6, seed=0, **options):
+    """Task and mode of the paper's objective; initialisations are `starts.NAMES`."""
+    task = Task(
+        X=X, y_index=y, n_labels=y.max() + 1, n_components=n_components, priors=Priors(), **options
+    )
+    optimization = Optimization(n_restarts=starts, max_iter=max_iter, tol=tol)
+    return task, fit_paper(task, optimization, width=2.0, rng=rng_of(7, seed))
+
+
 # ---------------------------------------------------------------------------- value and gradient
 
 
@@ -86,75 +88,59 @@ def test_value_is_the_sum_of_the_terms_of_the_paper():
     """Terms by SciPy's normal density, traces and sums over entries of a."""
     X = features()
     dynamics = Dynamics.of(SEQUENCE)
-    objective = make("kernel", spherical=1.0, dynamics=dynamics)
+    objective = make("kernel", dynamics)
     x = point(objective)
-    u, log_theta, log_dynamics = objective.unpack(x)
+    u, logs = objective.unpack(x)
     a = objective.kernel_mapping.weights(u)
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
 
-    t1, t2, t3, t4 = np.exp(log_theta)
+    t1, t2, t3, t4 = np.exp(logs[:4])
     K_Y = t1 * np.exp(-0.5 * t2 * cdist(latent, latent) ** 2) + t3 + np.eye(len(X)) / t4
     law = stats.multivariate_normal(np.zeros(len(X)), K_Y)
     expected = -law.logpdf(X.T).sum() + math.log(t1 * t2 * t3 * t4)
     expected += 5.0 * objective.criterion(latent)[0]
-    expected += 0.5 * sum(z**2 for z in latent.ravel())
-    expected += dynamics.evaluate(latent, log_dynamics).value
-    expected += DynamicsPriors().negative_log_density(log_dynamics)[0]
+    expected += dynamics.evaluate(latent, logs[4:]).value
+    for prior, value in zip(DYNAMICS_PRIORS, logs[4:], strict=True):
+        expected -= stats.norm(prior.log_median, prior.log_sd).logpdf(value)
     assert objective(x)[0] == pytest.approx(expected, rel=1e-9)
-    assert sum(objective.terms(x).values()) == objective(x)[0]
+    assert objective.terms(latent, logs).total == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS)
 @pytest.mark.parametrize("dynamics", [None, Dynamics.of(SEQUENCE)], ids=["still", "moving"])
-def test_gradient_is_that_of_differences(mapping, dynamics):
-    objective = make(mapping, spherical=0.7, dynamics=dynamics)
+def test_gradient_is_that_of_differences(mapping, dynamics, extrapolated):
+    objective = make(mapping, dynamics)
     x = point(objective)
     _, gradient = objective(x)
-    assert len(x) == len(objective.bounds[0]) == len(objective.bounds[1])
-    # Richardson extrapolation has an error of sixth order.
-    fine, coarse = (fourth_order(lambda z: objective(z)[0], x, h) for h in (2e-3, 4e-3))
-    numeric = (16.0 * fine - coarse) / 15.0
+    numeric = extrapolated(lambda z: objective(z)[0], x)
     np.testing.assert_allclose(gradient, numeric, rtol=0.0, atol=1e-8 * np.abs(numeric).max())
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS)
 def test_pack_and_unpack_are_inverse(mapping):
-    objective = make(mapping, dynamics=Dynamics.of(SEQUENCE))
+    objective = make(mapping, Dynamics.of(SEQUENCE))
     x = point(objective)
     latent = objective.latent(x)
-    u, log_theta, log_dynamics = objective.unpack(x)
-    np.testing.assert_allclose(objective.pack(latent, log_theta, log_dynamics), x, atol=1e-9)
+    u, logs = objective.unpack(x)
+    np.testing.assert_allclose(objective.pack(latent, logs), x, atol=1e-9)
     assert u.shape == (5 if mapping == "centres" else len(LABELS), R)
-
-
-def test_mapping_embeds_training_and_new_samples():
-    X, new = features(), rng_of(3).standard_normal((4, D))
-    for centres in (X, X[:5]):
-        chart = KernelMapping(X=X, centres=centres, width=0.3)
-        u = rng_of(4).standard_normal((len(centres), R))
-        a = chart.weights(u)
-        np.testing.assert_allclose(chart.transform(X, a), chart.basis @ u, atol=1e-10)
-        expected = np.exp(-0.15 * cdist(new, centres) ** 2) @ a
-        np.testing.assert_allclose(chart.transform(new, a), expected, rtol=1e-9)
 
 
 # -------------------------------------------------------------- unbounded directions
 
 
 def test_objective_is_unbounded_in_the_scale():
-    """F(cX, theta_2 / c^2) = F - 2 ln c, unless there is a spherical prior."""
-    objective, held = make(), make(spherical=1.0)
+    """F(cX, theta_2 / c^2) = F - 2 ln c."""
+    objective = make()
     x = point(objective)
-    start, size = objective(x)[0], np.sum(objective.latent(x) ** 2)
+    start = objective(x)[0]
     for c in (10.0, 1e3, 1e6):
         moved = x.copy()
         moved[:-4] *= c
         moved[-3] -= 2.0 * math.log(c)
         assert objective(moved)[0] == pytest.approx(start - 2.0 * math.log(c), abs=1e-9)
-        gain = -2.0 * math.log(c) + 0.5 * (c**2 - 1.0) * size
-        assert held(moved)[0] - held(x)[0] == pytest.approx(gain, rel=1e-10)
 
 
 def test_objective_is_unbounded_in_the_bias():
@@ -168,30 +154,36 @@ def test_objective_is_unbounded_in_the_bias():
 
 
 def test_squared_norm_with_a_spherical_prior_is_two():
-    """|X|^2 = 2 at a mode in theta_2 and the scale of X, for all data."""
+    """|X|^2 = 2 at a mode in theta_2 and the scale of X with the prior of Eq. (7), for all data."""
     X, y = wine(30)
-    fit = fit_paper(
-        X, y, 3, n_components=2, weight=1.0, n_centres=0, spherical=1.0, starts=["pca"],
-        rng=rng_of(5), optimization=Optimization(max_iter=2000, tol=1e-7),
-    )  # fmt: skip
-    assert "inverse squared width" not in fit.collapse.at_bounds
-    assert np.sum(fit.latent**2) == pytest.approx(2.0, abs=0.02)
+    objective = fit(X, y, weight=1.0, n_centres=0, max_iter=1)[1].objective
+    (low, high), start = objective.bounds(64), wine_start(objective, X)
+
+    def spherical(x):
+        value, gradient = objective(x)
+        latent = np.concatenate([x[:-4], np.zeros(4)])
+        return value + 0.5 * latent @ latent, gradient + latent
+
+    x = run_map(spherical, [start], bounds=(low, high), max_iter=2000, tol=1e-7).x
+    assert low[-3] + 1e-3 < x[-3] < high[-3] - 1e-3
+    assert np.sum(x[:-4] ** 2) == pytest.approx(2.0, abs=0.02)
+
+
+def wine_start(objective, X):
+    scores = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[0][:, :2]
+    return objective.pack(scores / scores.std(axis=0), objective.log_medians)
 
 
 def test_bounds_scale_with_the_features():
     """F of 7 Y at theta (49, 1, 49, 1/49) is F of Y and N D ln 7 + 2 ln 7."""
     X, y = wine(25)
-    criterion = make_criterion("total", y, 3)
-    one, other = (
-        PaperObjective(gram=FeatureGram.of(Z), criterion=criterion, weight=2.0, n_components=2)
-        for Z in (X - X.mean(axis=0), 7.0 * (X - X.mean(axis=0)))
-    )
+    one, other = (fit(Z, y, criterion="total", n_centres=0, max_iter=1)[1].objective
+                  for Z in (X, 7.0 * X))  # fmt: skip
     shift = 2.0 * math.log(7.0) * np.array([1.0, 0.0, 1.0, -1.0])
-    for a, b in zip(one.bounds, other.bounds, strict=True):
-        np.testing.assert_allclose(b[-4:] - a[-4:], shift, atol=1e-12)
-    latent = rng_of(6).standard_normal((25, 2))
-    t = initial_log_theta(one.gram)
-    np.testing.assert_allclose(initial_log_theta(other.gram), t + shift, atol=1e-12)
+    for a, b in zip(one.parameter_bounds, other.parameter_bounds, strict=True):
+        np.testing.assert_allclose(b - a, shift, atol=1e-12)
+    latent, t = rng_of(6).standard_normal((25, 2)), one.log_medians
+    np.testing.assert_allclose(other.log_medians, t + shift, atol=1e-12)
     expected = one(one.pack(latent, t))[0] + (X.size + 2.0) * math.log(7.0)
     assert other(other.pack(latent, t + shift))[0] == pytest.approx(expected, rel=1e-11)
 
@@ -199,72 +191,36 @@ def test_bounds_scale_with_the_features():
 # ------------------------------------------------------------------------------------- optimisation
 
 
-def test_mapping_with_all_centres_is_no_constraint():
-    """It ends at the same optimum or a lower one."""
-    X, y = wine(30)
-    values = {}
-    for n_centres in (0, None):
-        fit = fit_paper(
-            X, y, 3, n_components=2, weight=100.0, n_centres=n_centres, spherical=1.0,
-            hold_width=True, rng=rng_of(7), optimization=Optimization(max_iter=1000, tol=1e-6),
-        )  # fmt: skip
-        assert fit.search.converged
-        assert len(fit.search.values) == 4
-        values[n_centres] = fit.search.value
-        # The objective without a mapping has the same value at the optimum.
-        free = fit_paper(
-            X, y, 3, n_components=2, weight=100.0, n_centres=0, spherical=1.0, hold_width=True,
-            starts=["pca"], rng=rng_of(8), optimization=Optimization(max_iter=1),
-        ).objective  # fmt: skip
-        assert free(free.pack(fit.latent, np.log(fit.theta)))[0] == pytest.approx(
-            fit.search.value, abs=1e-6
-        )
-    assert values[None] <= values[0] + 1e-3
-
-
-def test_embedding_of_new_samples():
+def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
-    fit = fit_paper(
-        X[:40], y[:40], 3, n_components=2, weight=10.0, n_centres=10, hold_width=True,
-        spherical=1.0, starts=["shrinkage_lda"], rng=rng_of(9),
-    )  # fmt: skip
-    train, new = (fit.kernel_mapping.transform(part, fit.weights) for part in (X[:40], X[40:]))
-    np.testing.assert_allclose(train, fit.latent, atol=1e-8)
-    centroids = np.array([fit.latent[y[:40] == c].mean(axis=0) for c in range(3)])
+    _, mode = fit(X[:40], y[:40], weight=10.0, n_centres=10, starts=3)
+    mapping = mode.objective.kernel_mapping
+    weights = mapping.weights(mode.objective.unpack(mode.search.x)[0])
+    assert weights.shape == (10, 2)
+    train, new = (mapping.transform(part, weights) for part in (X[:40], X[40:]))
+    np.testing.assert_allclose(train, mode.latent, atol=1e-6 * np.abs(mode.latent).max())
+    centroids = np.array([mode.latent[y[:40] == c].mean(axis=0) for c in range(3)])
     assert np.mean(cdist(new, centroids).argmin(axis=1) == y[40:]) > 0.85
-
-
-def test_few_centres_are_a_constraint_and_free_has_no_mapping():
-    X, y = wine(40)
-    y = np.where(np.arange(40) % 5 == 0, -1, y)
-    options = {"n_components": 2, "weight": 10.0, "spherical": 1.0, "hold_width": True}
-    fit = fit_paper(X, y, 3, n_centres=6, rng=rng_of(10), **options)
-    assert fit.weights.shape == (6, 2)
-    embedded = fit.kernel_mapping.transform(X, fit.weights)
-    np.testing.assert_allclose(embedded, fit.latent, atol=1e-8)
-    free = fit_paper(X, y, 3, n_centres=0, starts=["pca", "lda"], rng=rng_of(10), **options)
-    assert free.search.value < fit.search.value
-    assert free.kernel_mapping is None
+    # With all samples as centres the objective is that without a mapping.
+    _, full = fit(X[:40], y[:40], weight=10.0, max_iter=20)
+    free = fit(X[:40], y[:40], weight=10.0, n_centres=0, max_iter=1)[1].objective
+    at_end = free(free.pack(full.latent, full.log_parameters))[0]
+    assert at_end == pytest.approx(full.search.value, abs=1e-6)
 
 
 def test_invalid_settings_raise():
     X, y = wine(20)
     with pytest.raises(ValueError, match="at most 2 components"):
-        fit_paper(X, y, 3, n_components=3, rng=rng_of(11))
+        fit(X, y, n_components=3)
 
 
-def test_other_criteria_and_sequences():
+@pytest.mark.parametrize("criterion", ["total", "local_fisher", "inverse_trace", "mcml"])
+def test_other_criteria_and_sequences(criterion):
     X, y = wine(24)
-    dynamics = Dynamics.of(np.arange(24) // 6)
-    for criterion in ("total", "local_fisher", "inverse_trace", "mcml"):
-        fit = fit_paper(
-            X, y, 3, n_components=3, weight=10.0, criterion=criterion, spherical=1.0,
-            dynamics=dynamics, starts=["pca"], rng=rng_of(12),
-            optimization=Optimization(max_iter=30),
-        )  # fmt: skip
-        trace = fit.search.trace
-        assert trace[-1] < trace[0]
-        assert "dynamics" in fit.objective.terms(fit.search.x)
+    options = {"criterion": criterion, "dynamics": Dynamics.of(np.arange(24) // 6)}
+    _, mode = fit(X, y, n_components=3, weight=10.0, max_iter=30, **options)
+    assert mode.search.trace[-1] < mode.search.trace[0]
+    assert "dynamics" in mode.terms.values
 
 
 # --------------------------------------------------------------------------------------- collapse
@@ -272,49 +228,36 @@ def test_other_criteria_and_sequences():
 
 @pytest.mark.parametrize("weight", [1.0, 1e4])
 def test_collapse_of_many_noisy_features_is_reported(weight):
-    """For noise with D >> N all variance is noise, and latent coordinates collapse."""
+    """For noise with D >> N all variance is noise."""
     X = rng_of(13).standard_normal((12, 200))
-    fit = fit_paper(
-        X, np.arange(12) % 2, 2, n_components=1, weight=weight, spherical=1.0, hold_width=True,
-        starts=["pca", "lda"], rng=rng_of(14),
-    )  # fmt: skip
-    assert fit.collapse.signal_share < 1e-6
-    assert fit.collapse.centroid_distance < 0.1
-    assert "output variance" in fit.collapse.at_bounds
-    assert "almost nothing" in fit.collapse.warning
+    task, mode = fit(X, np.arange(12) % 2, n_components=1, weight=weight, starts=2)
+    assert "almost nothing" in collapse(mode, task)
 
 
-def test_a_good_fit_gives_no_warning():
-    X, y = wine(60)
-    fit = fit_paper(
-        X, y, 3, n_components=2, weight=10.0, spherical=1.0, hold_width=True, rng=rng_of(15),
-        starts=["pca", "shrinkage_lda"],
-    )  # fmt: skip
-    assert fit.collapse.warning is None
-    assert fit.collapse.signal_share > 0.2
-    # Without an identified scale a parameter ends at a bound.
-    loose = fit_paper(
-        X, y, 3, n_components=2, weight=10.0, rng=rng_of(15), starts=["pca"],
-        optimization=Optimization(max_iter=2000, tol=1e-8),
-    )  # fmt: skip
-    assert "inverse squared width" in loose.collapse.at_bounds
-    assert "ended at a bound" in loose.collapse.warning
+def at_mode(mode, *, signal, criterion=0.3, log_width=0.0):
+    """The mode with such a share of the variance, well inside the other bounds."""
+    variance = mode.objective.gram.variance
+    logs = np.log([2.0 * signal * variance, 1.0, 1e-3 * variance, 1.0 / variance])
+    logs[1] = log_width
+    latent = 10.0 * np.repeat(np.eye(2), len(mode.latent) // 2, axis=0)
+    found = replace(mode, log_parameters=logs, latent=latent)
+    vars(found)["terms"] = replace(mode.terms, criterion=criterion)
+    return found
 
 
-def test_a_small_signal_share_of_many_features_gives_no_warning():
-    """One of 200 directions separates the classes, with little of the variance of a feature."""
-    rng = rng_of(16)
-    y = np.arange(50) % 2
-    X = rng.standard_normal((50, 200)) + 3.5 * np.equal.outer(y, [1]) * rng.standard_normal(200) / 5
-    fit = fit_paper(
-        X, y, 2, n_components=1, weight=100.0, spherical=1.0, hold_width=True, rng=rng,
-        starts=["pca", "lda"],
-    )  # fmt: skip
-    assert fit.collapse.warning is None
-    assert 1e-3 < fit.collapse.signal_share < 0.2
-    assert fit.collapse.centroid_distance > 1.0
-
-
-def test_collapsed_classes_are_reported():
-    report = Collapse(signal_share=0.6, at_bounds=(), centroid_distance=2.0, criterion=1e-8)
-    assert "collapsed to a point" in report.warning
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"signal": 0.5}, None),
+        ({"signal": 0.01}, None),  # one of many directions, with little of the variance
+        ({"signal": 4e-4}, "explain almost nothing of the features: signal share 0.0004"),
+        ({"signal": 0.5, "criterion": 1e-8}, "collapsed to a point"),
+        ({"signal": 0.5, "log_width": np.log(1e3)}, "inverse squared width ended at a bound"),
+    ],
+)
+def test_what_counts_as_degenerate(options, message):
+    X, y = wine(24)
+    y = np.repeat([0, 1], 12)
+    task, mode = fit(X, y, n_components=1, max_iter=1)
+    got = collapse(at_mode(mode, **options), task)
+    assert got is None if message is None else message in got

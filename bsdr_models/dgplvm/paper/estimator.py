@@ -9,18 +9,16 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.dynamics import Dynamics
-from bsdr_models.dgplvm.gp_classifier.fit import fit_gp_classifier
-from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import ep_by_features
-from bsdr_models.dgplvm.gp_classifier.probit_kernels import SmoothBiasKernel
-from bsdr_models.dgplvm.learn import FitResult, disagreement
-from bsdr_models.dgplvm.paper.fit import PaperFit, fit_paper
+from bsdr_models.dgplvm.gp_classifier import Kernel, fit_gp_classifier
+from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
+from bsdr_models.dgplvm.learn import Draw, FitResult, Posterior, disagreement, search_fields
+from bsdr_models.dgplvm.map_search import Task
+from bsdr_models.dgplvm.paper.fit import collapse, fit_paper
 from bsdr_models.dgplvm.paper.laplace import laplace_by_features
 from bsdr_models.dgplvm.paper.objective import KernelMapping
-from bsdr_models.dgplvm.predict import Draw, Embedder, LikelihoodEmbedder, Posterior
 from bsdr_models.dgplvm.priors import CriterionName, Priors
+from bsdr_models.dgplvm.probit_ep import ep_by_features
 from bsdr_models.dgplvm.settings import Optimization
-from bsdr_models.dgplvm.starts import first_names
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
@@ -161,79 +159,69 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _learn(
-        self,
-        X: FloatArray,
-        y_index: IntArray,
-        n_components: int,
-        sequence: Any,
-        rng: np.random.Generator,
-    ) -> FitResult:
-        n_classes, optimization = len(self.classes_), self._option("optimization")
-        criterion = settings.choose_criterion(
-            self.criterion, n_components, n_classes, int((y_index >= 0).sum())
-        )
-        self._check_data(X, y_index, n_components)
+    def _task_options(self) -> dict[str, Any]:
+        return {
+            "priors": Priors(),
+            "weight": float(self.weight),
+            "criterion": self.criterion,
+            "n_centres": 0 if self.mapping == "none" else self.n_centres,
+        }
+
+    def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
+        self._check_data(task.X, task.y_index, task.n_components)
         fit = fit_paper(
-            X,
-            y_index,
-            n_classes,
-            n_components=n_components,
-            weight=float(self.weight),
+            task,
+            self._option("optimization"),
             width=float(self.width),
-            criterion=criterion,
-            n_centres=0 if self.mapping == "none" else self.n_centres,
-            dynamics=None if sequence is None else Dynamics.of(sequence),
-            starts=first_names(optimization.n_restarts),
-            optimization=optimization,
             rng=rng,
             progressbar=self.progressbar,
             n_jobs=self.n_jobs,
         )
-        kernel = _kernel(fit)
+        gram, mapping = fit.objective.gram, fit.objective.kernel_mapping
+        signal, inverse_width, bias, inverse_noise = np.exp(fit.log_parameters[:4]).tolist()
+        lengthscale, noise = inverse_width**-0.5, 1.0 / inverse_noise
+        kernel = Kernel(
+            log_values=np.array([np.log(signal), np.log(lengthscale), -np.inf]),
+            bias=bias,
+            noise=noise,
+        )
         decoder = Decoder.of(
             fit.latent,
-            X,
-            signal_variance=kernel.signal_variance,
-            lengthscale=kernel.lengthscale,
-            noise_variance=kernel.noise_variance,
-            bias=kernel.bias_variance,
+            task.X,
+            signal_variance=signal,
+            lengthscale=lengthscale,
+            noise_variance=noise,
+            bias=bias,
             integrate_mean=False,
         )
         classifier = fit_gp_classifier(
             fit.latent,
-            y_index,
-            n_classes,
-            priors=Priors(),
+            task.y_index,
+            task.n_labels,
+            priors=task.priors,
             kernel=kernel if self.reuse_kernel else None,
             approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
         )
-        embedder: Embedder = LikelihoodEmbedder(decoder=decoder, temper=1.0)
-        if fit.kernel_mapping is not None and self.placement == "map":
-            assert fit.weights is not None
-            embedder = PaperEmbedder(kernel_mapping=fit.kernel_mapping, weights=fit.weights)
-        variance = fit.objective.gram.variance
-        messages = fit.collapse.warning, disagreement(fit.search)
+        embedder: Any = LikelihoodEmbedder(decoder=decoder)
+        if mapping is not None and self.placement == "map":
+            weights = mapping.weights(fit.objective.unpack(fit.search.x)[0])
+            embedder = PaperEmbedder(kernel_mapping=mapping, weights=weights)
+        messages = collapse(fit, task), disagreement(fit.search)
         return FitResult(
             posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
             latent=fit.latent,
             left_out=_certain(fit.latent),
             variables={
-                "signal_variance": kernel.signal_variance / variance,
-                "lengthscale": kernel.lengthscale,
-                "noise_variance": kernel.noise_variance / variance,
-                "criterion": fit.collapse.criterion,
+                "signal_variance": signal / gram.variance,
+                "lengthscale": lengthscale,
+                "noise_variance": noise / gram.variance,
+                "criterion": fit.terms.criterion,
             },
             decoder=decoder,
-            weight=float(self.weight),
-            criterion=criterion,
-            terms=fit.objective.terms(fit.search.x),
-            trace=-fit.search.trace,
-            restarts=tuple(-value for value in fit.search.values),
+            terms=fit.terms.values,
             settings={},
-            converged=fit.search.converged,
-            interrupted=fit.search.interrupted,
             messages=tuple(message for message in messages if message is not None),
+            **search_fields(fit.search),
         )
 
     def _check_data(self, X: FloatArray, y_index: IntArray, n_components: int) -> None:
@@ -275,13 +263,3 @@ class PaperEmbedder:
 
 def _certain(latent: FloatArray) -> LatentCoordinates:
     return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
-
-
-def _kernel(fit: PaperFit) -> SmoothBiasKernel:
-    output, inverse_width, bias, inverse_noise = (float(value) for value in fit.theta)
-    return SmoothBiasKernel(
-        signal_variance=output,
-        lengthscale=inverse_width**-0.5,
-        bias_variance=bias,
-        noise_variance=1.0 / inverse_noise,
-    )

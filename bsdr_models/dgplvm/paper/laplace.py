@@ -4,12 +4,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.gp_classifier.probit_gp_low_rank import (
-    FeaturePosterior,
-    Sites,
-    row_squares,
-    weights_of,
-)
+from bsdr_models.dgplvm.probit_ep import FeaturePosterior, Sites, row_squares, weights_of
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 # Smallest step of the line search.
@@ -57,7 +52,7 @@ def laplace_by_features(
     mean, variance = features @ w, row_squares(features, root)
     # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
     _, W, third = derivatives(sign, mean)
-    slope = 0.5 * variance * third
+    by_f = 0.5 * variance * third
     return FeaturePosterior(
         weights=w,
         root=root,
@@ -65,9 +60,8 @@ def laplace_by_features(
         variance=variance,
         log_evidence=objective(w, mean) - half_log_det,
         sites=sites,
-        drift=slope - W * (features @ (root.T @ (root @ (features.T @ slope)))),
+        drift=by_f - W * (features @ (root.T @ (root @ (features.T @ by_f)))),
         converged=converged,
-        n_iterations=n_steps,
     )
 
 

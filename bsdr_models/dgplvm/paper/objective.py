@@ -1,12 +1,11 @@
-r"""The objective of the paper, Eqs. (7), (13), (17)-(20), with bounds.
+r"""The objective of the paper, Eqs. (13), (17)-(20), with bounds.
 
 .. math::
     F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
-        \;\Big[ + \tfrac{\tau}{2} |X|^2 \Big] \;\Big[ + L_d(X) \Big]
+        \;\Big[ + L_d(X) \Big]
 
-:math:`\tau` is the spherical prior of Eq. (7), which Eq. (13) leaves out. F has no minimum:
-:math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`\tau` and :math:`L_d`, and F
-is unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
+F has no minimum: :math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`L_d`, and
+F is unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
 theta, here, with v the variance of a feature,
 
 ====================== ========= ========
@@ -25,25 +24,34 @@ centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`. With all 
 the mapping is no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.dynamics import Dynamics, DynamicsPriors
-from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
+from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
+from bsdr_models.dgplvm.objective import Gradient, LatentObjective
+from bsdr_models.dgplvm.priors import LogUniform
 from bsdr_models.numerics.kernels import rbf
 from bsdr_models.numerics.linalg import cholesky
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
-# Lowest and highest theta for features of unit variance.
+# Lowest and highest theta for features of unit variance; initial theta there for latent
+# coordinates of unit variance: half of the variance is signal.
 _LOWEST = np.array([1e-4, 1e-3, 1e-6, 1e-2])
 _HIGHEST = np.array([1e2, 1e3, 1e2, 1e4])
-# Initial theta for latent coordinates of unit variance: half of the variance is signal.
 _INITIAL = np.array([0.5, 1.0, 1e-2, 2.0])
+# Power of the variance of a feature in the units of theta.
+_UNITS = np.array([1.0, 0.0, 1.0, -1.0])
+
+
+def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
+    """Priors of theta, 1 / theta within bounds, for features of the variance in a Gram matrix."""
+    units = float(np.log(gram.variance)) * _UNITS
+    logs = (np.log(theta) + units for theta in (_INITIAL, _LOWEST, _HIGHEST))
+    return tuple(LogUniform(start, (low, high)) for start, low, high in zip(*logs, strict=True))
 
 
 @dataclass(frozen=True)
@@ -89,122 +97,26 @@ class KernelMapping:
         return rbf(X, None if X is self.centres else self.centres, self.width**-0.5)
 
 
-def log_theta_bounds(
-    gram: FeatureGram, *, hold_width: bool = False
-) -> tuple[FloatArray, FloatArray]:
-    """Lowest and highest log theta, (4,) each; with ``hold_width`` theta_2 is 1."""
-    low, high = np.log(_LOWEST) + _log_units(gram), np.log(_HIGHEST) + _log_units(gram)
-    if hold_width:
-        low[1] = high[1] = 0.0
-    return low, high
-
-
-def initial_log_theta(gram: FeatureGram) -> FloatArray:
-    """Initial log theta (4,) for latent coordinates of unit variance."""
-    return np.log(_INITIAL) + _log_units(gram)
-
-
-def _log_units(gram: FeatureGram) -> FloatArray:
-    return float(np.log(gram.variance)) * np.array([1.0, 0.0, 1.0, -1.0])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperObjective:
-    """F of a vector of coordinates u, or of X, and logarithms of theta.
+class PaperObjective(LatentObjective):
+    """F of a vector of coordinates u, or of X without a mapping, and logarithms of theta.
 
-    ``weight`` is 1 / sigma_d**2, ``spherical`` tau, 1 for Eq. (7), 0 for Eq. (13); latent
-    coordinates are free without a kernel mapping. ``dynamics`` add Eq. (20) and the priors of its
-    kernel, and with ``hold_width`` theta_2 is fixed at 1, so that the scale is that of the latent
-    coordinates.
+    ``weight`` is 1 / sigma_d**2; ``dynamics`` add Eq. (20) and the priors of its kernel.
     """
 
-    gram: FeatureGram
-    criterion: Callable[[FloatArray], tuple[float, FloatArray]]
-    weight: float
-    n_components: int
     kernel_mapping: KernelMapping | None = None
-    spherical: float = 0.0
-    dynamics: Dynamics | None = None
-    dynamics_priors: DynamicsPriors = field(default=DynamicsPriors())
-    hold_width: bool = False
 
-    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """F in nats, with the constants of L_r and L_d, and its gradient."""
-        u, log_theta, log_dynamics = self.unpack(x)
-        values, by_latent, by_theta, by_dynamics = self._evaluate(u, log_theta, log_dynamics)
-        by_u = by_latent
-        if self.kernel_mapping is not None:
-            by_u = self.kernel_mapping.basis.T @ by_latent
-        return sum(values.values()), np.concatenate([by_u.ravel(), by_theta, by_dynamics])
-
-    def terms(self, x: FloatArray) -> dict[str, float]:
-        """Terms of F by name."""
-        return self._evaluate(*self.unpack(x))[0]
-
-    def _evaluate(
-        self, u: FloatArray, log_theta: FloatArray, log_dynamics: FloatArray
-    ) -> tuple[dict[str, float], FloatArray, FloatArray, FloatArray]:
-        """Terms, and gradients by latent coordinates, log theta and log dynamics."""
-        X = self._coordinates(u)
-        found = evaluate_paper(X, log_theta, self.gram)
-        J, slope = self.criterion(X)
-        values = {
-            "likelihood": found.value,
-            "criterion": self.weight * J,
-            "theta": float(log_theta.sum()),  # p(theta) = 1 / theta
-        }
-        by_latent = found.latent + self.weight * slope
-        by_dynamics = np.empty(0)
-        if self.spherical:
-            values["spherical"] = 0.5 * self.spherical * float(np.vdot(X, X))
-            by_latent += self.spherical * X
-        if self.dynamics is not None:
-            transitions = self.dynamics.evaluate(X, log_dynamics)
-            prior, by_prior = self.dynamics_priors.negative_log_density(log_dynamics)
-            values["dynamics"] = transitions.value + prior
-            by_latent += transitions.latent
-            by_dynamics = transitions.log_parameters + by_prior
-        return values, by_latent, found.log_kernel + 1.0, by_dynamics
-
-    def latent(self, x: FloatArray) -> FloatArray:
-        """Latent coordinates (N, R) of an optimisation vector."""
-        return self._coordinates(self.unpack(x)[0])
-
-    def pack(
-        self, latent: FloatArray, log_theta: FloatArray, log_dynamics: FloatArray | None = None
-    ) -> FloatArray:
-        """Optimisation vector of latent coordinates, or of their least-squares fit by the mapping.
-
-        Parameters of the dynamics are the medians of their priors by default.
-        """
-        u = latent if self.kernel_mapping is None else self.kernel_mapping.coordinates(latent)
-        if self.dynamics is None:
-            log_dynamics = np.empty(0)
-        elif log_dynamics is None:
-            log_dynamics = self.dynamics_priors.log_median
-        return np.concatenate([u.ravel(), log_theta, log_dynamics])
-
-    def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """u (M, R) or X (N, R), log theta (4,), log dynamics (4,) or ()."""
-        size = self._n_coordinates * self.n_components
-        return x[:size].reshape(-1, self.n_components), x[size : size + 4], x[size + 4 :]
-
-    @property
-    def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Bounds of log theta and, from the priors, of log dynamics; the rest is unbounded."""
-        free = np.full(self._n_coordinates * self.n_components, np.inf)
-        low, high = log_theta_bounds(self.gram, hold_width=self.hold_width)
-        low, high = np.concatenate([-free, low]), np.concatenate([free, high])
-        if self.dynamics is None:
-            return low, high
-        lowest, highest = self.dynamics_priors.bounds
-        return np.concatenate([low, lowest]), np.concatenate([high, highest])
-
-    @property
-    def _n_coordinates(self) -> int:
+    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
+        """Latent coordinates of u; see the base class."""
         if self.kernel_mapping is None:
-            return len(self.gram.root)
-        return len(self.kernel_mapping.centres)
+            return raw, lambda gradient: gradient
+        basis = self.kernel_mapping.basis
+        return basis @ raw, lambda gradient: basis.T @ gradient
 
-    def _coordinates(self, u: FloatArray) -> FloatArray:
-        return u if self.kernel_mapping is None else self.kernel_mapping.basis @ u
+    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
+        """Optimisation vector of latent coordinates, or of their least-squares fit."""
+        u = latent if self.kernel_mapping is None else self.kernel_mapping.coordinates(latent)
+        return np.concatenate([u.ravel(), log_parameters])
+
+    def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
+        return evaluate_paper(latent, log_kernel, self.gram)

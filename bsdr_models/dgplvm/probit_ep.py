@@ -10,30 +10,48 @@ A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples:
 
 A smooth kernel of few coordinates has a low numerical rank M, and every step costs N M^2.
 
+The site of a sample is set such that the posterior with the site has the same mean and variance as
+that with the true factor. Sites are updated sequentially, each with a rank-one update of the
+covariance of the weights. The updates of a block of samples are applied together, as matrix
+products: until then only the columns of the covariance that the block needs are kept up to date.
+
 References
 ----------
 .. [1] C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning.
-       Chapter 3.
+       Chapter 3, Algorithm 3.5.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
 from scipy.special import log_ndtr
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.gp_classifier.probit_ep import sweep_weights
+from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.linalg import factorise_inplace
 
 # Samples whose features are multiplied at a time.
 CHUNK = 8192
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
 SWEEPS = 5
-# Part of the largest variance that a factor of the numerical rank leaves to a sample.
-RANK_TOL = 1e-8
+# Sums may be reordered, so that loops are vectorised.
+_OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"contract", "reassoc", "nsz"},
+}
+
+# Samples whose rank-one updates are applied together.
+_BLOCK = 16
+# Damping of the next step after a sweep that changes sites by more than the one before it.
+_SHORTER = 0.5
+_LEAST_STEP = 0.1
+# Below it the hazard is a continued fraction of this many terms.
+_FAR, _TERMS = -5.0, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +80,6 @@ class FeaturePosterior:
     sites: Sites
     drift: FloatArray
     converged: bool
-    n_iterations: int
 
     def kernel_gradient(self, features: FloatArray) -> FloatArray:
         r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
@@ -85,60 +102,12 @@ class FeaturePosterior:
     @property
     def cavity(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the latent values without the sample's own site, (N,)."""
-        return _cavity(self.mean, self.variance, self.sites)
-
-    def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the latent function at samples with features (L, M), each (L,)."""
-        return features @ self.weights, row_squares(features, self.root)
+        left = 1.0 - self.variance * self.sites.precision
+        return (self.mean - self.variance * self.sites.location) / left, self.variance / left
 
 
 # From features (N, M) and signs (N,) to the posterior of the weights.
 type Approximate = Callable[..., FeaturePosterior]
-
-
-def pivoted_cholesky(
-    column: Callable[[int], FloatArray],
-    diagonal: FloatArray,
-    max_rank: int,
-    rng: np.random.Generator,
-    tol: float = 1e-10,
-) -> tuple[FloatArray, IntArray]:
-    """Features (N, M) of a low-rank kernel matrix, M at most ``max_rank``, and pivots (M,).
-
-    Features of the pivots are a lower triangular matrix. Each pivot is drawn with probability
-    proportional to the remaining diagonal [1]_, for the largest would choose outliers, and not if
-    at most ``tol`` of the largest diagonal is left.
-
-    References
-    ----------
-    .. [1] Y. Chen, E. N. Epperly, J. A. Tropp, R. J. Webber (2025). Randomly pivoted Cholesky.
-           Communications on Pure and Applied Mathematics 78(5).
-    """
-    left = diagonal.copy()
-    n, limit = len(left), tol * float(left.max(initial=0.0))
-    features, pivots = np.empty((min(max_rank, n), n)), []
-    for m in range(len(features)):
-        left[left <= limit] = 0.0
-        total = np.cumsum(left)
-        if total[-1] == 0.0:
-            break
-        i = int(np.searchsorted(total, total[-1] * rng.random(), side="right"))
-        row = features[m]
-        row[:] = column(i) - features[:m, i] @ features[:m]
-        row /= math.sqrt(left[i])
-        left -= row**2
-        left[i] = 0.0
-        pivots.append(i)
-    return np.ascontiguousarray(features[: len(pivots)].T), np.array(pivots, dtype=np.int64)
-
-
-def numerical_factor(kernel: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Features of the numerical rank of a kernel matrix (N, N): (N, M), and their pivots (M,)."""
-    limit = RANK_TOL * float(np.diagonal(kernel).max(initial=0.0))
-    factor, pivots, rank, _ = lapack.dpstrf(kernel, lower=1, tol=limit)
-    features = np.empty((len(kernel), rank))
-    features[pivots - 1] = np.tril(factor[:, :rank])
-    return features, pivots[:rank] - 1
 
 
 def ep_by_features(
@@ -169,17 +138,22 @@ def ep_by_features(
         n_sweeps += done
         w, root, half_log_det = weights_of(features, sites)
     mean, variance = features @ w, row_squares(features, root)
-    return FeaturePosterior(
+    posterior = FeaturePosterior(
         weights=w,
         root=root,
         mean=mean,
         variance=variance,
-        log_evidence=_ep_evidence(sign, sites, mean, variance) - half_log_det,
+        log_evidence=-half_log_det,
         sites=sites,
         drift=np.zeros(n),
         converged=change <= tol,
-        n_iterations=n_sweeps,
     )
+    mu, s2 = posterior.cavity
+    gain = 1.0 + s2 * S
+    evidence = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
+    evidence += 0.5 * (nu @ mean)
+    evidence += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
+    return replace(posterior, log_evidence=float(evidence) - half_log_det)
 
 
 def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
@@ -205,17 +179,91 @@ def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
     return result
 
 
-def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray]:
-    """Marginals without the sample's own site."""
-    left = 1.0 - variance * sites.precision
-    return (mean - variance * sites.location) / left, variance / left
+@njit(**_OPTIONS)
+def hazard(a: float) -> tuple[float, float]:
+    """h = phi(a) / Phi(a), and h + a without cancellation."""
+    if a > _FAR:
+        h = 0.7978845608028654 * math.exp(-0.5 * a * a) / math.erfc(-a * 0.7071067811865476)
+        return h, h + a
+    x = -a
+    tail = x
+    for k in range(_TERMS, 1, -1):
+        tail = x + k / tail
+    return x + 1.0 / tail, 1.0 / tail
 
 
-def _ep_evidence(sign: FloatArray, sites: Sites, mean: FloatArray, variance: FloatArray) -> float:
-    """Log evidence without - log |A| / 2, in cavity moments."""
-    S, nu = sites.precision, sites.location
-    mu, s2 = _cavity(mean, variance, sites)
-    gain = 1.0 + s2 * S
-    total = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
-    total += 0.5 * (nu @ mean)
-    return float(total + 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum())
+@njit(**_OPTIONS)
+def _matched(sign: float, mean: float, variance: float, S: float, nu: float) -> tuple[float, float]:
+    """Precision and location of the moment-matched site, from marginal and old site."""
+    left = 1.0 - variance * S
+    s2 = variance / left  # the cavity
+    mu = (mean - variance * nu) / left
+    inverse_sd = 1.0 / math.sqrt(1.0 + s2)
+    h, distance = hazard(sign * mu * inverse_sd)
+    first = sign * h * inverse_sd
+    second = h * distance * inverse_sd * inverse_sd
+    new_S = second / (1.0 - s2 * second)
+    return new_S, new_S * (mu + s2 * first) + first
+
+
+@njit(**_OPTIONS)
+def sweep_weights(
+    features: FloatArray,
+    sign: FloatArray,
+    S: FloatArray,
+    nu: FloatArray,
+    covariance: FloatArray,
+    weights: FloatArray,
+    before: float,
+    step: float,
+    tol: float,
+    most: int,
+) -> tuple[int, float, float]:
+    """Update all sites in up to ``most`` sweeps, for a posterior of M weights.
+
+    Features are (N, M), signs +1 or -1; sites S and nu (N,), covariance (M, M) and mean of the
+    weights are changed in place. ``step`` is the share of a moment-matching update that is made,
+    and ``before`` the change of the sweep before the first. Returned are the number of sweeps, the
+    largest change of a marginal in the last one, of its mean in standard deviations and of its log
+    variance, and the step.
+    """
+    n_features = features.shape[1]
+    shrinks = np.empty(_BLOCK)
+    for sweep in range(most):
+        largest = 0.0
+        for start in range(0, len(sign), _BLOCK):
+            rows = features[start : start + _BLOCK]
+            columns = np.dot(rows, covariance)
+            for b in range(len(rows)):
+                i, row, column = start + b, rows[b], columns[b]
+                for a in range(b):  # updates of this block
+                    shared = 0.0
+                    for k in range(n_features):
+                        shared += columns[a, k] * row[k]
+                    shared *= shrinks[a]
+                    for k in range(n_features):
+                        column[k] -= shared * columns[a, k]
+                variance, m = 0.0, 0.0
+                for k in range(n_features):
+                    variance += column[k] * row[k]
+                    m += weights[k] * row[k]
+                new_S, new_nu = _matched(sign[i], m, variance, S[i], nu[i])
+                d_S, d_nu = step * (new_S - S[i]), step * (new_nu - nu[i])
+                S[i] += d_S
+                nu[i] += d_nu
+                shift = (d_nu - d_S * m) / (1.0 + d_S * variance)
+                shrinks[b] = d_S / (1.0 + d_S * variance)
+                largest = max(largest, abs(shift) * math.sqrt(variance), abs(d_S) * variance)
+                for k in range(n_features):
+                    weights[k] += shift * column[k]
+            scaled = columns.copy()
+            for b in range(len(rows)):
+                for k in range(n_features):
+                    scaled[b, k] *= shrinks[b]
+            covariance -= np.dot(scaled.T, columns)
+        if largest > before:
+            step = max(_SHORTER * step, _LEAST_STEP)
+        before = largest
+        if largest <= tol:
+            return sweep + 1, largest, step
+    return most, before, step

@@ -1,1 +1,0 @@
-"""Gaussian process classification with a probit likelihood, by Laplace and EP."""
