@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.bm2pca.paper import mean_field, rotation
+from bsdr_models.bm2pca.paper import mean_field
 from bsdr_models.bm2pca.paper.mean_field import Data, Info, Start, State
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.inference.coordinate_ascent import Extrapolation, FitResult, run_coordinate_ascent
@@ -64,18 +64,10 @@ def fit_mean_field(
     def step(state: State) -> tuple[State, Info]:
         return mean_field.step(state, data, priors)
 
-    def joint_search(state: State, number: int, budget: int, on_step: Any) -> tuple[State, Info]:
-        if number >= PLAIN_ROUNDS:
-            state = rotation.rotate(state, data, priors)
-        state, info = step(state)
-        on_step(state, info)
-        return state, info
-
     return run_coordinate_ascent(
         init,
         step,
         rng=rng,
         extrapolation=squarem if accelerate else None,
-        joint_search=joint_search if accelerate else None,
         **options,
     )
