@@ -7,7 +7,7 @@ from scipy.linalg import blas, lapack
 
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
-from bsdr_models.dgplvm.back_constraint import DenseMapping, centroid_weights
+from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
 from bsdr_models.dgplvm.objective import Objective
@@ -92,13 +92,14 @@ def objective_of(case: Problem) -> Work:
     weights = centroid_weights(y, N_LABELS)
     objective = Objective(
         gram=case.gram,
-        mapping_prior=DenseMapping.of(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
+        mapping_prior=make_mapping(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
         criterion=make_criterion("trace_ratio", y, N_LABELS),
         weight=100.0,
         known=np.arange(n_samples),
-        priors=Priors(),
+        parameter_priors=Priors().kernel,
+        map_dof=Priors().map_dof,
         n_components=N_COMPONENTS,
-        temper=case.gram.n_effective / N_FEATURES,
+        temper=case.gram.temper,
     )
     x = objective.pack(case.latent, LOG_KERNEL)
     _, gradient = objective(x)

@@ -117,7 +117,6 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Of :class:`bsdr_models.BSDRClassifier` also a Dask or Zarr array.
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
             Labels of any type; an indicator matrix is a multi-label problem, with an independent
             probit for each label in one shared latent space.
@@ -126,20 +125,11 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         -------
         self
 
-        Notes
-        -----
-        Dask and Zarr arrays are fitted by Laplace's method, chunk by chunk, and need single labels.
-        They are read once per evaluation, on the workers of an active ``distributed.Client`` if X
-        is a Dask array. ``idata_`` contains an evenly spaced subsample of 2000.
-
-        Warns if chains have not mixed, and if there is no signal or too few samples to tell.
-
         Raises
         ------
         ValueError
             If the input is not finite, the labels are not classes, there is only one class, no
-            feature varies, an argument is out of range, or features times components are more than
-            10 000 for Laplace's method.
+            feature varies, or an argument is out of range.
         """
         self._reset()
         self._check_params()

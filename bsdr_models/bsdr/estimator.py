@@ -404,6 +404,11 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     (:mod:`bsdr_models.bsdr.kernels`); the effects of features are then mean gradients over the
     training samples.
 
+    `fit` also takes Dask and Zarr arrays, by Laplace's method, chunk by chunk, and single labels.
+    They are read once per evaluation, on the workers of an active ``distributed.Client`` if X is a
+    Dask array. ``idata_`` contains an evenly spaced subsample of 2000. A fit warns if chains have
+    not mixed, and if there is no signal or too few samples to tell.
+
     References
     ----------
     .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.

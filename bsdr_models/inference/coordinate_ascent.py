@@ -1,8 +1,7 @@
 """Coordinate ascent on a variational bound: restarts, acceleration, convergence.
 
-For any model with a ``step`` that never lowers the bound. Optional accelerations are an
-extrapolation (SQUAREM [1]_) and a ``joint_search`` (another optimiser of the same bound), whose
-proposals are accepted only if they raise the exact bound.
+For any model with a ``step`` that never lowers the bound. With an extrapolation (SQUAREM [1]_)
+every third step starts from an extrapolated point, and is kept only if it raises the exact bound.
 
 References
 ----------
@@ -26,8 +25,6 @@ logger = logging.getLogger(__name__)
 # A relative decrease of the bound by more than this is an error in the model; less can be rounding,
 # where a small latent scale makes the row covariance ill-conditioned.
 FALL_TOL = 1e-6
-# Largest number of evaluations of a joint search between two sweeps.
-JOINT_EVALUATIONS = 150
 
 
 class BoundInfo(Protocol):
@@ -48,7 +45,6 @@ class FallingBoundError(RuntimeError):
 
 type Step[S] = Callable[[S], tuple[S, BoundInfo]]
 type Callback[S] = Callable[[int, S, BoundInfo], bool | None]
-type JointSearch[S] = Callable[[S, int, int, Callable[[S, BoundInfo], bool]], tuple[S, BoundInfo]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +106,25 @@ class _Ascent[S]:
     def elbo(self) -> float:
         return self.trace[-1].elbo if self.trace else -np.inf
 
-    def accept(self, state: S, info: BoundInfo) -> bool:
-        """Accept a state; True if a callback asks to stop."""
+    def run(self, tol: float, extrapolation: Extrapolation[S] | None) -> bool:
+        """Rounds until convergence (True) or the limit (False)."""
+        self.sweep()
+        while self.left > 0:
+            before = self.elbo
+            if extrapolation is None:
+                self.sweep()
+            else:
+                self.squarem(extrapolation)
+            if self.left > 0 and self.elbo - before < tol:
+                return True
+        return False
+
+    def accept(self, state: S, info: BoundInfo) -> None:
+        """Accept a state; a callback may ask to stop."""
         self.state = state
         self.trace.append(info)
         for callback in self.callbacks:
             self.stopped |= bool(callback(len(self.trace), state, info))
-        return self.stopped
 
     def sweep(self) -> None:
         """One step, which must not lower the bound."""
@@ -162,21 +170,6 @@ class _Ascent[S]:
         if info.elbo > self.elbo:
             self.accept(state, info)
 
-    def joint_search(self, joint_search: JointSearch[S], number: int) -> None:
-        """Run another optimiser; keep its result if it raises the bound."""
-        assert self.state is not None
-        start, before, length = self.state, self.elbo, len(self.trace)
-
-        def on_step(state: S, info: BoundInfo) -> bool:
-            return info.elbo > self.elbo and self.accept(state, info)
-
-        state, info = joint_search(start, number, min(self.left, JOINT_EVALUATIONS), on_step)
-        if info.elbo > before and len(self.trace) > length:
-            self.state, self.trace[-1] = state, info
-        else:
-            self.state = start
-            del self.trace[length:]
-
 
 def run_coordinate_ascent[S](
     init: Callable[[np.random.Generator, int], S],
@@ -187,15 +180,14 @@ def run_coordinate_ascent[S](
     max_iter: int = 500,
     tol: float = 1e-3,
     extrapolation: Extrapolation[S] | None = None,
-    joint_search: JointSearch[S] | None = None,
     callbacks: Sequence[Callback[S]] = (),
     n_jobs: int | None = 1,
     on_restart: Callable[[FitResult[S]], object] = lambda result: None,
 ) -> FitResult[S]:
     """Maximise the bound from one or several initial states, and keep the best.
 
-    A round is a joint search, if given, then one sweep, or with an extrapolation three, the third
-    from an extrapolated point. A restart has converged when a round gains less than ``tol`` nats.
+    A round is one step, or with an extrapolation three, the third from an extrapolated point. A
+    restart has converged when a round gains less than ``tol`` nats.
 
     Parameters
     ----------
@@ -206,14 +198,10 @@ def run_coordinate_ascent[S](
     rng : numpy.random.Generator
     n_restarts : int
     max_iter : int
-        Limit of recorded iterations (sweeps and steps of a joint search) per restart.
+        Limit of steps that are kept, per restart.
     tol : float
         Gain of a round, in nats, below which a restart ends.
     extrapolation : Extrapolation, optional
-    joint_search : callable, optional
-        ``joint_search(state, number, budget, on_step)`` -> state and its exact bound; ``number``
-        counts the searches of a restart from 0. Makes at most ``budget`` evaluations and calls
-        ``on_step(state, info)`` after each step.
     callbacks : sequence of callables
         Called with (iteration, state, info) in the process of the restart; a true value ends it.
     n_jobs : int, optional
@@ -253,9 +241,7 @@ def run_coordinate_ascent[S](
         converged = interrupted = False
         try:
             ascent.state = init(stream, index)
-            converged = _ascend(
-                ascent, tol=tol, extrapolation=extrapolation, joint_search=joint_search
-            )
+            converged = ascent.run(tol, extrapolation)
         except KeyboardInterrupt:
             if not ascent.trace:
                 raise
@@ -301,27 +287,3 @@ def _result[S](ascent: _Ascent[S], *, converged: bool, interrupted: bool) -> Fit
         interrupted=interrupted,
         restarts=(ascent.elbo,),
     )
-
-
-def _ascend[S](
-    ascent: _Ascent[S],
-    *,
-    tol: float,
-    extrapolation: Extrapolation[S] | None,
-    joint_search: JointSearch[S] | None,
-) -> bool:
-    """Run rounds until convergence (True) or the limit (False)."""
-    ascent.sweep()
-    number = 0
-    while ascent.left > 0:
-        before = ascent.elbo
-        if joint_search is not None:
-            ascent.joint_search(joint_search, number)
-        if extrapolation is not None and ascent.left > 0:
-            ascent.squarem(extrapolation)
-        elif ascent.left > 0:
-            ascent.sweep()
-        if ascent.left > 0 and ascent.elbo - before < tol:
-            return True
-        number += 1
-    return False

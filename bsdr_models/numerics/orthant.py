@@ -6,6 +6,11 @@ for all j != y}, whose probability is one integral over u = t_y - eta_y (Girolam
 .. math::
     P = \int \phi(u) \prod_{j \ne y} \Phi(u + d_j) \, du, \qquad d_j = \eta_y - \eta_j.
 
+The integrand is log-concave and entire, so that the trapezoidal rule converges exponentially. It is
+skewed: to the left of the mode all factors decrease, to the right none. Each end of the range is
+bounded separately, where the integrand is a given number of nats below its peak: on the left by the
+curvature at the mode, which increases there, on the right by :math:`\phi(u)`.
+
 References
 ----------
 .. [1] M. Girolami, S. Rogers (2006). Variational Bayesian multinomial probit regression with
@@ -19,7 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.numerics import _argmax_kernel, _argmax_moments
+from bsdr_models.numerics.compiled import njit
+from bsdr_models.numerics.compiled_probit import INV_SQRT_2PI, probit
+
+# Newton's method for the mode: iterations, and the distance that ends it, in units of the scale.
+_MAX_NEWTON, _CENTRED = 60, 0.05
 
 
 @lru_cache(maxsize=32)
@@ -79,12 +88,7 @@ def log_prob(eta: ArrayLike, y: ArrayLike, *, n_nodes: int = 32) -> FloatArray:
     -------
     ndarray of shape (N,)
     """
-    eta, y = _check_argmax(eta, y)
-    result, mode = np.empty(len(eta)), np.empty(len(eta))
-    unused = np.empty((0, 0))
-    drop = _drop(n_nodes, eta.shape[1])
-    _argmax_moments.argmax_moments(eta, y, n_nodes, drop, False, False, result, unused, mode)
-    return result
+    return moments(eta, y, n_nodes=n_nodes).log_prob
 
 
 def moments(
@@ -129,15 +133,13 @@ def moments(
     ======  ======  ======  ======  ======
     """
     eta, y = _check_argmax(eta, y)
-    if start is None:
-        mode = np.empty(len(eta))
-    else:
+    mode = np.full(len(eta), np.nan)
+    if start is not None:
         mode = np.array(start, dtype=np.float64)
         if mode.shape != (len(eta),) or not np.isfinite(mode).all():
             raise ValueError(f"start must be finite with shape ({len(eta)},)")
     result, mean = np.empty(len(eta)), np.empty_like(eta)
-    drop, warm = _drop(n_nodes, eta.shape[1]), start is not None
-    _argmax_moments.argmax_moments(eta, y, n_nodes, drop, warm, True, result, mean, mode)
+    _moments(eta, y, n_nodes, _drop(n_nodes, eta.shape[1]), result, mean, mode)
     return ArgmaxMoments(log_prob=result, mean=mean, mode=mode)
 
 
@@ -147,15 +149,15 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     .. math::
         P(c) = \int \phi(u) \prod_{j \ne c} \Phi\{(s_c u + m_c - m_j) / s_j\} \, du
 
-    Each label has a rule centred at the mode of its own integrand, so that tiny probabilities keep
+    Each label has a rule around the mode of its own integrand, so that tiny probabilities keep
     their relative accuracy. Rows are normalised to sum to one.
 
     Parameters
     ----------
     mean, sd : array-like of shape (M, K)
     n_nodes : int
-        Nodes of the Gauss-Hermite rule. Errors of log P observed at 16: 2e-5 if the standard
-        deviations differ by a factor below two, 1e-3 at a factor of four, 1e-2 at ten.
+        Nodes of the rule. Errors of log P observed at 16: 2e-5 if the standard deviations differ
+        by a factor below two, 2e-3 at a factor of four, 3e-2 at ten.
 
     Returns
     -------
@@ -170,9 +172,8 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
         raise ValueError("sd must be positive")
     best, scale = mean.max(axis=1, keepdims=True), sd.max(axis=1, keepdims=True)
     mean = np.maximum(mean - best, -_FAR * scale)
-    nodes, weights = _centred_rule(n_nodes)
     result = np.empty_like(mean)
-    _argmax_kernel.label_log_probs(mean, sd, nodes, weights, result)
+    _label_log_probs(mean, sd, n_nodes, _drop(n_nodes, mean.shape[1]), result)
     result -= np.logaddexp.reduce(result, axis=1, keepdims=True)
     return result
 
@@ -186,13 +187,6 @@ def _drop(n_nodes: int, n_labels: int) -> float:
     if n_nodes < 2:
         raise ValueError(f"n_nodes must be at least 2, got {n_nodes}")
     return 0.9 * n_nodes * (3.0 / max(n_labels, 2)) ** 0.2
-
-
-@lru_cache(maxsize=32)
-def _centred_rule(n_nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes v and log weights log w + v^2/2, for integrands without the factor exp(-v^2/2)."""
-    nodes, weights = gauss_hermite(n_nodes)
-    return nodes, np.log(weights) + 0.5 * nodes**2
 
 
 def _check_argmax(eta: ArrayLike, y: ArrayLike) -> tuple[FloatArray, IntArray]:
@@ -219,3 +213,96 @@ def _check_finite(name: str, values: FloatArray) -> None:
 def _writable(values: ArrayLike) -> FloatArray:
     """C-contiguous writable array, so that the kernel is compiled for one layout only."""
     return np.require(values, np.float64, ["C", "W"])
+
+
+@njit(fastmath={"contract"}, error_model="numpy")
+def _moments(
+    eta: FloatArray,
+    y: IntArray,
+    n_nodes: int,
+    drop: float,
+    log_prob: FloatArray,
+    mean: FloatArray,
+    mode: FloatArray,
+) -> None:
+    """Fill ``log_prob`` (N,), ``mean`` (N, K) and ``mode`` (N,), read unless NaN."""
+    n_samples, n_labels = eta.shape
+    others = np.empty(n_labels - 1, np.int64)
+    d, beta, hazard = np.empty(n_labels - 1), np.ones(n_labels - 1), np.empty(n_labels - 1)
+    for n in range(n_samples):
+        label, count = y[n], 0
+        for j in range(n_labels):
+            if j != label:
+                others[count], d[count] = j, eta[n, label] - eta[n, j]
+                count += 1
+        log_prob[n], mode[n] = _integrate(d, beta, n_nodes, drop, mode[n], hazard)
+        mean[n, label] = eta[n, label] + hazard.sum()
+        for i in range(count):
+            mean[n, others[i]] = eta[n, others[i]] - hazard[i]
+
+
+@njit(fastmath={"contract"}, error_model="numpy")
+def _label_log_probs(
+    mean: FloatArray, sd: FloatArray, n_nodes: int, drop: float, log_prob: FloatArray
+) -> None:
+    """Fill ``log_prob`` (M, K): each label by a rule around the mode of its own integrand."""
+    n_samples, n_labels = mean.shape
+    d, beta, hazard = np.empty(n_labels - 1), np.empty(n_labels - 1), np.empty(n_labels - 1)
+    for n in range(n_samples):
+        for label in range(n_labels):
+            count = 0
+            for j in range(n_labels):
+                if j != label:
+                    d[count] = (mean[n, label] - mean[n, j]) / sd[n, j]
+                    beta[count] = sd[n, label] / sd[n, j]
+                    count += 1
+            log_prob[n, label], _ = _integrate(d, beta, n_nodes, drop, np.nan, hazard)
+
+
+@njit(fastmath={"contract"}, error_model="numpy")
+def _integrate(
+    d: FloatArray, beta: FloatArray, n_nodes: int, drop: float, start: float, hazard: FloatArray
+) -> tuple[float, float]:
+    r"""Log of the integral of phi(u) prod_j Phi(beta_j u + d_j), and its mode.
+
+    Fills ``hazard`` (J,) by the means of phi / Phi at beta_j u + d_j under the integrand.
+    """
+    inverse, found = np.empty(len(d)), np.zeros(len(d))
+    u = start
+    if np.isnan(u):  # the mode for the worst label alone, far in its tail
+        u = 0.0
+        for j in range(len(d)):
+            u = max(u, -beta[j] * d[j] / (1.0 + beta[j] ** 2))
+    for _ in range(_MAX_NEWTON):  # converges, as f' is convex and decreasing
+        slope, curvature, peak = -u, 1.0, -0.5 * u * u
+        for j in range(len(d)):
+            x = beta[j] * u + d[j]
+            part, log_part, h, _ = probit(x)
+            slope += beta[j] * h
+            # 0 < h (x + h) < 1, but cancels for x << 0.
+            curvature += beta[j] ** 2 * min(max(h * (x + h), 0.0), 1.0)
+            peak += log_part
+            inverse[j] = 1.0 / part
+        u += slope / curvature
+        if slope**2 < curvature * _CENTRED**2:
+            break
+    log_peak = peak - np.log(inverse).sum()
+    width = np.sqrt(2.0 * drop)
+    left = width / np.sqrt(curvature)
+    end = max(min(np.sqrt(2.0 * max(drop - log_peak, 0.0)), u + width), u + left)
+    step = (end - u + left) / (n_nodes - 1)
+    total = 0.0
+    for q in range(n_nodes):
+        at = u - left + q * step
+        log_f, product = -0.5 * at * at - peak, 1.0  # the product is of order one
+        for j in range(len(d)):
+            part, log_part, hazard[j], _ = probit(beta[j] * at + d[j])
+            log_f += log_part
+            product *= part * inverse[j]
+        weight = product * np.exp(log_f)
+        total += weight
+        for j in range(len(d)):
+            found[j] += weight * hazard[j]
+    for j in range(len(d)):
+        hazard[j] = found[j] / total
+    return log_peak + np.log(INV_SQRT_2PI * step * total), u

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bsdr_models.inference.coordinate_ascent import (
-    JOINT_EVALUATIONS,
     Extrapolation,
     FallingBoundError,
     run_coordinate_ascent,
@@ -73,18 +72,6 @@ def test_stops_at_the_limit_and_says_so(max_iter, accelerated):
     assert len(result.elbo) == max_iter
     assert not result.converged
     assert_rises(result)
-
-
-def test_a_round_that_the_limit_has_cut_short_is_no_sign_of_the_top():
-    def small_steps(x, number, budget, on_step):
-        for _ in range(budget):
-            x = (1.0 - 1e-6) * x
-            on_step(x, info(x))
-        return x, info(x)
-
-    result = fit(joint_search=small_steps, max_iter=50, tol=1e-2)
-    assert len(result.elbo) == 50
-    assert not result.converged
 
 
 def test_tolerance_is_a_gain_in_nats_whatever_the_bound():
@@ -294,101 +281,3 @@ def test_a_callback_stops_and_the_others_are_still_called(last, accelerated):
     assert len(result.elbo) == last == len(count)
     assert not result.converged
     assert not result.interrupted
-
-
-# ------------------------------------------------------------------------------- joint searches
-
-
-def right_search(x, number, budget, on_step):
-    """Reaches the maximum in four steps."""
-    for share in (0.5, 0.2, 0.1, 0.0):
-        if on_step(share * x, info(share * x)):
-            break
-    return share * x, info(share * x)
-
-
-def test_a_joint_search_is_kept_if_it_raises_the_bound():
-    result = fit(joint_search=right_search)
-    assert result.converged
-    assert_rises(result)
-    assert len(result.elbo) < 10
-    assert result.elbo[-1] == TOP
-
-
-def test_a_joint_search_may_stop_half_way():
-    result = fit(joint_search=right_search, callbacks=[lambda i, x, at: i == 3])
-    assert len(result.elbo) == 3
-    first, _ = step(START)
-    np.testing.assert_allclose(result.state, 0.2 * first)
-
-
-def test_being_stopped_early_in_a_round_is_not_convergence():
-    def slow_start(x, number, budget, on_step):
-        for share in (1.0 - 1e-12, 0.5, 0.0):
-            if on_step(share * x, info(share * x)):
-                break
-        return share * x, info(share * x)
-
-    result = fit(joint_search=slow_start, callbacks=[lambda i, x, at: i == 2])
-    assert len(result.elbo) == 2
-    assert not result.converged
-
-
-def test_a_joint_search_has_a_budget():
-    budgets = []
-
-    def joint_search(x, number, budget, on_step):
-        budgets.append(budget)
-        return x, info(x)
-
-    fit(joint_search=joint_search, max_iter=5)
-    assert budgets == [4, 3, 2, 1]
-    budgets.clear()
-    fit(joint_search=joint_search, max_iter=400)
-    assert max(budgets) == JOINT_EVALUATIONS
-
-
-def wrong_search(x, number, budget, on_step):
-    """Reports a higher bound on the way, and ends below its initial state."""
-    for lie in (10.0, 20.0):
-        on_step(2.0 * x, info(2.0 * x, lie=lie))
-    return 2.0 * x, info(2.0 * x)
-
-
-def silent_search(x, number, budget, on_step):
-    """Ends above its initial state, but reports no step."""
-    return 0.5 * x, info(0.5 * x)
-
-
-def descending_search(x, number, budget, on_step):
-    on_step(2.0 * x, info(2.0 * x))
-    return 2.0 * x, info(2.0 * x)
-
-
-@pytest.mark.parametrize("joint_search", [wrong_search, silent_search, descending_search])
-@pytest.mark.parametrize("extrapolation", [None, PLAIN])
-def test_a_joint_search_that_does_not_raise_the_bound_leaves_no_trace(joint_search, extrapolation):
-    result = fit(joint_search=joint_search, extrapolation=extrapolation, max_iter=30)
-    plain = fit(extrapolation=extrapolation, max_iter=30)
-    np.testing.assert_array_equal(result.elbo, plain.elbo)
-    np.testing.assert_array_equal(result.state, plain.state)
-
-
-def test_a_joint_search_with_a_wrong_bound_is_caught_by_the_next_sweep():
-    def joint_search(x, number, budget, on_step):
-        on_step(x, info(x, lie=3.0))
-        return x, info(x, lie=3.0)
-
-    with pytest.raises(FallingBoundError, match="rest"):
-        fit(joint_search=joint_search)
-
-
-def test_an_interrupt_inside_a_joint_search_keeps_the_steps_taken():
-    def joint_search(x, number, budget, on_step):
-        on_step(0.5 * x, info(0.5 * x))
-        raise KeyboardInterrupt
-
-    result = fit(joint_search=joint_search)
-    assert result.interrupted
-    assert len(result.elbo) == 2
-    assert result.elbo[-1] == info(result.state).elbo

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
 from scipy.special import erfcx, log_ndtr, logsumexp
 
-from bsdr_models.numerics import _argmax_kernel, orthant
+from bsdr_models.numerics import compiled_probit, orthant
 
 
 def precise_moments(eta, y):
@@ -93,12 +93,12 @@ def test_rational_approximation_is_rederived_and_accurate():
             )
             right.append(g / scale)
         solution = [float(c) for c in mp.lu_solve(mp.matrix(rows), mp.matrix(right))]
-        assert_allclose(_argmax_kernel.NUMERATOR, solution[:n], rtol=1e-14)
-        assert_allclose(_argmax_kernel.DENOMINATOR, [1.0, *solution[n:]], rtol=1e-14)
+        assert_allclose(compiled_probit.NUMERATOR, solution[:n], rtol=1e-14)
+        assert_allclose(compiled_probit.DENOMINATOR, [1.0, *solution[n:]], rtol=1e-14)
 
         for x in [0.0, *np.geomspace(1e-4, 1e5, 120)]:
-            approximation = np.polyval(_argmax_kernel.NUMERATOR[::-1], x) / np.polyval(
-                _argmax_kernel.DENOMINATOR[::-1], x
+            approximation = np.polyval(compiled_probit.NUMERATOR[::-1], x) / np.polyval(
+                compiled_probit.DENOMINATOR[::-1], x
             )
             assert approximation == pytest.approx(float(scaled_tail(x)), rel=5e-14)
 

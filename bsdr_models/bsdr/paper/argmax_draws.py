@@ -19,8 +19,8 @@ import math
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.numerics._argmax_kernel import _factor
 from bsdr_models.numerics.compiled import njit
+from bsdr_models.numerics.compiled_probit import probit
 
 # Tolerance of Newton's method for the mode, in standard deviations of the density: the acceptance
 # is then within a few per cent of that at the mode.
@@ -32,7 +32,6 @@ _MAX_PROPOSALS = 1_000_000
 _TAIL = -0.5
 # Below this point h (x + h), which tends to one, would cancel.
 _FAR = -1e4
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 def draw_argmax(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArray:
@@ -77,8 +76,8 @@ def _draw_excess(
         for j in range(len(margin)):
             if j != label:
                 a, b = u + margin[j], centre + margin[j]
-                r, log_part, _h = _factor(a)
-                log_ratio += tangent[1, j] - math.log(r)
+                part, log_part, _, _ = probit(a)
+                log_ratio += math.log(part) - tangent[1, j]
                 if a < 0.0 and b < 0.0:  # without the difference of large squares
                     log_ratio -= step * (0.5 * (a + b) + tangent[0, j])
                 else:
@@ -92,7 +91,7 @@ def _draw_excess(
 
 @njit(cache=True, error_model="numpy")
 def _near_mode(margin: FloatArray, label: int, tangent: FloatArray) -> tuple[float, float]:
-    """Centre c of the tangent, near the mode of f, and its slope; fills h and log r by margin.
+    """Centre c of the tangent, near the mode of f, and its slope; fills h and log p by margin.
 
     The hazard h = g' of one margin exceeds max(0, -x), so the initial value lies below the mode;
     Newton's steps on f', which is convex and decreasing, never pass it.
@@ -106,11 +105,10 @@ def _near_mode(margin: FloatArray, label: int, tangent: FloatArray) -> tuple[flo
         for j in range(len(margin)):
             if j != label:
                 x = u + margin[j]
-                r, _log_part, h = _factor(x)
-                h *= _INV_SQRT_2PI
+                part, _, h, _ = probit(x)
                 slope += h
                 curvature += h * (x + h) if x > _FAR else 1.0
-                tangent[0, j], tangent[1, j] = h, math.log(r)
+                tangent[0, j], tangent[1, j] = h, math.log(part)
         gap = slope - u
         if gap * gap < _CENTRED * _CENTRED * curvature or iteration == _MAX_NEWTON - 1:
             break  # the tangent stays the one at u

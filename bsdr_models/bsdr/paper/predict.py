@@ -81,13 +81,7 @@ class Predictive(ABC):
 
     @abstractmethod
     def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations of the utilities at the nodes, by blocks of samples.
-
-        Yields
-        ------
-        mean, std : (m, S, K)
-            With the unit noise of the probit.
-        """
+        """Means and standard deviations (with the noise) of utilities at the nodes, (m, S, K)."""
 
     @abstractmethod
     def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
@@ -98,10 +92,7 @@ class Predictive(ABC):
         """Distribution of real targets, by blocks of samples."""
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log probabilities of the labels, (M, K).
-
-        Normalised for ``"multiclass"``; for ``"multilabel"`` of each label being 1.
-        """
+        """Log probabilities of the classes, or of each label being 1, (M, K)."""
         return np.concatenate([_label_log_mean(*each, self.target) for each in self.utilities(X)])
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:

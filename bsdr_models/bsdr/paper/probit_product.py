@@ -15,19 +15,13 @@ at its mode and scaled by its curvature there; in more, quasi-random normals.
 from functools import cache
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import qmc
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.numerics._argmax_kernel import (
-    _INV_SQRT_2PI,
-    _OPTIONS,
-    DENOMINATOR,
-    NUMERATOR,
-    _exp,
-    _factor,
-)
 from bsdr_models.numerics.compiled import njit
+from bsdr_models.numerics.compiled_probit import probit
+from bsdr_models.numerics.normal_tail import inverse_mills
 from bsdr_models.numerics.orthant import gauss_hermite
 
 # Gauss-Hermite nodes per axis in one, two and three dimensions; quasi-random points beyond.
@@ -38,10 +32,10 @@ N_NODES, N_POINTS = (48, 14, 8), 1024
 _SHARE_NODES, _WIDTH_NODES = 0.75, 0.875
 _SHARE_POINTS, _WIDTH_POINTS = 0.5, 1.15
 _MAX_NEWTON, _MAX_HALVINGS, _CENTRED = 60, 40, 1e-2
-# Nodes per vectorised loop, and factors of a product that cannot underflow.
-BLOCK, _IN_A_PRODUCT = 64, 16
 # If the other labels have less probability than this, it is integrated instead.
 _NEARLY_CERTAIN = 0.1
+# A product of probits below this moves to the exponent.
+_SMALL = 1e-200
 
 
 def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
@@ -57,10 +51,25 @@ def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
         size = np.sqrt(1.0 + np.sum(loadings[:, 0] ** 2, axis=1))
         return np.asarray(log_ndtr(offsets[:, :, 0] / size[:, None]))
     factors, scale = principal_factors(loadings)
-    sure = 1.0 / np.sqrt(1.0 + np.sum(factors**2, axis=2))
+    offsets = offsets / scale[:, None]
     nodes, log_weights, share, width = _rule(factors.shape[2])
+    modes, peaks, curvature = _find_modes(factors, offsets)
+    root = np.linalg.cholesky(np.eye(factors.shape[2]) + share * curvature)
+    axes = np.swapaxes(np.linalg.inv(root), -1, -2)  # (G, M, Q, Q)
+    # Probability outside of the half-space of each probit, summed.
+    beyond = ndtr(-offsets / np.sqrt(1.0 + np.sum(factors**2, axis=2))[:, None]).sum(axis=2)
     out = np.empty(offsets.shape[:2])
-    _log_means(factors, scale, sure, offsets, nodes, log_weights, share, width, out)
+    _log_means(
+        factors,
+        offsets,
+        modes,
+        peaks,
+        width * axes,
+        beyond,
+        np.ascontiguousarray(nodes.T),
+        log_weights,
+        out,
+    )
     return out
 
 
@@ -99,7 +108,7 @@ def _rule(n_dims: int) -> tuple[FloatArray, FloatArray, float, float]:
         nodes = np.array(np.meshgrid(*[node] * n_dims)).reshape(n_dims, -1)
         weights = np.prod(np.meshgrid(*[weight] * n_dims), axis=0).ravel()
         share, width = _SHARE_NODES, _WIDTH_NODES
-    log_weights = np.log(weights) + 0.5 * np.sum(nodes**2, axis=0) + n_dims * np.log(width)
+    log_weights = np.log(weights) + 0.5 * np.sum(nodes**2, axis=0)
     return np.ascontiguousarray(nodes), log_weights, share, width
 
 
@@ -116,248 +125,90 @@ def normal_points(n_dims: int, n_points: int) -> FloatArray:
     return points
 
 
-@njit(**_OPTIONS)
-def _log_means(
-    loadings: FloatArray,
-    scale: FloatArray,
-    sure: FloatArray,
-    offsets: FloatArray,
-    nodes: FloatArray,
-    log_weights: FloatArray,
-    share: float,
-    width: float,
-    out: FloatArray,
-) -> None:
-    """Fill ``out`` (G, M)."""
-    n_factors, n_dims = loadings.shape[1:]
-    d, a = np.zeros(n_factors), np.zeros(n_dims)
-    search = np.zeros((3, n_dims))
-    curvature, factor = np.zeros((n_dims, n_dims)), np.zeros((n_dims, n_dims))
-    at, work = np.zeros((n_dims, BLOCK)), np.zeros((4, BLOCK))
-    for g in range(offsets.shape[0]):
-        c = loadings[g]
-        for m in range(offsets.shape[1]):
-            beyond = 0.0
-            for j in range(n_factors):
-                d[j] = offsets[g, m, j] / scale[g, j]
-                _, _, rest = _probit(d[j] * sure[g, j])
-                beyond += rest
-            certain = beyond < _NEARLY_CERTAIN
-            peak = _find_mode(c, d, a, search, curvature, factor)
-            _factorise(curvature, share, factor)
-            peak, total = (0.0 if certain else peak), 0.0
-            for first in range(0, nodes.shape[1], BLOCK):
-                part = log_weights[first : first + BLOCK]
-                _place(nodes[:, first : first + BLOCK], factor, a, width, at)
-                total += _add_up(c, d, at, part, peak, certain, work)
-            for p in range(n_dims):
-                total /= factor[p, p]
-            value = np.log1p(total - beyond) if certain else peak + np.log(max(total, 1e-300))
-            out[g, m] = min(value, 0.0)
-
-
-@njit(**_OPTIONS)
-def _place(
-    nodes: FloatArray, factor: FloatArray, a: FloatArray, width: float, at: FloatArray
-) -> None:
-    """Scaled nodes of a block: factor' (at - a) = width * node."""
-    n_dims, size = nodes.shape
-    for p in range(n_dims - 1, -1, -1):
-        for b in range(size):
-            at[p, b] = width * nodes[p, b]
-        for q in range(p + 1, n_dims):
-            for b in range(size):
-                at[p, b] -= factor[q, p] * at[q, b]
-        for b in range(size):
-            at[p, b] /= factor[p, p]
-    for p in range(n_dims):
-        for b in range(size):
-            at[p, b] += a[p]
-
-
-@njit(**_OPTIONS)
-def _add_up(
-    c: FloatArray,
-    d: FloatArray,
-    at: FloatArray,
-    log_weights: FloatArray,
-    peak: float,
-    certain: bool,
-    work: FloatArray,
-) -> float:
-    """Sum over a block: of the integrand over its peak or, if certain, of Bonferroni's excess."""
-    n_factors, n_dims = c.shape
-    size = len(log_weights)
-    x, exponent, product, excess = work[0], work[1], work[2], work[3]
-    for b in range(size):
-        exponent[b] = log_weights[b] - peak
-        product[b] = 1.0
-        excess[b] = 0.0
-    for p in range(n_dims):
-        for b in range(size):
-            exponent[b] -= 0.5 * at[p, b] * at[p, b]
-    for j in range(n_factors):
-        if j > 0 and j % _IN_A_PRODUCT == 0 and not certain:
-            for b in range(size):
-                exponent[b] += np.log(product[b])
-                product[b] = 1.0
-        for b in range(size):
-            x[b] = d[j]
-        for p in range(n_dims):
-            for b in range(size):
-                x[b] += c[j, p] * at[p, b]
-        if certain:
-            for b in range(size):
-                _, _, rest = _probit(x[b])
-                excess[b] += (1.0 - product[b]) * rest
-                product[b] *= 1.0 - rest
-        else:
-            for b in range(size):
-                part, log_part, _ = _probit(x[b])
-                exponent[b] += log_part
-                product[b] *= part
-    total = 0.0
-    for b in range(size):
-        weight = _exp(min(max(exponent[b], -690.0), 690.0))
-        total += weight * (excess[b] if certain else product[b])
-    return total
-
-
-@njit(forceinline=True, **_OPTIONS)
-def _probit(x: float) -> tuple[float, float, float]:
-    """Phi(x) as part * exp(log_part), and Phi(-x), each with full relative accuracy."""
-    size = abs(x)
-    p = NUMERATOR[8]
-    p = p * size + NUMERATOR[7]
-    p = p * size + NUMERATOR[6]
-    p = p * size + NUMERATOR[5]
-    p = p * size + NUMERATOR[4]
-    p = p * size + NUMERATOR[3]
-    p = p * size + NUMERATOR[2]
-    p = p * size + NUMERATOR[1]
-    p = p * size + NUMERATOR[0]
-    q = DENOMINATOR[9]
-    q = q * size + DENOMINATOR[8]
-    q = q * size + DENOMINATOR[7]
-    q = q * size + DENOMINATOR[6]
-    q = q * size + DENOMINATOR[5]
-    q = q * size + DENOMINATOR[4]
-    q = q * size + DENOMINATOR[3]
-    q = q * size + DENOMINATOR[2]
-    q = q * size + DENOMINATOR[1]
-    q = q * size + DENOMINATOR[0]
-    ratio, half = p / q, 0.5 * x * x
-    tail = ratio * _exp(-min(half, 690.0))
-    return (
-        (ratio if x < 0.0 else 1.0 - tail),
-        (-half if x < 0.0 else 0.0),
-        (1.0 - tail if x < 0.0 else tail),
-    )
-
-
-@njit(**_OPTIONS)
-def _log_integrand(c: FloatArray, d: FloatArray, a: FloatArray) -> float:
-    """Log of the product of probits at a, times exp(-|a|^2 / 2)."""
-    value = 0.0
-    for p in range(c.shape[1]):
-        value -= 0.5 * a[p] * a[p]
-    for j in range(c.shape[0]):
-        x = d[j]
-        for p in range(c.shape[1]):
-            x += c[j, p] * a[p]
-        part, log_part, _ = _probit(x)
-        value += log_part + np.log(part)
-    return value
-
-
-@njit(**_OPTIONS)
-def _find_mode(
-    c: FloatArray,
-    d: FloatArray,
-    a: FloatArray,
-    work: FloatArray,
-    curvature: FloatArray,
-    factor: FloatArray,
-) -> float:
-    """Mode ``a`` of the integrand, curvature of its probits there, and the log of its value.
+def _find_modes(c: FloatArray, d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Modes (G, M, Q) of the integrands, logs of their values, and curvatures of the probits there.
 
     Newton's method; steps are halved until the integrand rises.
     """
-    slope, step, at = work[0], work[1], work[2]
-    a[:] = 0.0
-    value = _log_integrand(c, d, a)
+    a = np.zeros((*d.shape[:2], c.shape[2]))
+    value, gradient, curvature = _log_integrand(c, d, a)
+    active = np.ones(value.shape, dtype=bool)
     for _ in range(_MAX_NEWTON):
-        _slope_and_curvature(c, d, a, slope, curvature)
-        _factorise(curvature, 1.0, factor)
-        if _newton_step(factor, slope, step) < _CENTRED:
+        step = np.linalg.solve(np.eye(c.shape[2]) + curvature, gradient[..., None])[..., 0]
+        active &= np.sum(step * gradient, axis=-1) >= _CENTRED
+        if not active.any():
             break
+        step[~active] = 0.0
         for _ in range(_MAX_HALVINGS):
-            for p in range(len(a)):
-                at[p] = a[p] + step[p]
-            reached = _log_integrand(c, d, at)
-            if reached > value:
+            reached, *derivatives = _log_integrand(c, d, a + step)
+            if not (low := active & ~(reached > value)).any():
                 break
-            for p in range(len(a)):
-                step[p] *= 0.5
-        if not reached > value:
-            break
-        value = reached
-        a[:] = at
-    return value
+            step[low] *= 0.5
+        active &= reached > value
+        a[active] += step[active]
+        value[active] = reached[active]
+        gradient[active], curvature[active] = (each[active] for each in derivatives)
+    return a, value, curvature
 
 
-@njit(**_OPTIONS)
-def _slope_and_curvature(
-    c: FloatArray, d: FloatArray, a: FloatArray, slope: FloatArray, curvature: FloatArray
+def _log_integrand(
+    c: FloatArray, d: FloatArray, a: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Log of the product of probits times exp(-|a|^2 / 2), gradient, curvature of the probits."""
+    x = d + a @ np.swapaxes(c, 1, 2)  # (G, M, J)
+    h = inverse_mills(x)
+    bend = np.clip(h * (x + h), 0.0, 1.0)
+    value = log_ndtr(x).sum(axis=-1) - 0.5 * np.sum(a**2, axis=-1)
+    return value, h @ c - a, np.einsum("gmj,gjp,gjq->gmpq", bend, c, c, optimize=True)
+
+
+@njit(fastmath={"contract"}, error_model="numpy")
+def _log_means(
+    c: FloatArray,
+    d: FloatArray,
+    modes: FloatArray,
+    peaks: FloatArray,
+    axes: FloatArray,
+    beyond: FloatArray,
+    nodes: FloatArray,
+    log_weights: FloatArray,
+    out: FloatArray,
 ) -> None:
-    """Gradient of the log integrand at a, and the curvature of the probits alone, lower half."""
-    n_factors, n_dims = c.shape
-    for p in range(n_dims):
-        slope[p] = -a[p]
-        for q in range(p + 1):
-            curvature[p, q] = 0.0
-    for j in range(n_factors):
-        x = d[j]
-        for p in range(n_dims):
-            x += c[j, p] * a[p]
-        _, _, h = _factor(x)
-        h *= _INV_SQRT_2PI
-        bend = min(max(h * (x + h), 0.0), 1.0)
-        for p in range(n_dims):
-            slope[p] += h * c[j, p]
-            for q in range(p + 1):
-                curvature[p, q] += bend * c[j, p] * c[j, q]
-
-
-@njit(**_OPTIONS)
-def _factorise(curvature: FloatArray, share: float, factor: FloatArray) -> None:
-    """Lower Cholesky factor of I + share * curvature, which is never singular."""
-    n_dims = curvature.shape[0]
-    for p in range(n_dims):
-        for q in range(p + 1):
-            value = share * curvature[p, q]
-            for k in range(q):
-                value -= factor[p, k] * factor[q, k]
-            if p == q:
-                factor[p, p] = np.sqrt(max(1.0 + value, 1.0))
+    """Fill ``out`` (G, M) by rules with nodes (S, Q) around the modes along given axes."""
+    n_groups, n_samples, n_factors = d.shape
+    n_dims = c.shape[2]
+    at = np.empty(n_dims)
+    for g in range(n_groups):
+        for m in range(n_samples):
+            certain = beyond[g, m] < _NEARLY_CERTAIN
+            total = 0.0
+            for s in range(len(nodes)):
+                exponent = log_weights[s] - (0.0 if certain else peaks[g, m])
+                for p in range(n_dims):
+                    at[p] = modes[g, m, p]
+                    for q in range(p, n_dims):
+                        at[p] += axes[g, m, p, q] * nodes[s, q]
+                    exponent -= 0.5 * at[p] * at[p]
+                product, excess = 1.0, 0.0
+                for j in range(n_factors):
+                    x = d[g, m, j]
+                    for p in range(n_dims):
+                        x += c[g, j, p] * at[p]
+                    part, log_part, _, rest = probit(x)
+                    if certain:  # Bonferroni's excess
+                        excess += (1.0 - product) * rest
+                        product *= 1.0 - rest
+                        continue
+                    exponent += log_part
+                    product *= part
+                    if product < _SMALL:
+                        exponent += np.log(product)
+                        product = 1.0
+                total += (excess if certain else product) * np.exp(exponent)
+            for p in range(n_dims):
+                total *= axes[g, m, p, p]
+            if certain:
+                value = np.log1p(total - beyond[g, m])
             else:
-                factor[p, q] = value / factor[q, q]
-
-
-@njit(**_OPTIONS)
-def _newton_step(factor: FloatArray, slope: FloatArray, step: FloatArray) -> float:
-    """Solve factor factor' step = slope; returns twice the gain of the quadratic model."""
-    n_dims = factor.shape[0]
-    gain = 0.0
-    for p in range(n_dims):
-        value = slope[p]
-        for q in range(p):
-            value -= factor[p, q] * step[q]
-        step[p] = value / factor[p, p]
-        gain += step[p] ** 2
-    for p in range(n_dims - 1, -1, -1):
-        value = step[p]
-        for q in range(p + 1, n_dims):
-            value -= factor[q, p] * step[q]
-        step[p] = value / factor[p, p]
-    return gain
+                value = peaks[g, m] + np.log(max(total, 1e-300))
+            out[g, m] = min(value, 0.0)
