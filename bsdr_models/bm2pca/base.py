@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray
-from bsdr_models.base import LatentSpaceEstimator
+from bsdr_models.base import Estimator
 from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.paper import factor_model
 from bsdr_models.bm2pca.paper import fit as paper
@@ -29,7 +29,7 @@ from bsdr_models.validation import MAX_RAW, check_latent, fit_scaler, one_thread
 validate_samples = partial(validation.validate_samples, missing=True)
 
 
-class BaseBM2PCA(LatentSpaceEstimator):
+class BaseBM2PCA(Estimator):
     """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.base import LatentSpaceEstimator, ProbabilisticClassifier
+from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings, trees
 from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.spec import SPEC
@@ -31,7 +31,7 @@ from bsdr_models.validation import (
 )
 
 
-class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
+class BaseDGPLVM(ProbabilisticClassifier):
     """Validation of the data, fitted attributes and predictions."""
 
     _spec = SPEC
