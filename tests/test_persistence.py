@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import socket
 import stat
 import subprocess
 import sys
@@ -419,6 +420,38 @@ def test_places_where_no_file_can_be(small, tmp_path):
     with pytest.raises(OSError, match="is a device or pipe, not a file"):
         small[0].save(os.devnull)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_special_files_are_neither_opened_nor_replaced(kind, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # paths of sockets are short
+    if kind == "pipe":
+        os.mkfifo("special")
+    else:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("special")
+    before = os.lstat("special")
+    for function in (small[0].save, bsdr_models.load):
+        with pytest.raises(OSError, match=r"device or pipe.*special"):
+            function("special")
+        with pytest.raises(ValueError, match="null"):
+            function("a\0b")
+        with pytest.raises(IsADirectoryError, match="is a directory, not a file"):
+            function(tmp_path)
+    assert (os.lstat("special").st_ino, os.lstat("special").st_mode) == (
+        before.st_ino,
+        before.st_mode,
+    )
+    assert os.listdir() == ["special"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_read_only_folders(small, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o500)
+    with pytest.raises(PermissionError, match=r"folder"):
+        small[0].save(folder / "new")
+    assert list(folder.iterdir()) == []
 
 
 class Full:
