@@ -47,8 +47,8 @@ from bsdr_models.validation import read_numbers, read_truth, sample_labels, vali
 logger = logging.getLogger(__name__)
 
 
-class Estimator(BaseEstimator, ABC):
-    """Fitted state, scaling of new samples, summary and saving."""
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
+    """Fitted state, embedding, trees, plots, summary and saving of all estimators."""
 
     _spec: ClassVar[ModelSpec]
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
@@ -63,6 +63,7 @@ class Estimator(BaseEstimator, ABC):
     _scaler: Scaler
     _context: Context
     _tree: xr.DataTree | None
+    _reference: Reference | None
 
     @classmethod
     def citation(cls) -> str:
@@ -361,15 +362,15 @@ class Estimator(BaseEstimator, ABC):
 
     def _attrs(self) -> dict[str, Any]:
         """Root attributes of the trees, beside those of the context."""
-        return {}
+        return {} if self._reference is None else self._reference.attrs()
 
-    def _embed(self, X: Any) -> LatentCoordinates | None:
-        """Latent coordinates of scaled samples, if the model has them."""
-        return None
+    def _embed(self, X: Any) -> LatentCoordinates:
+        """Latent coordinates of scaled samples."""
+        return cast(LatentCoordinates, self._posterior.embed(X))
 
     def _outliers(self, X: Any) -> dict[str, FloatArray]:
-        """Outlier statistics of scaled samples by name, if the model has them."""
-        return {}
+        """Outlier statistics of scaled samples by name."""
+        return {} if self._reference is None else self._reference.compare(X).by_name()
 
     @property
     def idata_(self) -> xr.DataTree:
@@ -377,8 +378,8 @@ class Estimator(BaseEstimator, ABC):
         check_is_fitted(self)
         if self._tree is None:
             self._tree = self._make_tree()
-        variables = self._tree["fit"].data_vars.keys()
-        if {"class_frequency", "latent_mean"} <= variables and VARIABLE not in variables:
+        fit = self._tree["fit"]
+        if "class_frequency" in fit and VARIABLE not in fit:
             add_class_probability(self._tree, "fit", cast(Any, self)._log_proba_at)
         return self._tree
 
@@ -423,21 +424,6 @@ class Estimator(BaseEstimator, ABC):
         from bsdr_models.plots import plot_features
 
         return plot_features(self.idata_, **options)
-
-
-class LatentSpaceEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
-    """Embedding, trees and plots of the estimators with a latent space."""
-
-    _reference: Reference | None
-
-    def _attrs(self) -> dict[str, Any]:
-        return {} if self._reference is None else self._reference.attrs()
-
-    def _embed(self, X: Any) -> LatentCoordinates:
-        return cast(LatentCoordinates, self._posterior.embed(X))
-
-    def _outliers(self, X: Any) -> dict[str, FloatArray]:
-        return {} if self._reference is None else self._reference.compare(X).by_name()
 
     @by_chunks
     def transform(
@@ -592,7 +578,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
 
-class GaussianRegressor(RegressorMixin, LatentSpaceEstimator):
+class GaussianRegressor(RegressorMixin, Estimator):
     """Predictions of real targets, which are standardised for the model."""
 
     @abstractmethod

@@ -56,8 +56,8 @@ def summarise(model: Any) -> pd.DataFrame:
 
 
 def fit_html(model: Any) -> str:
-    """Summary as an HTML table and, with a latent space, a small map of the training samples."""
-    if not hasattr(model, "plot_map") or model.idata_["fit"].sizes[OBS] > MAX_DRAWN:
+    """Summary as an HTML table and, unless they are many, a small map of the training samples."""
+    if model.idata_["fit"].sizes[OBS] > MAX_DRAWN:
         return to_html(model.summary())
     from matplotlib.figure import Figure
 

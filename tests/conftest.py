@@ -1,8 +1,7 @@
-"""Fixtures: samples of every kind of source, and Dask workers."""
+"""Fixtures: samples, short runs, and Dask workers."""
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 
 
@@ -11,32 +10,6 @@ def wine():
     X, y = load_wine(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     return X[order], np.array(["a", "b", "c"])[y[order]]
-
-
-def mapped(X, folder):
-    np.save(folder / "X.npy", X)
-    return np.load(folder / "X.npy", mmap_mode="r")
-
-
-def zarr_array(X, folder):
-    zarr = pytest.importorskip("zarr")
-    return zarr.create_array(folder / "X.zarr", data=X, chunks=(40, 13))
-
-
-def dask_array(X, folder):
-    return pytest.importorskip("dask.array").from_array(X, chunks=(50, 7))
-
-
-@pytest.fixture(scope="session")
-def put():
-    """By kind of source: a function of an array and a folder that puts its samples there."""
-    return {
-        "array": lambda X, folder: X,
-        "sparse": lambda X, folder: csr_array(X),
-        "memory-mapped": mapped,
-        "zarr": zarr_array,
-        "dask": dask_array,
-    }
 
 
 # Draws of a walker, rounds of adaptation, trajectories of a fold and at a node of the path.

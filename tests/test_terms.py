@@ -12,8 +12,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 # Pages that may name former terms: the table itself, and the history of the package.
 EXEMPT = {DOCS / "notation.md", DOCS / "changelog.md", *(DOCS / "decisions").glob("*.md")}
-# Legitimate uses, as (file, regular expression of the phrase, reason).
-ALLOWED: list[tuple[str, str, str]] = []
 # Tables and captions that benchmarks write between markers.
 GENERATED = re.compile(r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
 
@@ -66,9 +64,6 @@ def prose(path):
 def violations(path, words, names):
     text = prose(path) if path.suffix == ".ipynb" else path.read_text()
     where = path.relative_to(ROOT).as_posix()
-    for file, phrase, _ in ALLOWED:
-        if file == where:
-            text = blank(text, phrase)
     if path.suffix == ".py":
         found = find_words(text, words) + find_names(text, names)
     else:
@@ -92,12 +87,6 @@ PAGES = [
 def test_former_terms_do_not_occur(paths):
     found = [line for path in paths for line in violations(path, WORDS, NAMES)]
     assert not found, "\n" + "\n".join(found)
-
-
-def test_allowed_phrases_occur():
-    for file, phrase, reason in ALLOWED:
-        assert reason
-        assert re.search(phrase, (ROOT / file).read_text()), f"{file}: {phrase} is not there"
 
 
 def test_terms_are_found_as_whole_words_and_across_lines():

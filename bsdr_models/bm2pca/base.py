@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray
-from bsdr_models.base import LatentSpaceEstimator
+from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.paper import sampling
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
 from bsdr_models.bm2pca.paper.mean_field_fit import fit_completer
@@ -43,7 +43,7 @@ N_DRAWS = 500
 validate_samples = partial(validation.validate_samples, missing=True)
 
 
-class BaseBM2PCA(LatentSpaceEstimator):
+class BaseBM2PCA(Estimator):
     """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC

@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.base import GaussianRegressor, LatentSpaceEstimator, ProbabilisticClassifier
+from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifier
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import is_chunked
@@ -26,7 +26,7 @@ from bsdr_models.validation import (
 )
 
 
-class BaseBSDR(LatentSpaceEstimator):
+class BaseBSDR(Estimator):
     """Data and components of a fit; subclasses validate targets, fit and predict."""
 
     _spec = SPEC

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.base import LatentSpaceEstimator, ProbabilisticClassifier
+from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.criteria import choose_criterion
@@ -41,7 +41,7 @@ from bsdr_models.validation import (
 SAME_UNITS = 0.25
 
 
-class BaseDGPLVM(ProbabilisticClassifier, LatentSpaceEstimator):
+class BaseDGPLVM(ProbabilisticClassifier):
     """Validation of the data, fitted attributes and predictions."""
 
     _spec = SPEC

@@ -160,13 +160,14 @@ class Context:
         groups: dict[str, dict[str, Any]],
         spec: ModelSpec,
         *,
-        inference_method: InferenceMethod,
-        n_components: int,
-        attrs: Mapping[str, Any] | None = None,
-        dims: Mapping[str, tuple[str, ...]] | None = None,
         coords: Mapping[str, Sequence[Any]] | None = None,
+        **options: Any,
     ) -> xr.DataTree:
-        """Tree of a fit: groups of the model, and the data unless too large."""
+        """Tree of a fit: groups of the model, and the data unless too large.
+
+        ``options`` are ``inference_method``, ``n_components`` and, as for :func:`to_datatree`,
+        ``attrs`` and ``dims``.
+        """
         samples = self.kept if self.samples is None else self.samples
         groups["observed_data"] = {"y": as_stored(self.y, self.tasks) if self.tasks else self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
@@ -174,21 +175,14 @@ class Context:
         if self.index is not None:
             groups["observed_data" if self.tasks else "fit"]["y_index"] = self.index
             groups["fit"]["class_frequency"] = self.frequency
-        return self._build(
-            groups,
-            spec,
-            inference_method,
-            n_components,
-            attrs=attrs,
-            dims=dims,
-            coords=({} if samples is None else {OBS: samples}) | dict(coords or {}),
-        )
+        named = {} if samples is None else {OBS: samples}
+        return self._build(groups, spec, coords=named | dict(coords or {}), **options)
 
     def predictions_tree(
         self,
         spec: ModelSpec,
         *,
-        latent: LatentCoordinates | None,
+        latent: LatentCoordinates,
         values: Mapping[str, np.ndarray],
         y: Any,
         samples: np.ndarray | None,
@@ -201,9 +195,7 @@ class Context:
         ``samples`` are their labels (M,), by default their positions; ``log_proba_at`` gives log
         class probabilities at latent coordinates, for the colours of a map.
         """
-        group = dict(values)
-        if latent is not None:
-            group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
+        group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
         if y is not None:
             n_samples = len(next(iter(values.values())))
             group["y"] = np.asarray(y)
@@ -218,13 +210,13 @@ class Context:
         tree = self._build(
             {"predictions": group},
             spec,
-            inference_method,
-            0 if latent is None else latent.mean.shape[1],
+            inference_method=inference_method,
+            n_components=latent.mean.shape[1],
             attrs=attrs,
             dims=dims,
             coords=None if samples is None else {OBS: samples},
         )
-        if latent is not None and log_proba_at is not None and self.index is not None:
+        if log_proba_at is not None and self.index is not None:
             add_class_probability(tree, "predictions", log_proba_at)
         return tree
 
@@ -232,11 +224,11 @@ class Context:
         self,
         groups: dict[str, dict[str, Any]],
         spec: ModelSpec,
+        *,
         inference_method: InferenceMethod,
         n_components: int,
-        *,
-        attrs: Mapping[str, Any] | None,
-        dims: Mapping[str, tuple[str, ...]] | None,
+        attrs: Mapping[str, Any] | None = None,
+        dims: Mapping[str, tuple[str, ...]] | None = None,
         coords: Mapping[str, Sequence[Any] | np.ndarray] | None = None,
     ) -> xr.DataTree:
         tree = to_datatree(

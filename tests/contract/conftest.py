@@ -1,7 +1,7 @@
 """Every estimator in every form that has code of its own, cut short.
 
 All are asked the same questions. A test takes the fixture ``name`` (or ``classifier``,
-``regressor``, ``kind``, ``reader``), and gets models, data and assertions from the fixture ``zoo``.
+``regressor``, ``kind``), and gets models, data and assertions from the fixture ``zoo``.
 """
 
 import warnings
@@ -141,11 +141,6 @@ def regressor(request):
 
 @pytest.fixture(params=KINDS)
 def kind(request):
-    return request.param
-
-
-@pytest.fixture(params=KINDS)
-def reader(request):
     return request.param
 
 

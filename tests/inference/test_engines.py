@@ -1,7 +1,6 @@
 """PyMC's engines against a conjugate posterior, and what they keep."""
 
 import logging
-import warnings
 from functools import partial
 
 import arviz_stats
@@ -9,10 +8,9 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.stats import norm
-from sklearn.datasets import load_iris
 
 from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.priors import SAMPLING, Priors
+from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
@@ -282,28 +280,6 @@ def test_nuts_agrees_with_importance_sampling():
         assert ess > 400
         assert abs(got.mean() - mean) < 4 * sd / np.sqrt(ess)
         np.testing.assert_allclose(got.std(), sd, rtol=0.15)
-
-
-@pytest.mark.slow
-def test_nuts_mixes_on_separable_classes():
-    """Iris, standardised, R = 2, under the default prior of the samplers."""
-    iris = load_iris()
-    X = (iris.data - iris.data.mean(axis=0)) / iris.data.std(axis=0)
-    model = build_paper_model(X, iris.target, n_components=2, priors=SAMPLING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a divergence is a warning
-        sampled = sample_nuts(
-            model,
-            spec=SPEC,
-            rng=np.random.default_rng(1),
-            draws=600,
-            tune=600,
-            chains=2,
-            cores=1,
-        )
-    for name in SPEC.identified:
-        r_hat = arviz_stats.rhat(sampled.draws[name], chain_axis=0, draw_axis=1)
-        assert r_hat.max() < 1.03
 
 
 def written_by_hand(y):
