@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.compiled_probit import INV_SQRT_2PI, probit
+from bsdr_models.numerics.compiled_probit import INV_SQRT_2PI, OPTIONS, exp, probit
 
 # Newton's method for the mode: iterations, and the distance that ends it, in units of the scale.
 _MAX_NEWTON, _CENTRED = 60, 0.05
@@ -133,11 +133,12 @@ def moments(
     ======  ======  ======  ======  ======
     """
     eta, y = _check_argmax(eta, y)
-    mode = np.full(len(eta), np.nan)
+    mode = np.full(len(eta), -1.0)  # none: modes are positive
     if start is not None:
         mode = np.array(start, dtype=np.float64)
         if mode.shape != (len(eta),) or not np.isfinite(mode).all():
             raise ValueError(f"start must be finite with shape ({len(eta)},)")
+        mode = np.maximum(mode, 0.0)
     result, mean = np.empty(len(eta)), np.empty_like(eta)
     _moments(eta, y, n_nodes, _drop(n_nodes, eta.shape[1]), result, mean, mode)
     return ArgmaxMoments(log_prob=result, mean=mean, mode=mode)
@@ -215,7 +216,7 @@ def _writable(values: ArrayLike) -> FloatArray:
     return np.require(values, np.float64, ["C", "W"])
 
 
-@njit(fastmath={"contract"}, error_model="numpy")
+@njit(**OPTIONS)
 def _moments(
     eta: FloatArray,
     y: IntArray,
@@ -225,7 +226,7 @@ def _moments(
     mean: FloatArray,
     mode: FloatArray,
 ) -> None:
-    """Fill ``log_prob`` (N,), ``mean`` (N, K) and ``mode`` (N,), read unless NaN."""
+    """Fill ``log_prob`` (N,), ``mean`` (N, K) and ``mode`` (N,), read unless negative."""
     n_samples, n_labels = eta.shape
     others = np.empty(n_labels - 1, np.int64)
     d, beta, hazard = np.empty(n_labels - 1), np.ones(n_labels - 1), np.empty(n_labels - 1)
@@ -241,7 +242,7 @@ def _moments(
             mean[n, others[i]] = eta[n, others[i]] - hazard[i]
 
 
-@njit(fastmath={"contract"}, error_model="numpy")
+@njit(**OPTIONS)
 def _label_log_probs(
     mean: FloatArray, sd: FloatArray, n_nodes: int, drop: float, log_prob: FloatArray
 ) -> None:
@@ -256,10 +257,10 @@ def _label_log_probs(
                     d[count] = (mean[n, label] - mean[n, j]) / sd[n, j]
                     beta[count] = sd[n, label] / sd[n, j]
                     count += 1
-            log_prob[n, label], _ = _integrate(d, beta, n_nodes, drop, np.nan, hazard)
+            log_prob[n, label], _ = _integrate(d, beta, n_nodes, drop, -1.0, hazard)
 
 
-@njit(fastmath={"contract"}, error_model="numpy")
+@njit(**OPTIONS)
 def _integrate(
     d: FloatArray, beta: FloatArray, n_nodes: int, drop: float, start: float, hazard: FloatArray
 ) -> tuple[float, float]:
@@ -267,9 +268,10 @@ def _integrate(
 
     Fills ``hazard`` (J,) by the means of phi / Phi at beta_j u + d_j under the integrand.
     """
-    inverse, found = np.empty(len(d)), np.zeros(len(d))
+    inverse, hazards = np.empty(len(d)), np.empty((len(d), n_nodes))
+    at, weight, product = np.empty(n_nodes), np.empty(n_nodes), np.empty(n_nodes)
     u = start
-    if np.isnan(u):  # the mode for the worst label alone, far in its tail
+    if u < 0.0:  # the mode for the worst label alone, far in its tail
         u = 0.0
         for j in range(len(d)):
             u = max(u, -beta[j] * d[j] / (1.0 + beta[j] ** 2))
@@ -291,18 +293,21 @@ def _integrate(
     left = width / np.sqrt(curvature)
     end = max(min(np.sqrt(2.0 * max(drop - log_peak, 0.0)), u + width), u + left)
     step = (end - u + left) / (n_nodes - 1)
+    for q in range(n_nodes):
+        at[q] = u - left + q * step
+        weight[q] = -0.5 * at[q] * at[q] - peak
+        product[q] = 1.0
+    for j in range(len(d)):
+        for q in range(n_nodes):
+            part, log_part, hazards[j, q], _ = probit(beta[j] * at[q] + d[j])
+            weight[q] += log_part
+            product[q] *= part * inverse[j]  # of order one
     total = 0.0
     for q in range(n_nodes):
-        at = u - left + q * step
-        log_f, product = -0.5 * at * at - peak, 1.0  # the product is of order one
-        for j in range(len(d)):
-            part, log_part, hazard[j], _ = probit(beta[j] * at + d[j])
-            log_f += log_part
-            product *= part * inverse[j]
-        weight = product * np.exp(log_f)
-        total += weight
-        for j in range(len(d)):
-            found[j] += weight * hazard[j]
+        weight[q] = product[q] * exp(min(max(weight[q], -690.0), 690.0))
+        total += weight[q]
     for j in range(len(d)):
-        hazard[j] = found[j] / total
+        hazard[j] = 0.0
+        for q in range(n_nodes):
+            hazard[j] += weight[q] * hazards[j, q] / total
     return log_peak + np.log(INV_SQRT_2PI * step * total), u

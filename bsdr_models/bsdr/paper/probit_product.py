@@ -20,7 +20,7 @@ from scipy.stats import qmc
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.compiled_probit import probit
+from bsdr_models.numerics.compiled_probit import OPTIONS, probit
 from bsdr_models.numerics.normal_tail import inverse_mills
 from bsdr_models.numerics.orthant import gauss_hermite
 
@@ -162,7 +162,7 @@ def _log_integrand(
     return value, h @ c - a, np.einsum("gmj,gjp,gjq->gmpq", bend, c, c, optimize=True)
 
 
-@njit(fastmath={"contract"}, error_model="numpy")
+@njit(**OPTIONS)
 def _log_means(
     c: FloatArray,
     d: FloatArray,
