@@ -176,7 +176,7 @@ def choose_temperature(problem: Problem, sampled: Sampled, *, rng: np.random.Gen
     log_bayes_factor = sampled.log_evidence - sampled.log_evidence_empty
     if lack_of_signal(score.attrs() | {"log_bayes_factor": log_bayes_factor}) is not None:
         temperature, score = _score(log_p[known], problem.y[known], problem, signal=False)
-    log_p = temper(log_p, temperature, lapse)
+    log_p[known] = temper(log_p[known], temperature, lapse)
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
     return HeldOut(temperature=temperature, score=score, log_proba=log_p)

@@ -83,7 +83,7 @@ def plot_map(
     *,
     group: Literal["fit", "predictions"] | None = None,
     space: Literal["latent", "predictions"] | None = None,
-    components: int | tuple[int, ...] = (0, 1),
+    components: int | tuple[int, ...] | None = None,
     names: int | bool | Sequence[Hashable] = 8,
     groups: Any = None,
     uncertainty: Literal["doubtful", "all"] | None = None,
@@ -130,7 +130,8 @@ def plot_map(
         samples drawn, without their labels. By default "predictions" for more than three classes,
         where two latent coordinates do not show what is predicted, if there are probabilities.
     components
-        Indices of one or two latent components. There is no background if the model has others.
+        Indices of one or two latent components, by default the first two. There is no background
+        if the model has others.
     names
         Which samples are named after their coordinate `obs`: at most so many that are predicted
         wrongly or with doubt (True for 8, False for none), or a list of names.
@@ -188,14 +189,14 @@ def plot_map(
         raise ValueError(f"space must be 'latent', 'predictions' or None, got {space!r}")
     dataset = read(tree, group)
     if space is None:
-        needed = uncertainty is None and components == (0, 1) and _needs_plane(dataset)
+        needed = uncertainty is None and components is None and _needs_plane(dataset)
         space = "predictions" if needed else "latent"
     if space == "predictions":
         dataset = read(tree, group, "probability")
         place = _plane_coordinates(dataset)
     else:
         dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
-        place = _latent_coordinates(tree, dataset, components)
+        place = _latent_coordinates(tree, dataset, (0, 1) if components is None else components)
     target = read_target(tree, group, label)
     if groups is not None:
         target = _groups(groups, len(place.mean))

@@ -59,9 +59,8 @@ CHOICES = {
         {
             "optimization__n_sweeps": 3,
             "loss__strategy": "one_vs_rest",
-            "optimization__start": "pca",
         },
-        {"optimization__n_sweeps": 3, "optimization__start": "random", "loss__C": 1e-3},
+        {"optimization__n_sweeps": 3, "loss__C": 1e-3},
     ),
     "DGPLVMClassifier": (
         {"priors__weight": np.inf},
@@ -83,7 +82,7 @@ CHOICES = {
     ),
     "BM2PCARegressor": (
         {"optimization__max_iter": 4},
-        {"optimization__max_iter": 4, "standardize": False, "optimization__start": "pca"},
+        {"optimization__max_iter": 4, "standardize": False},
         {
             "optimization__max_iter": 4,
             "loss__C": 1e3,
