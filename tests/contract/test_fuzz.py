@@ -87,7 +87,6 @@ CHOICES = {
             "optimization__max_iter": 4,
             "loss__C": 1e3,
             "loss__epsilon": 0.0,
-            "optimization__start": "random",
         },
     ),
 }

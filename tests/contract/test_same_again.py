@@ -38,8 +38,6 @@ SEEDED = {
     "bsdr_paper": {"optimization__start": "random"},
     "bsdr_gibbs": {"sampling__draws": 4, "sampling__tune": 4},
     "bsdr_regressor": {},
-    "bm2pca_paper": {"optimization__start": "random"},
-    "bm2pca_regressor": {"optimization__start": "random", "optimization__max_iter": 3},
     "dgplvm_centres": {},
 }
 
