@@ -40,6 +40,7 @@ from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import N_DRAWS, N_JOBS, check_parameters
+from bsdr_models.plane import PredictionPlane
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import fit_html, summarise
 from bsdr_models.validation import read_numbers, read_truth, sample_labels, validate_samples
@@ -501,6 +502,57 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         """Log probabilities at latent coordinates (G, R): (G, K)."""
         return cast(FloatArray, self._posterior.log_probabilities_at(latent))
+
+    @property
+    def held_out_log_proba_(self) -> FloatArray | None:
+        """Log probabilities of training samples, (n_samples, n_classes), without their labels.
+
+        By cross-validation or leaving one out during the fit, whose settings and temperature they
+        chose; NaN of samples that were not held out, and None if none was.
+        """
+        check_is_fitted(self)
+        return self._result.held_out_log_proba
+
+    @property
+    def plane_(self) -> PredictionPlane:
+        """Plane of the predictions of training samples, held out if the fit has held some out."""
+        check_is_fitted(self)
+        if not (self._exclusive and self._context.target == "multiclass"):
+            raise AttributeError("plane_ needs one class per sample")
+        log_p = self.held_out_log_proba_
+        known = None if log_p is None else ~np.isnan(log_p).any(axis=1)
+        if log_p is None or known is None or not known.any():
+            return PredictionPlane().fit(np.exp(self._log_proba(self._prepare(self._context.X))))
+        return PredictionPlane().fit(np.exp(log_p[known]))
+
+    def map_coordinates(self, X: Any) -> FloatArray:
+        """Coordinates of samples in ``plane_``, by their predictions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2), or (n_samples, 1) for two classes
+
+        Raises
+        ------
+        AttributeError
+            If samples have several labels or tasks.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from bsdr_models import BM2PCAClassifier
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
+        >>> at = model.map_coordinates(X[200:])
+        >>> same = model.plane_.predict_log_proba(at).argmax(axis=1) == model.predict(X[200:])
+        >>> bool(same.mean() > 0.85)
+        True
+        """
+        return self.plane_.transform(self.predict_proba(X))
 
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         log_p = self._log_proba(X)

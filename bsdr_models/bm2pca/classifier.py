@@ -98,7 +98,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._task = self._complete(self._observed)
             chosen = self._choose(labels, select_rng)
             self.C_ = chosen["C"]
-            result = self._learn(chosen, fit_rng)
+            held_out = self.__dict__.pop("_held_out_log_proba")
+            result = replace(self._learn(chosen, fit_rng), held_out_log_proba=held_out)
             self._set_fitted(result, self._make_context(labels, samples))
             self._report(result, chosen)
         return self
@@ -112,7 +113,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         fitted = loss.temperature is None and bool(loss.calibrate)
         self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
         self.cv_results_: dict[str, Any] | None = None
-        self._held_out = HeldOutScore()
+        self._held_out, self._held_out_log_proba = HeldOutScore(), None
         candidates = self._candidates(self._task)
         if len(candidates) == 1 and not fitted:
             return candidates[0]
@@ -137,6 +138,9 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 (c for c in candidates if self._fallback.items() <= c.items()), candidates[0]
             )
         self._held_out = found.held_out
+        log_proba = np.full((len(labels.groups), found.log_proba.shape[1]), np.nan)
+        log_proba[found.samples] = found.log_proba
+        self._held_out_log_proba = log_proba
         self.cv_results_ = {
             "candidates": candidates,
             "accuracy": found.accuracy,

@@ -25,7 +25,7 @@ tasks; the loss is the mean over all known labels of held-out samples.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_expit, log_softmax
@@ -65,6 +65,11 @@ class Selection:
         label.
     held_out
         Log score of the chosen candidate at that temperature, both chosen by the same samples.
+    log_proba
+        Log probabilities of held-out samples by the chosen candidate at that temperature, (M, .),
+        as of `log_probabilities`.
+    samples
+        Indices of these samples, (M,).
     """
 
     best: int
@@ -72,6 +77,8 @@ class Selection:
     log_loss: FloatArray
     temperature: float | FloatArray
     held_out: HeldOutScore
+    log_proba: FloatArray
+    samples: IntArray
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
@@ -141,17 +148,17 @@ def cross_validate(
     if outcome.interrupted:
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
-    truth = task.Y[np.concatenate([rows[number] for number in outcome.results])]
-    return best_of(scores, truth, task.sizes)
+    out = np.concatenate([rows[number] for number in outcome.results])
+    return replace(best_of(scores, task.Y[out], task.sizes), samples=index[out])
 
 
 def best_of(scores: FloatArray, truth: FloatArray, sizes: tuple[int, ...]) -> Selection:
     """The candidate of smallest log loss, from scores (G, M, K) and signs (M, K) held out."""
     temperature = [temperature_of(each, truth, sizes) for each in scores]
-    scored = [
-        _held_out_score(log_probabilities(each, own, sizes), truth, sizes)
-        for each, own in zip(scores, temperature, strict=True)
+    log_proba = [
+        log_probabilities(each, own, sizes) for each, own in zip(scores, temperature, strict=True)
     ]
+    scored = [_held_out_score(each, truth, sizes) for each in log_proba]
     log_loss = np.array([-each.score for each in scored])
     best = int(log_loss.argmin())
     return Selection(
@@ -160,6 +167,8 @@ def best_of(scores: FloatArray, truth: FloatArray, sizes: tuple[int, ...]) -> Se
         log_loss=log_loss,
         temperature=temperature[best],
         held_out=scored[best],
+        log_proba=log_proba[best],
+        samples=np.arange(len(truth)),
     )
 
 

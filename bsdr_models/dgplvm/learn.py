@@ -157,7 +157,7 @@ def learn_mode(
     else:
         draw, left_out = _posterior_by_likelihood(decoder, fit, task)
     posterior = Posterior(draws=(draw,))
-    held_out = score_left_out(posterior, task.y_index)
+    log_p, held_out = predict_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
         messages = [no_signal(reason)]
     # Classes of a single sample have no scatter, whatever the weight.
@@ -181,6 +181,7 @@ def learn_mode(
         terms=fit.terms.values,
         settings=named_settings(fit),
         held_out=held_out,
+        held_out_log_proba=log_p,
         messages=tuple(messages),
         **search_fields(fit.search),
     )
@@ -255,12 +256,14 @@ def _posterior_by_likelihood(
     return draw, LatentCoordinates(mean=mean, cov=cov)
 
 
-def score_left_out(posterior: Posterior, y_index: IntArray) -> HeldOutScore:
-    """Log score of leave-one-out predictions, which the only sample of a class does not have."""
-    log_p = posterior.left_out()
-    known = np.flatnonzero(y_index >= 0)
-    known = known[np.bincount(y_index[known])[y_index[known]] > 1]
-    return HeldOutScore.of(log_p[known, y_index[known]], y_index[known])
+def predict_left_out(posterior: Posterior, y_index: IntArray) -> tuple[FloatArray, HeldOutScore]:
+    """Leave-one-out log probabilities (N, K), NaN of the only sample of a class; their score."""
+    log_p = posterior.left_out().copy()
+    labelled = np.flatnonzero(y_index >= 0)
+    alone = np.bincount(y_index[labelled])[y_index[labelled]] == 1
+    log_p[labelled[alone]] = np.nan
+    known = labelled[~alone]
+    return log_p, HeldOutScore.of(log_p[known, y_index[known]], y_index[known])
 
 
 def make_decoder(

@@ -25,7 +25,7 @@ from bsdr_models.dgplvm.learn import (
     mixture,
     named_settings,
     posterior_by_mapping,
-    score_left_out,
+    predict_left_out,
     search_fields,
 )
 from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, MapFit, Task, fit_map, make_objective
@@ -80,7 +80,7 @@ def learn_draws(
     sampled = sample(engine, task, mode, schedule=schedule, rng=rng)
     latents = _stacked(sampled.draws["latent"])
     posterior, left_out = draws_posterior(latents, mode, task)
-    held_out = score_left_out(posterior, task.y_index)
+    log_p, held_out = predict_left_out(posterior, task.y_index)
     reason = lack_of_signal(held_out.named())
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
@@ -102,6 +102,7 @@ def learn_draws(
         terms=mode.terms.values,
         settings=named_settings(mode),
         held_out=held_out,
+        held_out_log_proba=log_p,
         messages=() if reason is None else (no_signal(reason),),
         sampled=sampled,
         **fields,

@@ -1,0 +1,80 @@
+"""What fits predict for their training samples without having seen their labels."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, load_wine
+
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperDGPLVMClassifier
+
+pytestmark = [
+    pytest.mark.usefixtures("short_runs"),
+    pytest.mark.filterwarnings("ignore:the chains have not mixed"),
+    pytest.mark.filterwarnings("ignore:the search stopped after"),
+]
+
+MODELS = {
+    "BSDR": BSDRClassifier(random_state=0),
+    "BM2PCA": BM2PCAClassifier(random_state=0),
+    "BM2PCA of the paper": PaperBM2PCAClassifier(random_state=0),
+    "D-GPLVM": DGPLVMClassifier(random_state=0),
+    "D-GPLVM by likelihood": DGPLVMClassifier(random_state=0).set_params(
+        mapping__placement="likelihood"
+    ),
+    "D-GPLVM of the paper": PaperDGPLVMClassifier(random_state=0),
+}
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Samples of three classes in no order; new samples."""
+    X, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order[:40]], y[order[:40]], X[order[40:]], y[order[40:]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_held_out_probabilities_are_those_of_the_score(name, few):
+    X, y, *_ = few
+    model = MODELS[name].fit(X, y)
+    log_p = model.held_out_log_proba_
+    assert log_p.shape == (40, 3)
+    assert np.exp(log_p).sum(axis=1) == pytest.approx(1.0)
+    assert log_p[np.arange(40), y].mean() == pytest.approx(model.held_out_score_)
+
+
+def test_an_only_sample_of_a_class_is_not_held_out(few):
+    X, y, *_ = few
+    kept = np.append(np.flatnonzero(y < 2), np.flatnonzero(y == 2)[0])
+    for name in ("BSDR", "D-GPLVM"):
+        with pytest.warns(match=r"."):
+            log_p = MODELS[name].fit(X[kept], y[kept]).held_out_log_proba_
+        assert np.isnan(log_p[-1]).all()
+        assert not np.isnan(log_p[:-1]).any()
+
+
+def test_none_is_held_out_where_nothing_is_chosen(few):
+    X, y, X_new, _ = few
+    for model in (BSDRClassifier(temperature=1.0), BSDRClassifier(inference="laplace")):
+        model.set_params(random_state=0).fit(X, y)
+        assert model.held_out_log_proba_ is None
+        assert model.map_coordinates(X_new).shape == (110, 2)  # learned from its predictions
+
+
+@pytest.mark.parametrize("name", ["BSDR", "BM2PCA", "D-GPLVM"])
+def test_coordinates_keep_the_predictions_of_new_samples(name, few):
+    X, y, X_new, y_new = few
+    model = MODELS[name].fit(X, y)
+    at = model.map_coordinates(X_new)
+    assert at.shape == (110, 2)
+    by_plane = model.plane_.predict_log_proba(at).argmax(axis=1)
+    assert np.mean(by_plane == model.predict(X_new)) > 0.95
+    two = MODELS[name].fit(X[y > 0], y[y > 0])
+    assert two.map_coordinates(X_new).shape == (110, 1)
+
+
+def test_label_sets_have_no_plane():
+    X, y = load_wine(return_X_y=True)
+    model = BM2PCAClassifier(random_state=0).fit(X[::4], np.eye(3, dtype=int)[y[::4]])
+    with pytest.raises(AttributeError, match="plane_ needs one class per sample"):
+        model.map_coordinates(X)
