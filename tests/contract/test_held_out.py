@@ -63,7 +63,7 @@ def test_none_is_held_out_where_nothing_is_chosen(few):
 
 @pytest.mark.parametrize("name", ["BSDR", "BM2PCA", "D-GPLVM"])
 def test_coordinates_keep_the_predictions_of_new_samples(name, few):
-    X, y, X_new, y_new = few
+    X, y, X_new, _ = few
     model = MODELS[name].fit(X, y)
     at = model.map_coordinates(X_new)
     assert at.shape == (110, 2)
