@@ -520,10 +520,11 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         if not (self._exclusive and self._context.target == "multiclass"):
             raise AttributeError("plane_ needs one class per sample")
         log_p = self.held_out_log_proba_
-        known = None if log_p is None else ~np.isnan(log_p).any(axis=1)
-        if log_p is None or known is None or not known.any():
-            return PredictionPlane().fit(np.exp(self._log_proba(self._prepare(self._context.X))))
-        return PredictionPlane().fit(np.exp(log_p[known]))
+        if log_p is not None:
+            log_p = log_p[~np.isnan(log_p).any(axis=1)]
+        if log_p is None or not len(log_p):
+            log_p = self._log_proba(self._prepare(self._context.X))
+        return PredictionPlane().fit(np.exp(log_p))
 
     def map_coordinates(self, X: Any) -> FloatArray:
         """Coordinates of samples in ``plane_``, by their predictions.

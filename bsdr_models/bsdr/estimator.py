@@ -35,6 +35,7 @@ from bsdr_models.bsdr.views import (
 )
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 from bsdr_models.rng import RandomState
@@ -450,7 +451,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         check_size(self.n_features_in_, len(self.classes_) - 1)
         self._scaler = fit_scaler_of_chunks(X, standardize=self.standardize)
         check_variation(self._scaler, stacklevel=4)
-        kept = np.linspace(0, n_samples - 1, min(N_KEPT, n_samples)).astype(np.int64)
+        kept = evenly_spaced(n_samples, N_KEPT)
         rng = self._set_context(
             self._scaler.transform(np.asarray(X[kept].compute(), dtype=np.float64)),
             y[kept],

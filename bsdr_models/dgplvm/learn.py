@@ -21,11 +21,12 @@ from bsdr_models.dgplvm.leave_one_out import (
     minimum_slope,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.map_search import MapFit, Task, evenly_spaced, fit_map
+from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.validation import one_thread
 

@@ -30,6 +30,7 @@ from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.starts import NAMES, starts
 from bsdr_models.inference.optimise import MapResult, run_map
+from bsdr_models.numerics.folds import evenly_spaced
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
 EXACT_SAMPLES, N_CENTRES = 2000, 300
@@ -237,11 +238,6 @@ def _mapping_and_initial(
     latent[known] = initial
     latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
     return prior, settings, latent
-
-
-def evenly_spaced(n_samples: int, most: int) -> IntArray:
-    """Indices of all samples, or of ``most`` evenly spaced ones."""
-    return np.unique(np.linspace(0, n_samples - 1, min(n_samples, most)).astype(np.int64))
 
 
 def make_objective(task: Task, prior: MappingPrior | None, most: int | None = None) -> Objective:

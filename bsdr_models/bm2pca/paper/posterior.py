@@ -11,6 +11,7 @@ from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, concatenate
 from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
@@ -132,7 +133,7 @@ class DrawPosterior:
         names = ("loadings", "offset", "noise_precision", "weights", "bias")
         stacked = {name: draws[name].reshape(-1, *draws[name].shape[2:]) for name in names}
         total = len(stacked["bias"])
-        index = np.unique(np.linspace(0, total - 1, min(N_PREDICT, total)).astype(int))
+        index = evenly_spaced(total, N_PREDICT)
         chosen = {name: values[index] for name, values in stacked.items()}
         weights = np.concatenate([chosen.pop("bias")[:, None], chosen["weights"]], axis=1)
         return cls(**chosen | {"weights": weights})

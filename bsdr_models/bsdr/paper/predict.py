@@ -29,6 +29,7 @@ from bsdr_models.bsdr.paper.mean_field import Data, State
 from bsdr_models.bsdr.paper.probit_product import log_mean, normal_points
 from bsdr_models.numerics import orthant
 from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Quasi-random nodes of the latent coordinates; minimum per draw of a sampler, and over all draws.
@@ -201,7 +202,7 @@ class DrawPosterior(Predictive):
     def thin(self, n_draws: int) -> "DrawPosterior":
         """At most so many draws, evenly spaced."""
         total = len(self.bias)
-        kept = np.unique(np.linspace(0, total - 1, min(n_draws, total)).astype(int))
+        kept = evenly_spaced(total, n_draws)
         tau = self.noise_precision
         return replace(
             self,
