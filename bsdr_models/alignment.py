@@ -7,21 +7,23 @@ this after sampling, for trees of this package and of any other model.
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import xarray as xr
+from scipy.optimize import linear_sum_assignment
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
-from bsdr_models.numerics import align
+from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.relevance import of_common_size
 
-type Method = Literal["signed_permutation", "procrustes", "affine"]
-
-METHODS: tuple[str, ...] = get_args(Method.__value__)
+METHODS = ("signed_permutation", "procrustes", "affine")
 SUFFIX = "_aligned"
-# Condition number of a linear map above which it has no inverse.
-_SINGULAR = 1e12
+_N_STARTS, _MAX_ITER = 4, 50
+# Relative gain in agreement at which rotations have converged, and condition number of a linear
+# map above which it has no inverse.
+_ROTATION_TOL, _SINGULAR = 1e-10, 1e12
 REFERENCE = "mean of all aligned draws of all chains, in rows of equal size"
 
 
@@ -32,7 +34,7 @@ def align_draws(
     weights: str | None = None,
     others: Sequence[str] = (),
     component: str | None = None,
-    method: Method = "signed_permutation",
+    method: Literal["signed_permutation", "procrustes", "affine"] = "signed_permutation",
     group: str = "posterior",
 ) -> xr.DataTree:
     r"""Align the order, sign and optionally rotation of components over all draws and chains.
@@ -103,18 +105,6 @@ def align_draws(
 
     Examples
     --------
-    A factor analysis in PyMC, whose loadings have a spherical prior::
-
-        with pm.Model(coords={"feature": names, "factor": range(2), "row": range(n)}):
-            loadings = pm.Normal("loadings", 0.0, 1.0, dims=("feature", "factor"))
-            scores = pm.Normal("scores", 0.0, 1.0, dims=("row", "factor"))
-            noise = pm.HalfNormal("noise", 1.0, dims="feature")
-            pm.Normal("x", scores @ loadings.T, noise, observed=x, dims=("row", "feature"))
-            tree = pm.sample()
-
-        tree = align_draws(tree, loadings="loadings", weights="scores", method="procrustes")
-        az.summary(tree, group="posterior_aligned", var_names=["loadings"])
-
     Draws of loadings that were rotated at random:
 
     >>> import numpy as np
@@ -151,14 +141,14 @@ def align_draws(
         )
     stacked = _balanced(flat[loadings], None if weights is None else flat[weights])
     if method == "procrustes":
-        turn = align.rotations(stacked)
+        turn = rotations(stacked)
         turned = {name: values @ turn for name, values in flat.items()}
     elif method == "affine":
         turned = _canonical(flat, loadings, weights)
     else:
-        order, sign = align.align(stacked)
+        order, sign = signed_permutations(stacked)
         turned = {
-            name: align.apply(values, order, np.ones_like(sign) if name in sizes else sign)
+            name: permute(values, order, np.ones_like(sign) if name in sizes else sign)
             for name, values in flat.items()
         }
     aligned = xr.Dataset(
@@ -188,7 +178,7 @@ def _canonical(
             f"method='affine' needs at least as many other entries as components, {r}, of "
             f"{loadings!r} and {weights!r}"
         )
-    maps = align.linear_maps(flat[loadings], np.swapaxes(flat[weights], 1, 2))
+    maps = linear_maps(flat[loadings], np.swapaxes(flat[weights], 1, 2))
     condition = np.linalg.cond(maps)
     if condition.max() > _SINGULAR:
         raise ValueError(
@@ -279,10 +269,93 @@ def _balanced(loadings: FloatArray, weights: FloatArray | None) -> FloatArray:
     """
     if weights is None:
         return loadings
-    ratio = _norm(weights) / np.maximum(_norm(loadings), np.finfo(np.float64).tiny)
+    size, of_weights = (
+        np.linalg.norm(part, axis=(1, 2), keepdims=True) for part in (loadings, weights)
+    )
+    ratio = of_weights / np.maximum(size, np.finfo(np.float64).tiny)
     root = np.sqrt(np.where(np.isfinite(ratio) & (ratio > 0.0), ratio, 1.0))
     return np.concatenate([loadings * root, weights / root], axis=1)
 
 
-def _norm(values: FloatArray) -> FloatArray:
-    return np.linalg.norm(values, axis=(1, 2), keepdims=True)
+# Arrays of draws
+
+
+def signed_permutations(stacked: FloatArray) -> tuple[IntArray, FloatArray]:
+    r"""Order and sign of the components of each draw that agree best with all other draws.
+
+    Minimises :math:`\sum_s \min_\pi |A_s \pi_s - M|^2` over signed permutations :math:`\pi_s` and
+    the reference M, alternating assignment problems and means. ``stacked`` (S, P, R) are variables
+    with a component axis, for example Q over W' (P = D + K); rows are divided by their median size
+    and each draw by its norm, for robustness. ``order`` (S, R) is the component of the draw for
+    each component of the reference, ``sign`` (S, R) is 1 or -1.
+    """
+    size = np.median(np.abs(stacked), axis=(0, 2))[:, None]
+    scaled = stacked / np.where(size > 0.0, size, 1.0)
+    norm = np.linalg.norm(scaled, axis=(1, 2), keepdims=True)
+    scaled = scaled / np.where(norm > 0.0, norm, 1.0)
+
+    starts = evenly_spaced(len(scaled), _N_STARTS)
+    candidates = [_iterate(scaled, scaled[index]) for index in starts]
+    _, order, sign = max(candidates, key=lambda candidate: candidate[0])
+    return order, sign
+
+
+def permute(draws: FloatArray, order: IntArray, sign: FloatArray) -> FloatArray:
+    """Draws (S, ..., R) in the order and sign of `signed_permutations`, ones for sizes."""
+    between = (len(order),) + (1,) * (draws.ndim - 2) + (order.shape[1],)
+    return np.take_along_axis(draws, order.reshape(between), axis=-1) * sign.reshape(between)
+
+
+def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray, FloatArray]:
+    """Agreement (higher is better), order and sign, from one reference (P, R)."""
+    order = np.zeros((len(scaled), scaled.shape[2]), dtype=np.int64)
+    sign = np.zeros(order.shape)
+    for _ in range(_MAX_ITER):
+        inner = reference.T @ scaled  # (S, R, R): component of the reference, of the draw
+        last_order, last_sign = order, sign
+        order = np.array([linear_sum_assignment(-each)[1] for each in np.abs(inner)])
+        matched = np.take_along_axis(inner, order[:, :, None], axis=2)[:, :, 0]
+        sign = np.where(matched < 0.0, -1.0, 1.0)
+        if np.array_equal(order, last_order) and np.array_equal(sign, last_sign):
+            break
+        reference = permute(scaled, order, sign).mean(axis=0)
+    return float(np.linalg.norm(reference)), order, sign
+
+
+def rotations(stacked: FloatArray) -> FloatArray:
+    r"""Orthogonal matrices (S, R, R) under which the components of draws (S, P, R) agree best.
+
+    For models with a rotation-invariant prior: minimises :math:`\sum_s |A_s O_s - M|^2` over
+    orthogonal :math:`O_s` and the reference M, by Gower's generalised Procrustes analysis. Rows are
+    divided by their root mean square over draws, which rotations do not change. M ends in its
+    principal axes, largest first.
+    """
+    size = np.sqrt(np.mean(stacked**2, axis=(0, 2)))[:, None]
+    scaled = stacked / np.where(size > 0.0, size, 1.0)
+    reference = scaled[-1]
+    found = np.empty((len(scaled), scaled.shape[2], scaled.shape[2]))
+    agreement = -np.inf
+    for _ in range(_MAX_ITER):
+        u, _, vt = np.linalg.svd(np.swapaxes(scaled, 1, 2) @ reference)
+        found = u @ vt
+        reference = np.mean(scaled @ found, axis=0)
+        before, agreement = agreement, float(np.linalg.norm(reference))
+        if agreement - before <= _ROTATION_TOL * agreement:
+            break
+    _, _, axes = np.linalg.svd(reference, full_matrices=False)
+    return found @ axes.T
+
+
+def linear_maps(loadings: FloatArray, weights: FloatArray) -> FloatArray:
+    r"""Invertible matrices that bring the loadings of all draws closest to canonical axes.
+
+    For models that identify the product :math:`B_s = Q_s W_s` only. With B the mean of
+    :math:`B_s`, each scaled to the median norm, and V its first R right singular vectors, the
+    maps minimise :math:`|Q_s A_s - B V|^2`. The weights are to be multiplied by
+    :math:`A_s^{-1}` from the left, which leaves the product unchanged. Shapes are (S, P, R) and
+    (S, R, K), with R of at most P and K; the maps are (S, R, R).
+    """
+    mean = of_common_size(loadings @ weights, centred=False).mean(axis=0)
+    axes = np.linalg.svd(mean, full_matrices=False)[2][: loadings.shape[2]].T
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
+    return np.asarray(np.linalg.pinv(loadings) @ (mean @ axes))

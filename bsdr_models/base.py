@@ -42,7 +42,7 @@ from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import N_DRAWS, N_JOBS, check_parameters
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.spec import ModelSpec
-from bsdr_models.summary import fit_html, summarise
+from bsdr_models.summary import summarise, to_html
 from bsdr_models.validation import read_numbers, read_truth, sample_labels, validate_samples
 
 logger = logging.getLogger(__name__)
@@ -162,9 +162,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         deep : bool
             Also those of given option objects and hyper-parameters, such as ``sampling__draws``.
 
-        Returns
-        -------
-        dict
         """
         params: dict[str, Any] = super().get_params(deep=False)
         for name, option in list(params.items()):
@@ -215,7 +212,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return ()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """Scikit-learn's diagram and the summary of a fit; only text if so configured."""
+        """Scikit-learn's diagram, and the summary of a fit; only text if so configured."""
         text = {"text/plain": repr(self)}
         return text | {"text/html": self._html()} if get_config()["display"] == "diagram" else text
 
@@ -226,8 +223,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self._html
 
     def _html(self) -> str:
-        shown = fit_html(self) if self.__sklearn_is_fitted__() else ""
-        return f"{estimator_html_repr(self)}{shown}"
+        summary = to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
+        return f"{estimator_html_repr(self)}{summary}"
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""
@@ -327,18 +324,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         OSError
             If the file cannot be written.
 
-        Examples
+        See Also
         --------
-        >>> from tempfile import TemporaryDirectory
-        >>> from sklearn.datasets import load_wine
-        >>> import bsdr_models
-        >>> X, y = load_wine(return_X_y=True)
-        >>> model = bsdr_models.BM2PCAClassifier(random_state=0).fit(X[::3], y[::3])
-        >>> with TemporaryDirectory() as folder:
-        ...     model.save(f"{folder}/wine.skops")
-        ...     again = bsdr_models.load(f"{folder}/wine.skops")
-        >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
-        True
+        bsdr_models.load : reads the file; an example.
         """
         from bsdr_models.persistence import save
 

@@ -1,7 +1,7 @@
 """Convergence diagnostics for the draws of any model and engine, as a data frame.
 
 For Markov chains: R-hat and effective sample sizes of identified quantities. For approximations and
-modes: convergence of the search, restarts and Pareto k, but never R-hat.
+modes: convergence of the search and restarts, but never R-hat.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ import arviz_stats
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_stats.base import array_stats
 
 from bsdr_models.alignment import SUFFIX, align_draws, read_draws
 from bsdr_models.arrays import FloatArray
@@ -32,11 +31,9 @@ SPREAD = {
     "map": "not applicable: a mode has no spread",
 }
 HELD = "not checked: draws of the classifier given metric and subspace, so intervals are too narrow"
-# Largest R-hat, smallest effective sample size and energy BFMI, largest Pareto k; nats by which
-# values of a bound count as equal, and standard errors from which a noisy difference counts.
-R_HAT, ESS, BFMI, K_HAT, GAP, STANDARD_ERRORS = 1.01, 400.0, 0.3, 0.7, 1.0, 4.0
-# Fewest draws of a chain for split R-hat, and of an approximation for Pareto k.
-MIN_DRAWS, MIN_DRAWS_TAIL = 4, 100
+# Largest R-hat, smallest effective sample size and energy BFMI, fewest draws for split R-hat; nats
+# by which values of a bound count as equal, and standard errors from which a noisy difference does.
+R_HAT, ESS, BFMI, MIN_DRAWS, EQUAL, STANDARD_ERRORS = 1.01, 400.0, 0.3, 4, 1.0, 4.0
 # Entries of a quantity that are checked, evenly spaced, and features of which the subspace is.
 MAX_ENTRIES, MAX_FEATURES = 1000, 44
 # A spread below this fraction of the largest entry is rounding error.
@@ -78,8 +75,8 @@ def diagnose(
         sampler or approximation; ``r_hat`` is the largest of ``entries`` entries, ``worst`` the
         name of that entry, ``ess_bulk`` and ``ess_tail`` are the smallest, ``mcse`` is the largest
         Monte Carlo standard error of a mean; ``value`` is the number of divergences, the energy
-        BFMI, Pareto k, or a difference in nats; ``verdict`` begins with ok, not converged, too few
-        draws, not checked or not applicable. The attribute ``attrs["converged"]`` is whether all
+        BFMI, or a difference in nats; ``verdict`` begins with ok, not converged, too few draws, not
+        checked or not applicable. The attribute ``attrs["converged"]`` is whether all
         identified quantities and the sampler pass; None for one chain, an approximation or a mode.
 
     Raises
@@ -96,16 +93,13 @@ def diagnose(
 
     Notes
     -----
-    Limits are an R-hat of 1.01 and an effective sample size of 400, both rank-normalised [1]_, an
-    energy BFMI of 0.3, and for approximations with ``log_p`` and ``log_q`` of their draws in
-    ``sample_stats`` a Pareto k of 0.7 [2]_. Of large quantities 1000 entries are checked.
+    Limits are an R-hat of 1.01 and an effective sample size of 400, both rank-normalised [1]_, and
+    an energy BFMI of 0.3. Of large quantities 1000 entries are checked.
 
     References
     ----------
     .. [1] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter, P.-C. Bürkner (2021).
            Rank-normalization, folding, and localization: an improved R-hat. Bayesian Analysis 16.
-    .. [2] Y. Yao, A. Vehtari, D. Simpson, A. Gelman (2018). Yes, but did it work? Evaluating
-           variational inference. International Conference on Machine Learning 35.
 
     Examples
     --------
@@ -130,15 +124,13 @@ def diagnose(
     if spec is not None and quantities is None:
         named |= _derived(tree, dataset, spec)
     judged = [_mixing(name, array, "identified") for name, array in named.items()]
+    known = any("r_hat" in row for row in judged)
     judged += _sampler(tree, method)
     verdicts = [row["verdict"] for row in judged if not row["verdict"].startswith("not applicable")]
-    known = any(
-        row["kind"] == "identified" for row in judged if np.isfinite(row.get("r_hat", np.nan))
-    )
     bad = any(verdict != "ok" for verdict in verdicts)
     aligned = [
-        _mixing(f"{name}, aligned", each, "aligned")
-        for name, each in _aligned(tree, dataset, spec, group).items()
+        _mixing(f"{name}, aligned", array, "aligned")
+        for name, array in _aligned(tree, dataset, spec, group).items()
     ]
     return _frame([*judged, *aligned], converged=False if bad else True if known else None)
 
@@ -312,7 +304,7 @@ def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
 
 def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
     """Checks of an approximation or a mode."""
-    fit, stats = _group(tree, "fit"), _group(tree, "sample_stats")
+    fit = _group(tree, "fit")
     spread = HELD if "metric_scale" in tree.attrs else SPREAD[method]
     rows: list[Row] = [{"quantity": "spread", "verdict": spread}]
     if method == "advi" and "elbo" in fit:
@@ -327,36 +319,19 @@ def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
         rows.append({"quantity": "optimum", "verdict": verdict})
     if "restarts" in fit and fit["restarts"].size > 1:
         rows.append(_restarts(fit["restarts"].values))
-    if "log_p" in stats and "log_q" in stats:
-        rows.append(_pareto_k(np.ravel(stats["log_p"].values - stats["log_q"].values)))
     return [row | {"kind": "approximation"} for row in rows]
-
-
-def _pareto_k(log_ratio: FloatArray) -> Row:
-    """Pareto k of the ratios of a posterior density to an approximation, at draws of it (S,)."""
-    row: Row = {"quantity": "Pareto k"}
-    if len(log_ratio) < MIN_DRAWS_TAIL:
-        return row | {"verdict": f"not applicable: fewer than {MIN_DRAWS_TAIL} draws"}
-    if not np.isfinite(log_ratio).all():
-        return row | {"verdict": "not converged: log_p - log_q is not finite"}
-    if np.ptp(log_ratio) == 0.0:
-        return row | {"verdict": "ok"}
-    # psislw takes the negative logarithms, as for leave-one-out weights.
-    k = float(np.asarray(array_stats.psislw(-log_ratio, r_eff=1.0, axis=-1)[1]))
-    limit = min(1.0 - 1.0 / np.log10(len(log_ratio)), K_HAT)
-    verdict = "ok" if k <= limit else f"not converged: above {limit:.2g}, far from the posterior"
-    return row | {"value": k, "verdict": verdict}
 
 
 def _restarts(ends: FloatArray) -> Row:
     """Whether several restarts reach the same value, (n,) in nats; higher is better."""
-    found = np.sort(ends[np.isfinite(ends)])[::-1]
-    if len(found) < 2:
+    known = np.sort(ends[np.isfinite(ends)])[::-1]
+    if len(known) < 2:
         return {"quantity": "restarts", "verdict": "not applicable: one of them has a value"}
-    gap, same = float(found[0] - found[1]), int((found[0] - found <= GAP).sum())
-    counted = f"{same} of {len(found)} reach the best value"
-    verdict = f"ok: {counted}" if same > 1 else f"not converged: {counted}"
-    return {"quantity": "restarts", "value": gap, "verdict": verdict}
+    same = int((known[0] - known <= EQUAL).sum())
+    verdict = (
+        f"{'ok' if same > 1 else 'not converged'}: {same} of {len(known)} reach the best value"
+    )
+    return {"quantity": "restarts", "value": float(known[0] - known[1]), "verdict": verdict}
 
 
 def _drift(elbo: FloatArray) -> Row:
@@ -370,5 +345,5 @@ def _drift(elbo: FloatArray) -> Row:
     error = float(np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / tenth))
     if not np.isfinite(gain):
         return row | {"verdict": "not converged: the bound is not finite"}
-    rises = gain > GAP and gain > STANDARD_ERRORS * error
+    rises = gain > EQUAL and gain > STANDARD_ERRORS * error
     return row | {"value": gain, "verdict": "not converged: still rises" if rises else "ok"}

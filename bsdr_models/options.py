@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -18,31 +18,20 @@ class Number:
     """Interval of integers or real numbers, to which True, False and NaN do not belong."""
 
     kind: type[Integral] | type[Real]
-    low: float | None
-    high: float | None
+    low: float
+    high: float
     closed: Literal["left", "right", "neither"]
 
     def __contains__(self, value: Any) -> bool:
         if not isinstance(value, self.kind) or isinstance(value, bool | np.bool_):
             return False
-        number: Any = value
-        low, high = self._ends
-        above = number >= low if self.closed == "left" else number > low
-        return bool(above and (number <= high if self.closed == "right" else number < high))
+        at_end = value == {"left": self.low, "right": self.high}.get(self.closed)
+        return bool(self.low < cast(Any, value) < self.high or at_end)
 
     def __str__(self) -> str:
-        left = "[" if self.closed == "left" else "("
-        right = "]" if self.closed == "right" else ")"
+        left, right = "[" if self.closed == "left" else "(", "]" if self.closed == "right" else ")"
         kind = "an int" if self.kind is Integral else "a float"
-        low, high = self._ends
-        return f"{kind} in the range {left}{low}, {high}{right}"
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        return (
-            -math.inf if self.low is None else self.low,
-            math.inf if self.high is None else self.high,
-        )
+        return f"{kind} in the range {left}{self.low}, {self.high}{right}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +99,11 @@ def check_number(
 
 
 # Constraints for arguments of estimators and for options.
-COUNT = Number(Integral, 1, None, closed="left")
-POSITIVE = Number(Real, 0.0, np.inf, closed="neither")
-TOLERANCE = Number(Real, 0.0, np.inf, closed="left")
+COUNT = Number(Integral, 1, math.inf, closed="left")
+POSITIVE = Number(Real, 0.0, math.inf, closed="neither")
+TOLERANCE = Number(Real, 0.0, math.inf, closed="left")
 ITERATIONS: dict[str, list[Any]] = {"n_restarts": [COUNT], "max_iter": [COUNT], "tol": [TOLERANCE]}
-N_JOBS = [COUNT, Number(Integral, None, -1, closed="right"), None]
+N_JOBS = [COUNT, Number(Integral, -math.inf, -1, closed="right"), None]
 
 
 # Default draws of a chain, except for "hmc" and "laplace" of BSDR.

@@ -7,22 +7,21 @@ the samples change: a feature can be among the largest in all draws of one fit a
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace as with_changes
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from sklearn.base import clone, is_classifier
-from sklearn.pipeline import Pipeline
+from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import IntArray
+from bsdr_models.cross_validation import fitted_clone, last_step
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.effects import Effects, read_effects
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.options import COUNT, N_JOBS, Number, check_parameters
+from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.validation import constant_features_ignored, read_targets
 
@@ -33,19 +32,17 @@ def feature_stability(
     y: Any,
     *,
     n_resamples: int = 20,
-    fraction: float = 0.5,
-    replace: bool = False,
     n_selected: int | None = None,
     random_state: RandomState = None,
     n_jobs: int | None = None,
     progressbar: bool = False,
 ) -> xr.Dataset:
-    r"""Refit a model to parts of the samples, and count how often each feature is selected.
+    """Refit a model to halves of the samples, and count how often each feature is selected.
 
     A refit selects the ``n_selected`` features of largest importance, the root mean square of the
     posterior mean coefficients over centred class scores, by which
-    :func:`bsdr_models.plots.plot_features` orders features. By default the parts are complementary
-    halves [1]_, drawn within each class.
+    :func:`bsdr_models.plots.plot_features` orders features. Refits come in pairs, to complementary
+    halves [1]_ of the samples of each class.
 
     Parameters
     ----------
@@ -56,11 +53,6 @@ def feature_stability(
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
     n_resamples : int, default=20
         Number of refits.
-    fraction : float, default=0.5
-        Share of the samples in each refit. Up to a half, refits come in pairs without common
-        samples.
-    replace : bool, default=False
-        Draw samples with replacement; with ``fraction=1.0`` this is the bootstrap.
     n_selected : int, optional
         Number of features selected by a refit; by default 10, or a third of the features if less.
     random_state : int, RandomState, Generator or None
@@ -75,10 +67,9 @@ def feature_stability(
         ``frequency`` (feature,), the share of refits that select the feature; ``selected``
         (refit, rank), the names of the features selected by each refit, the most important first;
         and for linear models ``positive`` (feature, outcome), the share of refits whose posterior
-        mean coefficient is positive, and ``sign_agreement`` (feature, outcome), the share with the
-        more frequent sign. Attributes: ``n_selected``, ``chance`` (the frequency of a feature if
-        selections were random), ``fraction``, ``replace``, and ``interrupted``. After a keyboard
-        interrupt it holds the refits completed until then.
+        mean coefficient is positive. Attributes: ``n_selected``, ``chance`` (the frequency of a
+        feature if selections were random) and ``interrupted``. After a keyboard interrupt it holds
+        the refits completed until then.
 
     Raises
     ------
@@ -93,11 +84,6 @@ def feature_stability(
     See Also
     --------
     bsdr_models.plots.plot_features : shows effects and stability.
-
-    Notes
-    -----
-    A bootstrap sample holds samples several times, which may then be on both sides of the
-    cross-validation inside of a fit. Prefer subsamples for models that choose settings so.
 
     References
     ----------
@@ -119,16 +105,12 @@ def feature_stability(
         {
             "n_resamples": [COUNT],
             "n_selected": [COUNT, None],
-            "fraction": [Number(Real, 0.0, 1.0, closed="right")],
-            "replace": ["boolean"],
             "n_jobs": N_JOBS,
             "progressbar": ["boolean"],
         },
         locals(),
         "feature_stability",
     )
-    if fraction == 1.0 and not replace:
-        raise ValueError("fraction=1 needs replace=True, for refits to differ")
     check_consistent_length(X, y)
     n_features = np.shape(X)[1] if len(np.shape(X)) == 2 else 1
     if n_selected is None:
@@ -136,21 +118,19 @@ def feature_stability(
     if n_selected > n_features:
         raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
     rng = as_generator(random_state)
-    parts = list(_parts(model, y, n_resamples, float(fraction), replace, rng))
+    halves = list(_halves(model, y, n_resamples, rng))
 
     def refit(rows: IntArray) -> Effects:
         with constant_features_ignored():
-            fitted = clone(model).fit(_safe_indexing(X, rows), _safe_indexing(y, rows))
-        last = fitted[-1] if isinstance(fitted, Pipeline) else fitted
-        if getattr(last, "interrupted_", False):
-            raise KeyboardInterrupt
+            fitted = fitted_clone(model, _safe_indexing(X, rows), _safe_indexing(y, rows))
+        last = last_step(fitted)
         if not hasattr(last, "idata_"):
             raise TypeError(f"{type(last).__name__} has no posterior tree idata_")
         return with_changes(read_effects(last.idata_), draws=None)
 
     with ProgressBar(n_resamples, "Refits", enabled=progressbar) as bar:
         outcome = run_tasks(
-            refit, parts, n_jobs=n_jobs, what="refits", on_done=lambda _: bar.update()
+            refit, halves, n_jobs=n_jobs, what="refits", on_done=lambda _: bar.update()
         )
     refits = list(outcome.results.values())
     if outcome.interrupted:
@@ -159,45 +139,6 @@ def feature_stability(
             UserWarning,
             stacklevel=2,
         )
-    table = _count(refits, n_selected)
-    return table.assign_attrs(
-        n_selected=n_selected,
-        chance=min(n_selected / table.sizes[FEATURE], 1.0),
-        fraction=float(fraction),
-        replace=int(replace),
-        interrupted=int(outcome.interrupted),
-    )
-
-
-def _parts(
-    model: Any, y: Any, n_parts: int, fraction: float, replace: bool, rng: np.random.Generator
-) -> Iterator[IntArray]:
-    """Yield the samples of each refit, sorted: the same share of each class."""
-    targets = read_targets(y)
-    if is_classifier(model) and (targets.ndim == 1 or targets.shape[1] == 1):
-        _, index = np.unique(targets.ravel().astype(str), return_inverse=True)
-    else:
-        index = np.zeros(len(targets), dtype=np.int64)
-    strata = [np.flatnonzero(index == label) for label in range(index.max() + 1)]
-    sizes = [int(fraction * len(stratum) + 1e-9) for stratum in strata]
-    if min(sizes) < 1:
-        raise ValueError(
-            f"a class has {min(map(len, strata))} sample, too few for fraction={fraction}: leave "
-            "the class out, or join it to another"
-        )
-    for number in range(n_parts):
-        if replace:
-            drawn = [rng.choice(s, size) for s, size in zip(strata, sizes, strict=True)]
-        else:
-            if number % 2 == 0 or fraction > 0.5:
-                orders = [rng.permutation(stratum) for stratum in strata]
-            else:  # the samples at the other end were not in the part before
-                orders = [order[::-1] for order in orders]
-            drawn = [order[:size] for order, size in zip(orders, sizes, strict=True)]
-        yield np.sort(np.concatenate(drawn))
-
-
-def _count(refits: list[Effects], n_selected: int) -> xr.Dataset:
     features = refits[0].features
     if not all(np.array_equal(features, refit.features) for refit in refits):
         raise ValueError("refits have other features: leave out the steps before the model")
@@ -209,12 +150,35 @@ def _count(refits: list[Effects], n_selected: int) -> xr.Dataset:
             "selected": (("refit", "rank"), features[ranks]),
         },
         coords={FEATURE: features},
+        attrs={
+            "n_selected": n_selected,
+            "chance": min(n_selected / len(features), 1.0),
+            "interrupted": int(outcome.interrupted),
+        },
     )
-    if refits[0].dim != LABEL:
-        return table
-    coef = np.stack([refit.mean for refit in refits])
-    positive, negative = (coef > 0.0).mean(axis=0), (coef < 0.0).mean(axis=0)
-    axes = (FEATURE, LABEL)
-    return table.assign(
-        positive=(axes, positive), sign_agreement=(axes, np.maximum(positive, negative))
-    ).assign_coords({LABEL: refits[0].outcomes})
+    if refits[0].dim == LABEL:
+        positive = np.mean([refit.mean > 0.0 for refit in refits], axis=0)
+        table["positive"] = xr.DataArray(
+            positive, {FEATURE: features, LABEL: refits[0].outcomes}, (FEATURE, LABEL)
+        )
+    return table
+
+
+def _halves(model: Any, y: Any, n_halves: int, rng: np.random.Generator) -> Iterator[IntArray]:
+    """Yield the samples of each refit, sorted: a half of each class, then the other half."""
+    targets = read_targets(y)
+    if is_classifier(model) and (targets.ndim == 1 or targets.shape[1] == 1):
+        _, index = np.unique(targets.ravel().astype(str), return_inverse=True)
+    else:
+        index = np.zeros(len(targets), dtype=np.int64)
+    strata = [np.flatnonzero(index == label) for label in range(index.max() + 1)]
+    if min(map(len, strata)) < 2:
+        raise ValueError(
+            "a class has 1 sample, too few for two halves: leave the class out, or join it to "
+            "another"
+        )
+    for number in range(n_halves):
+        if number % 2 == 0:
+            orders = [rng.permutation(stratum) for stratum in strata]
+        ends = 1 if number % 2 == 0 else -1
+        yield np.sort(np.concatenate([order[::ends][: len(order) // 2] for order in orders]))

@@ -1,7 +1,5 @@
 """Summary of a fitted estimator as a data frame, from its fitted attributes."""
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,14 +8,12 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dims import OBS
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.validation import R_HAT_LIMIT
 
-# Largest numbers of classes and of components that are listed, the longest name, and the largest
-# number of samples that are drawn.
-MAX_CLASSES, MAX_COMPONENTS, MAX_NAME, MAX_DRAWN = 8, 8, 24, 2000
+# Largest numbers of classes and of components that are listed, and the longest name.
+MAX_CLASSES, MAX_COMPONENTS, MAX_NAME = 8, 8, 24
 ENGINES = {
     "hmc": "Hamiltonian Monte Carlo",
     "conjugate": "independent draws of the exact posterior",
@@ -48,26 +44,12 @@ LAPLACE = (
 def summarise(model: Any) -> pd.DataFrame:
     """Names and values of a fitted estimator, as text; remarks are the last rows."""
     rows = {"model": type(model).__name__}
-    rows |= {name: _number(value) for name, value in model.selected_params().items()}
+    for name, value in model.selected_params().items():
+        rows[name] = f"{value:.3g}" if isinstance(value, float) else str(value)
     rows |= _data(model) | _fit(model) | _components(model) | _predictions(model)
     remarks = _remarks(model)
     index = [*rows, *["remark"] * len(remarks)]
     return pd.DataFrame({"value": [*rows.values(), *remarks]}, index=index)
-
-
-def fit_html(model: Any) -> str:
-    """Summary as an HTML table and, unless they are many, a small map of the training samples."""
-    if model.idata_["fit"].sizes[OBS] > MAX_DRAWN:
-        return to_html(model.summary())
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.6, 3.4), dpi=70, layout="constrained")
-    model.plot_map(names=False, ax=figure.add_subplot())
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png")
-    code = base64.b64encode(picture.getvalue()).decode()
-    image = f'<img alt="Map of the training samples" src="data:image/png;base64,{code}">'
-    return to_html(model.summary()) + image
 
 
 def to_html(summary: pd.DataFrame) -> str:
@@ -76,10 +58,6 @@ def to_html(summary: pd.DataFrame) -> str:
         table = summary.to_html(header=False, border=0, justify="left", classes="bsdr-summary")
     style = ".bsdr-summary th, .bsdr-summary td { text-align: left; white-space: normal; }"
     return f"<style>{style}</style>{table}"
-
-
-def _number(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _data(model: Any) -> dict[str, str]:
@@ -101,12 +79,11 @@ def _data(model: Any) -> dict[str, str]:
         what = "outputs" if context.target == "regression" else "labels"
         return rows | {what: f"{len(context.labels)}"}
     of_tasks = np.atleast_2d(context.index.T)  # (T, N)
-    unlabeled = int((of_tasks < 0).all(axis=0).sum())
-    if unlabeled:
+    if unlabeled := int((of_tasks < 0).all(axis=0).sum()):
         rows["samples without a label"] = f"{unlabeled}"
     tasks: Any = context.tasks or (("", context.labels),)
-    for (name, labels), own in zip(tasks, of_tasks, strict=True):
-        counts = np.bincount(own[own >= 0], minlength=len(labels))
+    for (name, labels), index in zip(tasks, of_tasks, strict=True):
+        counts = np.bincount(index[index >= 0], minlength=len(labels))
         rows[f"classes of {name}" if name else "classes"] = _classes(labels, counts)
     return rows
 
@@ -117,8 +94,8 @@ def _classes(labels: Sequence[Any] | np.ndarray, counts: IntArray) -> str:
         return f"{len(labels)}, of {min(counts)} to {max(counts)} samples"
     names = [str(label) for label in labels]
     names = [n if len(n) <= MAX_NAME else n[: MAX_NAME - 1] + "…" for n in names]
-    each = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
-    return f"{len(labels)}: {each}"
+    counted = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
+    return f"{len(labels)}: {counted}"
 
 
 def _diagnostics(model: Any) -> Mapping[str, Any]:
@@ -154,11 +131,10 @@ def _components(model: Any) -> dict[str, str]:
     if not hasattr(model, "relevance_"):
         return {}
     share = np.sort(model.relevance_)[::-1]
-    each = ", ".join(f"{value:.2f}" for value in share[:MAX_COMPONENTS])
-    more = ", …" if len(share) > MAX_COMPONENTS else ""
+    listed = [f"{value:.2f}" for value in share[:MAX_COMPONENTS]]
     rows = {
         "components in use": f"{int(np.count_nonzero(share >= ALIVE))} of {len(share)}",
-        "shares of components": each + more,
+        "shares of components": ", ".join(listed + ["…"] * (len(share) > MAX_COMPONENTS)),
     }
     if hasattr(model, "view_share_"):
         named = zip(model.views_, model.view_share_, strict=True)
@@ -170,8 +146,8 @@ def _predictions(model: Any) -> dict[str, str]:
     """Temperature, and the score of held-out samples."""
     rows = {}
     if hasattr(model, "temperature_") and model._context.target != "regression":
-        each = (f"{value:.2g}" for value in np.ravel(model.temperature_))  # of each task
-        rows["temperature"] = ", ".join(each)
+        of_tasks = np.ravel(model.temperature_)
+        rows["temperature"] = ", ".join(f"{value:.2g}" for value in of_tasks)
     if np.isfinite(getattr(model, "held_out_score_", np.nan)):
         rows["held-out log score"] = f"{model.held_out_score_:.3f} nats per sample"
     if np.isfinite(getattr(model, "held_out_gain_", np.nan)):

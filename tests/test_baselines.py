@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models.baselines import PENALTIES, logistic_regression, pls_da, shrinkage_lda
+from bsdr_models.comparison import PENALTIES, logistic_regression, pls_da, shrinkage_lda
 
 
 @pytest.fixture(scope="module", params=[4, 50], ids=["narrow", "wide"])
@@ -43,5 +43,5 @@ def test_shrinkage_lda_of_fewer_features_than_samples(classes):
 def test_pls_da_chooses_its_components(classes):
     X, y, new = classes
     model = pls_da([1, 3], n_folds=2).fit(X, y)
-    assert model[-1].best_params_["pls__n_components"] in (1, 3)
+    assert model[-1].best_params_["plsscores__n_components"] in (1, 3)
     np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0)

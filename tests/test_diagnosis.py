@@ -4,7 +4,6 @@ import arviz_stats
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import norm
 from sklearn.datasets import load_iris
 
 from bsdr_models import (
@@ -295,40 +294,6 @@ def test_advi_is_judged_by_the_drift_of_its_bound():
     ):
         tree["fit"] = xr.Dataset({"elbo": ("iteration", bound)})
         assert check_approximation(diagnose(tree))["bound"] == verdict
-
-
-def pareto_k(rng, log_p, log_q):
-    stats = {"log_p": log_p, "log_q": log_q}
-    size = log_p.shape[1]
-    tree = foreign(rng, chains=1, draws=size, stats=stats, inference_method="mean_field")
-    return diagnose(tree).loc["Pareto k"]
-
-
-@pytest.mark.parametrize(("width", "ok"), [(0.2, False), (0.5, False), (0.8, True), (1.2, True)])
-def test_pareto_k_of_a_normal_by_a_normal(width, ok):
-    """Ratios of N(0, 1) to N(0, w^2) have the tail index 1 - w^2, and no tail from w = 1 on.
-
-    The sd of an estimate from the t = 190 largest of 4000 ratios is about (1 + k) / sqrt(t) = 0.14.
-    """
-    rng = np.random.default_rng(4)
-    x = width * rng.standard_normal((1, 4000))
-    row = pareto_k(rng, norm.logpdf(x), norm.logpdf(x, scale=width))
-    assert (row["verdict"] == "ok") is ok
-    if width < 1.0:
-        assert row["value"] == pytest.approx(1.0 - width**2, abs=0.3)
-    else:
-        assert row["value"] < 0.1
-
-
-def test_pareto_k_that_cannot_be_computed_says_why():
-    rng = np.random.default_rng(5)
-    same = rng.standard_normal((1, 400))
-    assert pareto_k(rng, same, same)["verdict"] == "ok"
-    few = np.zeros((1, 50))
-    assert "fewer than 100 draws" in pareto_k(rng, few, few)["verdict"]
-    bad = same.copy()
-    bad[0, 7] = np.nan
-    assert pareto_k(rng, same, bad)["verdict"] == "not converged: log_p - log_q is not finite"
 
 
 def test_divergences_and_energy_are_read():

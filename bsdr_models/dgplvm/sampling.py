@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.learn import (
     FitResult,
@@ -34,7 +35,6 @@ from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
-from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 
@@ -296,6 +296,6 @@ def _initial_values(
 def align_draws(latent: FloatArray, mode: FloatArray) -> FloatArray:
     """Rotate draws (chain, draw, N, R) to agree with each other, and their mean to the mode."""
     flat = latent.reshape(-1, *latent.shape[2:])
-    flat = flat @ align.rotations(flat)
+    flat = flat @ rotations(flat)
     left, _, right = np.linalg.svd(flat.mean(axis=0).T @ mode)
     return (flat @ (left @ right)).reshape(latent.shape)

@@ -425,11 +425,9 @@ def _caption(
     if "alone" in table:
         note += f" Diamonds: correlation r with the {score}."
     if stability is not None:
-        half = f"{stability.attrs['fraction']:.0%} of the samples"
         note += (
             f" Selected: among the first {stability.attrs['n_selected']} in that share of"
-            f" {stability.sizes['refit']} refits to"
-            f" {'bootstrap samples' if stability.attrs['replace'] else half}; dotted: chance."
+            f" {stability.sizes['refit']} refits to 50% of the samples; dotted: chance."
         )
     if n < d:
         note += f" Shown: the {n} features with the largest effects of {d}."

@@ -36,7 +36,7 @@ def draws(*, n=400, d=4, k=3, seed=0):
 
 
 def stability_of(names, frequency, **attrs):
-    attrs = {"n_selected": 2, "chance": 0.5, "fraction": 0.5, "replace": 0, **attrs}
+    attrs = {"n_selected": 2, "chance": 0.5, **attrs}
     table = xr.Dataset({"frequency": ("feature", frequency)}, {"feature": names}, attrs)
     return table.assign(selected=(("refit", "rank"), np.full((10, 2), names[0])))
 

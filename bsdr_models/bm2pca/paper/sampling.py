@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper import gibbs
 from bsdr_models.bm2pca.paper.mean_field_fit import make_margins
@@ -14,7 +15,6 @@ from bsdr_models.bm2pca.paper.posterior import DrawPosterior
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.inference.sampling import Schedule, run_sampler
-from bsdr_models.numerics import align
 from bsdr_models.numerics.row_space import Rows
 
 # Gibbs sweeps in cross-validation, both warm-up and kept.
@@ -121,7 +121,7 @@ def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
     """
     chains, n_draws, _, r = draws["loadings"].shape
     stacked = np.concatenate([draws["loadings"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
-    rotation = align.rotations(stacked.reshape(chains * n_draws, -1, r))
+    rotation = rotations(stacked.reshape(chains * n_draws, -1, r))
     out = {name: values for name, values in draws.items() if name != "loading_precision"}
     for name, axis in COMPONENT_AXES.items():
         if name in draws:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper import predict
 from bsdr_models.bsdr.paper.mean_field import Data, make_data
@@ -17,7 +18,6 @@ from bsdr_models.bsdr.trees import Context, outlier_statistics
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
-from bsdr_models.numerics import align
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
@@ -256,7 +256,7 @@ def align_components(
     """Align the components of all draws by signed permutations, which leave Q W unchanged."""
     chains, n_draws, _, r = draws["projection"].shape
     stacked = np.concatenate([draws["projection"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
-    order, sign = align.align(stacked.reshape(chains * n_draws, -1, r))
+    order, sign = signed_permutations(stacked.reshape(chains * n_draws, -1, r))
     axes = dict(COMPONENT_AXES)
     if projection_prior == "entrywise":
         axes["projection_precision"] = 3
@@ -268,7 +268,7 @@ def align_components(
             continue
         last = np.moveaxis(draws[name], axis, -1)
         signs = np.ones_like(sign) if name.endswith("precision") else sign
-        moved = align.apply(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
+        moved = permute(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
         out[name] = np.moveaxis(moved.reshape(last.shape), -1, axis)
     return out
 

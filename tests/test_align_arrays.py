@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bsdr_models.numerics import align
+from bsdr_models.alignment import permute, signed_permutations
 
 
 def scrambled(rng, base, *, n_draws, noise):
@@ -22,7 +22,7 @@ def test_planted_signed_permutations_are_found(n_components, seed):
     rng = np.random.default_rng(seed)
     base = rng.standard_normal((12, n_components))
     mixed, _, _, clean = scrambled(rng, base, n_draws=200, noise=0.3)
-    aligned = align.apply(mixed, *align.align(mixed))
+    aligned = permute(mixed, *signed_permutations(mixed))
 
     # One signed permutation of all draws together is free: read it off the first draw.
     inner = clean[0].T @ aligned[0]
@@ -34,9 +34,9 @@ def test_planted_signed_permutations_are_found(n_components, seed):
 def test_products_over_components_are_unchanged():
     rng = np.random.default_rng(11)
     Q, W = rng.standard_normal((50, 7, 5)), rng.standard_normal((50, 5, 3))
-    order, sign = align.align(np.concatenate([Q, W.swapaxes(1, 2)], axis=1))
-    new_Q = align.apply(Q, order, sign)
-    new_W = align.apply(W.swapaxes(1, 2), order, sign).swapaxes(1, 2)
+    order, sign = signed_permutations(np.concatenate([Q, W.swapaxes(1, 2)], axis=1))
+    new_Q = permute(Q, order, sign)
+    new_W = permute(W.swapaxes(1, 2), order, sign).swapaxes(1, 2)
     np.testing.assert_allclose(new_Q @ new_W, Q @ W, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(np.sort(order, axis=1), np.tile(np.arange(5), (50, 1)))
     np.testing.assert_array_equal(np.abs(sign), 1.0)
@@ -48,8 +48,8 @@ def test_heavy_tails_of_a_few_draws_and_rows_do_not_rule_the_others():
     mixed, _, _, clean = scrambled(rng, base, n_draws=300, noise=0.3)
     size = np.where(rng.random(300) < 0.05, 1e4, 1.0)[:, None, None]
     unit = np.geomspace(1e-3, 1e3, 12)[:, None]
-    order, sign = align.align(mixed * size * unit)
-    aligned = align.apply(mixed, order, sign)
+    order, sign = signed_permutations(mixed * size * unit)
+    aligned = permute(mixed, order, sign)
     spread = aligned.std(axis=0).mean()
     assert spread == pytest.approx(clean.std(axis=0).mean(), rel=1e-12)
 
@@ -58,8 +58,8 @@ def test_zero_rows_and_zero_draws_are_harmless():
     draws = np.random.default_rng(13).standard_normal((20, 6, 3))
     draws[:, 2] = 0.0
     draws[4] = 0.0
-    order, sign = align.align(draws)
-    assert np.isfinite(align.apply(draws, order, sign)).all()
+    order, sign = signed_permutations(draws)
+    assert np.isfinite(permute(draws, order, sign)).all()
 
 
 def test_leading_axes_without_features_align_too():
@@ -67,5 +67,5 @@ def test_leading_axes_without_features_align_too():
     rng = np.random.default_rng(14)
     order = np.array([rng.permutation(3) for _ in range(4)])
     values = rng.gamma(2.0, size=(4, 3))
-    moved = align.apply(values, order, np.ones((4, 3)))
+    moved = permute(values, order, np.ones((4, 3)))
     np.testing.assert_array_equal(moved[1], values[1, order[1]])
