@@ -17,6 +17,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import of_common_size
+from bsdr_models.trees import read_draws
 
 METHODS = ("signed_permutation", "procrustes", "affine")
 SUFFIX = "_aligned"
@@ -187,26 +188,6 @@ def _canonical(
         )
     back = np.swapaxes(np.linalg.inv(maps), 1, 2)
     return {name: values @ (back if name == weights else maps) for name, values in flat.items()}
-
-
-def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
-    """Dataset of a group, after checking its variables and their dims chain and draw."""
-    if not isinstance(tree, xr.DataTree):
-        raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
-    if group not in tree.children:
-        raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
-    dataset = tree[group].to_dataset()
-    missing = [name for name in names if name not in dataset.data_vars]
-    if missing:
-        raise ValueError(
-            f"group {group!r} has no variable {', '.join(map(repr, missing))}; "
-            f"its variables are {sorted(map(str, dataset.data_vars))}"
-        )
-    for name in names or map(str, dataset.data_vars):
-        absent = [dim for dim in (CHAIN, DRAW) if dim not in dataset[name].dims]
-        if absent:
-            raise ValueError(f"{group}/{name} has no dim {' and no '.join(map(repr, absent))}")
-    return dataset
 
 
 def _component_dim(

@@ -84,8 +84,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Returns
         -------
         DataFrame
-            With a column ``value`` of text and names as its index. Warnings are in the last rows,
-            which are named remark.
+            A column ``value`` of text, by name; the last rows, named remark, are warnings.
 
         Raises
         ------
@@ -106,9 +105,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def selected_params(self) -> dict[str, Any]:
         """Arguments with which another fit skips what this one has selected from the samples.
 
-        With ``clone(model).set_params(**model.selected_params())`` the number of components, the
-        settings of a cross-validation and the calibration of probabilities are given; all else is
-        fitted. Held-out scores of samples that took part in the selection are optimistic.
+        With them the number of components, the settings of a cross-validation and the calibration
+        of probabilities are given; all else is fitted. Held-out scores of samples that took part in
+        the selection are optimistic.
 
         Returns
         -------

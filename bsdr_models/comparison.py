@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -158,8 +158,7 @@ def compare_models(
         If an entry of ``models`` has no ``predict_proba``, or X is not a dense table.
     ValueError
         If y does not hold two classes or more, a class has fewer samples than folds or fewer than
-        two in a training set, X is not finite, or an argument is out of range. Real outputs are
-        refused: only classifiers are compared.
+        two in a training set, X is not finite, or an argument is out of range.
 
     Warns
     -----
@@ -368,13 +367,12 @@ def _pipeline(model: Any) -> Pipeline:
 # Fits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fit:
+class _Fit(NamedTuple):
     """Class probabilities (M, K) of the held-out samples of a fold; None if the fit failed."""
 
+    message: str  # error, or the first warning
     probability: Any = None
     seconds: float = np.nan
-    message: str = ""  # error, or the first warning
 
 
 def _fit(model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold) -> _Fit:
@@ -393,7 +391,7 @@ def _fit(model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold) -> 
     if not np.isfinite(probability).all():
         return _Fit(message="its probabilities are not finite")
     message = str(caught[0].message) if caught else ""
-    return _Fit(probability=probability.astype(np.float64), seconds=seconds, message=message)
+    return _Fit(message, probability.astype(np.float64), seconds)
 
 
 def _note(fits: Sequence[_Fit], happened: str) -> str:

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bsdr_models.alignment import SUFFIX, align_draws, read_draws
+from bsdr_models.alignment import SUFFIX, align_draws
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.registry import REGISTRY
 from bsdr_models.spec import ModelSpec
+from bsdr_models.trees import check_draws, read_draws
 
 type Row = dict[str, Any]
 
@@ -153,9 +154,7 @@ def _identified(
     """Quantities given by the user, or else the identified variables of the specification."""
     if isinstance(quantities, Mapping):
         for name, array in quantities.items():
-            absent = [dim for dim in (CHAIN, DRAW) if dim not in array.dims]
-            if absent:
-                raise ValueError(f"quantity {name!r} has no dim {' and no '.join(absent)}")
+            check_draws(f"quantity {name!r}", array)
         return dict(quantities)
     if quantities is not None:
         names = [quantities] if isinstance(quantities, str) else list(quantities)

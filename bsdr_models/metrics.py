@@ -56,9 +56,8 @@ class HeldOutScore:
     ) -> "HeldOutScore":
         """Score of the log probabilities of held-out labels y, (M,) or (M, K), NaN where unknown.
 
-        ``frequency`` is that of each label among the training samples, by default that in y: in a
-        cross-validation every training sample is held out once. With fewer than two samples all is
-        NaN.
+        ``frequency`` is that of each label among the training samples, by default that in y, of
+        which a cross-validation holds out every one. With fewer than two samples all is NaN.
         """
         known, m = ~np.isnan(log_p), len(log_p)
         total = np.count_nonzero(known)

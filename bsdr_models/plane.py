@@ -1,10 +1,8 @@
 r"""A plane that shows the predictions of a classifier.
 
 Predicted probabilities of K classes are points of a simplex, which has more than two dimensions
-from four classes on. Of an embedding with the same number of dimensions two can be drawn, and a
-sample that differs from another class in a third one only lies on top of it. The plane here is made
-for the predictions instead. With square roots of the probabilities of a sample, whose Euclidean
-distances are Hellinger distances,
+from four classes on; two axes of an embedding would hide the others. With square roots of the
+probabilities of a sample, whose Euclidean distances are Hellinger distances,
 
 .. math::
     u = V^\top \frac{\sqrt p - m}{s}, \qquad
@@ -18,11 +16,8 @@ entropy of the probabilities themselves, with a penalty that balances V and W an
     + \lambda \bigl(\lVert V \rVert^2 + \lVert W \rVert^2\bigr) :
 
 an autoencoder of the predictions through two dimensions, or a reduced-rank multinomial logistic
-regression [1]_ of the probabilities on their square roots. No label takes part, so the plane shows
-what is predicted, right or wrong, and cannot separate classes that the predictions do not separate.
-
-The loss does not change if V and W are rotated together. Coordinates are the principal axes of the
-samples, of which each has a positive third moment.
+regression [1]_ of the probabilities on their square roots. The loss does not change if V and W are
+rotated together: coordinates are the principal axes of the samples, each of positive third moment.
 
 References
 ----------
@@ -174,13 +169,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
 
 
 def _check_probabilities(values: Any) -> FloatArray:
-    """Probabilities (M, K), normalised.
-
-    Raises
-    ------
-    ValueError
-        If a row is anything else.
-    """
+    """Probabilities (M, K), normalised; ValueError if a row is anything else."""
     p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
     total = p.sum(axis=1)
     bad = (p.min(axis=1) < 0.0) | (np.abs(total - 1.0) > _TOLERANCE)
@@ -196,12 +185,15 @@ def _fit(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """V (K, R), W (R, K) and b (K,) of smallest penalised cross entropy, from X (N, K)."""
     n, k = p.shape
-    ends = k * rank, 2 * k * rank
+
+    def split(theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        V, W, b = np.split(theta, [k * rank, 2 * k * rank])
+        return V.reshape(k, rank), W.reshape(rank, k), b
 
     def loss(theta: FloatArray) -> tuple[float, FloatArray]:
-        V, W = theta[: ends[0]].reshape(k, rank), theta[ends[0] : ends[1]].reshape(rank, k)
+        V, W, b = split(theta)
         u = X @ V
-        log_q = log_softmax(u @ W + theta[ends[1] :], axis=1)
+        log_q = log_softmax(u @ W + b, axis=1)
         residual = np.exp(log_q) - p
         value = -np.sum(p * log_q) + ridge * (np.sum(V**2) + np.sum(W**2))
         gradient = [
@@ -217,9 +209,5 @@ def _fit(
     means -= means.mean(axis=0)
     V = _START * np.linalg.svd(means)[2][:rank].T
     start = np.concatenate([V.ravel(), _START * (means @ V).T.ravel(), np.zeros(k)])
-    theta = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _MAX_ITER}).x
-    return (
-        theta[: ends[0]].reshape(k, rank),
-        theta[ends[0] : ends[1]].reshape(rank, k),
-        theta[ends[1] :],
-    )
+    options = {"maxiter": _MAX_ITER}
+    return split(minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x)

@@ -8,14 +8,9 @@ from dataclasses import dataclass
 class Variable:
     """A variable of a model.
 
-    dims
-        Names of its axes, without chain and draw.
-    symbol
-        Symbol in the paper.
-    equation
-        Distribution or formula, in plain text.
-    description
-        One line for a reader who has not read the paper.
+    ``dims`` are the names of its axes, without chain and draw, ``symbol`` that of the paper,
+    ``equation`` its distribution or formula in plain text, ``description`` a line for a reader who
+    has not read the paper.
 
     See Also
     --------
@@ -38,20 +33,10 @@ class Variable:
 class ModelSpec:
     """Specification of a model.
 
-    name
-        Name of its folder, and value of the root attribute ``model`` of its trees.
-    paper
-        Reference in one line.
-    citation_bibtex
-        The same in BibTeX.
-    variables
-        Variables that an engine may return, by public name.
-    identified
-        Names of the identified ones, for diagnostics; others may permute or flip.
-    engines
-        Available inference methods.
-    is_generative
-        Whether targets can be drawn from the model.
+    ``name`` is that of its folder, and the root attribute ``model`` of its trees; ``paper`` the
+    reference in one line, ``citation_bibtex`` in BibTeX; ``variables`` those that an engine may
+    return, by public name, and ``identified`` the names of those that do not permute or flip, for
+    diagnostics.
 
     See Also
     --------
@@ -69,5 +54,3 @@ class ModelSpec:
     citation_bibtex: str
     variables: Mapping[str, Variable]
     identified: tuple[str, ...]
-    engines: tuple[str, ...]
-    is_generative: bool

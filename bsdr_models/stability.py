@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_consistent_length
 from bsdr_models.arrays import IntArray
 from bsdr_models.cross_validation import fitted_clone, last_step
 from bsdr_models.dims import FEATURE, LABEL
-from bsdr_models.effects import Effects, read_effects
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.trees import Effects, read_effects
 from bsdr_models.validation import constant_features_ignored, read_targets
 
 

@@ -233,7 +233,7 @@ def example():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"loadings": "Q"}, r"no variable 'Q'; its variables are \['loadings', 'weights'\]"),
+        ({"loadings": "Q"}, r"no variable 'Q' .*; its variables are \['loadings', 'weights'\]"),
         ({"weights": "W"}, r"no variable 'W'"),
         ({"others": ["latent"]}, r"no variable 'latent'"),
         ({"group": "prior"}, r"no group 'prior'; its groups are \['posterior'\]"),

@@ -56,8 +56,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         CULTIVARS[rng.integers(3, size=60)],
     )
     stability = feature_stability(model, rows, known, random_state=0)
-    views = dict(zip(("acids", "phenols", "colour"), np.split(X.columns, [5, 9]), strict=True))
-    grouped = BSDRClassifier(views=views, random_state=0).fit(rows, known).idata_
     comparison = compare_models(rows, known, random_state=0, progressbar=False)
     return {
         "map_held_out": lambda: plots.plot_map(held_out),
@@ -70,7 +68,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "biplot": lambda: plots.plot_biplot(tree),
         "correlation_circle": lambda: plots.plot_biplot(tree, circle=True, n_features=15),
         "relevance": lambda: plots.plot_relevance(tree),
-        "views": lambda: plots.plot_views(grouped),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "comparison": lambda: plots.plot_comparison(comparison),
         "bound": lambda: plots.plot_bound(paper.fit(rows, known).idata_),

@@ -111,8 +111,6 @@ SPEC = ModelSpec(
         }
     ),
     identified=("coef", "intercept", "noise_precision"),
-    engines=("mean_field", "gibbs", "nuts", "advi"),
-    is_generative=False,
 )
 
 

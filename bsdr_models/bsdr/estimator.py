@@ -352,8 +352,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     views_ : list of str
         Names of the views, or of several kernels, if there are any; with the next.
     view_share_ : ndarray of shape (n_views,)
-        Posterior mean of the share of each view in the variance of the linear predictor, see
-        :func:`bsdr_models.plots.plot_views`.
+        Posterior mean of the share of each view in the variance of the linear predictor; draws
+        are ``view_share`` of ``idata_``.
     temperature_ : float
         Temperature of class probabilities; 1 is the posterior predictive.
     log_evidence_, log_evidence_error_ : float

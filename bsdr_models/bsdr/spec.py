@@ -144,6 +144,4 @@ SPEC = ModelSpec(
         }
     ),
     identified=("coef", "bias_centered"),
-    engines=("hmc", "conjugate", "laplace", "mean_field", "gibbs", "nuts", "advi"),
-    is_generative=True,
 )

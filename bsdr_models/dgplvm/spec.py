@@ -71,6 +71,4 @@ SPEC = ModelSpec(
         }
     ),
     identified=("signal_variance", "lengthscale", "noise_variance", "criterion"),
-    engines=("map", "nuts", "advi"),
-    is_generative=False,
 )

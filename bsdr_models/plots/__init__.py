@@ -12,7 +12,7 @@ predictions, searches and predictive checks are those of scikit-learn and ArviZ.
 from bsdr_models.plots.biplot import correlation_table, plot_biplot
 from bsdr_models.plots.comparison import plot_comparison
 from bsdr_models.plots.features import features_table, plot_features
-from bsdr_models.plots.fit import plot_bound, plot_relevance, plot_views
+from bsdr_models.plots.fit import plot_bound, plot_relevance
 from bsdr_models.plots.map import plot_map
 from bsdr_models.plots.samples import map_table, plot_outliers
 
@@ -27,5 +27,4 @@ __all__ = [
     "plot_map",
     "plot_outliers",
     "plot_relevance",
-    "plot_views",
 ]

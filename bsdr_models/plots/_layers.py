@@ -18,6 +18,7 @@ from scipy.stats import chi2, gaussian_kde
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dims import GRID_X, GRID_Y, LABEL
 from bsdr_models.latent_grid import axis_limits
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.plots._read import Classes, Target, Values
 from bsdr_models.plots._style import GREY, HALO, INK, SHADES, color, figure_of, marker
 
@@ -79,16 +80,14 @@ def tint(shade: Any, opacity: float) -> FloatArray:
 def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
     """Draw points (N, 2) with the colour and marker of their class, or the shade of their value."""
     samples = plain_samples(mean, target, np.array([]))
-    draw_samples(ax, samples, class_colors(target, None), None, may_write=False)
+    draw_samples(ax, samples, class_colors(target, None), may_write=False)
 
 
-def draw_samples(
-    ax: Axes, samples: Samples, colors: list[Any], s: float | None, *, may_write: bool = True
-) -> bool:
+def draw_samples(ax: Axes, samples: Samples, colors: list[Any], *, may_write: bool = True) -> bool:
     """Draw the points; whether class names were written in place of them."""
     at, target = samples.at, samples.target
     x, y = at.T
-    size = float(np.clip(26.0 * (150.0 / max(len(at), 1)) ** 0.35, 10.0, 32.0)) if s is None else s
+    size = float(np.clip(26.0 * (150.0 / max(len(at), 1)) ** 0.35, 10.0, 32.0))
     style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
     if target is None:
         ax.scatter(x, y, s=size, color=GREY, **style)
@@ -233,10 +232,7 @@ def outline(mean: FloatArray, cov: FloatArray, *, prob: float) -> FloatArray:
 
 def spread_samples(group: IntArray, limit: int) -> IntArray:
     """At most `limit` sorted sample indices, spread evenly over the groups, (<= limit,)."""
-    if len(group) <= limit:
-        return np.arange(len(group))
-    by_group = np.argsort(group, kind="stable")
-    return np.sort(by_group[np.linspace(0, len(group) - 1, limit).astype(np.int64)])
+    return np.sort(np.argsort(group, kind="stable")[evenly_spaced(len(group), limit)])
 
 
 def draw_outlines(ax: Axes, samples: Samples, cov: FloatArray, index: IntArray) -> None:

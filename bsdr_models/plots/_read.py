@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from bsdr_models import trees
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.metrics import lack_of_signal
@@ -42,22 +43,8 @@ type Target = Classes | Values | None
 
 
 def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
-    """Dataset of a group, after checking that it has the variables `names`."""
-    if not isinstance(tree, xr.DataTree):
-        raise TypeError(
-            f"expected an xarray.DataTree, got {type(tree).__name__}; "
-            "a fitted estimator keeps its tree in `idata_`"
-        )
-    if group not in tree.children:
-        raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
-    dataset = tree[group].to_dataset()
-    missing = [name for name in names if name not in dataset.variables]
-    if missing:
-        engine = tree.attrs.get("inference_method", "unknown")
-        raise ValueError(
-            f"group {group!r} has no variable {', '.join(map(repr, missing))} "
-            f"(inference method: {engine}); its variables are {sorted(map(str, dataset.data_vars))}"
-        )
+    """Dataset of a group, after checking that its variables `names` are there, and of one task."""
+    dataset = trees.read(tree, group, *names)
     for name in names:
         check_one_task(dataset[name])
     return dataset
@@ -71,10 +58,10 @@ def one_task(tree: xr.DataTree, label: Hashable | None) -> tuple[xr.DataTree, Ha
     return select_task(tree, names[0] if label is None else label), None
 
 
-def check_prob(prob: float) -> None:
-    """Raise ValueError if `prob` is outside (0, 1)."""
+def check_prob(name: str, prob: float) -> None:
+    """Raise ValueError if a probability is outside (0, 1)."""
     if not 0.0 < prob < 1.0:
-        raise ValueError(f"prob must lie in (0, 1), got {prob}")
+        raise ValueError(f"{name} must lie in (0, 1), got {prob}")
 
 
 def caveats(tree: xr.DataTree, what: str | None) -> str:

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL, OBS
-from bsdr_models.effects import read_effects
 from bsdr_models.plots._read import (
     APPROXIMATE,
     caveats,
@@ -35,6 +34,7 @@ from bsdr_models.plots._style import (
     width_in_points,
     wrap,
 )
+from bsdr_models.trees import read_effects
 
 CERTAIN, WRITTEN = 0.95, 0.9  # probability of a sign from which it is coloured, and written
 RELATED = 0.5  # absolute correlation from which a feature goes with a class score
@@ -66,17 +66,14 @@ def features_table(
         `high` of the central interval and `low_50` and `high_50` of that of 50 %, and
         `sign_probability`, the share of draws with the more frequent sign. `coef` is the effect on
         a class score per unit of the feature that the model sees, a standard deviation unless
-        ``standardize=False``, given the other features; that of BSDR is centred over classes.
-        Except for real outputs, draws are first divided by their root mean square and multiplied by
-        its median, since the common size of all coefficients, which is hardly bounded if classes
-        separate, says nothing of a feature. This changes no sign.
+        ``standardize=False``, given the other features. Except for real outputs, draws are first
+        scaled to their median root mean square, since the common size of all coefficients, hardly
+        bounded if classes separate, says nothing of a feature.
 
-        `alone` (feature, outcome) is the structure coefficient, the correlation of the feature with
-        the posterior mean of the class score over the training samples, 0 for a constant feature.
-        It is left out if the tree does not hold X.
-
-        `importance` (feature,) is the root mean square of `mean`, centred over classes, over
-        outcomes; correlated features share it. With `stability` also `selected`
+        `alone` (feature, outcome), if the tree holds X, is the structure coefficient: the
+        correlation of the feature with the posterior mean of the class score over the training
+        samples, 0 for a constant feature. `importance` (feature,) is the root mean square of
+        `mean`, centred over classes; correlated features share it. With `stability` also `selected`
         (feature,), the share of refits that select the feature.
 
         For a nonlinear model: `mean` and `alone` (feature, component), the mean slopes of the
@@ -103,7 +100,7 @@ def features_table(
     >>> table["sign_probability"].sizes
     Frozen({'feature': 13, 'outcome': 3})
     """
-    check_prob(prob)
+    check_prob("prob", prob)
     fit, X = read(tree, "fit"), _samples(tree)
     effects = read_effects(tree)
     draws, columns, scores = effects.draws, {"mean": effects.mean}, None
@@ -212,7 +209,8 @@ def plot_features(
     width = widths / widths.sum() * (1.0 - GAP * (len(widths) - 1))
     left = np.cumsum(width) - width + GAP * np.arange(len(widths))
     room = 0.85 * width[0] * width_in_points(ax)
-    titles = [wrap(_panel_title(tree, table, k), room) for k in shown]
+    named = [_title_and_shades(tree, table, k) for k in shown]
+    titles = [wrap(panel_title, room) for panel_title, _ in named]
     header = 1.3 + 0.7 * max(map(len, titles))
     ax.set_ylim(n - 0.4, -header)
     scores = top.isel({_axis(table): shown})
@@ -221,7 +219,7 @@ def plot_features(
     for i, (k, lines) in enumerate(zip(shown, titles, strict=True)):
         panel = _panel(ax, left[i], width[i], "\n".join(lines), x=-1.06 * reach, y=0.2 - header)
         panel.set_xlim(-1.06 * reach, 1.7 * reach)
-        _draw_effects(panel, top.isel({_axis(table): k}), reach, _shades(tree, table, k))
+        _draw_effects(panel, top.isel({_axis(table): k}), reach, named[i][1])
     if stability is not None:
         panel = _panel(ax, left[-1], width[-1], "Selected", x=0.0, y=0.2 - header)
         _draw_selected(panel, top["selected"].values, float(stability.attrs["chance"]))
@@ -289,20 +287,16 @@ def _spread(tree: xr.DataTree, table: xr.Dataset) -> FloatArray:
     return np.asarray(scores.var(axis=0))
 
 
-def _panel_title(tree: xr.DataTree, table: xr.Dataset, k: int) -> str:
+def _title_and_shades(tree: xr.DataTree, table: xr.Dataset, k: int) -> tuple[str, tuple[str, str]]:
+    """Title of a panel, and the colours of a negative and of a positive effect."""
     names = [str(name) for name in table.coords[_axis(table)].values]
     if _axis(table) == COMPONENT:
-        return f"component {names[k]}"
+        return f"component {names[k]}", (POSITIVE, POSITIVE)
     if _opposite(tree, table):
-        return f"{names[k]} (right) v. {names[1 - k]} (left)"
-    return f"{names[k]} v. the others" if _has_classes(tree) else names[k]
-
-
-def _shades(tree: xr.DataTree, table: xr.Dataset, k: int) -> tuple[str, str]:
-    """Colours of a negative and of a positive effect."""
-    if not _has_classes(tree) or _axis(table) == COMPONENT:
-        return POSITIVE, POSITIVE
-    return (color(1 - k), color(k)) if _opposite(tree, table) else (color(k), color(k))
+        return f"{names[k]} (right) v. {names[1 - k]} (left)", (color(1 - k), color(k))
+    if _has_classes(tree):
+        return f"{names[k]} v. the others", (color(k), color(k))
+    return names[k], (POSITIVE, POSITIVE)
 
 
 def _panel(ax: Axes, left: float, width: float, title: str, *, x: float, y: float) -> Axes:

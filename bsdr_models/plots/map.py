@@ -37,6 +37,7 @@ from bsdr_models.plots._read import (
     Classes,
     Target,
     caveats,
+    check_prob,
     component_coordinates,
     one_task,
     read,
@@ -88,11 +89,9 @@ def plot_map(
     groups: Any = None,
     uncertainty: Literal["doubtful", "all"] | None = None,
     contour: float | None = None,
-    like: Axes | None = None,
     label: Hashable | None = None,
     title: str | None = None,
     palette: Sequence[Any] | Mapping[Any, Any] | None = None,
-    s: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     r"""Plot samples, and what the model predicts at each place.
@@ -102,12 +101,10 @@ def plot_map(
     samples have similar predictions, and doubtful ones lie between the classes in question.
 
     The background has the colour of the most probable class for a sample at that place, in steps of
-    its probability: 0.5, 0.7 and 0.9; white is undecided. It averages over what the posterior
-    leaves open for all samples alike. Colour and marker of a point are its true class; it is hollow
-    if the largest predicted probability is below 0.7, and ringed if the predicted class is wrong,
-    thinly if it is doubtful.
-    The ellipse in the corner has the size of a typical sample's own uncertainty: with probability
-    0.5 its coordinates, relative to those of the others, are within it.
+    its probability: 0.5, 0.7 and 0.9; white is undecided. Colour and marker of a point are its true
+    class; it is hollow if the largest predicted probability is below 0.7, and ringed if the
+    predicted class is wrong, thinly if it is doubtful. The ellipse in the corner holds a typical
+    sample's coordinates, relative to those of the others, with probability 0.5.
 
     The header compares the log loss with that of the class frequencies among the training samples.
     Unless the gain per sample, less 1.645 standard errors, is above 0.01 nats, there is no
@@ -123,12 +120,11 @@ def plot_map(
         `probability` for the plane of the predictions; for the header `probability` and `y`, in
         `group`.
     group
-        "predictions" for new or held-out samples, "fit" for training samples. By default
-        predictions if there are any.
+        "predictions" for new or held-out samples, the default if there are any, or "fit" for
+        training samples.
     space
         "latent", or "predictions" for a plane learned from the predicted probabilities of the
-        samples drawn, without their labels. By default "predictions" for more than three classes,
-        where two latent coordinates do not show what is predicted, if there are probabilities.
+        samples drawn, without their labels: the default for more than three classes.
     components
         Indices of one or two latent components, by default the first two. There is no background
         if the model has others.
@@ -143,8 +139,6 @@ def plot_map(
     contour
         Draw the smallest regions that hold this share of the points of each class, from a kernel
         density estimate.
-    like
-        Axes of another map, whose limits are taken.
     label
         Which of several outputs (multi-label, regression) or tasks colours the samples; by default
         the first.
@@ -152,8 +146,6 @@ def plot_map(
         Title.
     palette
         Colours of the classes, in order or by name.
-    s
-        Area of the points, in square points.
     ax
         Axes to draw on, without a key; a new figure by default.
 
@@ -179,14 +171,16 @@ def plot_map(
     if group is None:
         has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
         group = "predictions" if has else "fit"
-    if uncertainty not in ("doubtful", "all", None):
-        raise ValueError(f"uncertainty must be 'doubtful', 'all' or None, got {uncertainty!r}")
+    for name, value, known in (
+        ("uncertainty", uncertainty, ("doubtful", "all")),
+        ("space", space, ("latent", "predictions")),
+    ):
+        if value not in (*known, None):
+            raise ValueError(f"{name} must be {known[0]!r}, {known[1]!r} or None, got {value!r}")
     if uncertainty is not None and space == "predictions":
         raise ValueError("uncertainty is that of latent coordinates: give space='latent'")
-    if contour is not None and not 0.0 < contour < 1.0:
-        raise ValueError(f"contour must lie in (0, 1), got {contour}")
-    if space not in ("latent", "predictions", None):
-        raise ValueError(f"space must be 'latent', 'predictions' or None, got {space!r}")
+    if contour is not None:
+        check_prob("contour", contour)
     dataset = read(tree, group)
     if space is None:
         needed = uncertainty is None and components is None and _needs_plane(dataset)
@@ -221,8 +215,6 @@ def plot_map(
         ax.set(ylim=(low[1], high[1]), ylabel=place.names[1])
     else:
         label_strips(ax, target)
-    if like is not None:
-        ax.set(xlim=like.get_xlim(), ylim=like.get_ylim())
     header, verdict = _header(tree, group, samples, gain, place)
     if title is None:
         kind = "Training" if group == "fit" else "Held-out" if "fold" in dataset else "New"
@@ -245,7 +237,7 @@ def plot_map(
             some = samples.wrong | samples.doubtful | (uncertainty == "all")
             draw_outlines(ax, samples, place.cov, np.flatnonzero(some))
         beside += draw_typical(ax, np.median(place.cov, axis=0))
-    written = draw_samples(ax, samples, colors, s)
+    written = draw_samples(ax, samples, colors)
     beyond = mark_beyond(ax, samples, colors)
     if isinstance(target, Classes) and groups is not None:
         add_legend(ax, title=target.title)
@@ -444,11 +436,7 @@ def _draw_key(
     if gain is not None and not _convinces(gain):
         notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
     if agreement is not None and agreement < AGREEMENT:
-        warning = (
-            "Careful: background\nand prediction"
-            if agreement < POOR
-            else "Background and prediction"
-        )
+        warning = "Careful: background\nand prediction" if agreement < POOR else BOTH
         notes.append(f"{warning}\nhave the same class for\n{agreement:.0%} of the samples")
     if beyond:
         notes.append(f"{beyond} beyond the axes\n(arrowheads)")

@@ -116,7 +116,7 @@ def plot_outliers(
     >>> tree = model.predict_idata(X[1::2], y[1::2])
     >>> ax = plots.plot_outliers(tree, group="predictions")
     """
-    check_prob(prob)
+    check_prob("prob", prob)
     dataset = read(tree, group, "t2", "q_residual")
     if missing := [name for name in ATTRS if name not in tree.attrs]:
         raise ValueError(f"the tree has no root attribute {', '.join(map(repr, missing))}")

@@ -28,8 +28,6 @@ TOY = ModelSpec(
         "y": Variable(dims=("obs", "outcome"), symbol="y", equation="", description=""),
     },
     identified=("bias",),
-    engines=("nuts", "advi"),
-    is_generative=True,
 )
 
 

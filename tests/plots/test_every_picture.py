@@ -43,7 +43,7 @@ def scaled(model, n_components=2, **options):
     return model(n_components, random_state=0).set_params(**options)
 
 
-EXACT = {"sampling__chains": 2, "sampling__draws": 400, "temperature": 1.0}
+EXACT = {"sampling__chains": 1, "sampling__draws": 100, "temperature": 1.0}
 MODELS = {
     # Long names of classes.
     "bsdr": lambda: (scaled(BSDRClassifier, **EXACT), *classes(60, 8, LONG)),
@@ -54,27 +54,17 @@ MODELS = {
         *classes(120, 12, np.arange(10), apart=2.5),
     ),
     "bsdr_real": lambda: _real(),
-    # Nonlinear, with two views.
-    "bsdr_views": lambda: (
-        scaled(BSDRClassifier, kernel="rbf", views=["first"] * 4 + ["second"] * 4, **EXACT),
-        *classes(60, 8, LONG),
-    ),
     # Many more features than samples.
     "bm2pca_wide": lambda: (scaled(BM2PCAClassifier, loss__C=1.0), *classes(45, 500, LONG)),
-    "dgplvm": lambda: (scaled(DGPLVMClassifier), *classes(60, 8, LONG)),
     "dgplvm_one": lambda: (scaled(DGPLVMClassifier, 1), *classes(40, 5, np.array(["no", "yes"]))),
 }
 
 NEEDS_A_PLANE = {"plot_biplot"}
 CANNOT = {
-    "bsdr": {"plot_bound", "plot_views"},
-    "bsdr_paper": {"plot_views"},
-    "bsdr_ten": {"plot_bound", "plot_views"},
-    "bsdr_real": {"plot_bound", "plot_views"},
-    "bsdr_views": {"plot_bound", "plot_outliers"},
-    "bm2pca_wide": {"plot_views"},
-    "dgplvm": {"plot_outliers", "plot_views"},
-    "dgplvm_one": {"plot_outliers", "plot_views"} | NEEDS_A_PLANE,
+    "bsdr": {"plot_bound"},
+    "bsdr_ten": {"plot_bound"},
+    "bsdr_real": {"plot_bound"},
+    "dgplvm_one": {"plot_outliers"} | NEEDS_A_PLANE,
 }
 SAYS_WHY = r"has no variable|no group|needs? (a plane|two components)|two components"
 
@@ -212,7 +202,7 @@ def test_a_title_set_later_replaces_the_heading_above_the_caption(loc):
 
 def draw(name, **keywords):
     """That plot of a fit which has what it needs."""
-    source = {"plot_bound": "bsdr_paper", "plot_views": "bsdr_views"}.get(name, "bsdr")
+    source = "bsdr_paper" if name == "plot_bound" else "bsdr"
     shown = comparison() if name == "plot_comparison" else fitted(source)
     return getattr(plots, name)(shown, **keywords)
 
@@ -225,17 +215,11 @@ def _is_number(text):
     return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
 
 
-# These have variables, and texts of lengths, that the others do not have.
-FEW = {"bsdr", "bm2pca_wide"}
-
-
-@pytest.mark.parametrize(
-    "source", [s if s in FEW else pytest.param(s, marks=pytest.mark.slow) for s in MODELS]
-)
+@pytest.mark.parametrize("source", MODELS)
 @pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_comparison"])
 def test_every_plot_draws_every_tree_or_says_why_not(name, source):
     plot, tree = getattr(plots, name), fitted(source)
-    if name in CANNOT[source]:
+    if name in CANNOT.get(source, ()):
         with pytest.raises(ValueError, match=SAYS_WHY):
             plot(tree)
         return
@@ -286,7 +270,7 @@ def test_any_components_of_three(plot, components):
 
 def test_the_table_of_what_cannot_be_drawn_knows_every_plot():
     assert set().union(*CANNOT.values()) <= set(PLOTS)
-    assert all(any(name not in CANNOT[source] for source in MODELS) for name in PLOTS)
+    assert all(any(name not in CANNOT.get(source, ()) for source in MODELS) for name in PLOTS)
 
 
 # ------------------------------------------------------------------ synthetic trees
@@ -322,7 +306,6 @@ CASES = {
     "features of values": ("regression", plots.plot_features, {}),
     "features of labels": ("multilabel", plots.plot_features, {"labels": ["dry"]}),
     "relevance": ("digits", plots.plot_relevance, {}),
-    "bound by term": ("wine", plots.plot_bound, {"by_term": True}),
 }
 
 

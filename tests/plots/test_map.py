@@ -361,16 +361,13 @@ def test_a_contour_holds_its_share_of_the_points(wine):
 # ---------------------------------------------------------------- options
 
 
-def test_colours_axes_title_and_size_are_the_users(new):
-    first = plot_map(new)
+def test_colours_and_title_are_the_users(new):
     colors = {"barolo": "#123456", "grignolino": "#abcdef", "barbera": "#00ff00"}
-    ax = plot_map(new, palette=colors, title="Wines", s=11.0, like=first)
+    ax = plot_map(new, palette=colors, title="Wines")
     assert ax.get_title(loc="left") == "Wines"
-    assert ax.get_xlim() == first.get_xlim()
     points = artists(ax, "sure")
     used = {to_hex(item.get_facecolors()[0]) for item in points}
     assert used <= set(colors.values())
-    assert {float(item.get_sizes()[0]) for item in points} == {11.0}
     with pytest.raises(ValueError, match=r"palette has no colour for \['barbera'\]"):
         plot_map(new, palette={"barolo": "red", "grignolino": "blue"})
     with pytest.raises(ValueError, match="palette has 1 colours for 3 classes"):

@@ -48,19 +48,9 @@ def test_the_title_says_how_the_ascent_ended(attrs, said, wine):
     assert plot_bound(tree).get_title(loc="left") == f"Bound: {said}"
 
 
-def test_terms_add_up_to_the_gap_of_the_bound(wine):
-    ax = plot_bound(wine, by_term=True)
-    *terms, whole, _ = ax.lines
-    elbo = wine["fit/elbo"].values
-    total = np.sum([line.get_ydata() for line in terms], axis=0)
-    np.testing.assert_allclose(total, elbo - elbo[-1], atol=1e-9)
-    np.testing.assert_allclose(whole.get_ydata(), elbo - elbo[-1], atol=1e-9)
-
-
 def test_a_single_iteration_can_be_drawn(make_fit):
     tree = make_fit(n_iterations=1)
     assert plot_bound(tree).lines
-    assert plot_bound(tree, by_term=True).lines
 
 
 def test_table_of_training_samples(wine):

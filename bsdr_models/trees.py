@@ -1,4 +1,4 @@
-"""Effects of the features, as every engine writes them into its tree."""
+"""Reading of trees: their groups, and the effects of the features."""
 
 from dataclasses import dataclass
 
@@ -11,27 +11,52 @@ from bsdr_models.numerics.relevance import importance, of_common_size
 from bsdr_models.tasks import check_one_task
 
 
+def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
+    """Dataset of a group, after checking that it has the variables `names`."""
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(
+            f"expected an xarray.DataTree, got {type(tree).__name__}; "
+            "a fitted estimator keeps its tree in `idata_`"
+        )
+    if group not in tree.children:
+        raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
+    dataset = tree[group].to_dataset()
+    missing = [name for name in names if name not in dataset.variables]
+    if missing:
+        engine = tree.attrs.get("inference_method", "unknown")
+        raise ValueError(
+            f"group {group!r} has no variable {', '.join(map(repr, missing))} "
+            f"(inference method: {engine}); its variables are {sorted(map(str, dataset.data_vars))}"
+        )
+    return dataset
+
+
+def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
+    """Dataset of a group, after checking its variables and their dims chain and draw."""
+    dataset = read(tree, group, *names)
+    for name in names or map(str, dataset.data_vars):
+        check_draws(f"{group}/{name}", dataset[name])
+    return dataset
+
+
+def check_draws(name: str, array: xr.DataArray) -> None:
+    """Raise a ValueError unless an array has the dims chain and draw."""
+    if absent := [dim for dim in (CHAIN, DRAW) if dim not in array.dims]:
+        raise ValueError(f"{name} has no dim {' and no '.join(map(repr, absent))}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
     """Effects of D features on K class scores, or mean slopes of K latent coordinates.
 
-    draws
-        Coefficients by draw, (S, D, K); None for slopes. Except for real outputs, of a common size.
-    mean
-        (D, K).
-    importance
-        Of each feature, (D,).
-    features, outcomes
-        Their names.
-    dim
-        Name of the second axis: that of class scores, or that of latent coordinates.
+    ``dim`` names the second axis, class scores or latent coordinates.
     """
 
-    draws: FloatArray | None
-    mean: FloatArray
-    importance: FloatArray
-    features: np.ndarray
-    outcomes: np.ndarray
+    draws: FloatArray | None  # (S, D, K), of a common size but for real outputs; None for slopes
+    mean: FloatArray  # (D, K)
+    importance: FloatArray  # of each feature, (D,)
+    features: np.ndarray  # names, (D,)
+    outcomes: np.ndarray  # names, (K,)
     dim: str
 
 
