@@ -189,7 +189,11 @@ def compare_models(
         locals(),
         "compare_models",
     )
-    _check_models(models or {})
+    if models is not None and not isinstance(models, Mapping):
+        raise TypeError(f"models must map names to classifiers, got {type(models).__name__}")
+    check_classifiers(models or {}, "models")
+    if BASE_RATE in (models or {}):
+        raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
     check_consistent_length(X, y, groups)
     y = read_classes(y)
     classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
@@ -275,16 +279,14 @@ def compare_models(
     )
 
 
-def _check_models(models: Mapping[str, Any]) -> None:
-    if not isinstance(models, Mapping):
-        raise TypeError(f"models must map names to classifiers, got {type(models).__name__}")
-    if BASE_RATE in models:
-        raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
+def check_classifiers(models: Mapping[str, Any], argument: str) -> None:
+    """Raise a TypeError that names a member of an argument which is not a usable classifier."""
     for name, model in models.items():
         if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
-            raise TypeError(f"models[{name!r}] is not an estimator: {model!r}")
+            raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
         if not hasattr(model, "predict_proba"):
-            raise TypeError(f"models[{name!r}], {type(model).__name__}, has no predict_proba")
+            kind = type(model).__name__
+            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
 
 
 def _models(

@@ -240,8 +240,8 @@ def read_classes(y: Any) -> np.ndarray:
         )
     kind = type_of_target(y, input_name="y")
     if kind not in ("binary", "multiclass"):
-        raise ValueError(f"y must hold one class per sample, got {kind}")
-    return column_or_1d(y)
+        raise ValueError(f"Unknown label type: y must hold one class per sample, got {kind}")
+    return column_or_1d(y, warn=True)
 
 
 def read_folds(

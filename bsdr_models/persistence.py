@@ -98,13 +98,10 @@ def _is_ours(estimator: Any) -> bool:
 
 
 def _pack(estimator: Any) -> bytes:
-    stored = copy(estimator)
-    stored._tree = {  # skops does not support DataTree
-        node.path: node.to_dataset(inherit=False).to_dict(data="array")
-        for node in estimator.idata_.subtree
-    }
     try:
-        contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
+        contents = skops.io.dumps(
+            _with_stored_trees(estimator), compression=ZIP_DEFLATED, compresslevel=1
+        )
     except Exception as error:  # arguments of the user may have any type
         raise TypeError(f"an argument or attribute cannot be saved: {error}") from error
     classes = {name: _fields(name) for name in skops.io.get_untrusted_types(data=contents)}
@@ -115,6 +112,29 @@ def _pack(estimator: Any) -> bytes:
     with ZipFile(buffer, "a") as archive:
         archive.writestr(HEADER, json.dumps(header))
     return buffer.getvalue()
+
+
+def _with_stored_trees(estimator: Any) -> Any:
+    """Copy of an estimator whose tree, and those of its members, are dicts, as skops needs."""
+    stored = copy(estimator)
+    stored._tree = {
+        node.path: node.to_dataset(inherit=False).to_dict(data="array")
+        for node in estimator.idata_.subtree
+    }
+    if members := vars(stored).get("estimators_"):
+        stored.estimators_ = [_with_stored_trees(m) if _is_ours(m) else m for m in members]
+    return stored
+
+
+def _restore_trees(estimator: Any) -> None:
+    """Make trees of what `_with_stored_trees` has stored, after a check of the attributes."""
+    state = vars(estimator)
+    if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
+        raise ValueError(f"it replaces the method {hidden[0]!r}")
+    groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
+    state["_tree"] = xr.DataTree.from_dict(groups)
+    for member in filter(_is_ours, state.get("estimators_", ())):
+        _restore_trees(member)
 
 
 def _unpack(contents: bytes) -> Any:
@@ -135,11 +155,7 @@ def _unpack(contents: bytes) -> Any:
     estimator = skops.io.loads(contents, trusted=[*ours, *OTHERS])
     if not _is_ours(estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
-    state = vars(estimator)
-    if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
-        raise ValueError(f"it replaces the method {hidden[0]!r}")
-    groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
-    state["_tree"] = xr.DataTree.from_dict(groups)
+    _restore_trees(estimator)
     return estimator
 
 

@@ -23,6 +23,7 @@ ENGINES = {
     "advi": "ADVI",
     "laplace": "Laplace's method",
     "map": "posterior mode",
+    "stack": "weights of largest held-out score",
 }
 INTERRUPTED = "The user interrupted the fit: it holds the state until then."
 NARROW = {
@@ -108,7 +109,7 @@ def _fit(model: Any) -> dict[str, str]:
     """Engine, its length and its diagnostics."""
     attrs, method = _diagnostics(model), model._method
     rows = {"inference": "maximum of the objective" if "metric_scale" in attrs else ENGINES[method]}
-    if method != "conjugate":
+    if method not in ("conjugate", "stack"):
         rows["draws of a chain" if method == "hmc" else "iterations"] = f"{model.n_iter_}"
     for name, what in (("lower_bounds_", "lower bound"), ("log_density_", "log density")):
         values: FloatArray = getattr(model, name, np.empty(0))

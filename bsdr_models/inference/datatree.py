@@ -38,7 +38,7 @@ from bsdr_models.spec import ModelSpec
 from bsdr_models.tasks import as_stored, by_task, task_coordinates
 
 type InferenceMethod = Literal[
-    "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map"
+    "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map", "stack"
 ]
 
 # Largest size of a variable in a tree.
