@@ -14,13 +14,12 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= auto
 # Fast tests evaluate PyMC models once or twice, which takes less time than compiling them.
 QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE
-# Tests in which other packages take part. Mathematics and the package's own checks of input are the
-# same with all of their versions.
-LOWEST_TESTS := tests/contract/test_estimators.py tests/contract/test_tables.py \
-	tests/inference tests/plots $(filter-out \
-	$(addprefix tests/test_,alignment.py docs.py docstrings.py evidence.py faults.py figures.py layers.py stability.py \
-	terms.py), \
-	$(wildcard tests/test_*.py tests/*/test_estimator.py tests/*/test_model.py tests/*/test_trees.py))
+# Tests in which other packages take part: fits, checks of scikit-learn, tables, PyMC models, trees,
+# files, plots and Dask arrays.
+LOWEST_TESTS := $(addprefix tests/,contract/test_estimators.py contract/test_tables.py inference/test_datatree.py \
+	inference/test_engines.py inference/test_parallel.py inference/test_dask_joblib.py plots \
+	test_dask_arrays.py test_imports.py test_persistence.py test_readme.py test_summary.py) \
+	$(wildcard tests/*/test_model.py tests/*/test_trees.py)
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
 JOBS ?= -1
 
@@ -46,13 +45,14 @@ test: $(STAMP)  ## The fast tests
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow --durations=20
 
+# With a cache of compiled functions of its own: the versions of Numba delete each other's.
 test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
 	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
 		--editable ".[io,nuts,notebook,scale]" --group test
-	$(QUICK) $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" -W default \
-		--durations=20 $(LOWEST_TESTS)
+	NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/numba $(QUICK) $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal \
+		-m "not slow" -W default --durations=20 $(LOWEST_TESTS)
 
 package: $(STAMP)  ## Build the sdist and from it the wheel, install it into an empty environment, use it
 	$(BIN)/python -m pip install --quiet --group package

@@ -24,11 +24,25 @@ SHORT_RUNS = {
 }
 
 
+@pytest.fixture(scope="session")
+def short_run_settings():
+    """Names of constants and their values in short runs."""
+    return {f"bsdr_models.bsdr.{name}": number for name, number in SHORT_RUNS.items()}
+
+
 @pytest.fixture
-def short_runs(monkeypatch):
+def short_runs(monkeypatch, short_run_settings):
     """The default of BSDR, cut short in this process (workers know nothing of it)."""
-    for name, number in SHORT_RUNS.items():
-        monkeypatch.setattr(f"bsdr_models.bsdr.{name}", number)
+    for name, number in short_run_settings.items():
+        monkeypatch.setattr(name, number)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coarse_grid():
+    """Maps of trees have few grid points; each takes a prediction per draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bsdr_models.latent_grid.RESOLUTION", 9)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -210,7 +210,8 @@ def _log_likelihood(
     n_particles, n_samples, k = eta.shape
     work = np.empty((k + 1) * ROW, eta.dtype)
     near = np.empty(k, np.int64)
-    work[:N_NODES] = weight
+    for q in range(N_NODES):  # an assignment of slices would take three times as long to compile
+        work[q] = weight[q]
     impossible, certain = math.log(lapse / k), math.log(1.0 - lapse + lapse / k)
     for s in range(n_particles):
         for n in range(n_samples):
@@ -328,9 +329,12 @@ def _probabilities(
     n_samples, k = eta.shape
     work = np.empty((k + 1) * ROW)
     near = np.empty(k, np.int64)
-    work[:N_NODES] = weight
+    for q in range(N_NODES):
+        work[q] = weight[q]
     for n in range(n_samples):
-        best, n_near = eta[n].max(), 0
+        best, n_near = eta[n, 0], 0
+        for j in range(1, k):
+            best = max(best, eta[n, j])
         for j in range(k):
             out[n, j] = 0.0
             if best - eta[n, j] < _DECIDED:

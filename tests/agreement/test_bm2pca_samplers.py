@@ -78,8 +78,8 @@ def by_gibbs(case, *, seed):
         lambda rng: gibbs.initial_chains(data, PRIORS, n_components=R, n_chains=8, rng=rng),
         lambda state, rng: gibbs.step_joint(state, data, PRIORS, rng=rng),
         record=record,
-        draws=4000,
-        tune=500,
+        draws=2000,
+        tune=300,
         rng=np.random.default_rng(seed),
     )
     return identified(result.draws, X)
@@ -92,8 +92,8 @@ def by_nuts(case, *, seed):
     names += ["latent", "scores"] if n_outcomes > 1 else []
     with build_model(X, y, n_components=R, C=C, priors=PRIORS, target=target, epsilon=EPSILON):
         trace = pm.sample(
-            draws=3000,
-            tune=1000,
+            draws=1500,
+            tune=500,
             chains=2,
             cores=1,
             target_accept=0.95,

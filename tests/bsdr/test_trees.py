@@ -1,5 +1,6 @@
 """Trees of fits: names, axes, contents, files, ArviZ and plots."""
 
+import itertools
 import json
 import warnings
 
@@ -35,7 +36,7 @@ N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
 TARGETS = ("multiclass", "multilabel", "regression")
 FAST = ("exact", "mean_field", "gibbs")  # the first is the default
-SLOW = ("nuts", "advi")
+SLOW = {"nuts": "multilabel", "advi": "multiclass"}  # half a minute each, to compile the model
 KINDS = (BSDRClassifier, BSDRRegressor)
 PAPER_KINDS = (PaperBSDRClassifier, PaperBSDRRegressor)
 COLUMNWISE = {
@@ -44,8 +45,12 @@ COLUMNWISE = {
     "optimization__max_iter": 100,
     "optimization__tol": 5e-3,
 }
-every_engine = pytest.mark.parametrize(
-    "engine", [*FAST, *(pytest.param(engine, marks=pytest.mark.slow) for engine in SLOW)]
+every_case = pytest.mark.parametrize(
+    ("engine", "target"),
+    [
+        *itertools.product(FAST, TARGETS),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW.items()),
+    ],
 )
 every_target = pytest.mark.parametrize("target", TARGETS)
 
@@ -97,8 +102,7 @@ def method(engine, target):
     return "conjugate" if target == "regression" else "hmc"
 
 
-@every_target
-@every_engine
+@every_case
 def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
     model = fitted(engine, target)
     tree = model.idata_
@@ -167,8 +171,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
     assert np.isfinite(likelihood).all()
 
 
-@every_target
-@every_engine
+@every_case
 def test_attributes_of_a_tree(fitted, engine, target):
     model = fitted(engine, target)
     tree = model.idata_
@@ -386,8 +389,7 @@ def test_leave_one_out_runs_on_every_sample(fitted, engine, target):
 # ------------------------------------------------------------------------------- predictions
 
 
-@every_target
-@every_engine
+@every_case
 def test_predictions_are_those_of_the_methods(fitted, engine, target):
     model = fitted(engine, target)
     X, y = toy(target)

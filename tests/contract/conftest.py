@@ -64,7 +64,9 @@ CLASSIFIERS = {
     "bm2pca_paper_one_vs_rest": PaperBM2PCAClassifier(
         loss=HingeLoss(strategy="one_vs_rest")
     ).set_params(**MARGINS),
-    "bm2pca_gibbs": PaperBM2PCAClassifier(2).set_params(**FEW_DRAWS, **MARGINS),
+    "bm2pca_gibbs": PaperBM2PCAClassifier(2).set_params(
+        **FEW_DRAWS | {"sampling__draws": 8, "sampling__tune": 8}, **MARGINS
+    ),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_limit": DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf), random_state=0),
     "dgplvm_free": DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
@@ -97,9 +99,10 @@ KINDS = {
     "PaperDGPLVMClassifier": ESTIMATORS["dgplvm_paper"],
 }
 # Labels are read as by another form of the same class.
-ALIKE = {"bsdr_laplace", "bm2pca_paper_one_vs_rest", "dgplvm_free", "dgplvm_centres"}
-# Takes most of a second.
-SLOW = {"bm2pca_gibbs"}
+ALIKE = {
+    *("bsdr_laplace", "bm2pca_paper_one_vs_rest", "bm2pca_gibbs"),
+    *("dgplvm_free", "dgplvm_centres"),
+}
 
 # Expected warnings about bad input and short fits: every warning there is but
 # for that of constant features.
@@ -120,16 +123,12 @@ EXPLAINED = (
 )
 
 
-def _marked(names):
-    return [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in names]
-
-
-@pytest.fixture(params=_marked(ESTIMATORS))
+@pytest.fixture(params=ESTIMATORS)
 def name(request):
     return request.param
 
 
-@pytest.fixture(params=_marked(n for n in CLASSIFIERS if n not in ALIKE))
+@pytest.fixture(params=[n for n in CLASSIFIERS if n not in ALIKE])
 def classifier(request):
     return request.param
 

@@ -79,20 +79,28 @@ INDICES = {
 
 
 @pytest.mark.parametrize("labels", INDICES)
-def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
+def test_the_index_labels_the_samples_in_trees(zoo, labels):
     make, expected = INDICES[labels]
-    model = zoo.make("BM2PCAClassifier")
     table = pd.DataFrame(zoo.X, columns=NAMES, index=make(len(zoo.X)))
-    expected = expected(table.index)
-    zoo.fit(model, table, zoo.y)
+    assert_labelled_by(zoo.fit(zoo.make("BM2PCAClassifier"), table, zoo.y), table, expected)
+
+
+def test_the_index_labels_the_samples_in_files(zoo, tmp_path):
+    make, expected = INDICES["levels"]
+    table = pd.DataFrame(zoo.X, columns=NAMES, index=make(len(zoo.X)))
+    model = zoo.fit(zoo.make("BM2PCAClassifier"), table, zoo.y)
     model.save(tmp_path / "model.skops")
-    for number, of in enumerate((model, load(tmp_path / "model.skops"))):
-        of.idata_.to_netcdf(tmp_path / f"{number}.nc")
-        for tree in (of.idata_, az.from_netcdf(tmp_path / f"{number}.nc")):
-            for group in ("fit", "observed_data", "constant_data"):
-                np.testing.assert_array_equal(tree[group]["obs"], expected)
-        predictions = of.predict_idata(table.iloc[3:9], zoo.y[3:9])["predictions"]
-        np.testing.assert_array_equal(predictions["obs"], expected[3:9])
+    assert_labelled_by(load(tmp_path / "model.skops"), table, expected)
+    model.idata_.to_netcdf(tmp_path / "tree.nc")
+    assert az.from_netcdf(tmp_path / "tree.nc")["fit/obs"].equals(model.idata_["fit/obs"])
+
+
+def assert_labelled_by(model, table, expected):
+    names = expected(table.index)
+    for group in ("fit", "observed_data", "constant_data"):
+        np.testing.assert_array_equal(model.idata_[group]["obs"], names)
+    predictions = model.predict_idata(table.iloc[3:9])["predictions"]
+    np.testing.assert_array_equal(predictions["obs"], names[3:9])
 
 
 def test_every_estimator_labels_the_samples_by_the_index(zoo, kind):

@@ -170,6 +170,11 @@ def _bound(n_iterations, rng):
     return terms, terms.sum(axis=1)
 
 
+@pytest.fixture(scope="module")
+def coarse_grid():
+    """Pictures have the grid points that users see."""
+
+
 @pytest.fixture(autouse=True)
 def headless():
     """Draw into memory, and leave no figure open."""
