@@ -39,6 +39,7 @@ def cross_validated_map(
     y: Any,
     *,
     cv: Any = 10,
+    groups: Any = None,
     reuse_settings: bool = False,
     random_state: RandomState = None,
 ) -> xr.DataTree:
@@ -66,6 +67,9 @@ def cross_validated_map(
         Classes.
     cv : int, splitter or iterable of (train, test), default=10
         Number of stratified, shuffled folds, or a splitter that holds every sample out once.
+    groups : array-like of shape (n_samples,), optional
+        Samples of one group, such as repeated measures of a patient, are held out together. The
+        cross-validations inside of fits ignore groups.
     reuse_settings : bool, default=False
         Keep what the fit to all samples has selected, such as hyper-parameters and the temperature
         (``selected_params``), for the folds: several times faster. Held-out samples have
@@ -114,15 +118,16 @@ def cross_validated_map(
     >>> held_out = plots.plot_map(tree)
     >>> training = plots.plot_map(tree, group="fit")
     """
-    check_consistent_length(X, y)
+    check_consistent_length(X, y, groups)
     y = read_classes(y)
+    groups = None if groups is None else column_or_1d(groups)
     classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
     if isinstance(cv, int | np.integer) and cv > counts.max():
         raise ValueError(
             f"cv={cv} folds need a class of as many samples; the largest, "
             f"{classes.tolist()[counts.argmax()]!r}, has {counts.max()}"
         )
-    folds = read_folds(X, y, cv, as_generator(random_state), once=True)
+    folds = read_folds(X, y, cv, as_generator(random_state), groups=groups, once=True)
     full = fitted_clone(estimator, X, y)
     known = np.asarray(getattr(last_step(full), "classes_", [])).tolist()
     if unknown := sorted(set(y.tolist()) - set(known), key=str):
@@ -265,8 +270,13 @@ def read_folds(
         # A class with fewer samples than folds is missing from some test sets, which is harmless.
         warnings.filterwarnings("ignore", message="The least populated class")
         folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
-    if not all(len(test) for _, test in folds):
+    if not folds or not all(len(test) for _, test in folds):
         raise ValueError("a fold holds out no sample: use fewer folds")
+    if any(np.asarray(part).dtype.kind not in "iu" for fold in folds for part in fold):
+        raise ValueError("cv must give positions of samples, pairs of integer arrays (train, test)")
+    for train, test in folds:
+        if len(both := np.intersect1d(train, test)):
+            raise ValueError(f"sample {both[0]} is both in a training set and held out from it")
     times = np.bincount(np.concatenate([test for _, test in folds]), minlength=len(y))
     if once and np.any(times != 1):
         row = int(np.argmax(times != 1))

@@ -244,3 +244,25 @@ def test_targets_that_are_no_classes():
     for tasks in (X > 0.0, [["a", 1], ["b", 2]] * 10):
         with pytest.raises(ValueError, match=r"got . columns: give the column of one task"):
             cross_validated_map(BM2PCAClassifier(), X, tasks)
+
+
+def test_samples_of_one_group_are_held_out_together(classes):
+    X, y = classes
+    groups = np.arange(len(y)) // 4
+    tree = cross_validated_map(LDA, X, y, cv=3, groups=groups, random_state=0)
+    fold = tree["predictions"]["fold"].values
+    assert all(len(set(fold[groups == group])) == 1 for group in np.unique(groups))
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (lambda train, test: (np.union1d(train, test[:1]), test), "both in a training set"),
+        (lambda train, test: (np.isin(np.arange(60), train), test), "positions of samples"),
+    ],
+)
+def test_splits_that_hold_out_nothing_are_refused(classes, split, message):
+    X, y = classes
+    folds = [split(*fold) for fold in FOLDS.split(X, y)]
+    with pytest.raises(ValueError, match=message):
+        cross_validated_map(LDA, X, y, cv=folds)
