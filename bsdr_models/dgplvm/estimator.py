@@ -13,9 +13,8 @@ from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.sampling import declare_model, find_mode, learn_draws
-from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -183,22 +182,13 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.random_state = random_state
 
     def _task_options(self) -> dict[str, Any]:
-        priors, mapping = self._option("priors"), self._option("mapping")
-        return {
-            "priors": priors,
-            "weight": float(priors.weight),
-            "criterion": priors.criterion,
-            "n_centres": 0 if mapping.kind == "none" else mapping.n_centres,
-        }
+        return {"priors": self._option("priors"), "mapping": self._option("mapping")}
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         self._task = task
-        options = self._option("mapping"), self._option("optimization")
         if self.inference == "map":
-            return learn_mode(
-                task, *options, rng=rng, progressbar=self.progressbar, n_jobs=self.n_jobs
-            )
-        return learn_draws(self.inference, task, *options, schedule=self._schedule(), rng=rng)
+            return learn_mode(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
+        return learn_draws(self.inference, task, self._schedule(), rng)
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
         for name, value in {**result.settings, **result.held_out.named()}.items():
@@ -284,6 +274,4 @@ class DGPLVMClassifier(BaseDGPLVM):
         ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` do not apply.
         """
         check_is_fitted(self)
-        options = self._option("mapping"), self._option("optimization")
-        mode = find_mode(self._task, *options, rng=np.random.default_rng(0))
-        return declare_model(self._task, mode)
+        return declare_model(self._task, find_mode(self._task, np.random.default_rng(0)))

@@ -20,8 +20,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.priors import LogNormal
-from bsdr_models.dgplvm.starts import whitened_indicators, with_principal_components
+from bsdr_models.dgplvm.settings import LogNormal
 from bsdr_models.numerics.folds import sample_keys, stratified_subset
 
 # Tuples per sample: many for few samples, few for many.
@@ -33,9 +32,6 @@ MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
 # centroids; with more, a reversed order shows that the mapping is not predictive.
 FEW_SAMPLES = 10
-# Candidates of width and noise of the mapping.
-WIDTHS = (0.5, 1.0, 2.0, 4.0)
-NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
 # Weak priors; without that of the width the selection is poor for many samples.
 WIDTH_PRIOR = LogNormal(2.0, 0.5)
 NOISE_PRIOR = LogNormal(0.03, 1.5)
@@ -166,6 +162,42 @@ def _centred_centroids(latent: FloatArray, y_index: IntArray) -> tuple[FloatArra
     return centroids - centroids.mean(axis=0), index
 
 
+def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:
+    """Whitened indicators of the classes present, (N, K - 1); unlabelled samples have zeros.
+
+    Over labelled samples the columns have mean 0, variance 1 and no correlation.
+    """
+    known = y_index >= 0
+    indicator = np.equal.outer(y_index[known], np.arange(n_labels)).astype(np.float64)
+    indicator = indicator[:, indicator.any(axis=0)]
+    left, _, _ = np.linalg.svd(indicator - indicator.mean(axis=0), full_matrices=False)
+    whitened = np.zeros((len(y_index), indicator.shape[1] - 1))
+    whitened[known] = np.sqrt(known.sum()) * left[:, : whitened.shape[1]]
+    return whitened
+
+
+def with_principal_components(
+    indicators: FloatArray, X: FloatArray, n_components: int
+) -> FloatArray:
+    """Whitened indicators (N, P), followed by whitened principal components of the features.
+
+    The latter are uncorrelated with the indicators. A ValueError names the largest possible number
+    of components.
+    """
+    n, n_indicators = indicators.shape
+    centred = X - X.mean(axis=0)
+    residual = centred - indicators @ (indicators.T @ centred) / n
+    left, size, _ = np.linalg.svd(residual, full_matrices=False)
+    rank = int((size > 1e-8 * np.linalg.norm(X)).sum())
+    n_more = n_components - n_indicators
+    if rank < n_more:
+        raise ValueError(
+            f"n_components={n_components} is too large: there are {n_indicators} directions of the "
+            f"classes and {rank} of the features within classes"
+        )
+    return np.column_stack([indicators, np.sqrt(n) * left[:, :n_more]])
+
+
 class MappingSettings(NamedTuple):
     """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
 
@@ -180,8 +212,8 @@ def choose_settings(
     *,
     mean_variance: float,
     tuples: IntArray,
-    widths: Sequence[float] = WIDTHS,
-    noises: Sequence[float] = NOISES,
+    widths: Sequence[float],
+    noises: Sequence[float],
 ) -> MappingSettings:
     """Settings with the smallest penalised leave-one-out error of the class indicators.
 

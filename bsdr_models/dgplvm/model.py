@@ -51,9 +51,10 @@ from bsdr_models.dgplvm.back_constraint import (
     make_mapping,
     shrink_towards_loo,
 )
+from bsdr_models.dgplvm.criteria import choose_criterion
+from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.dgplvm.starts import whitened_indicators, with_principal_components
+from bsdr_models.dgplvm.settings import LogNormal, Priors
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, encode_classes
 
@@ -138,7 +139,9 @@ def build_model(
     check_number("map_noise", map_noise)
     X_array, features = check_features(X, n_components)
     y_index, classes = _check_labels(y, unlabeled, n_samples=len(X_array))
-    _check_components(n_components, criterion, n_samples=len(X_array), n_classes=len(classes))
+    if criterion not in get_args(Criterion):
+        raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
+    choose_criterion(criterion, n_components, len(classes), int((y_index >= 0).sum()))
 
     Y = X_array - X_array.mean(axis=0)
     gram = FeatureGram.of(Y)
@@ -267,17 +270,3 @@ def _check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, 
     index = np.full(n_samples, -1, dtype=np.int64)
     index[known], classes = encode_classes(array[known])
     return index, classes
-
-
-def _check_components(
-    n_components: int, criterion: Criterion, *, n_samples: int, n_classes: int
-) -> None:
-    if criterion not in get_args(Criterion):
-        raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
-    if n_components >= n_samples:
-        raise ValueError(f"n_components must be below the {n_samples} samples, got {n_components}")
-    if criterion == "trace_ratio" and n_components >= n_classes:
-        raise ValueError(
-            f"{n_classes} classes span {n_classes - 1} components, got {n_components}; "
-            "use criterion='total' for more"
-        )

@@ -25,6 +25,7 @@ kernel parameters. Together with :math:`U_{ij} \sim N(0, 1)`, exp(-F) is a prope
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, energy
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
-from bsdr_models.dgplvm.priors import LogNormal, LogUniform
+from bsdr_models.dgplvm.settings import LogNormal
 
 type Gradient = Callable[[FloatArray], FloatArray]
 
@@ -64,7 +65,7 @@ class LatentObjective(ABC):
     criterion: Callable[[FloatArray], tuple[float, FloatArray]]
     weight: float
     n_components: int
-    parameter_priors: Sequence[LogNormal | LogUniform]
+    parameter_priors: Sequence[Any]
     dynamics: Dynamics | None = None
 
     @abstractmethod

@@ -15,8 +15,7 @@ from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.inference.sampling import Schedule
 
 pytestmark = pytest.mark.slow
