@@ -92,7 +92,7 @@ def objective_of(case: Problem) -> Work:
     weights = centroid_weights(y, N_LABELS)
     objective = Objective(
         gram=case.gram,
-        mapping_prior=make_mapping(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
+        mapping=make_mapping(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
         criterion=make_criterion("trace_ratio", y, N_LABELS),
         weight=100.0,
         known=np.arange(n_samples),

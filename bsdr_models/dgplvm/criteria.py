@@ -34,9 +34,8 @@ Maximally collapsing metric learning [3]_, mcml, compares pairs of samples,
     J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
 
 with m the mean squared distance from the mean, over the n labelled samples whose class has another
-one. The metric of the paper includes a scale; that of the latent coordinates is fixed by whitening,
-and s takes its place. J is invariant to rotation, translation and scale, and defined for any number
-of components. An evaluation costs O(N_l^2 R), and a few exponentials of each pair.
+one. s takes the place of the scale of the metric, which whitening fixes. J is invariant to
+rotation, translation and scale, and defined for any number of components.
 
 References
 ----------

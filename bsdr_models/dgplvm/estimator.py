@@ -101,27 +101,23 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     Notes
     -----
-    *The paper's objective* is not well posed. Its prior of the latent coordinates,
-    exp(-J / sigma_d^2) with :math:`J = \operatorname{tr}(S_b^{-1} S_w)`, does not depend on their
-    scale. With a free length-scale and densities 1 / theta of the kernel parameters the objective
-    is unbounded. Its back-constraint has one weight per sample and component and constrains
-    nothing. With more features than samples the optimum explains the features by noise alone, so
-    that their kernel is a poor kernel for the classifier.
-
-    *This model* whitens the latent coordinates, integrates out the means of the features, counts
-    correlated features by their effective number, gives kernel parameters proper priors, and has a
-    Gaussian process with noise as back-constraint. The mode minimises
+    The paper's objective has no minimum: its criterion :math:`J = \operatorname{tr}(S_b^{-1} S_w)`
+    does not depend on the scale of the latent coordinates, and its back-constraint, with one weight
+    per sample and component, constrains nothing. This model whitens the latent coordinates,
+    integrates out the means of the features, counts correlated features by their effective number,
+    gives kernel parameters proper priors, and has a Gaussian process with noise as back-constraint.
+    The mode minimises
 
     .. math::
         \tau L(X, \theta) + w J(X) + \tfrac{(N - 1) R + \nu}{2}
         \log(1 + \operatorname{tr}(X^\top \Pi X) / \nu) - \log p(\theta).
 
-    *The classifier* is fitted to leave-one-out latent coordinates, which the mapping has in closed
-    form, because training samples lie closer to their class centroids than new samples do. Plots
-    of training samples show the same coordinates.
+    The classifier is fitted to leave-one-out latent coordinates, which the mapping has in closed
+    form, because training samples lie closer to their class centroids than new samples do. Plots of
+    training samples show the same coordinates.
 
-    *The generative part* hardly changes the accuracy: that of ``weight=numpy.inf`` is within about
-    one point. It gives a density of the features, for reconstruction and embedding by likelihood.
+    The likelihood L hardly changes the accuracy: that of ``weight=numpy.inf`` is within about one
+    point. It gives a density of the features, for reconstruction and embedding by likelihood.
 
     References
     ----------

@@ -29,14 +29,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features
 from bsdr_models.dgplvm.settings import Priors
-from bsdr_models.numerics import temperature
 from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.temperature import fit_temperature
 
 # Variance independent between samples; it keeps kernel matrices positive definite.
 NUGGET = 1e-6
@@ -214,7 +214,9 @@ class GPClassifier:
         result = np.full((len(log_odds), self.n_labels), -np.log(total))
         result[:, self.present] = np.log1p(-n_absent / total)
         if len(self.present) > 1:
-            result[:, self.present] += temperature.log_probabilities(log_odds, self.temperature)
+            if len(self.present) == 2:
+                log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
+            result[:, self.present] += log_softmax(log_odds / self.temperature, axis=1)
         return result
 
 
@@ -253,10 +255,10 @@ def fit_gp_classifier(
     log_odds = damp_log_odds(probit_log_odds(left_out), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident. A single probit is calibrated.
-    divisor = temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0
+    divisor = fit_temperature(log_odds, y) if len(present) > 2 else 1.0
     if conservative_latent is not None and len(present) > 1:
         conservative = probit_log_odds(functions.probits(conservative_latent[known]))
-        divisor = max(divisor, temperature.fit_temperature(conservative, y))
+        divisor = max(divisor, fit_temperature(conservative, y))
     classifier = GPClassifier(
         functions=functions,
         present=present,

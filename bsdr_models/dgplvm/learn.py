@@ -150,7 +150,7 @@ def mapping_settings(fit: MapFit) -> dict[str, float]:
 def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResult:
     """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
     fit = fit_map(task, rng, **options)
-    log_kernel, prior = fit.log_parameters[:3], fit.objective.mapping_prior
+    log_kernel, prior = fit.log_parameters[:3], fit.objective.mapping
     messages: list[str] = []
     decoder = make_decoder(fit.latent, task.X, log_kernel, fit.objective.gram)
     if prior is not None and task.mapping.embeds:

@@ -25,8 +25,8 @@ from bsdr_models.numerics.folds import sample_keys, stratified_subset
 
 # Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
-# Array elements in memory at a time in blocks of the inverse.
-BLOCK_NUMBERS = 4_000_000
+# Samples whose blocks of the inverse are in memory at a time, times tuples and their size.
+BLOCK_SAMPLES = 8000
 # A mapping with a smaller slope of the leave-one-out class centroids is not predictive.
 MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
@@ -106,7 +106,7 @@ def leave_one_out(
     variance = np.zeros(n_known)
     unit = np.zeros((size, 1))
     unit[0] = 1.0
-    step = max(1, BLOCK_NUMBERS // (size * size * n_tuples))
+    step = max(1, BLOCK_SAMPLES // (size * n_tuples))
     for start in range(0, n_known, step):
         chunk = slice(start, start + step)
         index = tuples[chunk].reshape(-1, size)

@@ -243,7 +243,7 @@ def make_objective(task: Task, prior: MappingPrior | None, most: int | None = No
     gram = FeatureGram.of(X)
     return Objective(
         gram=gram,
-        mapping_prior=prior,
+        mapping=prior,
         criterion=task.make_criterion(),
         weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * gram.n_effective,
         known=known,

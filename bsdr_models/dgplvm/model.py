@@ -10,23 +10,16 @@ As in the paper Y (N, D) are the centred features and X (N, R) the latent coordi
     K = v a \exp(-|x_i - x_j|^2 / 2 \ell^2) + v b I.
 
 v is the mean variance of the features, whose means :math:`m_d` have a flat prior and are integrated
-out, which leaves the density of N - 1 orthonormal contrasts of each feature. Two more factors make
-the latent coordinates discriminative [1]_, Eq. (12), and smooth in the features, in place of the
-back-constraint of Eq. (17):
+out. Two more factors make the latent coordinates discriminative [1]_, Eq. (12), and smooth in the
+features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale integrated out,
 
 .. math::
-    \exp\{-w J(X)\}, \quad J = \operatorname{tr}(S_b^{-1} S_w), \qquad
+    \exp\{-w J(X)\}, \qquad
     \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
 
-The second is the Gaussian process prior of :mod:`~bsdr_models.dgplvm.back_constraint`, of the
-mapping from features to X with covariance :math:`K_b = L_b L_b^\top`, its scale integrated out.
-
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
-this model. X has a prior given the features and a likelihood of the same features, which is raised
-to a power :math:`\tau = D_\mathrm{eff} / D \le 1` because correlated features are not independent.
-So these three factors are potentials, which predictive draws ignore.
-
-The posterior is proper; the derivation on the site says why, and why that of the paper is not.
+this model. The likelihood is raised to a power :math:`\tau \le 1` because correlated features are
+not independent. So these three factors are potentials, which predictive draws ignore.
 
 References
 ----------

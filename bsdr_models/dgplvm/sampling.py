@@ -123,9 +123,9 @@ def draws_posterior(
     The kernel parameters of these classifiers are those at the mode: optimising them for each draw
     is expensive, and changes the average by less than 0.01.
     """
-    assert mode.objective.mapping_prior is not None
+    assert mode.objective.mapping is not None
     known, n = task.known, len(latents)
-    fit = partial(posterior_by_mapping, mode.objective.mapping_prior, tuples=mode.tuples, task=task)
+    fit = partial(posterior_by_mapping, mode.objective.mapping, tuples=mode.tuples, task=task)
     parameters = fit(mode.latent)[0].classifier.functions.kernel.log_values
     draws, left_out, probabilities = [], [], []
     # The first draws of this order are evenly spaced, however many there are.
@@ -160,7 +160,7 @@ def sample(
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
-    objective = make_objective(task, mode.objective.mapping_prior)
+    objective = make_objective(task, mode.objective.mapping)
     model = declare_model(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
         "spec": SPEC,

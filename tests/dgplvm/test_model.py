@@ -218,7 +218,7 @@ def task_and_mode(case):
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(sampling.Density(make_objective(task, mode.objective.mapping_prior)))
+    density = hand_written(sampling.Density(make_objective(task, mode.objective.mapping)))
     fused = sampling.declare_model(task, mode, density=density)
     declared_model = declared(case)
     functions = [
@@ -235,7 +235,7 @@ def test_hand_written_density_matches_the_declared_one(case):
 
 def test_hand_written_density_of_coincident_coordinates_is_zero():
     task, mode = task_and_mode("three classes")
-    density = sampling.Density(make_objective(task, mode.objective.mapping_prior))
+    density = sampling.Density(make_objective(task, mode.objective.mapping))
     value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
     assert value == -np.inf
     assert not by_raw.any()
@@ -245,7 +245,7 @@ def test_hand_written_density_of_coincident_coordinates_is_zero():
 def test_curvature_is_averaged_over_rotations():
     """The covariance at the mode; raw coordinates have mean square one."""
     task, mode = task_and_mode("three classes")
-    objective = make_objective(task, mode.objective.mapping_prior)
+    objective = make_objective(task, mode.objective.mapping)
     x, covariance = sampling.curvature(objective, mode)
     U = objective.unpack(x)[0]
     np.testing.assert_allclose(U.T @ U, len(U) * np.eye(2), atol=1e-12)

@@ -29,7 +29,7 @@ def make_objective(X, y, *, how="dense", criterion="trace_ratio", modelled=None,
     gram = FeatureGram.of(part - part.mean(axis=0))
     return Objective(
         gram=gram,
-        mapping_prior=prior,
+        mapping=prior,
         criterion=make_criterion(criterion, y, 3),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
@@ -194,7 +194,7 @@ def test_rank_deficient_latent_coordinates_raise(problem):
     [
         {"weight": 8.0},
         {"temper": 1.0},
-        {"mapping_prior": None},
+        {"mapping": None},
         {"parameter_priors": Priors(noise_variance=LogNormal(0.5, 0.3)).kernel},
     ],
     ids=lambda change: next(iter(change)),

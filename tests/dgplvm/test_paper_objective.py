@@ -40,12 +40,12 @@ def features():
     return X - X.mean(axis=0)
 
 
-def make(mapping="free", dynamics=None):
+def make(kind="free", dynamics=None):
     X = features()
-    kernel_mapping = None
-    if mapping != "free":
-        centres = X if mapping == "kernel" else X[[0, 2, 5, 9, 10]]
-        kernel_mapping = KernelMapping(X=X, centres=centres, width=0.1)
+    mapping = None
+    if kind != "free":
+        centres = X if kind == "kernel" else X[[0, 2, 5, 9, 10]]
+        mapping = KernelMapping(X=X, centres=centres, width=0.1)
     gram = FeatureGram.of(X)
     priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
     return PaperObjective(
@@ -54,7 +54,7 @@ def make(mapping="free", dynamics=None):
         weight=5.0,
         n_components=R,
         parameter_priors=priors,
-        kernel_mapping=kernel_mapping,
+        mapping=mapping,
         dynamics=dynamics,
     )
 
@@ -101,7 +101,7 @@ def test_value_is_the_sum_of_the_terms_of_the_paper():
     objective = make("kernel", dynamics)
     x = point(objective)
     u, logs = objective.unpack(x)
-    a = objective.kernel_mapping.weights(u)
+    a = objective.mapping.weights(u)
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
@@ -204,7 +204,7 @@ def test_bounds_scale_with_the_features():
 def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
     _, mode = fit(X[:40], y[:40], weight=10.0, mapping={"n_centres": 10}, starts=2)
-    mapping = mode.objective.kernel_mapping
+    mapping = mode.objective.mapping
     weights = mapping.weights(mode.objective.unpack(mode.search.x)[0])
     assert weights.shape == (10, 2)
     train, new = (mapping.transform(part, weights) for part in (X[:40], X[40:]))

@@ -162,7 +162,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         self._check_data(task.X, task.y_index, task.n_components)
         fit = fit_paper(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
-        gram, mapping = fit.objective.gram, fit.objective.kernel_mapping
+        gram, mapping = fit.objective.gram, fit.objective.mapping
         signal, inverse_width, bias, inverse_noise = np.exp(fit.log_parameters[:4]).tolist()
         lengthscale, noise = inverse_width**-0.5, 1.0 / inverse_noise
         decoder = Decoder.of(

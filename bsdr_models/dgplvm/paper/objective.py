@@ -35,7 +35,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Mode, Task, find_mode
-from bsdr_models.dgplvm.objective import Gradient, LatentObjective
+from bsdr_models.dgplvm.objective import LatentObjective
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
 
@@ -104,7 +104,15 @@ class KernelMapping:
         """Weights a of coordinates u, (M, R)."""
         return solve_triangular(self.factor, u, lower=True, trans="T")
 
-    def coordinates(self, latent: FloatArray) -> FloatArray:
+    def root(self, u: FloatArray) -> FloatArray:
+        """Latent coordinates (N, R) of coordinates u, (M, R)."""
+        return self.basis @ u
+
+    def root_transposed(self, gradient: FloatArray) -> FloatArray:
+        """Gradient in u (M, R) from that in latent coordinates (N, R)."""
+        return self.basis.T @ gradient
+
+    def raw(self, latent: FloatArray) -> FloatArray:
         """Least-squares u (M, R) for latent coordinates (N, R)."""
         if self.centres is self.X:
             return solve_triangular(self.factor, latent, lower=True)
@@ -124,20 +132,6 @@ class PaperObjective(LatentObjective):
 
     ``weight`` is 1 / sigma_d**2; ``dynamics`` add Eq. (20) and the priors of its kernel.
     """
-
-    kernel_mapping: KernelMapping | None = None
-
-    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
-        """Latent coordinates of u; see the base class."""
-        if self.kernel_mapping is None:
-            return raw, lambda gradient: gradient
-        basis = self.kernel_mapping.basis
-        return basis @ raw, lambda gradient: basis.T @ gradient
-
-    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
-        """Optimisation vector of latent coordinates, or of their least-squares fit."""
-        u = latent if self.kernel_mapping is None else self.kernel_mapping.coordinates(latent)
-        return np.concatenate([u.ravel(), log_parameters])
 
     def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         return evaluate_paper(latent, log_kernel, self.gram)
@@ -163,7 +157,7 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[Pape
         n_components=task.n_components,
         parameter_priors=theta_priors(gram) + task.dynamics_priors,
         dynamics=task.dynamics,
-        kernel_mapping=mapping,
+        mapping=mapping,
     )
     initial = task.starts(int(task.optimization.n_restarts), rng)
     return find_mode(objective, initial, task.optimization, **options)
