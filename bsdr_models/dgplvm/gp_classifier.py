@@ -192,10 +192,7 @@ class GPClassifier:
     def log_probabilities(
         self, latent: FloatArray, relative_variance: FloatArray | None = None
     ) -> FloatArray:
-        """Log class probabilities at latent coordinates (M, R), (M, K), normalised.
-
-        ``relative_variance`` (M,) of the latent coordinates is relative to the training samples.
-        """
+        """Log class probabilities at latent coordinates (M, R) of such variance (M,), (M, K)."""
         log_odds = probit_log_odds(self.functions.probits(latent))
         return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
 
@@ -231,12 +228,11 @@ def fit_gp_classifier(
     relative_variance: FloatArray | None = None,
     conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
-    """Fit latent functions to the classes (N,) at latent coordinates (N, R), -1 without a label.
+    """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
-    Latent coordinates are leave-one-out ones, distributed as those of new samples; their variance
-    (N,) may be given relative to its mean. The kernel parameters t are optimised, on a subset of
-    many samples, unless they are given. The temperature fitted to ``conservative_latent`` (N, R),
-    whose classes are less separated, is a lower bound, to limit the confidence.
+    The kernel parameters t are optimised, on a subset of many samples, unless they are given. The
+    temperature fitted to ``conservative_latent`` (N, R), whose classes are less separated, is a
+    lower bound, to limit the confidence.
     """
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
@@ -287,9 +283,7 @@ def probit_log_odds(z: FloatArray) -> FloatArray:
 def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) -> FloatArray:
     """Log odds (M, P) divided by the fourth root of the relative variance (M,).
 
-    The functions are fitted to latent coordinates of mean variance. About half of the scatter is
-    due to the mapping and the rest to scatter within classes, hence the fourth root. The most
-    probable class does not change.
+    About half of the scatter is due to the mapping, the rest within classes: hence the fourth root.
     """
     if relative_variance is None:
         return log_odds
@@ -297,10 +291,7 @@ def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) ->
 
 
 def kernel_at_prior(latent: FloatArray, y: IntArray, n_labels: int, priors: Priors) -> Kernel:
-    """The kernel at the mean of its prior, scaled by the distances of the class centroids.
-
-    No class may be empty. The scale is 1 if all centroids coincide.
-    """
+    """The kernel at the mean of its prior; its scale is 1 if all class centroids coincide."""
     centroids = np.stack([latent[y == label].mean(axis=0) for label in range(n_labels)])
     centre = centroids.mean(axis=0)
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
@@ -315,11 +306,7 @@ def _optimise_kernel(
     approximate: Approximate,
     priors: Priors,
 ) -> Kernel:
-    """Kernel with the maximum a posteriori t.
-
-    The variables are in standard deviations of the prior; the sites of an evaluation are the
-    initial values of the next.
-    """
+    """Kernel with the maximum a posteriori t, sought in standard deviations of its prior."""
     u = start.inputs(latent)
     squares, products = squared_distances(u), u @ u.T
     centre = np.array([prior.log_median for prior in priors.classifier])

@@ -59,18 +59,14 @@ class LikelihoodEmbedder:
         return _optimise(self.decoder, self.decoder.targets(X), _candidates(self.decoder))
 
     def embed_left_out(self, X: FloatArray) -> InferredLatent:
-        """Embed every training sample (N, D) by the decoder of the other N - 1.
-
-        Exact, by a rank-one update, with the kernel and the other latent coordinates held fixed.
-        """
+        """Embed every training sample (N, D) by the decoder of the others, all else held fixed."""
         targets = replace(self.decoder.targets(X), left_out=np.arange(len(self.decoder.latent)))
         return _optimise(self.decoder, targets, _candidates(self.decoder))
 
     def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
         """Embed the samples of each sequence, named in (M,), in turn, as a filter.
 
-        The prior is N(0, I) for the first sample, as in eq. (14), and what the dynamics predict
-        from the sample before for later ones.
+        The prior of a sample is what the dynamics predict from the one before, or N(0, I).
         """
         if self.dynamics is None:
             raise ValueError("samples of sequences need a fit to sequences")

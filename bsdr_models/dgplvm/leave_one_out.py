@@ -71,8 +71,7 @@ class LeaveOneOutFit:
 def leave_out_tuples(y_index: IntArray, X: FloatArray) -> IntArray:
     """Samples left out together, (N_labelled, T, L): each labelled one, then one per other class.
 
-    The seed is fixed, so that settings are compared on the same tuples. The order of the samples
-    of X and the names of the classes make no difference.
+    The seed is fixed; the order of samples and the names of classes make no difference.
     """
     rng = np.random.default_rng(0)
     order = np.argsort(sample_keys(X), kind="stable")
@@ -179,10 +178,9 @@ def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:
 def with_principal_components(
     indicators: FloatArray, X: FloatArray, n_components: int
 ) -> FloatArray:
-    """Whitened indicators (N, P), followed by whitened principal components of the features.
+    """Whitened indicators (N, P), then whitened principal components of the rest of the features.
 
-    The latter are uncorrelated with the indicators. A ValueError names the largest possible number
-    of components.
+    A ValueError names the largest possible number of components.
     """
     n, n_indicators = indicators.shape
     centred = X - X.mean(axis=0)
@@ -215,11 +213,7 @@ def choose_settings(
     widths: Sequence[float],
     noises: Sequence[float],
 ) -> MappingSettings:
-    """Settings with the smallest penalised leave-one-out error of the class indicators.
-
-    Samples are (N, D), all with a class (N,), and tuples from :func:`leave_out_tuples`. A single
-    pair of candidates is returned without any computation.
-    """
+    """Settings with the smallest penalised leave-one-out error of the class indicators (N,)."""
     candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
     if len(candidates) == 1:
         return candidates[0]
@@ -249,10 +243,9 @@ def initial_coordinates(
     n_components: int,
     tuples: IntArray,
 ) -> FloatArray:
-    """Whitened initial latent coordinates of labelled samples, (N, R).
+    """Whitened indicators of labelled samples, (N, R): the combinations that are predicted best.
 
-    Of more whitened indicators than components, the combinations with the best leave-one-out
-    prediction are taken. Missing components are leading principal components of the features.
+    Missing components are leading principal components of the features.
     """
     indicators = whitened_indicators(y_index, n_labels)
     n_indicators = indicators.shape[1]

@@ -122,9 +122,7 @@ def ep_by_features(
 ) -> FeaturePosterior:
     """Normal posterior with moment-matched sites, of features (N, M) and signs (N,).
 
-    Sites are updated sequentially, from those of a similar kernel matrix if given, until no
-    marginal changes by more than ``tol``: its mean in standard deviations, its variance in
-    relation.
+    Until no mean changes by more than ``tol`` standard deviations, and no variance in relation.
     """
     n = len(sign)
     S = np.zeros(n) if start is None else start.precision.copy()
@@ -184,8 +182,7 @@ def laplace_by_features(
 ) -> FeaturePosterior:
     """Normal posterior at the mode, of features (N, M) and signs (N,).
 
-    By Newton's method with a line search, from the sites of a similar kernel matrix if given, until
-    no latent value moves by more than ``tol`` of the largest.
+    By Newton's method with a line search, until no latent value moves by ``tol`` of the largest.
     """
     w = np.zeros(features.shape[1]) if start is None else weights_of(features, start)[0]
     f = features @ w

@@ -152,11 +152,7 @@ def _stacked(values: FloatArray) -> FloatArray:
 def sample(
     engine: str, task: Task, mode: MapFit, schedule: Schedule, rng: np.random.Generator
 ) -> Sampled:
-    """Posterior draws by "nuts" or "advi", with chains initialised at the mode.
-
-    The settings of the mapping are those of the mode. Latent coordinates (chain, draw, N, R) are
-    aligned to the mode; kernel parameters and criterion are (chain, draw).
-    """
+    """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
