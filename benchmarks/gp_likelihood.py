@@ -11,7 +11,7 @@ from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
 from bsdr_models.dgplvm.objective import Objective
-from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.kernels import squared_distances
 
 N_FEATURES, N_COMPONENTS, N_LABELS = 256, 2, 3
@@ -92,7 +92,7 @@ def objective_of(case: Problem) -> Work:
     weights = centroid_weights(y, N_LABELS)
     objective = Objective(
         gram=case.gram,
-        mapping_prior=make_mapping(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
+        mapping=make_mapping(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
         criterion=make_criterion("trace_ratio", y, N_LABELS),
         weight=100.0,
         known=np.arange(n_samples),

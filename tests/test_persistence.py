@@ -121,7 +121,7 @@ VARIANTS = {
     ),
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),
     "dgplvm, paper, Laplace": (
-        PaperDGPLVMClassifier(approximation="laplace", reuse_kernel=True, n_centres=6),
+        PaperDGPLVMClassifier(approximation="laplace", n_centres=6),
         SHORT,
         "dense",
         "class",
@@ -177,7 +177,6 @@ def fitted(estimator, arguments, rows, target):
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # short fits do not converge
         if rows == "many":  # for a classifier of all of them
-            patch.setattr(gp_classifier, "EXACT_SAMPLES", 20)
             patch.setattr(gp_classifier, "INDUCING_SAMPLES", 8)
         if rows == "many sparse":
             patch.setattr(truncated_metric, "MAX_EXACT", 5)

@@ -6,10 +6,10 @@ from typing import Any
 _PUBLIC = {
     "SPEC": "spec",
     "DGPLVMClassifier": "estimator",
-    "LogNormal": "priors",
+    "LogNormal": "settings",
     "Mapping": "settings",
     "Optimization": "settings",
-    "Priors": "priors",
+    "Priors": "settings",
     "build_model": "model",
 }
 

@@ -28,10 +28,8 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Maximum number of samples for the median distance.
 MEDIAN_SAMPLES = 2000
-# Array elements in memory at a time for blocks of the inverse.
-BLOCK_NUMBERS = 2_000_000
-# Samples whose covariances with the centres, or whose derivatives, are computed at a time.
-CHUNK, DERIVATIVES = 4096, 512
+# Array elements in memory at a time for derivatives.
+CHUNK_NUMBERS = 2**15
 # Added to the diagonal of the kernel of the centres, of unit variance.
 CENTRE_JITTER = 1e-8
 
@@ -183,13 +181,8 @@ class LowRankMapping(_Mapping):
 
     def blocks(self, index: IntArray) -> FloatArray:
         """Square blocks M_II for sets of samples, (B, L) -> (B, L, L)."""
-        size = index.shape[1]
-        blocks = np.empty((len(index), size, size))
-        step = max(1, BLOCK_NUMBERS // (size * self.theta.shape[1]))
-        for start in range(0, len(index), step):
-            theta = self.theta[index[start : start + step]]
-            blocks[start : start + step] = np.eye(size) - theta @ np.swapaxes(theta, 1, 2)
-        return blocks / self.noise
+        theta = self.theta[index]
+        return (np.eye(index.shape[1]) - theta @ theta.mT) / self.noise
 
     def diagonal(self) -> FloatArray:
         """Diagonal of M, (N,)."""
@@ -282,13 +275,9 @@ def _nystroem(
     X: FloatArray, centres: FloatArray, factor: FloatArray, decay: float, mean_variance: float
 ) -> FloatArray:
     """Nyström features and the constant, (N, m + 1)."""
-    psi = np.empty((len(X), len(centres) + 1))
-    for start in range(0, len(X), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        cross = np.exp(-decay * squared_distances(centres, X[chunk]))
-        psi[chunk, :-1] = solve_triangular(factor, cross, lower=True).T
-    psi[:, -1] = np.sqrt(mean_variance)
-    return psi
+    cross = np.exp(-decay * squared_distances(centres, X))
+    psi = solve_triangular(factor, cross, lower=True).T
+    return np.column_stack([psi, np.full(len(X), np.sqrt(mean_variance))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +360,7 @@ class MappingEmbedder:
         centres, factors = self.prior.expansion(self.weights)
         decay, n = self.prior.decay, len(X)
         total, square = np.zeros((2, X.shape[1], factors.shape[1]))
-        size = max(1, DERIVATIVES * 64 // max(X.shape[1], 64))
+        size = max(1, CHUNK_NUMBERS // X.shape[1])
         for start in range(0, n, size):
             chunk = X[start : start + size]
             kernel = np.exp(-decay * squared_distances(chunk, centres))  # (M, m)

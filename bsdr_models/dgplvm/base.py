@@ -86,9 +86,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
         rng, n_classes = as_generator(self.random_state), len(self.classes_)
         n_components = int(self.n_components or min(2, n_classes - 1))
         options = self._task_options()
-        criterion = choose_criterion(
-            options.pop("criterion"), n_components, n_classes, int((index >= 0).sum())
-        )
+        name, n_labelled = options["priors"].criterion, int((index >= 0).sum())
+        criterion = choose_criterion(name, n_components, n_classes, n_labelled)
         of_each = in_different_units(X) if self.standardize == "auto" else self.standardize
         scaler, self.standardized_ = fit_scaler(X, standardize=True), bool(of_each)
         self._scaler = scaler if of_each else common_scale(scaler)
@@ -100,6 +99,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
                 n_labels=n_classes,
                 n_components=n_components,
                 criterion=criterion,
+                optimization=self._option("optimization"),
                 dynamics=None if sequence is None else Dynamics.of(sequence),
                 **options,
             )
@@ -126,7 +126,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
 
     @abstractmethod
     def _task_options(self) -> dict[str, Any]:
-        """Fields of the task that are arguments of the estimator."""
+        """Hyper-parameters and mapping of the task."""
 
     @abstractmethod
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:

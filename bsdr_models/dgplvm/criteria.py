@@ -34,9 +34,8 @@ Maximally collapsing metric learning [3]_, mcml, compares pairs of samples,
     J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
 
 with m the mean squared distance from the mean, over the n labelled samples whose class has another
-one. The metric of the paper includes a scale; that of the latent coordinates is fixed by whitening,
-and s takes its place. J is invariant to rotation, translation and scale, and defined for any number
-of components. An evaluation costs O(N_l^2 R), and a few exponentials of each pair.
+one. s takes the place of the scale of the metric, which whitening fixes. J is invariant to
+rotation, translation and scale, and defined for any number of components.
 
 References
 ----------
@@ -49,16 +48,17 @@ References
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import brentq
+from scipy.sparse import csgraph
 from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.priors import CriterionName
+from bsdr_models.dgplvm.settings import CriterionName
 from bsdr_models.numerics.kernels import squared_distances
 
 NAMES = tuple(name for name in get_args(CriterionName) if name != "auto")
@@ -67,10 +67,8 @@ NAMES = tuple(name for name in get_args(CriterionName) if name != "auto")
 _SINGULAR = 1e-12
 # Largest number of labelled samples of mcml, which takes some matrices of all pairs.
 MAX_PAIRED = 2000
-# Bounds of log s, beyond which the softmax is uniform or selects the nearest sample; Newton steps
-# for log s, and its tolerance.
-_LOG_SCALE = (np.log(1e-3), np.log(1e4))
-_STEPS, _TOL = 100, 1e-11
+# Bounds of log s, beyond which the softmax is uniform or selects the nearest sample.
+_LOG_SCALE = (float(np.log(1e-3)), float(np.log(1e4)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +82,11 @@ class Criterion(ABC):
     order: IntArray
     counts: IntArray
 
-    def check(self, n_components: int) -> None:
-        """Raise a ValueError if the criterion is not defined for so many components."""
-        n = len(self.order)
-        if n_components >= n:
-            raise ValueError(f"{n_components} components need more labelled samples, got {n}")
-
     def __call__(self, latent: FloatArray) -> tuple[float, FloatArray]:
         """J >= 0 and its gradient (N, R), which is 0 for unlabelled samples.
 
         A LinAlgError says that J is not defined for these latent coordinates.
         """
-        self.check(latent.shape[1])
         X = latent[self.order]
         gradient = np.zeros(latent.shape)
         value, gradient[self.order] = self._evaluate(X - X.mean(axis=0))
@@ -118,16 +109,6 @@ class ScatterCriterion(Criterion):
     name: str
     within: sparse.csr_array | None = None
     between: sparse.csr_array | None = None
-
-    def check(self, n_components: int) -> None:
-        """Raise a ValueError if the criterion is not defined for so many components."""
-        n_present = len(self.counts)
-        if self.name == "trace_ratio" and n_components > n_present - 1:
-            raise ValueError(
-                f"trace_ratio with {n_present} classes present is defined for at most "
-                f"{n_present - 1} components, got {n_components}: use 'total' or 'local_fisher'"
-            )
-        Criterion.check(self, n_components)
 
     def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
         r"""J and its gradient.
@@ -239,17 +220,17 @@ def _divergence_at_unit_scale(Z: FloatArray, counts: IntArray) -> tuple[float, F
         total = p.sum(axis=1, keepdims=True)
         return p / total, np.log(total)
 
-    def derivatives(log_scale: float) -> tuple[float, float]:
-        """First and second derivative of n J by log s."""
-        p, _ = softmax(log_scale)
-        weighted = p * distance
-        mean = weighted.sum(axis=1)
-        scale = np.exp(log_scale)
-        first = scale * (within - mean.sum())
-        variance = np.vdot(weighted, distance) - mean @ mean
-        return float(first), float(first + scale**2 * variance)
+    def derivative(log_scale: float) -> float:
+        """Derivative of n J in s, which increases."""
+        return within - float(np.vdot(softmax(log_scale)[0], distance))
 
-    log_scale = _root(derivatives, *_LOG_SCALE)
+    low, high = _LOG_SCALE
+    if derivative(low) >= 0.0:
+        log_scale = low
+    elif derivative(high) <= 0.0:
+        log_scale = high
+    else:
+        log_scale = brentq(derivative, low, high, xtol=1e-12)
     p, log_total = softmax(log_scale)
     scale = float(np.exp(log_scale))
     entropy = float(np.log(others[others > 0.0]).sum())
@@ -261,38 +242,17 @@ def _divergence_at_unit_scale(Z: FloatArray, counts: IntArray) -> tuple[float, F
     return max(value, 0.0), gradient - Z * (np.vdot(Z, gradient) / len(Z))
 
 
-def _root(function: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
-    """Root of an increasing function by Newton steps within a bracket, or the nearer bound.
-
-    ``function`` returns value and derivative. A step out of the bracket is replaced by its middle.
-    """
-    x = 0.5 * (low + high)
-    for _ in range(_STEPS):
-        value, derivative = function(x)
-        if value > 0.0:
-            high = x
-        else:
-            low = x
-        step = x - value / derivative if derivative > 0.0 else np.inf
-        new = step if low < step < high else 0.5 * (low + high)
-        if abs(new - x) < _TOL:
-            return new
-        x = new
-    return x
-
-
 def make_criterion(
     name: str,
     y_index: IntArray,
     n_labels: int,
     *,
-    affinity: FloatArray | sparse.sparray | sparse.spmatrix | None = None,
+    affinity: sparse.csr_array | None = None,
 ) -> Criterion:
     """The named criterion for classes (N,), -1 without a label.
 
-    Classes without samples are ignored. ``affinity`` (N, N), for local_fisher only, is symmetric
-    and between 0 and 1; entries between classes and of unlabelled samples are ignored. A ValueError
-    names what is wrong with an argument.
+    Classes without samples are ignored. ``affinity`` (N, N), for local_fisher only, is symmetric,
+    between 0 and 1, and 0 between classes.
     """
     labelled = np.flatnonzero(y_index >= 0)
     order = labelled[np.argsort(y_index[labelled], kind="stable")]
@@ -303,27 +263,10 @@ def make_criterion(
         return MCMLCriterion(order=order, counts=counts)
     within = between = None
     if affinity is not None:
-        within, between = _local_laplacians(sparse.csr_array(affinity)[order][:, order], counts)
+        sorted_affinity, size = affinity[order][:, order], np.repeat(counts, counts)[:, None]
+        within = csgraph.laplacian(sorted_affinity / size)
+        between = csgraph.laplacian(sorted_affinity * (1.0 / len(order) - 1.0 / size))
     return ScatterCriterion(order=order, counts=counts, name=name, within=within, between=between)
-
-
-def _local_laplacians(
-    affinity: sparse.csr_array, counts: IntArray
-) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Laplacians of A_ij / N_c and A_ij (1 / N_l - 1 / N_c) over pairs of one class."""
-    size = np.repeat(counts, counts)  # (N_l,) size of the class of each sample
-    label = np.repeat(np.arange(len(counts)), counts)
-    pairs = affinity.tocoo()
-    rows, columns = pairs.coords
-    same = label[rows] == label[columns]
-    A = sparse.csr_array((pairs.data[same], (rows[same], columns[same])), shape=pairs.shape)
-    return _laplacian(A, 1.0 / size), _laplacian(A, 1.0 / len(label) - 1.0 / size)
-
-
-def _laplacian(A: sparse.csr_array, weight: FloatArray) -> sparse.csr_array:
-    """diag(W 1) - W with W = diag(weight) A, weight being constant within a class."""
-    W = sparse.diags_array(weight) @ A
-    return sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
 
 
 def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
@@ -333,31 +276,32 @@ def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sp
     its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
     fewer). If that distance is 0, a sample has affinity 1 to its copies and 0 to the others.
     """
-    n = len(y_index)
-    rows, columns, values = [], [], []
+    order = np.argsort(y_index, kind="stable")
+    n_unlabelled = int((y_index < 0).sum())
+    blocks = [sparse.csr_array((n_unlabelled, n_unlabelled))]
     for label in np.unique(y_index[y_index >= 0]):
-        members = np.flatnonzero(y_index == label)
-        distance = cdist(X[members], X[members])
+        members = X[y_index == label]
+        distance = cdist(members, members)
         nearest = min(n_neighbors, len(members) - 1)
         radius = np.partition(distance, nearest, axis=1)[:, nearest]  # column 0: the sample itself
         with np.errstate(divide="ignore", invalid="ignore"):
             exponent = distance**2 / np.outer(radius, radius)
-        block = np.where(distance == 0.0, 1.0, np.exp(-exponent))
-        rows.append(np.repeat(members, len(members)))
-        columns.append(np.tile(members, len(members)))
-        values.append(block.ravel())
-    if not rows:
-        return sparse.csr_array((n, n))
-    index = (np.concatenate(rows), np.concatenate(columns))
-    return sparse.csr_array((np.concatenate(values), index), shape=(n, n))
+        blocks.append(sparse.csr_array(np.where(distance == 0.0, 1.0, np.exp(-exponent))))
+    back = np.argsort(order)
+    return sparse.csr_array(sparse.block_diag(blocks, format="csr"))[back][:, back]
 
 
 def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: int) -> str:
     """The paper's criterion for fewer components than classes, else ``"total"``, if "auto".
 
-    A ValueError says that the given criterion is not defined for so many components, or would
-    compare the pairs of too many labelled samples.
+    A ValueError says that there are too many components, for the labelled samples or the given
+    criterion, or that this would compare the pairs of too many labelled samples.
     """
+    if n_components >= n_labelled:
+        raise ValueError(
+            f"n_components={n_components} is too large for {n_labelled} labelled samples: "
+            f"{n_labelled - 1} at most"
+        )
     few = n_components <= n_classes - 1
     if name == "auto":
         return "trace_ratio" if few else "total"

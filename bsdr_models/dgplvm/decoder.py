@@ -99,8 +99,7 @@ class Decoder:
     ) -> "Decoder":
         """Condition the Gaussian process on latent coordinates (N, R) and features (N, D).
 
-        With ``integrate_mean`` every feature has a constant with a flat prior; without, features
-        are centred by the caller, as in the paper.
+        Without ``integrate_mean`` features are centred by the caller, as in the paper.
         """
         centre = features.mean(axis=0) if integrate_mean else np.zeros(features.shape[1])
         Y = features - centre

@@ -13,9 +13,8 @@ from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.sampling import declare_model, find_mode, learn_draws
-from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -102,27 +101,23 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     Notes
     -----
-    *The paper's objective* is not well posed. Its prior of the latent coordinates,
-    exp(-J / sigma_d^2) with :math:`J = \operatorname{tr}(S_b^{-1} S_w)`, does not depend on their
-    scale. With a free length-scale and densities 1 / theta of the kernel parameters the objective
-    is unbounded. Its back-constraint has one weight per sample and component and constrains
-    nothing. With more features than samples the optimum explains the features by noise alone, so
-    that their kernel is a poor kernel for the classifier.
-
-    *This model* whitens the latent coordinates, integrates out the means of the features, counts
-    correlated features by their effective number, gives kernel parameters proper priors, and has a
-    Gaussian process with noise as back-constraint. The mode minimises
+    The paper's objective has no minimum: its criterion :math:`J = \operatorname{tr}(S_b^{-1} S_w)`
+    does not depend on the scale of the latent coordinates, and its back-constraint, with one weight
+    per sample and component, constrains nothing. This model whitens the latent coordinates,
+    integrates out the means of the features, counts correlated features by their effective number,
+    gives kernel parameters proper priors, and has a Gaussian process with noise as back-constraint.
+    The mode minimises
 
     .. math::
         \tau L(X, \theta) + w J(X) + \tfrac{(N - 1) R + \nu}{2}
         \log(1 + \operatorname{tr}(X^\top \Pi X) / \nu) - \log p(\theta).
 
-    *The classifier* is fitted to leave-one-out latent coordinates, which the mapping has in closed
-    form, because training samples lie closer to their class centroids than new samples do. Plots
-    of training samples show the same coordinates.
+    The classifier is fitted to leave-one-out latent coordinates, which the mapping has in closed
+    form, because training samples lie closer to their class centroids than new samples do. Plots of
+    training samples show the same coordinates.
 
-    *The generative part* hardly changes the accuracy: that of ``weight=numpy.inf`` is within about
-    one point. It gives a density of the features, for reconstruction and embedding by likelihood.
+    The likelihood L hardly changes the accuracy: that of ``weight=numpy.inf`` is within about one
+    point. It gives a density of the features, for reconstruction and embedding by likelihood.
 
     References
     ----------
@@ -183,22 +178,13 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.random_state = random_state
 
     def _task_options(self) -> dict[str, Any]:
-        priors, mapping = self._option("priors"), self._option("mapping")
-        return {
-            "priors": priors,
-            "weight": float(priors.weight),
-            "criterion": priors.criterion,
-            "n_centres": 0 if mapping.kind == "none" else mapping.n_centres,
-        }
+        return {"priors": self._option("priors"), "mapping": self._option("mapping")}
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         self._task = task
-        options = self._option("mapping"), self._option("optimization")
         if self.inference == "map":
-            return learn_mode(
-                task, *options, rng=rng, progressbar=self.progressbar, n_jobs=self.n_jobs
-            )
-        return learn_draws(self.inference, task, *options, schedule=self._schedule(), rng=rng)
+            return learn_mode(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
+        return learn_draws(self.inference, task, self._schedule(), rng)
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
         for name, value in {**result.settings, **result.held_out.named()}.items():
@@ -284,6 +270,4 @@ class DGPLVMClassifier(BaseDGPLVM):
         ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` do not apply.
         """
         check_is_fitted(self)
-        options = self._option("mapping"), self._option("optimization")
-        mode = find_mode(self._task, *options, rng=np.random.default_rng(0))
-        return declare_model(self._task, mode)
+        return declare_model(self._task, find_mode(self._task, np.random.default_rng(0)))

@@ -7,11 +7,11 @@ With u the latent coordinates in units of the distance between classes,
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
 t maximises the sum of the log evidences of all problems and the log density of its prior. For the
-model of the paper the kernel can be given, and the posteriors be those of Laplace's method.
+model of the paper the posteriors can be those of Laplace's method.
 
-The features of the latent functions are a factor of the kernel matrix at its numerical rank or, for
-many samples, those of a few *inducing* samples. The remaining variance is treated as independent
-(FITC [1]_),
+The features of the latent functions are a factor of the kernel matrix of at most
+``INDUCING_SAMPLES`` at its numerical rank. The remaining variance of other samples is treated as
+independent (FITC [1]_),
 
 .. math::
     K \approx F F^\top + D, \qquad D_{ii} = k_{ii} - |F_i|^2.
@@ -22,32 +22,26 @@ absorbed into the features, :math:`F_i / \sqrt{1 + D_{ii}}`.
 References
 ----------
 .. [1] E. Snelson, Z. Ghahramani (2006). Sparse Gaussian processes using pseudo-inputs. NIPS.
-.. [2] Y. Chen, E. N. Epperly, J. A. Tropp, R. J. Webber (2025). Randomly pivoted Cholesky.
-       Communications on Pure and Applied Mathematics 78(5).
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.probit_ep import Approximate, Sites, ep_by_features
-from bsdr_models.numerics import temperature
+from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features
+from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.temperature import fit_temperature
 
 # Variance independent between samples; it keeps kernel matrices positive definite.
 NUGGET = 1e-6
 # Part of the largest variance that a factor of the numerical rank leaves to a sample.
 RANK_TOL = 1e-8
-# New samples whose covariances are held in memory at a time.
-CHUNK = 4096
 # Bound on t in the optimisation, in standard deviations of its prior.
 BOX = 4.0
 # Maximum number of samples used to optimise t, at cubic cost.
@@ -57,33 +51,21 @@ SEARCH_ITER = 50
 DAMPING = 0.25
 # Tolerance of an approximation during optimisation, in standard deviations of its marginals.
 SEARCH_TOL = 1e-4
-# Labelled samples above which the rank is limited; maximum number of inducing points.
-EXACT_SAMPLES = 300
-INDUCING_SAMPLES = 120
+# Maximum number of samples whose kernel matrix is factorised.
+INDUCING_SAMPLES = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    r"""Covariance of latent functions: a smooth and a linear part, a constant and noise.
+    """Covariance of latent functions, without the nugget.
 
-    .. math::
-        k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + b
-
-    The centre of u, scalar or (R,), is the mean of the class centroids, the scale their root mean
-    square distance from it; ``log_values`` is t. Every sample has noise of its own, ``noise`` and a
-    nugget.
+    The centre (R,) of u is the mean of the class centroids, the scale their root mean square
+    distance from it; ``log_values`` is t.
     """
 
     log_values: FloatArray
-    centre: FloatArray | float = 0.0
-    scale: float = 1.0
-    bias: float = 0.0
-    noise: float = 0.0
-
-    @property
-    def own_variance(self) -> float:
-        """Variance independent between samples."""
-        return self.noise + NUGGET
+    centre: FloatArray
+    scale: float
 
     def inputs(self, latent: FloatArray) -> FloatArray:
         """Centred and scaled coordinates u, (N, R)."""
@@ -97,48 +79,21 @@ class Kernel:
         covariance /= -2.0 * lengthscale**2
         np.exp(covariance, out=covariance)
         covariance *= signal
-        covariance += linear * (a @ b.T) + self.bias
+        covariance += linear * (a @ b.T)
         return covariance
 
     def diagonal(self, new: FloatArray) -> FloatArray:
-        """Variances of samples (M, R), with ``own_variance``, (M,)."""
+        """Variances of samples (M, R), (M,)."""
         u = self.inputs(new)
         signal, _, linear = np.exp(self.log_values)
-        constant = signal + self.bias + self.own_variance
-        return np.asarray(constant + linear * np.einsum("mr,mr->m", u, u))
-
-
-def pivoted_cholesky(
-    column: Callable[[int], FloatArray],
-    diagonal: FloatArray,
-    max_rank: int,
-) -> tuple[FloatArray, IntArray]:
-    """Features (N, M) of a low-rank kernel matrix, M at most ``max_rank``, and pivots (M,).
-
-    Features of the pivots are a lower triangular matrix. Each pivot is drawn with probability
-    proportional to the remaining diagonal [2]_, for the largest would choose outliers, and not if
-    at most 1e-10 of the largest diagonal is left. The draws have a fixed seed.
-    """
-    left, rng = diagonal.copy(), np.random.default_rng(0)
-    n, limit = len(left), 1e-10 * float(left.max(initial=0.0))
-    features, pivots = np.empty((min(max_rank, n), n)), []
-    for m in range(len(features)):
-        left[left <= limit] = 0.0
-        total = np.cumsum(left)
-        if total[-1] == 0.0:
-            break
-        i = int(np.searchsorted(total, total[-1] * rng.random(), side="right"))
-        row = features[m]
-        row[:] = column(i) - features[:m, i] @ features[:m]
-        row /= math.sqrt(left[i])
-        left -= row**2
-        left[i] = 0.0
-        pivots.append(i)
-    return np.ascontiguousarray(features[: len(pivots)].T), np.array(pivots, dtype=np.int64)
+        return np.asarray(signal + linear * np.einsum("mr,mr->m", u, u))
 
 
 def numerical_factor(kernel: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Features of the numerical rank of a kernel matrix (N, N): (N, M), and their pivots (M,)."""
+    """Features of the numerical rank of a kernel matrix (N, N): (N, M), and their pivots (M,).
+
+    Features of the pivots are a lower triangular matrix.
+    """
     limit = RANK_TOL * float(np.diagonal(kernel).max(initial=0.0))
     factor, pivots, rank, _ = lapack.dpstrf(kernel, lower=1, tol=limit)
     features = np.empty((len(kernel), rank))
@@ -162,16 +117,13 @@ class Functions:
 
     def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance at latent coordinates (L, R), each (L, P)."""
-        mean, variance = np.empty((2, len(latent), len(self.weights)))
-        for start in range(0, len(latent), CHUNK):
-            rows = slice(start, start + CHUNK)
-            cross = self.kernel.cross(latent[rows], self.inducing)
-            features = solve_triangular(self.factor, cross.T, lower=True).T
-            left = self.kernel.diagonal(latent[rows]) - np.square(features).sum(axis=1)
-            mean[rows] = features @ self.weights.T
-            for p, root in enumerate(self.roots):
-                variance[rows, p] = np.square(features @ root.T).sum(axis=1) + left
-        return mean, np.maximum(variance, 0.0)
+        cross = self.kernel.cross(latent, self.inducing)
+        features = solve_triangular(self.factor, cross.T, lower=True).T
+        left = self.kernel.diagonal(latent) + NUGGET - np.square(features).sum(axis=1)
+        variance = np.empty((len(latent), len(self.roots)))
+        for p, root in enumerate(self.roots):
+            variance[:, p] = np.square(features @ root.T).sum(axis=1) + left
+        return features @ self.weights.T, np.maximum(variance, 0.0)
 
     def probits(self, latent: FloatArray) -> FloatArray:
         """Probits of the signs +1 at latent coordinates (L, R), (L, P)."""
@@ -183,29 +135,25 @@ def fit_functions(
     kernel: Kernel,
     latent: FloatArray,
     signs: FloatArray,
+    inducing: IntArray,
     approximate: Approximate = ep_by_features,
-    n_inducing: int | None = None,
 ) -> tuple[Functions, FloatArray]:
     """Latent functions of signs (P, N) at latent coordinates (N, R); leave-one-out probits (N, P).
 
-    The number of inducing samples is by default the numerical rank of the kernel matrix.
+    Features are those of some samples, by their index.
     """
-    n, own = len(latent), kernel.own_variance
-    diagonal = kernel.diagonal(latent) - own
-    if n_inducing is None:
-        F, pivots = numerical_factor(kernel.cross(latent, latent))
-    else:
-        F, pivots = pivoted_cholesky(
-            lambda i: kernel.cross(latent[i : i + 1], latent)[0], diagonal, n_inducing
-        )
-    m = len(pivots)
-    factor = np.tril(F[pivots])
-    F = rescale(F, diagonal, own)
+    places = latent[inducing]
+    F, pivots = numerical_factor(kernel.cross(places, places))
+    factor, places = np.tril(F[pivots]), places[pivots]
+    if len(inducing) < len(latent):
+        F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
+    F = absorb_rest(F, kernel.diagonal(latent))
     fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
+    n, m = F.shape
     functions = Functions(
         kernel=kernel,
-        inducing=latent[pivots],
+        inducing=places,
         factor=factor,
         weights=np.array([fit.weights for fit in fits]).reshape(-1, m),
         roots=np.array([fit.root for fit in fits]).reshape(-1, m, m),
@@ -213,9 +161,9 @@ def fit_functions(
     return functions, np.array(z).reshape(-1, n).T
 
 
-def rescale(features: FloatArray, diagonal: FloatArray, own: float) -> FloatArray:
-    """Features (N, M) that absorb ``own`` and the variance they leave of ``diagonal`` (N,)."""
-    left = np.maximum(diagonal - np.einsum("nm,nm->n", features, features), 0.0) + own
+def absorb_rest(features: FloatArray, diagonal: FloatArray) -> FloatArray:
+    """Features (N, M) that absorb the nugget and the variance they leave of ``diagonal`` (N,)."""
+    left = np.maximum(diagonal - np.einsum("nm,nm->n", features, features), 0.0) + NUGGET
     return features / np.sqrt(1.0 + left)[:, None]
 
 
@@ -244,10 +192,7 @@ class GPClassifier:
     def log_probabilities(
         self, latent: FloatArray, relative_variance: FloatArray | None = None
     ) -> FloatArray:
-        """Log class probabilities at latent coordinates (M, R), (M, K), normalised.
-
-        ``relative_variance`` (M,) of the latent coordinates is relative to the training samples.
-        """
+        """Log class probabilities at latent coordinates (M, R) of such variance (M,), (M, K)."""
         log_odds = probit_log_odds(self.functions.probits(latent))
         return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
 
@@ -266,7 +211,9 @@ class GPClassifier:
         result = np.full((len(log_odds), self.n_labels), -np.log(total))
         result[:, self.present] = np.log1p(-n_absent / total)
         if len(self.present) > 1:
-            result[:, self.present] += temperature.log_probabilities(log_odds, self.temperature)
+            if len(self.present) == 2:
+                log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
+            result[:, self.present] += log_softmax(log_odds / self.temperature, axis=1)
         return result
 
 
@@ -277,43 +224,37 @@ def fit_gp_classifier(
     *,
     priors: Priors,
     kernel_parameters: FloatArray | None = None,
-    kernel: Kernel | None = None,
     approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | None = None,
     conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
-    """Fit latent functions to the classes (N,) at latent coordinates (N, R), -1 without a label.
+    """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
-    Latent coordinates are leave-one-out ones, distributed as those of new samples; their variance
-    (N,) may be given relative to its mean. The kernel parameters t are optimised, on a subset of
-    many samples, unless they or a kernel are given. The temperature fitted to
-    ``conservative_latent`` (N, R), whose classes are less separated, is a lower bound, to limit the
-    confidence.
+    The kernel parameters t are optimised, on a subset of many samples, unless they are given. The
+    temperature fitted to ``conservative_latent`` (N, R), whose classes are less separated, is a
+    lower bound, to limit the confidence.
     """
     known = np.flatnonzero(y_index >= 0)
     if len(known) == 0:
         raise ValueError("the classifier needs at least one sample with a label")
     present, y = np.unique(y_index[known], return_inverse=True)
     labelled, signs = latent[known], one_against_rest(y, len(present))
-    if kernel is None:
-        kernel = kernel_at_prior(labelled, y, len(present), priors)
-        if kernel_parameters is not None:
-            kernel = replace(kernel, log_values=kernel_parameters)
-        elif len(signs):
-            subset = stratified_subset(y, SEARCH_SAMPLES)
-            kernel = _optimise_kernel(
-                kernel, labelled[subset], signs[:, subset], approximate, priors
-            )
-    n_inducing = INDUCING_SAMPLES if len(labelled) > EXACT_SAMPLES else None
-    functions, left_out = fit_functions(kernel, labelled, signs, approximate, n_inducing)
+    kernel = kernel_at_prior(labelled, y, len(present), priors)
+    if kernel_parameters is not None:
+        kernel = replace(kernel, log_values=kernel_parameters)
+    elif len(signs):
+        some = stratified_subset(y, SEARCH_SAMPLES)
+        kernel = _optimise_kernel(kernel, labelled[some], signs[:, some], approximate, priors)
+    inducing = stratified_subset(y, INDUCING_SAMPLES)
+    functions, left_out = fit_functions(kernel, labelled, signs, inducing, approximate)
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(left_out), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident. A single probit is calibrated.
-    divisor = temperature.fit_temperature(log_odds, y) if len(present) > 2 else 1.0
+    divisor = fit_temperature(log_odds, y) if len(present) > 2 else 1.0
     if conservative_latent is not None and len(present) > 1:
         conservative = probit_log_odds(functions.probits(conservative_latent[known]))
-        divisor = max(divisor, temperature.fit_temperature(conservative, y))
+        divisor = max(divisor, fit_temperature(conservative, y))
     classifier = GPClassifier(
         functions=functions,
         present=present,
@@ -342,9 +283,7 @@ def probit_log_odds(z: FloatArray) -> FloatArray:
 def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) -> FloatArray:
     """Log odds (M, P) divided by the fourth root of the relative variance (M,).
 
-    The functions are fitted to latent coordinates of mean variance. About half of the scatter is
-    due to the mapping and the rest to scatter within classes, hence the fourth root. The most
-    probable class does not change.
+    About half of the scatter is due to the mapping, the rest within classes: hence the fourth root.
     """
     if relative_variance is None:
         return log_odds
@@ -352,10 +291,7 @@ def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) ->
 
 
 def kernel_at_prior(latent: FloatArray, y: IntArray, n_labels: int, priors: Priors) -> Kernel:
-    """The kernel at the mean of its prior, scaled by the distances of the class centroids.
-
-    No class may be empty. The scale is 1 if all centroids coincide.
-    """
+    """The kernel at the mean of its prior; its scale is 1 if all class centroids coincide."""
     centroids = np.stack([latent[y == label].mean(axis=0) for label in range(n_labels)])
     centre = centroids.mean(axis=0)
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
@@ -370,11 +306,7 @@ def _optimise_kernel(
     approximate: Approximate,
     priors: Priors,
 ) -> Kernel:
-    """Kernel with the maximum a posteriori t.
-
-    The variables are in standard deviations of the prior; the sites of an evaluation are the
-    initial values of the next.
-    """
+    """Kernel with the maximum a posteriori t, sought in standard deviations of its prior."""
     u = start.inputs(latent)
     squares, products = squared_distances(u), u @ u.T
     centre = np.array([prior.log_median for prior in priors.classifier])
@@ -387,7 +319,7 @@ def _optimise_kernel(
         smooth = np.exp(t[0] - 0.5 * rate * squares)
         linear = np.exp(t[2]) * products
         K = smooth + linear
-        F = rescale(numerical_factor(K)[0], np.diagonal(K), NUGGET)
+        F = absorb_rest(numerical_factor(K)[0], np.diagonal(K))
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
         for p, sign in enumerate(signs):
             fit = approximate(F, sign, start=sites[p], tol=SEARCH_TOL)
@@ -398,7 +330,7 @@ def _optimise_kernel(
         by_t = np.array([smooth.sum(), rate * np.vdot(smooth, squares), np.vdot(G, linear)])
         return value, x - sd * by_t
 
-    found = minimize(
+    optimum = minimize(
         value_and_gradient,
         np.zeros(3),
         jac=True,
@@ -406,4 +338,4 @@ def _optimise_kernel(
         bounds=[(-BOX, BOX)] * 3,
         options={"maxiter": SEARCH_ITER, "gtol": 1e-4, "ftol": 1e-8},
     )
-    return replace(start, log_values=centre + sd * found.x)
+    return replace(start, log_values=centre + sd * optimum.x)

@@ -19,12 +19,8 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Local minima among the candidates at which a search begins, beside the best training sample.
 N_STARTS = 4
-# Limits of the number of grid cells per axis, for one and two components; a cell is at most a
-# quarter of a length-scale wide within them.
-_CELLS = {1: (80, 400), 2: (32, 64)}
-# Quasi-random points for more components, and their sd relative to the training samples.
+# Quasi-random candidates, and their sd relative to the training samples.
 _N_QUASI_RANDOM, _WIDTH = 1000, 1.3
-_MARGIN = 0.25  # of the grid on each side, as a share of the range of the training samples
 _MAX_ITER = 100
 # Predicted decrease, relative to 1 + |f|, below which a step is the last: Newton's method squares
 # an error.
@@ -63,18 +59,14 @@ class LikelihoodEmbedder:
         return _optimise(self.decoder, self.decoder.targets(X), _candidates(self.decoder))
 
     def embed_left_out(self, X: FloatArray) -> InferredLatent:
-        """Embed every training sample (N, D) by the decoder of the other N - 1.
-
-        Exact, by a rank-one update, with the kernel and the other latent coordinates held fixed.
-        """
+        """Embed every training sample (N, D) by the decoder of the others, all else held fixed."""
         targets = replace(self.decoder.targets(X), left_out=np.arange(len(self.decoder.latent)))
         return _optimise(self.decoder, targets, _candidates(self.decoder))
 
     def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
         """Embed the samples of each sequence, named in (M,), in turn, as a filter.
 
-        The prior is N(0, I) for the first sample, as in eq. (14), and what the dynamics predict
-        from the sample before for later ones.
+        The prior of a sample is what the dynamics predict from the one before, or N(0, I).
         """
         if self.dynamics is None:
             raise ValueError("samples of sequences need a fit to sequences")
@@ -122,31 +114,14 @@ class _Candidates:
 
 
 def _candidates(decoder: Decoder) -> _Candidates:
-    """Candidate initial values: a grid or quasi-random points, and the training samples."""
+    """Candidate initial values: quasi-random points and the training samples."""
     X, R = decoder.latent, decoder.latent.shape[1]
-    if R in _CELLS:
-        few, many = _CELLS[R]
-        width = np.ptp(X, axis=0).max() * (1.0 + 2.0 * _MARGIN)
-        cells = np.clip(np.ceil(4.0 * width / decoder.lengthscale), few, many)
-        points = grid_points(X, int(cells) + 1)
-    else:
-        normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
-        points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
+    normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
+    points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
     n_neighbours = min(3**R, 2 * R + 5, len(points))
     neighbours = KDTree(points).query(points, k=n_neighbours)[1].reshape(len(points), -1)
     moments = decoder.feature_moments(np.vstack([points, X]))
     return _Candidates(moments=moments, neighbours=neighbours[:, 1:])
-
-
-def grid_points(latent: FloatArray, n: int, margin: float = _MARGIN) -> FloatArray:
-    """Points of a grid, n per axis, over latent coordinates (N, R): (n^R, R), in C order.
-
-    The margin on each side is a share of the largest range, the same for all axes.
-    """
-    low, high = latent.min(axis=0), latent.max(axis=0)
-    pad = margin * (float((high - low).max()) or 1.0)
-    axes = [np.linspace(a - pad, b + pad, n) for a, b in zip(low, high, strict=True)]
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
 def _optimise(

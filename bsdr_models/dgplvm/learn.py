@@ -8,20 +8,18 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
 from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.leave_one_out import (
-    LeaveOneOutFit,
     enforce_centroid_order,
     leave_one_out,
     mapping_scale,
     minimum_slope,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.map_search import MapFit, Task, fit_map
+from bsdr_models.dgplvm.map_search import MapFit, Mode, Task, fit_map
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
@@ -32,6 +30,8 @@ from bsdr_models.validation import one_thread
 
 # Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
+# Variables of the kernel of the features.
+KERNEL = ("signal_variance", "lengthscale", "noise_variance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +130,11 @@ class FitResult(Result):
     sampled: Sampled | None = None
 
 
-def search_fields(search: MapResult) -> dict[str, Any]:
+def mode_fields(mode: Mode[Any]) -> dict[str, Any]:
     """Fields of a result that are those of the search of the mode."""
+    search = mode.search
     return {
+        "terms": mode.terms.values,
         "trace": -search.trace,
         "restarts": tuple(-value for value in search.values),
         "converged": search.converged,
@@ -140,20 +142,18 @@ def search_fields(search: MapResult) -> dict[str, Any]:
     }
 
 
-def learn_mode(
-    task: Task,
-    mapping: settings.Mapping,
-    optimization: settings.Optimization,
-    *,
-    rng: np.random.Generator,
-    **options: Any,
-) -> FitResult:
+def mapping_settings(fit: MapFit) -> dict[str, float]:
+    """Settings of the mapping by the names that estimators and trees give them."""
+    return {f"map_{name}": value for name, value in fit.settings._asdict().items()}
+
+
+def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResult:
     """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
-    fit = fit_map(task, mapping, optimization, rng=rng, **options)
-    log_kernel, prior = fit.log_parameters[:3], fit.objective.mapping_prior
+    fit = fit_map(task, rng, **options)
+    log_kernel, prior = fit.log_parameters[:3], fit.objective.mapping
     messages: list[str] = []
     decoder = make_decoder(fit.latent, task.X, log_kernel, fit.objective.gram)
-    if prior is not None and mapping.embedding == "map":
+    if prior is not None and task.mapping.embeds:
         draw, left_out, messages = posterior_by_mapping(prior, fit.latent, fit.tuples, task)
     else:
         draw, left_out = _posterior_by_likelihood(decoder, fit, task)
@@ -167,30 +167,19 @@ def learn_mode(
         messages.append(fit.collapse)
     if (message := disagreement(fit.search)) is not None:
         messages.append(message)
-    signal, lengthscale, noise = np.exp(log_kernel)
+    variables = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
     return FitResult(
         posterior=posterior,
         latent=fit.latent,
         left_out=left_out,
-        variables={
-            "signal_variance": float(signal),
-            "lengthscale": float(lengthscale),
-            "noise_variance": float(noise),
-            "criterion": fit.terms.criterion,
-        },
+        variables=variables | {"criterion": fit.terms.criterion},
         decoder=decoder,
-        terms=fit.terms.values,
-        settings=named_settings(fit),
+        settings=mapping_settings(fit),
         held_out=held_out,
         held_out_log_proba=log_p,
         messages=tuple(messages),
-        **search_fields(fit.search),
+        **mode_fields(fit),
     )
-
-
-def named_settings(fit: MapFit) -> dict[str, float]:
-    """Settings of the mapping by the names that estimators and trees give them."""
-    return {f"map_{name}": value for name, value in fit.settings._asdict().items()}
 
 
 def posterior_by_mapping(
@@ -202,32 +191,35 @@ def posterior_by_mapping(
     kernel_parameters: FloatArray | None = None,
 ) -> tuple[Draw, LatentCoordinates, list[str]]:
     """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
-    found = leave_one_out(prior, latent, task.y_index, tuples)
-    scale = mapping_scale(found, latent, task.y_index)
+    left_out = leave_one_out(prior, latent, task.y_index, tuples)
+    scale = mapping_scale(left_out, latent, task.y_index)
     conservative, messages = None, []
-    if not found.predictive:
+    if not left_out.predictive:
         least = minimum_slope(len(task.known))
-        conservative = enforce_centroid_order(found, latent, task.y_index, least)
-        messages = [_not_predictive(found)]
+        conservative = enforce_centroid_order(left_out, latent, task.y_index, least)
+        messages = [
+            "the mapping does not predict the classes: leave-one-out latent coordinates keep "
+            f"{left_out.slope:.2f} of the distance between class centroids"
+        ]
     classifier = fit_gp_classifier(
-        enforce_centroid_order(found, latent, task.y_index),
+        enforce_centroid_order(left_out, latent, task.y_index),
         task.y_index,
         task.n_labels,
         priors=task.priors,
         kernel_parameters=kernel_parameters,
-        relative_variance=found.relative_variance,
+        relative_variance=left_out.relative_variance,
         conservative_latent=conservative,
     )
-    if not found.predictive:
+    if not left_out.predictive:
         # The shift of `enforce_centroid_order` moves samples towards their own classes, as if they
         # could be predicted: leave-one-out predictions are without it.
-        log_p = classifier.log_probabilities(found.latent, found.relative_variance)
+        log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
         classifier = replace(classifier, left_out=log_p)
-    embedder = MappingEmbedder.of(prior, latent, scale, found.typical_variance)
-    cov = scale * found.variance[:, None, None] * np.eye(found.latent.shape[1])
+    embedder = MappingEmbedder.of(prior, latent, scale, left_out.typical_variance)
+    cov = scale * left_out.variance[:, None, None] * np.eye(latent.shape[1])
     return (
         Draw(embedder=embedder, classifier=classifier),
-        LatentCoordinates(mean=found.latent, cov=cov),
+        LatentCoordinates(mean=left_out.latent, cov=cov),
         messages,
     )
 
@@ -292,11 +284,4 @@ def disagreement(search: MapResult) -> str | None:
         f"{round(search.share_agreeing * n_runs)} of {n_runs} initialisations ended at the best "
         f"optimum, the others up to {max(search.values) - search.value:.3g} nats above it: the "
         "mode is not unique"
-    )
-
-
-def _not_predictive(found: LeaveOneOutFit) -> str:
-    return (
-        "the mapping does not predict the classes: leave-one-out latent coordinates keep "
-        f"{found.slope:.2f} of the distance between class centroids"
     )

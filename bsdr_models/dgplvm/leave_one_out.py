@@ -20,22 +20,18 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.priors import LogNormal
-from bsdr_models.dgplvm.starts import whitened_indicators, with_principal_components
+from bsdr_models.dgplvm.settings import LogNormal
 from bsdr_models.numerics.folds import sample_keys, stratified_subset
 
 # Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
-# Array elements in memory at a time in blocks of the inverse.
-BLOCK_NUMBERS = 4_000_000
+# Samples whose blocks of the inverse are in memory at a time, times tuples and their size.
+BLOCK_SAMPLES = 8000
 # A mapping with a smaller slope of the leave-one-out class centroids is not predictive.
 MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
 # centroids; with more, a reversed order shows that the mapping is not predictive.
 FEW_SAMPLES = 10
-# Candidates of width and noise of the mapping.
-WIDTHS = (0.5, 1.0, 2.0, 4.0)
-NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
 # Weak priors; without that of the width the selection is poor for many samples.
 WIDTH_PRIOR = LogNormal(2.0, 0.5)
 NOISE_PRIOR = LogNormal(0.03, 1.5)
@@ -75,8 +71,7 @@ class LeaveOneOutFit:
 def leave_out_tuples(y_index: IntArray, X: FloatArray) -> IntArray:
     """Samples left out together, (N_labelled, T, L): each labelled one, then one per other class.
 
-    The seed is fixed, so that settings are compared on the same tuples. The order of the samples
-    of X and the names of the classes make no difference.
+    The seed is fixed; the order of samples and the names of classes make no difference.
     """
     rng = np.random.default_rng(0)
     order = np.argsort(sample_keys(X), kind="stable")
@@ -110,7 +105,7 @@ def leave_one_out(
     variance = np.zeros(n_known)
     unit = np.zeros((size, 1))
     unit[0] = 1.0
-    step = max(1, BLOCK_NUMBERS // (size * size * n_tuples))
+    step = max(1, BLOCK_SAMPLES // (size * n_tuples))
     for start in range(0, n_known, step):
         chunk = slice(start, start + step)
         index = tuples[chunk].reshape(-1, size)
@@ -166,6 +161,41 @@ def _centred_centroids(latent: FloatArray, y_index: IntArray) -> tuple[FloatArra
     return centroids - centroids.mean(axis=0), index
 
 
+def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:
+    """Whitened indicators of the classes present, (N, K - 1); unlabelled samples have zeros.
+
+    Over labelled samples the columns have mean 0, variance 1 and no correlation.
+    """
+    known = y_index >= 0
+    indicator = np.equal.outer(y_index[known], np.arange(n_labels)).astype(np.float64)
+    indicator = indicator[:, indicator.any(axis=0)]
+    left, _, _ = np.linalg.svd(indicator - indicator.mean(axis=0), full_matrices=False)
+    whitened = np.zeros((len(y_index), indicator.shape[1] - 1))
+    whitened[known] = np.sqrt(known.sum()) * left[:, : whitened.shape[1]]
+    return whitened
+
+
+def with_principal_components(
+    indicators: FloatArray, X: FloatArray, n_components: int
+) -> FloatArray:
+    """Whitened indicators (N, P), then whitened principal components of the rest of the features.
+
+    A ValueError names the largest possible number of components.
+    """
+    n, n_indicators = indicators.shape
+    centred = X - X.mean(axis=0)
+    residual = centred - indicators @ (indicators.T @ centred) / n
+    left, size, _ = np.linalg.svd(residual, full_matrices=False)
+    rank = int((size > 1e-8 * np.linalg.norm(X)).sum())
+    n_more = n_components - n_indicators
+    if rank < n_more:
+        raise ValueError(
+            f"n_components={n_components} is too large: there are {n_indicators} directions of the "
+            f"classes and {rank} of the features within classes"
+        )
+    return np.column_stack([indicators, np.sqrt(n) * left[:, :n_more]])
+
+
 class MappingSettings(NamedTuple):
     """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
 
@@ -180,14 +210,10 @@ def choose_settings(
     *,
     mean_variance: float,
     tuples: IntArray,
-    widths: Sequence[float] = WIDTHS,
-    noises: Sequence[float] = NOISES,
+    widths: Sequence[float],
+    noises: Sequence[float],
 ) -> MappingSettings:
-    """Settings with the smallest penalised leave-one-out error of the class indicators.
-
-    Samples are (N, D), all with a class (N,), and tuples from :func:`leave_out_tuples`. A single
-    pair of candidates is returned without any computation.
-    """
+    """Settings with the smallest penalised leave-one-out error of the class indicators (N,)."""
     candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
     if len(candidates) == 1:
         return candidates[0]
@@ -217,10 +243,9 @@ def initial_coordinates(
     n_components: int,
     tuples: IntArray,
 ) -> FloatArray:
-    """Whitened initial latent coordinates of labelled samples, (N, R).
+    """Whitened indicators of labelled samples, (N, R): the combinations that are predicted best.
 
-    Of more whitened indicators than components, the combinations with the best leave-one-out
-    prediction are taken. Missing components are leading principal components of the features.
+    Missing components are leading principal components of the features.
     """
     indicators = whitened_indicators(y_index, n_labels)
     n_indicators = indicators.shape[1]

@@ -116,8 +116,7 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram)
     """Eq. (8) of the paper with its constant, under the kernel (5); the mean is zero.
 
     ``log_theta`` (4,) are logs of output variance, inverse squared width, bias and inverse noise
-    variance, whose prior is not included. The noise is on the diagonal, even if latent coordinates
-    coincide. A LinAlgError is raised as by :func:`evaluate`.
+    variance, whose prior is not included.
     """
     signal, precision, bias, noise_precision = np.exp(log_theta)
     n, d = len(latent), gram.n_features

@@ -26,11 +26,11 @@ from bsdr_models.dgplvm.leave_one_out import (
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import LatentObjective, Objective, Terms
-from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.dgplvm.starts import NAMES, starts
+from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
 from bsdr_models.inference.optimise import MapResult, run_map
+from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.scatter import standardise
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
 EXACT_SAMPLES, N_CENTRES = 2000, 300
@@ -44,21 +44,19 @@ NO_SCATTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Training data, scaled and centred (N, D), classes (N,), -1 without a label, and settings.
+    """Training data, scaled and centred (N, D), classes (N,), -1 without a label, and options.
 
-    ``weight`` is kappa, per labelled sample and effective feature, and may be infinite; for the
-    paper's objective it is that of the criterion. The mapping has ``n_centres``, None for all up to
-    ``EXACT_SAMPLES``, 0 for no mapping; ``dynamics`` are for sequences.
+    ``criterion`` is that of the priors or what "auto" stands for; ``dynamics`` are for sequences.
     """
 
     X: FloatArray
     y_index: IntArray
     n_labels: int
     n_components: int
-    priors: Priors
-    weight: float = 10.0
     criterion: str = "trace_ratio"
-    n_centres: int | None = None
+    priors: Priors = Priors()  # noqa: RUF009
+    mapping: Mapping = Mapping()  # noqa: RUF009
+    optimization: Optimization = Optimization()  # noqa: RUF009
     dynamics: Dynamics | None = None
 
     @property
@@ -67,9 +65,15 @@ class Task:
         return np.flatnonzero(self.y_index >= 0)
 
     @property
+    def weight(self) -> float:
+        """Weight kappa, which may be infinite; for the paper's objective that of the criterion."""
+        return float(self.priors.weight)
+
+    @property
     def dense(self) -> bool:
         """Whether all samples are centres of the mapping."""
-        return self.n_centres is None and len(self.X) <= EXACT_SAMPLES
+        all_samples = self.mapping.n_centres is None and len(self.X) <= EXACT_SAMPLES
+        return all_samples and self.mapping.kind == "kernel"
 
     @property
     def dynamics_priors(self) -> tuple[LogNormal, ...]:
@@ -83,16 +87,17 @@ class Task:
         return make_criterion(self.criterion, self.y_index, self.n_labels, affinity=affinity)
 
     def starts(self, n_starts: int, rng: np.random.Generator) -> list[FloatArray]:
-        """Initial latent coordinates (N, R) by the first `starts.NAMES`, the last one repeated."""
-        names = [NAMES[min(i, len(NAMES) - 1)] for i in range(n_starts)]
-        return starts(
-            self.X,
-            self.y_index,
-            self.n_labels,
-            n_components=self.n_components,
-            names=names,
-            rng=rng,
-        )
+        """Initial latent coordinates (N, R): principal components, then normal draws.
+
+        Columns have mean 0 and variance 1; those beyond the rank of the features are random.
+        """
+        if n_starts == 0:
+            return []
+        n, r = len(self.X), self.n_components
+        scores = DenseDesign(self.X - self.X.mean(axis=0)).principal_scores(r)
+        initial = [np.hstack([scores, rng.standard_normal((n, r - scores.shape[1]))])]
+        initial += [rng.standard_normal((n, r)) for _ in range(n_starts - 1)]
+        return [standardise(latent) for latent in initial]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +139,7 @@ class MapFit(Mode[Objective]):
         return None
 
 
-def fit_map(
-    task: Task,
-    mapping: Mapping,
-    optimization: Optimization,
-    *,
-    rng: np.random.Generator,
-    **options: Any,
-) -> MapFit:
+def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> MapFit:
     """Choose the settings of the mapping, then compute the mode; options are of :func:`run_map`.
 
     Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
@@ -149,14 +147,14 @@ def fit_map(
     """
     known = task.known
     tuples = leave_out_tuples(task.y_index[known], task.X[known])
-    prior, settings, latent = _mapping_and_initial(task, mapping, tuples, rng)
+    prior, settings, latent = _mapping_and_initial(task, tuples, rng)
     objective = make_objective(task, prior, N_MODELLED)
     if np.isinf(task.weight):
-        mode = _fit_kernel(objective, latent, optimization)
+        mode = _fit_kernel(objective, latent, task.optimization)
     else:
         initial = [latent if prior is None else shrink_towards_loo(prior, latent)]
-        initial += task.starts(int(optimization.n_restarts) - 1, rng)
-        mode = find_mode(objective, initial, optimization, **options)
+        initial += task.starts(int(task.optimization.n_restarts) - 1, rng)
+        mode = find_mode(objective, initial, task.optimization, **options)
     return MapFit(**vars(mode), tuples=known[tuples], settings=settings)
 
 
@@ -201,42 +199,38 @@ def _fit_kernel(
 
 
 def _mapping_and_initial(
-    task: Task, mapping: Mapping, tuples: IntArray, rng: np.random.Generator
+    task: Task, tuples: IntArray, rng: np.random.Generator
 ) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
     X, y, known, K = task.X, task.y_index, task.known, task.n_labels
-    centres = None
+    prior_variance, centres = task.priors.map_mean_variance, None
     if not task.dense:
-        size = min(task.n_centres or N_CENTRES, len(known))
+        size = min(task.mapping.n_centres or N_CENTRES, len(known))
         centres = X[np.sort(rng.choice(known, size, replace=False))]
-    omega = task.priors.map_mean_variance
     settings = choose_settings(
         X[known],
         y[known],
         K,
-        mean_variance=omega,
+        mean_variance=prior_variance,
         tuples=tuples,
-        widths=mapping.widths,
-        noises=mapping.noises,
+        widths=task.mapping.widths,
+        noises=task.mapping.noises,
     )
-    width, noise = settings
+    options = {"noise": settings.noise, "mean_variance": prior_variance}
     whole = labelled = make_mapping(
-        X, centroid_weights(y, K), centres, width=width, noise=noise, mean_variance=omega
+        X, centroid_weights(y, K), centres, width=settings.width, **options
     )
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
         width = 2.0 * whole.decay * median_distance(X[known])
         weights = centroid_weights(y[known], K)
-        labelled = make_mapping(
-            X[known], weights, centres, width=width, noise=noise, mean_variance=omega
-        )
+        labelled = make_mapping(X[known], weights, centres, width=width, **options)
     initial = initial_coordinates(labelled, X[known], y[known], K, task.n_components, tuples)
-    prior = None if task.n_centres == 0 else whole
-    if len(known) == len(X):
-        return prior, settings, initial
+    prior = whole if task.mapping.kind == "kernel" else None
     latent = np.empty((len(X), task.n_components))
     latent[known] = initial
-    latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
+    if len(known) < len(X):
+        latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
     return prior, settings, latent
 
 
@@ -249,7 +243,7 @@ def make_objective(task: Task, prior: MappingPrior | None, most: int | None = No
     gram = FeatureGram.of(X)
     return Objective(
         gram=gram,
-        mapping_prior=prior,
+        mapping=prior,
         criterion=task.make_criterion(),
         weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * gram.n_effective,
         known=known,

@@ -10,23 +10,16 @@ As in the paper Y (N, D) are the centred features and X (N, R) the latent coordi
     K = v a \exp(-|x_i - x_j|^2 / 2 \ell^2) + v b I.
 
 v is the mean variance of the features, whose means :math:`m_d` have a flat prior and are integrated
-out, which leaves the density of N - 1 orthonormal contrasts of each feature. Two more factors make
-the latent coordinates discriminative [1]_, Eq. (12), and smooth in the features, in place of the
-back-constraint of Eq. (17):
+out. Two more factors make the latent coordinates discriminative [1]_, Eq. (12), and smooth in the
+features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale integrated out,
 
 .. math::
-    \exp\{-w J(X)\}, \quad J = \operatorname{tr}(S_b^{-1} S_w), \qquad
+    \exp\{-w J(X)\}, \qquad
     \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
 
-The second is the Gaussian process prior of :mod:`~bsdr_models.dgplvm.back_constraint`, of the
-mapping from features to X with covariance :math:`K_b = L_b L_b^\top`, its scale integrated out.
-
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
-this model. X has a prior given the features and a likelihood of the same features, which is raised
-to a power :math:`\tau = D_\mathrm{eff} / D \le 1` because correlated features are not independent.
-So these three factors are potentials, which predictive draws ignore.
-
-The posterior is proper; the derivation on the site says why, and why that of the paper is not.
+this model. The likelihood is raised to a power :math:`\tau \le 1` because correlated features are
+not independent. So these three factors are potentials, which predictive draws ignore.
 
 References
 ----------
@@ -51,9 +44,10 @@ from bsdr_models.dgplvm.back_constraint import (
     make_mapping,
     shrink_towards_loo,
 )
+from bsdr_models.dgplvm.criteria import choose_criterion
+from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.dgplvm.starts import whitened_indicators, with_principal_components
+from bsdr_models.dgplvm.settings import LogNormal, Priors
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, encode_classes
 
@@ -138,7 +132,9 @@ def build_model(
     check_number("map_noise", map_noise)
     X_array, features = check_features(X, n_components)
     y_index, classes = _check_labels(y, unlabeled, n_samples=len(X_array))
-    _check_components(n_components, criterion, n_samples=len(X_array), n_classes=len(classes))
+    if criterion not in get_args(Criterion):
+        raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
+    choose_criterion(criterion, n_components, len(classes), int((y_index >= 0).sum()))
 
     Y = X_array - X_array.mean(axis=0)
     gram = FeatureGram.of(Y)
@@ -267,17 +263,3 @@ def _check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, 
     index = np.full(n_samples, -1, dtype=np.int64)
     index[known], classes = encode_classes(array[known])
     return index, classes
-
-
-def _check_components(
-    n_components: int, criterion: Criterion, *, n_samples: int, n_classes: int
-) -> None:
-    if criterion not in get_args(Criterion):
-        raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
-    if n_components >= n_samples:
-        raise ValueError(f"n_components must be below the {n_samples} samples, got {n_components}")
-    if criterion == "trace_ratio" and n_components >= n_classes:
-        raise ValueError(
-            f"{n_classes} classes span {n_classes - 1} components, got {n_components}; "
-            "use criterion='total' for more"
-        )

@@ -25,6 +25,7 @@ kernel parameters. Together with :math:`U_{ij} \sim N(0, 1)`, exp(-F) is a prope
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, energy
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
-from bsdr_models.dgplvm.priors import LogNormal, LogUniform
+from bsdr_models.dgplvm.settings import LogNormal
 
 type Gradient = Callable[[FloatArray], FloatArray]
 
@@ -56,24 +57,29 @@ class Terms:
 class LatentObjective(ABC):
     """Objective of a vector of raw coordinates and log parameters.
 
-    ``gram`` is of the features, and ``weight`` that of the criterion. The log parameters are those
-    of the kernel of the features, followed by the four of the dynamics, if any.
+    ``gram`` is of the features, and ``weight`` that of the criterion; a mapping has methods `root`,
+    `root_transposed` and `raw`. The log parameters are those of the kernel of the features,
+    followed by the four of the dynamics, if any.
     """
 
     gram: FeatureGram
     criterion: Callable[[FloatArray], tuple[float, FloatArray]]
     weight: float
     n_components: int
-    parameter_priors: Sequence[LogNormal | LogUniform]
+    parameter_priors: Sequence[Any]
+    mapping: Any = None
     dynamics: Dynamics | None = None
 
-    @abstractmethod
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
         """Latent coordinates (N, R) of raw ones, and the map of gradients back to these."""
+        if self.mapping is None:
+            return raw, lambda gradient: gradient
+        return self.mapping.root(raw), self.mapping.root_transposed
 
-    @abstractmethod
     def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
-        """Optimisation vector of latent coordinates (N, R)."""
+        """Optimisation vector of latent coordinates (N, R), before whitening."""
+        raw = latent if self.mapping is None else self.mapping.raw(latent)
+        return np.concatenate([raw.ravel(), log_parameters])
 
     @abstractmethod
     def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
@@ -149,11 +155,11 @@ class Objective(LatentObjective):
 
     ``gram`` is of the ``modelled`` samples, whose density enters F (None for all), and ``temper``
     is tau, divided by their share; ``weight`` is w, ``known`` are the labelled samples, and
-    ``map_dof`` is nu. Without a prior of the mapping, raw coordinates are those before whitening.
+    ``map_dof`` is nu. Without a mapping, raw coordinates are those before whitening.
     """
 
     parameter_priors: Sequence[LogNormal]
-    mapping_prior: MappingPrior | None
+    mapping: MappingPrior | None = None
     known: IntArray
     map_dof: float
     temper: float
@@ -161,16 +167,9 @@ class Objective(LatentObjective):
 
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
         """Whitened coordinates; see the base class."""
-        prior = self.mapping_prior
-        if prior is None:
-            return whiten(raw, self.known)
-        latent, gradient_to_coordinates = whiten(prior.root(raw), self.known)
-        return latent, lambda gradient: prior.root_transposed(gradient_to_coordinates(gradient))
-
-    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
-        """Optimisation vector with given latent coordinates, before whitening."""
-        raw = latent if self.mapping_prior is None else self.mapping_prior.raw(latent)
-        return np.concatenate([raw.ravel(), log_parameters])
+        coordinates, to_raw = LatentObjective.transform(self, raw)
+        latent, to_coordinates = whiten(coordinates, self.known)
+        return latent, lambda gradient: to_raw(to_coordinates(gradient))
 
     def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         rows = slice(None) if self.modelled is None else self.modelled
@@ -185,10 +184,10 @@ class Objective(LatentObjective):
 
     def _mapping_term(self, latent: FloatArray) -> tuple[float, FloatArray] | None:
         """A multivariate t: the normal prior with its inverse Gamma scale integrated out."""
-        if self.mapping_prior is None:
+        if self.mapping is None:
             return None
         size = (len(latent) - 1) * latent.shape[1] + self.map_dof
-        square, product = energy(self.mapping_prior, latent)
+        square, product = energy(self.mapping, latent)
         value = 0.5 * size * float(np.log1p(square / self.map_dof))
         return value, size / (self.map_dof + square) * product
 

@@ -20,18 +20,18 @@ import numpy as np
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.learn import (
+    KERNEL,
     FitResult,
     Posterior,
     make_decoder,
+    mapping_settings,
     mixture,
-    named_settings,
+    mode_fields,
     posterior_by_mapping,
     predict_left_out,
-    search_fields,
 )
 from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, MapFit, Task, fit_map, make_objective
 from bsdr_models.dgplvm.objective import Objective
-from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
@@ -41,7 +41,6 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 # Criteria of the PyMC model.
 CRITERIA = ("trace_ratio", "total")
 # Variables stored for every draw.
-KERNEL = ("signal_variance", "lengthscale", "noise_variance")
 NAMES = ("latent", *KERNEL, "criterion")
 # Target acceptance rate of NUTS.
 TARGET_ACCEPT = 0.9
@@ -61,46 +60,30 @@ DRAWS_MEMORY = 2**28
 _GOLDEN = 0.6180339887498949
 
 
-def learn_draws(
-    engine: str,
-    task: Task,
-    mapping: Mapping,
-    optimization: Optimization,
-    *,
-    schedule: Schedule,
-    rng: np.random.Generator,
-) -> FitResult:
+def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Generator) -> FitResult:
     """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper."""
-    if mapping.embedding != "map":
+    if not task.mapping.embeds:
         raise ValueError(
             "inference='nuts' and 'advi' need samples that are embedded by the mapping, with "
             "placement='map' and kind='kernel'"
         )
-    mode = find_mode(task, mapping, optimization, rng=rng)
-    sampled = sample(engine, task, mode, schedule=schedule, rng=rng)
+    mode = find_mode(task, rng)
+    sampled = sample(engine, task, mode, schedule, rng)
     latents = _stacked(sampled.draws["latent"])
     posterior, left_out = draws_posterior(latents, mode, task)
     log_p, held_out = predict_left_out(posterior, task.y_index)
     reason = lack_of_signal(held_out.named())
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
-    kernel = {name: _stacked(sampled.draws[name]) for name in KERNEL}
-    log_kernel = np.log([values[typical] for values in kernel.values()])
-    fields = search_fields(mode.search) | {
-        "converged": False,
-        "interrupted": sampled.interrupted,
-    }
+    log_kernel = np.log([_stacked(sampled.draws[name])[typical] for name in KERNEL])
+    fields = mode_fields(mode) | {"converged": False, "interrupted": sampled.interrupted}
     return FitResult(
         posterior=posterior,
         latent=mean,
         left_out=left_out,
-        variables={
-            **{name: float(values.mean()) for name, values in kernel.items()},
-            "criterion": float(sampled.draws["criterion"].mean()),
-        },
+        variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
         decoder=make_decoder(latents[typical], task.X, log_kernel, mode.objective.gram),
-        terms=mode.terms.values,
-        settings=named_settings(mode),
+        settings=mapping_settings(mode),
         held_out=held_out,
         held_out_log_proba=log_p,
         messages=() if reason is None else (no_signal(reason),),
@@ -109,15 +92,24 @@ def learn_draws(
     )
 
 
-def find_mode(
-    task: Task, mapping: Mapping, optimization: Optimization, *, rng: np.random.Generator
-) -> MapFit:
+def find_mode(task: Task, rng: np.random.Generator) -> MapFit:
     """The posterior mode, at which chains are initialised, from one initialisation.
 
-    An interrupt is raised again: there are no draws yet to return.
+    A ValueError says that the density of the task is improper or has no PyMC model. An interrupt is
+    raised again: there are no draws yet to return.
     """
-    check(task)
-    mode = fit_map(task, mapping, replace(optimization, n_restarts=1), rng=rng)
+    if not np.isfinite(task.weight):
+        raise ValueError("sampling needs a finite weight, got infinity")
+    if task.criterion not in CRITERIA:
+        raise ValueError(f"sampling needs a criterion in {CRITERIA}, got {task.criterion!r}")
+    if task.dynamics is not None:
+        raise ValueError("sampling does not support sequences; use inference='map'")
+    if not task.dense:
+        raise ValueError(
+            "sampling needs a dense mapping (n_centres=None, kind='kernel', at most "
+            f"{EXACT_SAMPLES} samples)"
+        )
+    mode = fit_map(replace(task, optimization=replace(task.optimization, n_restarts=1)), rng)
     if mode.search.interrupted:
         raise KeyboardInterrupt
     return mode
@@ -131,9 +123,9 @@ def draws_posterior(
     The kernel parameters of these classifiers are those at the mode: optimising them for each draw
     is expensive, and changes the average by less than 0.01.
     """
-    assert mode.objective.mapping_prior is not None
+    assert mode.objective.mapping is not None
     known, n = task.known, len(latents)
-    fit = partial(posterior_by_mapping, mode.objective.mapping_prior, tuples=mode.tuples, task=task)
+    fit = partial(posterior_by_mapping, mode.objective.mapping, tuples=mode.tuples, task=task)
     parameters = fit(mode.latent)[0].classifier.functions.kernel.log_values
     draws, left_out, probabilities = [], [], []
     # The first draws of this order are evenly spaced, however many there are.
@@ -158,18 +150,13 @@ def _stacked(values: FloatArray) -> FloatArray:
 
 
 def sample(
-    engine: str, task: Task, mode: MapFit, *, schedule: Schedule, rng: np.random.Generator
+    engine: str, task: Task, mode: MapFit, schedule: Schedule, rng: np.random.Generator
 ) -> Sampled:
-    """Posterior draws by "nuts" or "advi", with chains initialised at the mode.
-
-    The settings of the mapping are those of the mode. Latent coordinates (chain, draw, N, R) are
-    aligned to the mode; kernel parameters and criterion are (chain, draw).
-    """
-    check(task)
+    """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
-    objective = make_objective(task, mode.objective.mapping_prior)
+    objective = make_objective(task, mode.objective.mapping)
     model = declare_model(task, mode, density=engines.hand_written(Density(objective)))
     options: dict[str, Any] = {
         "spec": SPEC,
@@ -196,21 +183,6 @@ def sample(
         sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
     latent = align_draws(sampled.draws["latent"], mode.latent)
     return replace(sampled, draws={**sampled.draws, "latent": latent})
-
-
-def check(task: Task) -> None:
-    """Raise a ValueError unless the density of the task is proper and has a PyMC model."""
-    if not np.isfinite(task.weight):
-        raise ValueError("sampling needs a finite weight, got infinity")
-    if task.criterion not in CRITERIA:
-        raise ValueError(f"sampling needs a criterion in {CRITERIA}, got {task.criterion!r}")
-    if task.dynamics is not None:
-        raise ValueError("sampling does not support sequences; use inference='map'")
-    if not task.dense:
-        raise ValueError(
-            "sampling needs a dense mapping (n_centres=None, kind='kernel', at most "
-            f"{EXACT_SAMPLES} samples)"
-        )
 
 
 def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:
@@ -295,7 +267,7 @@ def _initial_values(
 
 def align_draws(latent: FloatArray, mode: FloatArray) -> FloatArray:
     """Rotate draws (chain, draw, N, R) to agree with each other, and their mean to the mode."""
-    flat = latent.reshape(-1, *latent.shape[2:])
+    flat = _stacked(latent)
     flat = flat @ rotations(flat)
     left, _, right = np.linalg.svd(flat.mean(axis=0).T @ mode)
     return (flat @ (left @ right)).reshape(latent.shape)

@@ -531,7 +531,7 @@ ARGUMENTS_REFUSED = {
     "loss__epsilon": (-0.1, np.nan, "cross", True),
     "optimization__n_sweeps": (0, 1.5, -2, True, "all", None),
     "optimization__tol": (-1e-3, np.nan, np.inf, "small", True),
-    **dict.fromkeys(("standardize", "reuse_kernel"), FLAGS),
+    "standardize": FLAGS,
     "priors": ("paper", {"weight_shape": 1.0}, 3),
     "temperature": ("best", None, True, 0.0, -1.0, np.nan, np.inf),
     "views": (["a", "b"], "abcd", 3, {"a": [0]}, {"a": [0, 99]}, [[0, 1], []]),

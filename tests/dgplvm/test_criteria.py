@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.linalg import eigh
 from scipy.stats import f_oneway
 
 from bsdr_models.dgplvm.criteria import NAMES, local_affinity, make_criterion
-from bsdr_models.dgplvm.starts import starts
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
 labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
@@ -89,7 +87,6 @@ def test_local_value_is_a_sum_over_pairs():
     S_w, S_b = local_scatters(X, labels, A.toarray())
     expected = pytest.approx(ratio(S_w, S_b), rel=1e-10)
     assert make_criterion("local_fisher", labels, K, affinity=A)(X)[0] == expected
-    assert make_criterion("local_fisher", labels, K, affinity=A.toarray())(X)[0] == expected
 
 
 def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
@@ -195,24 +192,11 @@ def test_nearly_collapsed_classes_keep_precision():
 
 @every_criterion
 def test_one_class_raises(name):
-    affinity = np.ones((4, 4)) if name == "local_fisher" else None
     with pytest.raises(ValueError, match="at least two classes, got 1"):
-        make_criterion(name, np.array([1, 1, -1, 1]), 3, affinity=affinity)
+        make_criterion(name, np.array([1, 1, -1, 1]), 3)
 
 
-def test_more_components_than_classes_less_one_raise():
-    criterion = make("trace_ratio")
-    criterion.check(3)
-    with pytest.raises(ValueError, match="4 classes present is defined for at most 3"):
-        criterion.check(4)
-    with pytest.raises(ValueError, match="at most 3"):
-        criterion(make_latent(4))
-
-
-def test_too_few_samples_raise():
-    for name in ("total", "mcml"):
-        with pytest.raises(ValueError, match="3 components need more labelled samples, got 3"):
-            make(name, np.array([0, 1, -1, 0]), 2)(np.ones((4, 3)))
+def test_equal_coordinates_raise():
     with pytest.raises(np.linalg.LinAlgError, match="all equal"):
         make("mcml")(np.ones((19, 2)))
 
@@ -275,44 +259,3 @@ def test_local_fisher_keeps_distant_clusters_of_a_class_apart():
     local = make_criterion("local_fisher", y, 2, affinity=local_affinity(X, y))
     assert local(X)[0] < 0.1
     assert make_criterion("trace_ratio", y, 2)(X)[0] > 10.0
-
-
-# ----------------------------------------------------------------------------- initialisation
-
-
-@pytest.mark.parametrize("shape", [(60, 4), (30, 200)])
-def test_initialisations_are_standardised_and_the_supervised_ones_separate(shape):
-    rng = rng_of(16)
-    n, d = shape
-    y = rng.permutation(np.arange(n) % 3)
-    X = 3.0 + rng.standard_normal(shape) + 2.0 * rng.standard_normal((3, d))[y]
-    X[:, -1] += 10.0 * rng.standard_normal(n)
-    hidden = np.where(np.arange(n) < n // 3, -1, y)
-    names = ["pca", "lda", "shrinkage_lda", "random", "random"]
-    found = starts(X, hidden, 3, n_components=2, names=names, rng=rng)
-    for latent in found:
-        assert latent.shape == (n, 2)
-        np.testing.assert_allclose(latent.mean(axis=0), 0.0, atol=1e-12)
-        np.testing.assert_allclose(latent.std(axis=0), 1.0, rtol=1e-12)
-    J = [make_criterion("trace_ratio", hidden, 3)(latent)[0] for latent in found]
-    assert J[1] < J[2] < J[0]  # less shrinkage separates the labelled samples better
-    assert max(J[:3]) < min(J[3:])
-    # Unlabelled samples are projected on the same directions.
-    unseen = np.where(hidden < 0, y, -1)
-    assert make_criterion("trace_ratio", unseen, 3)(found[2])[0] < 1.0
-    assert np.abs(found[3] - found[4]).max() > 0.5
-
-
-def test_discriminant_initialisations_are_those_of_generalised_eigenvectors():
-    rng = rng_of(17)
-    y = rng.permutation(np.arange(200) % 3)
-    X = rng.standard_normal((200, 5)) @ rng.standard_normal((5, 5)) + 3.0 * np.eye(3, 5)[y]
-    S_w, S_b = scatters(X, y)
-    shrunk = S_w + S_b + 0.1 / 0.9 * np.trace(S_w + S_b) / 5 * np.eye(5)
-    _, vectors = eigh(S_b, shrunk)
-    expected = (X - X.mean(axis=0)) @ vectors[:, ::-1][:, :2]
-    expected /= expected.std(axis=0)
-    got = starts(X, y, 3, n_components=2, names=["shrinkage_lda"], rng=rng)[0]
-    for column in range(2):
-        correlation = np.mean(got[:, column] * expected[:, column])
-        assert abs(correlation) == pytest.approx(1.0, abs=1e-9)

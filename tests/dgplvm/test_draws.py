@@ -8,7 +8,6 @@ import pytest
 from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import fit_map
-from bsdr_models.dgplvm.settings import Mapping, Optimization
 
 
 def noise():
@@ -31,7 +30,7 @@ def fitted(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = DGPLVMClassifier().fit(X, y)
-    mode = fit_map(model._task, Mapping(), Optimization(), rng=np.random.default_rng(0))
+    mode = fit_map(model._task, np.random.default_rng(0))
     return model, mode, model._scaler.transform(new)
 
 

@@ -9,16 +9,14 @@ from scipy.stats import norm
 
 from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.dgplvm.gp_classifier import (
-    Kernel,
     fit_functions,
     fit_gp_classifier,
     kernel_at_prior,
     one_against_rest,
     probit_log_odds,
 )
-from bsdr_models.dgplvm.paper.laplace import laplace_by_features
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.probit_ep import ep_by_features
+from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
+from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
 
 PRIORS = Priors()
@@ -140,7 +138,8 @@ def test_leave_one_out_approximates_a_fit_without_the_sample(approximate):
     expected = np.empty((40, 3))
     for i in range(40):
         keep = np.arange(40) != i
-        fit, _ = fit_functions(kernel, latent[keep], one_against_rest(y[keep], 3), approximate)
+        signs = one_against_rest(y[keep], 3)
+        fit, _ = fit_functions(kernel, latent[keep], signs, np.arange(39), approximate)
         mean, variance = fit.moments(latent[i : i + 1])
         expected[i] = got.from_log_odds(probit_log_odds(mean / np.sqrt(1.0 + variance)))[0]
     np.testing.assert_allclose(np.exp(loo), np.exp(expected), atol=0.05)
@@ -188,47 +187,6 @@ def test_invalid_input_raises():
         fit_gp_classifier(latent, np.full(45, -1), 2, priors=PRIORS)
 
 
-def test_fixed_kernel():
-    """The paper's kernel: noise with every sample, old and new.
-
-    Here the noise is in the likelihood, which is equivalent for EP, not Laplace.
-    """
-    latent, y, new, _ = problem(2)
-    logs = np.array([np.log(3.0), np.log(1.5), -np.inf])
-    kernel = Kernel(log_values=logs, bias=0.4, noise=0.7)
-    got = fit_gp_classifier(latent, y, 2, priors=PRIORS, kernel=kernel)
-
-    def smooth(a, b):
-        return 3.0 * np.exp(-((a[:, None] - b) ** 2).sum(-1) / (2.0 * 1.5**2)) + 0.4
-
-    own = 0.7 + 1e-6
-    K = smooth(latent, latent) + own * np.eye(45)
-    mean, variance = ByMatrix(ep_by_features, K, 2.0 * y - 1.0).predict(
-        smooth(new, latent), np.full(400, 3.4 + own)
-    )
-    got_mean, got_variance = got.functions.moments(new)
-    atol = 1e-5
-    np.testing.assert_allclose(got_mean[:, 0], mean, atol=atol)
-    np.testing.assert_allclose(got_variance[:, 0], variance, atol=atol)
-
-
-@both
-@pytest.mark.parametrize("n_labels", [2, 3])
-def test_sparse_fit_with_all_samples_as_inducing_points_is_exact(
-    approximate, n_labels, monkeypatch
-):
-    latent, y, new, _ = problem(n_labels, n=60)
-    exact = fit_gp_classifier(latent, y, n_labels, approximate=approximate, priors=PRIORS)
-    options = {"approximate": approximate, "priors": PRIORS}
-    monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 20)
-    kernel = exact.functions.kernel
-    sparse = fit_gp_classifier(latent, y, n_labels, kernel=kernel, **options)
-    # The numerical rank leaves 1e-8 of the largest variance.
-    got, expected = np.exp(sparse.log_probabilities(new)), np.exp(exact.log_probabilities(new))
-    np.testing.assert_allclose(got, expected, atol=2e-5)
-    np.testing.assert_allclose(np.exp(sparse.left_out), np.exp(exact.left_out), atol=2e-5)
-
-
 @pytest.mark.parametrize(("approximate", "n"), [(laplace_by_features, 1000), (ep_by_features, 500)])
 def test_some_inducing_points_approximate_the_exact_fit(approximate, n):
     """Probabilities agree to 0.01, with a considerable smooth part."""
@@ -236,9 +194,10 @@ def test_some_inducing_points_approximate_the_exact_fit(approximate, n):
     signs = one_against_rest(y, 3)[:1]
     kernel = kernel_at_prior(latent, y, 3, PRIORS)
     kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
-    exact, exact_probits = fit_functions(kernel, latent, signs, approximate)
-    sparse, probits = fit_functions(kernel, latent, signs, approximate, 60)
-    assert len(sparse.inducing) == 60 < len(exact.inducing)
+    exact, exact_probits = fit_functions(kernel, latent, signs, np.arange(n), approximate)
+    some = stratified_subset(y, 150)
+    sparse, probits = fit_functions(kernel, latent, signs, some, approximate)
+    assert len(sparse.inducing) < len(exact.inducing)
     got, expected = (norm.cdf(functions.probits(new)) for functions in (sparse, exact))
     np.testing.assert_allclose(got, expected, atol=0.01)
     np.testing.assert_allclose(norm.cdf(probits), norm.cdf(exact_probits), atol=0.01)
@@ -247,7 +206,7 @@ def test_some_inducing_points_approximate_the_exact_fit(approximate, n):
 def test_many_samples_use_inducing_points(monkeypatch):
     """The kernel is optimised on a stratified subset."""
     monkeypatch.setattr(gp_classifier, "SEARCH_SAMPLES", 40)
-    monkeypatch.setattr(gp_classifier, "EXACT_SAMPLES", 50)
+    monkeypatch.setattr(gp_classifier, "INDUCING_SAMPLES", 50)
     latent, y, new, y_new = problem(3, n=300)
     some = stratified_subset(y, 40)
     assert len(np.unique(some)) == len(some) <= 43

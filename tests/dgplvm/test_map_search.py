@@ -1,5 +1,7 @@
 """MAP estimation: initialisation, selection of settings, invariances and limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import orthogonal_procrustes
@@ -17,18 +19,15 @@ from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.learn import disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import (
     NOISE_PRIOR,
-    NOISES,
     WIDTH_PRIOR,
-    WIDTHS,
     MappingSettings,
     choose_settings,
     initial_coordinates,
     leave_out_tuples,
+    whitened_indicators,
 )
 from bsdr_models.dgplvm.map_search import Task, fit_map
-from bsdr_models.dgplvm.priors import LogNormal
-from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.dgplvm.starts import whitened_indicators
+from bsdr_models.dgplvm.settings import NOISES, WIDTHS, LogNormal, Optimization
 from bsdr_models.inference.optimise import MapResult
 
 OMEGA = 0.3
@@ -45,23 +44,20 @@ def make_data(n_samples=30, n_features=6, n_classes=3, *, distance=2.0, seed=0):
     return X, y
 
 
-def make_task(X, y, **more):
+def make_task(X, y, *, priors=PRIORS, weight=10.0):
     n_labels = int(y.max()) + 1
     return Task(
-        **{
-            "X": X,
-            "y_index": y,
-            "n_labels": n_labels,
-            "n_components": min(2, n_labels - 1),
-            "priors": PRIORS,
-        }
-        | more
+        X=X,
+        y_index=y,
+        n_labels=n_labels,
+        n_components=min(2, n_labels - 1),
+        priors=replace(priors, weight=weight),
     )
 
 
-def search(task, *, width="cv", noise="cv", **options):
-    mapping = Mapping(width=width, noise=noise)
-    return fit_map(task, mapping, Optimization(**options), rng=np.random.default_rng(0))
+def search(task, **options):
+    task = replace(task, optimization=Optimization(**options))
+    return fit_map(task, np.random.default_rng(0))
 
 
 def make_mapping(X, y, n_labels, settings):
@@ -243,20 +239,10 @@ def test_collapse_is_reported_for_priors_without_signal():
     assert search(make_task(X, y)).collapse is None
     assert "explain almost nothing" in search(make_task(X, y, priors=none)).collapse
     assert "collapsed to a point" in search(make_task(X, y, weight=np.inf)).collapse
-    result = learn_mode(
-        make_task(X, y, priors=none),
-        Mapping(),
-        Optimization(),
-        rng=np.random.default_rng(0),
-    )
+    result = learn_mode(make_task(X, y, priors=none), np.random.default_rng(0))
     assert any("explain almost nothing" in message for message in result.messages)
     # No collapse warning for infinite weight.
-    result = learn_mode(
-        make_task(X, y, weight=np.inf),
-        Mapping(),
-        Optimization(),
-        rng=np.random.default_rng(0),
-    )
+    result = learn_mode(make_task(X, y, weight=np.inf), np.random.default_rng(0))
     assert not any("collapsed" in message for message in result.messages)
 
 

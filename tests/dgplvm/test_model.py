@@ -13,8 +13,7 @@ from scipy.linalg import helmert, sqrtm
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model
-from bsdr_models.dgplvm.priors import LogNormal, Priors
-from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.dgplvm.settings import LogNormal, Mapping, Priors
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.inference.sampling import Schedule
 
@@ -173,7 +172,7 @@ def test_initial_point_separates_the_classes():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_components": 2}, "2 classes span 1 components"),
+        ({"n_components": 2}, "needs n_components <= 1"),
         ({"n_components": 5}, "integer from 1 to 4"),
         ({"weight": np.inf}, "weight must be"),
         ({"weight": -1.0}, "weight must be"),
@@ -185,7 +184,7 @@ def test_initial_point_separates_the_classes():
         ({"y": TWO, "unlabeled": 7}, "at least two classes"),
         ({"X": np.ones((9, 4))}, "all samples of X are equal"),
         ({"X": np.full((9, 4), np.nan)}, "NaN or infinity"),
-        ({"X": features()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "below"),
+        ({"X": features()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "2 at most"),
     ],
 )
 def test_invalid_input_raises(changes, message):
@@ -208,21 +207,18 @@ def task_and_mode(case):
         y_index=index,
         n_labels=index.max() + 1,
         n_components=options["n_components"],
-        priors=PRIORS,
-        weight=options.get("weight", 10.0),
+        priors=replace(PRIORS, weight=options.get("weight", 10.0)),
         criterion=options.get("criterion", "trace_ratio"),
+        mapping=Mapping(width=2.0, noise=0.02),
     )
-    mode = fit_map(
-        task, Mapping(width=2.0, noise=0.02), Optimization(), rng=np.random.default_rng(10)
-    )
-    return task, mode
+    return task, fit_map(task, np.random.default_rng(10))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(sampling.Density(make_objective(task, mode.objective.mapping_prior)))
+    density = hand_written(sampling.Density(make_objective(task, mode.objective.mapping)))
     fused = sampling.declare_model(task, mode, density=density)
     declared_model = declared(case)
     functions = [
@@ -239,7 +235,7 @@ def test_hand_written_density_matches_the_declared_one(case):
 
 def test_hand_written_density_of_coincident_coordinates_is_zero():
     task, mode = task_and_mode("three classes")
-    density = sampling.Density(make_objective(task, mode.objective.mapping_prior))
+    density = sampling.Density(make_objective(task, mode.objective.mapping))
     value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
     assert value == -np.inf
     assert not by_raw.any()
@@ -249,7 +245,7 @@ def test_hand_written_density_of_coincident_coordinates_is_zero():
 def test_curvature_is_averaged_over_rotations():
     """The covariance at the mode; raw coordinates have mean square one."""
     task, mode = task_and_mode("three classes")
-    objective = make_objective(task, mode.objective.mapping_prior)
+    objective = make_objective(task, mode.objective.mapping)
     x, covariance = sampling.curvature(objective, mode)
     U = objective.unpack(x)[0]
     np.testing.assert_allclose(U.T @ U, len(U) * np.eye(2), atol=1e-12)
@@ -275,11 +271,11 @@ def test_draws_are_aligned_to_the_mode():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weight": np.inf}, "finite weight"),
+        ({"priors": Priors(weight=np.inf)}, "finite weight"),
         ({"criterion": "inverse_trace"}, "criterion in"),
         ({"criterion": "mcml"}, "criterion in"),
-        ({"n_centres": 0}, "dense mapping"),
-        ({"n_centres": 3}, "dense mapping"),
+        ({"mapping": Mapping(kind="none")}, "embedded by the mapping"),
+        ({"mapping": Mapping(n_centres=3)}, "dense mapping"),
     ],
 )
 def test_improper_densities_raise_before_the_mode_is_sought(changes, message, monkeypatch):
@@ -289,10 +285,8 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
         sampling.learn_draws(
             "nuts",
             replace(task, **changes),
-            Mapping(),
-            Optimization(),
-            schedule=Schedule(draws=10, tune=10, chains=1),
-            rng=np.random.default_rng(12),
+            Schedule(draws=10, tune=10, chains=1),
+            np.random.default_rng(12),
         )
 
 

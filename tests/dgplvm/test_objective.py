@@ -13,7 +13,7 @@ from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, whiten
-from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.settings import LogNormal, Priors
 
 MAPS = ("dense", "few", "none")
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
@@ -29,7 +29,7 @@ def make_objective(X, y, *, how="dense", criterion="trace_ratio", modelled=None,
     gram = FeatureGram.of(part - part.mean(axis=0))
     return Objective(
         gram=gram,
-        mapping_prior=prior,
+        mapping=prior,
         criterion=make_criterion(criterion, y, 3),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
@@ -194,7 +194,7 @@ def test_rank_deficient_latent_coordinates_raise(problem):
     [
         {"weight": 8.0},
         {"temper": 1.0},
-        {"mapping_prior": None},
+        {"mapping": None},
         {"parameter_priors": Priors(noise_variance=LogNormal(0.5, 0.3)).kernel},
     ],
     ids=lambda change: next(iter(change)),

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bsdr_models import DGPLVMPriors
-from bsdr_models.dgplvm.priors import BOX, LogNormal
+from bsdr_models.dgplvm.settings import BOX, LogNormal
 
 
 @pytest.mark.parametrize(("median", "log_sd"), [(1.0, 1.0), (0.3, 0.15), (20.0, 3.0)])

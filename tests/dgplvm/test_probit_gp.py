@@ -7,10 +7,9 @@ import pytest
 from scipy import integrate, optimize
 from scipy.stats import multivariate_normal, norm
 
-from bsdr_models.dgplvm import probit_ep
-from bsdr_models.dgplvm.gp_classifier import numerical_factor, pivoted_cholesky
-from bsdr_models.dgplvm.paper.laplace import derivatives, laplace_by_features
-from bsdr_models.dgplvm.probit_ep import ep_by_features, hazard
+from bsdr_models.dgplvm import probit
+from bsdr_models.dgplvm.gp_classifier import numerical_factor
+from bsdr_models.dgplvm.probit import derivatives, ep_by_features, hazard, laplace_by_features
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 
@@ -317,9 +316,9 @@ def test_blocks_of_samples_are_updated_as_one_by_one(monkeypatch):
     F, sign, _ = features_and_signs()
     got = []
     for size in (1, 16, 64):
-        monkeypatch.setattr(probit_ep, "_BLOCK", size)
+        monkeypatch.setattr(probit, "_BLOCK", size)
         sites, state = np.zeros((2, 40)), (np.eye(7), np.zeros(7))
-        end = probit_ep.sweep_weights.py_func(F, sign, *sites, *state, np.inf, 0.9, 0.0, 2)
+        end = probit.sweep_weights.py_func(F, sign, *sites, *state, np.inf, 0.9, 0.0, 2)
         got.append(np.concatenate([end, *sites, state[0].ravel(), state[1]]))
     np.testing.assert_allclose(got[0], got[1], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(got[0], got[2], rtol=1e-9, atol=1e-12)
@@ -332,18 +331,3 @@ def test_numerical_factor_stops_at_the_rank():
     np.testing.assert_allclose(got @ got.T, F @ F.T, atol=1e-10)
     np.testing.assert_allclose(got[pivots], np.tril(got[pivots]))
     assert numerical_factor(np.zeros((3, 3)))[0].shape == (3, 0)
-
-
-def test_pivoted_cholesky_explains_a_matrix():
-    """All of it with all samples, the pivots always, the rest never too much."""
-    rng = np.random.default_rng(4)
-    X = rng.standard_normal((50, 2))
-    K = np.exp(-((X[:, None] - X) ** 2).sum(-1) / 0.2)
-    whole, pivots = pivoted_cholesky(lambda i: K[i], np.diagonal(K), 100)
-    assert len(np.unique(pivots)) == len(pivots) <= 50
-    np.testing.assert_allclose(whole @ whole.T, K, atol=1e-9)
-    some, pivots = pivoted_cholesky(lambda i: K[i], np.diagonal(K), 12)
-    assert some.shape == (50, 12)
-    np.testing.assert_allclose(some[pivots], np.tril(some[pivots]), atol=1e-14)
-    np.testing.assert_allclose((some @ some.T)[pivots], K[pivots], atol=1e-12)
-    assert np.linalg.eigvalsh(K - some @ some.T).min() > -1e-12

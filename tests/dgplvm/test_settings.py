@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.dgplvm import base, criteria
-from bsdr_models.dgplvm.leave_one_out import NOISES, WIDTHS
-from bsdr_models.dgplvm.settings import Mapping
+from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Mapping
 from bsdr_models.numerics.scaling import Scaler
 
 
@@ -28,6 +27,9 @@ def test_criterion():
         assert choose(name, 2, 3) == name
         with pytest.raises(ValueError, match=rf"criterion='{name}' needs n_components <= 2.*got 3"):
             choose(name, 3, 3)
+    for name in ("auto", "total", "mcml"):
+        with pytest.raises(ValueError, match="n_components=3 is too large for 3 labelled samples"):
+            choose(name, 3, 2, n_labelled=3)
 
 
 # ------------------------------------------------------------------------------------ units

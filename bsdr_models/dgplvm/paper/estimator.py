@@ -9,16 +9,13 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.gp_classifier import Kernel, fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
-from bsdr_models.dgplvm.learn import Draw, FitResult, Posterior, disagreement, search_fields
+from bsdr_models.dgplvm.learn import KERNEL, Draw, FitResult, Posterior, disagreement, mode_fields
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.fit import collapse, fit_paper
-from bsdr_models.dgplvm.paper.laplace import laplace_by_features
-from bsdr_models.dgplvm.paper.objective import KernelMapping
-from bsdr_models.dgplvm.priors import CriterionName, Priors
-from bsdr_models.dgplvm.probit_ep import ep_by_features
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper
+from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
+from bsdr_models.dgplvm.settings import CriterionName, Mapping, Optimization, Priors
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
@@ -56,9 +53,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         only way without a mapping.
     approximation : {"ep", "laplace"}, default="ep"
         Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
-    reuse_kernel : bool, default=False
-        Whether the classifier has the kernel of the features, as in Section 5, instead of a kernel
-        of its own.
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
     standardize : bool or "auto", default="auto"
@@ -120,7 +114,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         "width": [POSITIVE],
         "placement": [StrOptions({"map", "likelihood"})],
         "approximation": [StrOptions({"ep", "laplace"})],
-        "reuse_kernel": ["boolean"],
         "standardize": ["boolean", StrOptions({"auto"})],
     }
 
@@ -135,7 +128,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         width: float = 2.0,
         placement: Literal["map", "likelihood"] = "map",
         approximation: Literal["ep", "laplace"] = "ep",
-        reuse_kernel: bool = False,
         unlabeled: Any = None,
         standardize: bool | Literal["auto"] = "auto",
         optimization: Optimization | None = None,
@@ -151,7 +143,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.width = width
         self.placement = placement
         self.approximation = approximation
-        self.reuse_kernel = reuse_kernel
         self.unlabeled = unlabeled
         self.standardize = standardize
         self.optimization = optimization
@@ -160,31 +151,20 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.random_state = random_state
 
     def _task_options(self) -> dict[str, Any]:
-        return {
-            "priors": Priors(),
-            "weight": float(self.weight),
-            "criterion": self.criterion,
-            "n_centres": 0 if self.mapping == "none" else self.n_centres,
-        }
+        mapping = Mapping(
+            kind=self.mapping,
+            n_centres=self.n_centres,
+            width=self.width,
+            placement=self.placement,
+        )
+        return {"priors": Priors(weight=self.weight, criterion=self.criterion), "mapping": mapping}
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         self._check_data(task.X, task.y_index, task.n_components)
-        fit = fit_paper(
-            task,
-            self._option("optimization"),
-            width=float(self.width),
-            rng=rng,
-            progressbar=self.progressbar,
-            n_jobs=self.n_jobs,
-        )
-        gram, mapping = fit.objective.gram, fit.objective.kernel_mapping
+        fit = fit_paper(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
+        gram, mapping = fit.objective.gram, fit.objective.mapping
         signal, inverse_width, bias, inverse_noise = np.exp(fit.log_parameters[:4]).tolist()
         lengthscale, noise = inverse_width**-0.5, 1.0 / inverse_noise
-        kernel = Kernel(
-            log_values=np.array([np.log(signal), np.log(lengthscale), -np.inf]),
-            bias=bias,
-            noise=noise,
-        )
         decoder = Decoder.of(
             fit.latent,
             task.X,
@@ -199,29 +179,23 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             task.y_index,
             task.n_labels,
             priors=task.priors,
-            kernel=kernel if self.reuse_kernel else None,
             approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
         )
         embedder: Any = LikelihoodEmbedder(decoder=decoder)
-        if mapping is not None and self.placement == "map":
+        if mapping is not None and task.mapping.embeds:
             weights = mapping.weights(fit.objective.unpack(fit.search.x)[0])
             embedder = PaperEmbedder(kernel_mapping=mapping, weights=weights)
         messages = collapse(fit, task), disagreement(fit.search)
+        kernel = signal / gram.variance, lengthscale, noise / gram.variance
         return FitResult(
             posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
             latent=fit.latent,
             left_out=_certain(fit.latent),
-            variables={
-                "signal_variance": signal / gram.variance,
-                "lengthscale": lengthscale,
-                "noise_variance": noise / gram.variance,
-                "criterion": fit.terms.criterion,
-            },
+            variables=dict(zip(KERNEL, kernel, strict=True)) | {"criterion": fit.terms.criterion},
             decoder=decoder,
-            terms=fit.terms.values,
             settings={},
             messages=tuple(message for message in messages if message is not None),
-            **search_fields(fit.search),
+            **mode_fields(fit),
         )
 
     def _check_data(self, X: FloatArray, y_index: IntArray, n_components: int) -> None:

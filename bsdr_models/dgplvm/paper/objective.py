@@ -1,4 +1,4 @@
-r"""The objective of the paper, Eqs. (13), (17)-(20), with bounds.
+r"""The objective of the paper, Eqs. (13), (17)-(20), with bounds, and its optimisation.
 
 .. math::
     F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
@@ -26,15 +26,17 @@ the mapping is no constraint, but it affects which optimum is found, and embeds 
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
-from bsdr_models.dgplvm.objective import Gradient, LatentObjective
-from bsdr_models.dgplvm.priors import LogUniform
-from bsdr_models.numerics.kernels import rbf
+from bsdr_models.dgplvm.map_search import Mode, Task, find_mode
+from bsdr_models.dgplvm.objective import LatentObjective
+from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
@@ -45,6 +47,25 @@ _HIGHEST = np.array([1e2, 1e3, 1e2, 1e4])
 _INITIAL = np.array([0.5, 1.0, 1e-2, 2.0])
 # Power of the variance of a feature in the units of theta.
 _UNITS = np.array([1.0, 0.0, 1.0, -1.0])
+# Share of explained variance below which the latent coordinates explain nothing. One direction of
+# hundreds of pixels has a few hundredths; a collapsed signal has at most 1e-5.
+NO_SIGNAL = 1e-3
+# Criterion below which every class has collapsed to a point.
+NO_SCATTER = 1e-6
+# Distance of log theta to a bound that counts as being at it.
+_AT_BOUND = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class LogUniform:
+    """Density 1 / theta of a positive number, within bounds of its logarithm."""
+
+    log_median: float
+    bounds: tuple[float, float]
+
+    def negative_log_density(self, log_value: float) -> tuple[float, float]:
+        """Negative log density of theta, in nats up to a constant; its derivative in log theta."""
+        return log_value, 1.0
 
 
 def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
@@ -83,7 +104,15 @@ class KernelMapping:
         """Weights a of coordinates u, (M, R)."""
         return solve_triangular(self.factor, u, lower=True, trans="T")
 
-    def coordinates(self, latent: FloatArray) -> FloatArray:
+    def root(self, u: FloatArray) -> FloatArray:
+        """Latent coordinates (N, R) of coordinates u, (M, R)."""
+        return self.basis @ u
+
+    def root_transposed(self, gradient: FloatArray) -> FloatArray:
+        """Gradient in u (M, R) from that in latent coordinates (N, R)."""
+        return self.basis.T @ gradient
+
+    def raw(self, latent: FloatArray) -> FloatArray:
         """Least-squares u (M, R) for latent coordinates (N, R)."""
         if self.centres is self.X:
             return solve_triangular(self.factor, latent, lower=True)
@@ -104,19 +133,68 @@ class PaperObjective(LatentObjective):
     ``weight`` is 1 / sigma_d**2; ``dynamics`` add Eq. (20) and the priors of its kernel.
     """
 
-    kernel_mapping: KernelMapping | None = None
-
-    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
-        """Latent coordinates of u; see the base class."""
-        if self.kernel_mapping is None:
-            return raw, lambda gradient: gradient
-        basis = self.kernel_mapping.basis
-        return basis @ raw, lambda gradient: basis.T @ gradient
-
-    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
-        """Optimisation vector of latent coordinates, or of their least-squares fit."""
-        u = latent if self.kernel_mapping is None else self.kernel_mapping.coordinates(latent)
-        return np.concatenate([u.ravel(), log_parameters])
-
     def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         return evaluate_paper(latent, log_kernel, self.gram)
+
+
+def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[PaperObjective]:
+    """Minimise the paper's objective within bounds; options are of `run_map`.
+
+    gamma of Eq. (18) is the width of the mapping over the median squared distance.
+    """
+    X, mapping = task.X, None
+    gram = FeatureGram.of(X - X.mean(axis=0))
+    if task.mapping.kind == "kernel":
+        centres, n_centres = X, task.mapping.n_centres
+        if n_centres is not None:
+            centres = X[np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))]
+        width = float(task.mapping.width) / median_distance(X)
+        mapping = KernelMapping(X=X, centres=centres, width=width)
+    objective = PaperObjective(
+        gram=gram,
+        criterion=task.make_criterion(),
+        weight=task.weight,
+        n_components=task.n_components,
+        parameter_priors=theta_priors(gram) + task.dynamics_priors,
+        dynamics=task.dynamics,
+        mapping=mapping,
+    )
+    initial = task.starts(int(task.optimization.n_restarts), rng)
+    return find_mode(objective, initial, task.optimization, **options)
+
+
+def collapse(mode: Mode[PaperObjective], task: Task) -> str | None:
+    r"""A warning if the mode is degenerate, or None.
+
+    The share of the signal is the prior variance of a feature explained by the latent coordinates,
+    :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that and the
+    noise: 0 for a vanishing signal and for coinciding latent coordinates. The bias vanishes for
+    centred features, which needs no warning.
+    """
+    log_theta, latent, J = mode.log_parameters[:4], mode.latent, mode.terms.criterion
+    output, inverse_width, _, inverse_noise = np.exp(log_theta)
+    similarity = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
+    signal = output * (1.0 - similarity)
+    share = float(signal / (signal + 1.0 / inverse_noise))
+    if share < NO_SIGNAL:
+        present = np.unique(task.y_index[task.known])
+        centroids = np.array([latent[task.y_index == c].mean(axis=0) for c in present])
+        pairs = squared_distances(centroids)[np.triu_indices(len(present), 1)]
+        return (
+            "the latent coordinates explain almost nothing of the features: signal share "
+            f"{share:.2g}, distance between centroids {float(np.sqrt(pairs.mean())):.2g}"
+        )
+    if J < NO_SCATTER:
+        return (
+            f"every class has collapsed to a point (criterion {J:.1g}); a smaller "
+            "weight keeps the structure within classes"
+        )
+    low, high = (bound[:4] for bound in mode.objective.parameter_bounds)
+    near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
+    names = [name for name, at in zip(THETA, near, strict=True) if at and name != "bias"]
+    if names:
+        return (
+            f"{' and '.join(names)} ended at a bound, on which the result then depends: "
+            "the objective of the paper has no minimum of its own"
+        )
+    return None

@@ -1,4 +1,4 @@
-r"""Binary Gaussian process classification with a probit link, by expectation propagation [1]_.
+r"""Binary Gaussian process classification with a probit link, by EP [1]_ or Laplace's method.
 
 A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples: latent values are
 :math:`f = F w` with w ~ N(0, I), and a sign :math:`z_i = \pm 1` has probability
@@ -10,10 +10,11 @@ A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples:
 
 A smooth kernel of few coordinates has a low numerical rank M, and every step costs N M^2.
 
-The site of a sample is set such that the posterior with the site has the same mean and variance as
-that with the true factor. Sites are updated sequentially, each with a rank-one update of the
-covariance of the weights. The updates of a block of samples are applied together, as matrix
-products: until then only the columns of the covariance that the block needs are kept up to date.
+In expectation propagation the posterior with the site of a sample has the same mean and variance as
+that with the true factor; in Laplace's method sites expand the log factors about the mode. Sites of
+EP are updated sequentially, each with a rank-one update of the covariance of the weights. The
+updates of a block of samples are applied together, as matrix products: until then only the columns
+of the covariance that the block needs are kept up to date.
 
 References
 ----------
@@ -33,9 +34,8 @@ from scipy.special import log_ndtr
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
-# Samples whose features are multiplied at a time.
-CHUNK = 8192
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
 SWEEPS = 5
 # Sums may be reordered, so that loops are vectorised.
@@ -52,6 +52,8 @@ _SHORTER = 0.5
 _LEAST_STEP = 0.1
 # Below it the hazard is a continued fraction of this many terms.
 _FAR, _TERMS = -5.0, 60
+# Smallest step of the line search of Laplace's method.
+LEAST_STEP = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +122,7 @@ def ep_by_features(
 ) -> FeaturePosterior:
     """Normal posterior with moment-matched sites, of features (N, M) and signs (N,).
 
-    Sites are updated sequentially, from those of a similar kernel matrix if given, until no
-    marginal changes by more than ``tol``: its mean in standard deviations, its variance in
-    relation.
+    Until no mean changes by more than ``tol`` standard deviations, and no variance in relation.
     """
     n = len(sign)
     S = np.zeros(n) if start is None else start.precision.copy()
@@ -158,12 +158,9 @@ def ep_by_features(
 
 def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
     """Mean of w, inverse of the factor of A, half of log |A|."""
-    n_features = features.shape[1]
-    A = np.eye(n_features, order="F")
-    for start in range(0, len(features), CHUNK):
-        rows = slice(start, start + CHUNK)
-        scaled = features[rows] * np.sqrt(sites.precision[rows, None])
-        A += scaled.T @ scaled
+    scaled = features * np.sqrt(sites.precision[:, None])
+    A = np.eye(features.shape[1], order="F")
+    A += scaled.T @ scaled
     factor, log_det = factorise_inplace(A, name="I + F' S F")
     root, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
     return root.T @ (root @ (features.T @ sites.location)), root, 0.5 * log_det
@@ -171,12 +168,73 @@ def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArr
 
 def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
     """Squared lengths of root times the features of every sample, (N,)."""
-    result = np.empty(len(features))
-    for start in range(0, len(features), CHUNK):
-        rows = slice(start, start + CHUNK)
-        projected = features[rows] @ root.T
-        np.einsum("nm,nm->n", projected, projected, out=result[rows])
-    return result
+    projected = features @ root.T
+    return np.asarray(np.einsum("nm,nm->n", projected, projected))
+
+
+def laplace_by_features(
+    features: FloatArray,
+    sign: FloatArray,
+    *,
+    start: Sites | None = None,
+    tol: float = 1e-7,
+    max_iter: int = 100,
+) -> FeaturePosterior:
+    """Normal posterior at the mode, of features (N, M) and signs (N,).
+
+    By Newton's method with a line search, until no latent value moves by ``tol`` of the largest.
+    """
+    w = np.zeros(features.shape[1]) if start is None else weights_of(features, start)[0]
+    f = features @ w
+
+    def objective(w: FloatArray, f: FloatArray) -> float:
+        return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
+
+    value, converged, n_steps = objective(w, f), False, 0
+    while not converged and n_steps < max_iter:
+        n_steps += 1
+        target, _, _ = weights_of(features, _laplace_sites(sign, f))
+        df = features @ (target - w)
+        step = 1.0
+        while step > LEAST_STEP:
+            w_new, f_new = w + step * (target - w), f + step * df
+            new = objective(w_new, f_new)
+            if new >= value - 1e-12 * (1.0 + abs(value)):
+                break
+            step *= 0.5
+        else:
+            break
+        w, f, value = w_new, f_new, new
+        moved = step * float(np.abs(df).max())
+        converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
+    sites = _laplace_sites(sign, f)
+    w, root, half_log_det = weights_of(features, sites)
+    mean, variance = features @ w, row_squares(features, root)
+    # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
+    _, W, third = derivatives(sign, mean)
+    by_f = 0.5 * variance * third
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=variance,
+        log_evidence=objective(w, mean) - half_log_det,
+        sites=sites,
+        drift=by_f - W * (features @ (root.T @ (root @ (features.T @ by_f)))),
+        converged=converged,
+    )
+
+
+def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""First derivative, minus the second, and the third of :math:`\log \Phi(z f)`, each (N,)."""
+    a = sign * f
+    r, p = inverse_mills(a), positive_mean(a)  # p = r + a, without cancellation
+    return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
+
+
+def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
+    g, W, _ = derivatives(sign, f)
+    return Sites(precision=W, location=W * f + g)
 
 
 @njit(**_OPTIONS)
