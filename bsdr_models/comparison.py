@@ -102,7 +102,7 @@ def compare_models(
     X: Any,
     y: Any,
     *,
-    n_components: int = 2,
+    n_components: int | None = None,
     models: Mapping[str, Any] | None = None,
     cv: Any = 5,
     groups: Any = None,
@@ -126,8 +126,8 @@ def compare_models(
     X : array-like or data frame of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
         Classes.
-    n_components : int, default=2
-        Of the three models of this package.
+    n_components : int, optional
+        Of the three models of this package; by default their own.
     models : mapping of str to classifier, optional
         Further classifiers of scikit-learn with ``predict_proba``, which rank as the least simple
         in the order given; or others in place of those above, by name.
@@ -185,7 +185,7 @@ def compare_models(
     True
     """
     check_parameters(
-        {"n_components": [COUNT], "n_jobs": N_JOBS, "progressbar": ["boolean"]},
+        {"n_components": [COUNT, None], "n_jobs": N_JOBS, "progressbar": ["boolean"]},
         locals(),
         "compare_models",
     )
@@ -293,7 +293,7 @@ def _models(
     folds: Sequence[Fold],
     index: IntArray,
     n_features: int,
-    n_components: int,
+    n_components: int | None,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
     """All models by name, the simplest first."""
@@ -302,6 +302,7 @@ def _models(
     smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
     sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
     *seeds, logistic, pls = (int(seed) for seed in rng.integers(2**31, size=5))
+    of_ours = {} if n_components is None else {"n_components": n_components}
     kinds = {"BM2PCA": BM2PCAClassifier, "BSDR": BSDRClassifier, "D-GPLVM": DGPLVMClassifier}
     return {
         BASE_RATE: DummyClassifier(strategy="prior"),
@@ -309,7 +310,7 @@ def _models(
         "logistic regression": logistic_regression(n_folds=inner, random_state=logistic),
         "PLS-DA": pls_da(sizes, n_folds=inner, random_state=pls),
     } | {
-        name: kind(n_components=n_components, random_state=seed)
+        name: kind(random_state=seed).set_params(**of_ours)
         for (name, kind), seed in zip(kinds.items(), seeds, strict=True)
     }
 

@@ -4,7 +4,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xarray as xr
@@ -46,6 +46,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
 
     _spec = SPEC
     _result: FitResult
+    _most_components: ClassVar[int]  # of the default
     n_components: int | None
     optimization: settings.Optimization | None
     unlabeled: Any
@@ -84,7 +85,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
         rng, n_classes = as_generator(self.random_state), len(self.classes_)
-        n_components = int(self.n_components or min(2, n_classes - 1))
+        n_components = int(self.n_components or min(self._most_components, n_classes - 1))
         options = self._task_options()
         name, n_labelled = options["priors"].criterion, int((index >= 0).sum())
         criterion = choose_criterion(name, n_components, n_classes, n_labelled)

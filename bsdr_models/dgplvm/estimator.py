@@ -34,7 +34,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     Parameters
     ----------
     n_components : int, optional
-        R, dimension of the latent space; by default 2, and 1 for two classes.
+        R, dimension of the latent space; by default one less than the number of classes, at most 5.
     inference : {"map", "nuts", "advi"}, default="map"
         Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model.
     priors : Priors, optional
@@ -136,6 +136,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     True
     """
 
+    _most_components: ClassVar[int] = 5
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": Priors,
         "mapping": Mapping,

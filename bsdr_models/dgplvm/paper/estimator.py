@@ -104,6 +104,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     True
     """
 
+    _most_components: ClassVar[int] = 2
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": Optimization}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
