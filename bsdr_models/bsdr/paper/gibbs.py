@@ -33,31 +33,18 @@ from bsdr_models.numerics.linalg import cholesky
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GibbsState:
-    """Values of all variables. C chains, N samples, D features, R components, K labels.
+    """Values of all variables. C chains, N samples, D features, R components, K labels."""
 
-    projection_precision
-        Phi, (C, D, R) entrywise, (C, 1, R) columnwise, (C, D, 1) rowwise.
-    projection, latent
-        Q, (C, D, R), and Z, (C, N, R).
-    weight_precision, weights
-        Psi and W, (C, R, K).
-    bias_precision, bias
-        lambda and b, (C, K).
-    utilities
-        T, (C, N, K); None for regression, where the targets take its place.
-    noise_precision
-        tau, (C, K), for regression; None otherwise.
-    """
-
+    # Phi, (C, D, R) entrywise, (C, 1, R) columnwise, (C, D, 1) rowwise.
     projection_precision: FloatArray
-    projection: FloatArray
-    latent: FloatArray
-    weight_precision: FloatArray
-    weights: FloatArray
-    bias_precision: FloatArray
-    bias: FloatArray
-    utilities: FloatArray | None = None
-    noise_precision: FloatArray | None = None
+    projection: FloatArray  # Q, (C, D, R)
+    latent: FloatArray  # Z, (C, N, R)
+    weight_precision: FloatArray  # Psi, (C, R, K)
+    weights: FloatArray  # W, (C, R, K)
+    bias_precision: FloatArray  # lambda, (C, K)
+    bias: FloatArray  # b, (C, K)
+    utilities: FloatArray | None = None  # T, (C, N, K); of labels
+    noise_precision: FloatArray | None = None  # tau, (C, K); of real targets
 
 
 def initial_chains(
@@ -201,11 +188,6 @@ def sample_weights(
         (b_c, w_c) \sim N(P_c^{-1} \tau_c \tilde Z^\top t_c,\; P_c^{-1}), \qquad
         P_c = \operatorname{diag}(\lambda_c, \psi_c) + \tau_c \tilde Z^\top \tilde Z,
         \qquad \tilde Z = [1, Z]
-
-    Returns
-    -------
-    bias : (C, K)
-    weights : (C, R, K)
     """
     T, tau = _response(state, data)
     Z = np.concatenate([np.ones_like(state.latent[:, :, :1]), state.latent], axis=2)
