@@ -1,9 +1,9 @@
 r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
-Each ``sample_*`` draws one block given all others, for C chains along the leading axis. ``step``
-is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one block, with Z
-integrated out of the conditionals of Q, and ends with an exact move of the common scale of T, W
-and b, in which the paper's sweep mixes slowly.
+Each ``sample_*`` draws one block given all others, for C chains along the leading axis.
+``step_conditional`` is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one
+block, with Z integrated out of the conditionals of Q, and ends with an exact move of the common
+scale of T, W and b, in which the paper's sweep mixes slowly.
 
 Both mix well where classes overlap. On separable classes the conditionals of W and Z given the
 utilities, and of Q given these, are far narrower than the posterior, and both mix poorly; NUTS on
@@ -28,7 +28,7 @@ from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import normal_tail
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.linalg import cholesky, draw_normal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +196,7 @@ def sample_weights(
     precision = tau * (_transpose(Z) @ Z)[:, None]  # (C, K, 1 + R, 1 + R)
     np.einsum("ckii->cki", precision)[...] += _transpose(prior)
     linear = tau * _transpose(_transpose(Z) @ T)[..., None]  # (C, K, 1 + R, 1)
-    half = np.linalg.inv(cholesky(precision, name="weight precision"))
-    draw = _transpose(half) @ (half @ linear + rng.standard_normal(linear.shape))
+    draw = draw_normal(precision, linear, name="weight precision", rng=rng)
     return draw[:, :, 0, 0], np.ascontiguousarray(_transpose(draw[:, :, 1:, 0]))
 
 

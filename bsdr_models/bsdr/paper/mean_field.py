@@ -165,19 +165,14 @@ def _target_matrix(data: Data) -> FloatArray:
 
 def update_projection_precision(state: State, priors: Priors) -> Gamma:
     """Optimal q(Phi) [1]_, Eq. (4), and its columnwise and rowwise forms (Section II-C, II-D)."""
-    square = tied_square(state)
+    shape = state.projection_precision.shape.shape
+    tied = tuple(axis for axis in (0, 1) if shape[axis] == 1)
+    square = state.projection.mean_square.sum(axis=tied, keepdims=True)
     n_tied = state.projection.mean.size / square.size
     return Gamma(
         shape=np.full_like(square, priors.projection_shape + 0.5 * n_tied),
         rate=priors.projection_rate + 0.5 * square,
     )
-
-
-def tied_square(state: State) -> FloatArray:
-    """E[Q**2] summed over the entries that share a precision, shaped as the precisions."""
-    shape = state.projection_precision.shape.shape
-    tied = tuple(axis for axis in (0, 1) if shape[axis] == 1)
-    return state.projection.mean_square.sum(axis=tied, keepdims=True)
 
 
 def update_projection(state: State, data: Data, priors: Priors) -> RidgeColumns:
