@@ -91,7 +91,7 @@ class MultinomialProbit:
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities of the classes, with weights integrated out, (M, K)."""
         rows, psi = self._with_ones(X), self._state.weight_precision.mean
-        variance = self._design.row_variance(rows, psi, 1.0, psi.shape[1])
+        variance = self._design.row_variance(rows, psi, 1.0)
         eta = rows @ self._state.weights.mean
         return np.exp(orthant.label_log_probs(eta, np.sqrt(1.0 + variance)))
 

@@ -1,8 +1,8 @@
-"""Progress bars in the terminal."""
+"""Progress bars in the terminal, and restarts that are counted by one."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bsdr_models.inference.parallel import n_workers
+from bsdr_models.inference.parallel import Outcome, n_workers, run_tasks
 
 # Iterations take well under a millisecond, so the display is not updated for each.
 _SECONDS_BETWEEN_UPDATES = 0.1
@@ -90,29 +90,37 @@ class ProgressBar:
         self._last = time.monotonic()
 
 
-@contextmanager
-def ascent_progress(
-    description: str, *, n_restarts: int, max_iter: int, n_jobs: int | None, enabled: bool
-) -> Iterator[dict[str, Any]]:
-    """Options by which ``run_coordinate_ascent`` shows a progress bar.
+def run_restarts[A](
+    restart: Callable[[ProgressBar, A], Any],
+    arguments: Sequence[A],
+    *,
+    title: str,
+    max_iter: int,
+    n_jobs: int | None,
+    progressbar: bool,
+) -> Outcome[Any]:
+    """Results of ``restart(bar, argument)``, each with an attribute ``interrupted``.
 
-    It counts iterations, or restarts if these run in parallel.
+    The bar counts iterations, at most ``max_iter`` of each restart, or restarts if these run in
+    parallel. An interrupt ends all restarts.
     """
-    parallel = n_workers(n_jobs, n_restarts) > 1
-    total = n_restarts if parallel else n_restarts * max_iter
-    with ProgressBar(total, description, enabled=enabled) as bar:
+    parallel = n_workers(n_jobs, len(arguments)) > 1
+    total = len(arguments) * (1 if parallel else max_iter)
+    with ProgressBar(total, title, enabled=progressbar) as bar:
 
-        def iteration(_: int, __: object, info: Any) -> None:
-            bar.update(bound=info.elbo)
-
-        def restart(result: Any) -> None:
+        def done(result: Any) -> None:
             if parallel:
-                bar.update(bound=float(result.elbo[-1]))
+                bar.update()
             elif not result.interrupted:
                 bar.end_stage(max_iter)
 
-        callbacks: list[Callable[..., None]] = [] if parallel else [iteration]
-        yield {"callbacks": callbacks, "n_jobs": n_jobs, "on_restart": restart}
+        return run_tasks(
+            partial(restart, ProgressBar(total, title, enabled=False) if parallel else bar),
+            arguments,
+            n_jobs=n_jobs,
+            stopped=lambda result: result.interrupted,
+            on_done=done,
+        )
 
 
 def _format(value: object) -> str:

@@ -3,21 +3,10 @@
 from collections.abc import Callable
 from functools import cache
 from operator import add
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
-
-
-class Samples(Protocol):
-    """Training samples over which an engine sums."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of samples and features."""
-
-    def sum[S](self, function: Callable[..., S], shared: Any) -> S:
-        """Sum of ``function(X, y, shared)`` over parts of the samples."""
 
 
 class InMemory:
@@ -64,6 +53,10 @@ class Chunks:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
             parts = [dask.delayed(add)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return cast(S, parts[0].compute())
+
+
+# Training samples over which an engine sums.
+type Samples = InMemory | Chunks
 
 
 def _run(X: np.ndarray, y: np.ndarray, common: tuple[Any, ...]) -> Any:

@@ -11,14 +11,14 @@ References
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.inference.callbacks import ProgressBar, run_restarts
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +28,13 @@ FALL_TOL = 1e-6
 
 
 class BoundInfo(Protocol):
-    """Bound after a step."""
+    """Lower bound in nats after a step, and its terms by factor name."""
 
     @property
-    def elbo(self) -> float:
-        """Lower bound in nats."""
+    def elbo(self) -> float: ...  # noqa: D102
 
     @property
-    def terms(self) -> Mapping[str, float]:
-        """Terms of the bound by factor name."""
+    def terms(self) -> Mapping[str, float]: ...  # noqa: D102
 
 
 class FallingBoundError(RuntimeError):
@@ -44,18 +42,11 @@ class FallingBoundError(RuntimeError):
 
 
 type Step[S] = Callable[[S], tuple[S, BoundInfo]]
-type Callback[S] = Callable[[int, S, BoundInfo], bool | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation[S]:
-    """Conversion of a state to a vector and back, for SQUAREM.
-
-    pack
-        State -> vector of the values that the next step reads.
-    unpack
-        Vector, state -> the state with these values.
-    """
+    """Conversion of a state to a vector of the values that the next step reads, and back."""
 
     pack: Callable[[S], FloatArray]
     unpack: Callable[[FloatArray, S], S]
@@ -63,20 +54,10 @@ class Extrapolation[S]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult[S]:
-    """The best restart.
+    """The best restart: its last state, and bound and terms after each iteration, (n_iter,).
 
-    state
-        Its last state.
-    elbo
-        Bound after each iteration, (n_iter,).
-    terms
-        Its terms by factor name.
-    converged
-        Whether the gain of a round fell below the tolerance.
-    interrupted
-        Whether the user interrupted the fit; the state is the best one until then.
-    restarts
-        Final bound of every restart that was begun and not lost.
+    It has ``converged`` if the gain of a round fell below the tolerance; of an ``interrupted`` fit
+    the state is the best one until then. ``restarts`` has the final bounds of all that were begun.
     """
 
     state: S
@@ -92,15 +73,14 @@ class _Ascent[S]:
     """Progress of one restart."""
 
     step: Step[S]
+    state: S
     max_iter: int
-    callbacks: Sequence[Callback[S]]
+    bar: ProgressBar
     trace: list[BoundInfo] = field(default_factory=list)
-    state: S | None = None
-    stopped: bool = False
 
     @property
     def left(self) -> int:
-        return 0 if self.stopped else self.max_iter - len(self.trace)
+        return self.max_iter - len(self.trace)
 
     @property
     def elbo(self) -> float:
@@ -120,15 +100,13 @@ class _Ascent[S]:
         return False
 
     def accept(self, state: S, info: BoundInfo) -> None:
-        """Accept a state; a callback may ask to stop."""
+        """Accept a state."""
         self.state = state
         self.trace.append(info)
-        for callback in self.callbacks:
-            self.stopped |= bool(callback(len(self.trace), state, info))
+        self.bar.update(bound=info.elbo)
 
     def sweep(self) -> None:
         """One step, which must not lower the bound."""
-        assert self.state is not None
         state, info = self.step(self.state)
         if not np.isfinite(info.elbo):
             bad = [name for name, value in info.terms.items() if not np.isfinite(value)]
@@ -144,7 +122,6 @@ class _Ascent[S]:
 
     def squarem(self, how: Extrapolation[S]) -> None:
         """Two sweeps, and a third from an extrapolated point, accepted if it raises the bound."""
-        assert self.state is not None
         start = how.pack(self.state)
         self.sweep()
         first = how.pack(self.state)
@@ -180,110 +157,69 @@ def run_coordinate_ascent[S](
     max_iter: int = 500,
     tol: float = 1e-3,
     extrapolation: Extrapolation[S] | None = None,
-    callbacks: Sequence[Callback[S]] = (),
     n_jobs: int | None = 1,
-    on_restart: Callable[[FitResult[S]], object] = lambda result: None,
+    title: str = "",
+    progressbar: bool = False,
 ) -> FitResult[S]:
     """Maximise the bound from one or several initial states, and keep the best.
 
-    A round is one step, or with an extrapolation three, the third from an extrapolated point. A
-    restart has converged when a round gains less than ``tol`` nats.
+    ``init(rng, restart)`` gives an initial state, with a random stream for each restart, and
+    ``step(state)`` a state and its bound, which it must not lower. A round is one step, or with an
+    extrapolation three, the third from an extrapolated point. A restart has converged when a round
+    gains less than ``tol`` nats; at most ``max_iter`` steps are kept. The result does not depend on
+    ``n_jobs``. A later interrupt than in the first step ends the fit and keeps the best state; of
+    restarts in worker processes, those that had ended.
 
-    Parameters
-    ----------
-    init : callable
-        ``init(rng, restart)`` -> initial state; each restart has its own random stream.
-    step : callable
-        ``step(state)`` -> state and info; must not lower the bound.
-    rng : numpy.random.Generator
-    n_restarts : int
-    max_iter : int
-        Limit of steps that are kept, per restart.
-    tol : float
-        Gain of a round, in nats, below which a restart ends.
-    extrapolation : Extrapolation, optional
-    callbacks : sequence of callables
-        Called with (iteration, state, info) in the process of the restart; a true value ends it.
-    n_jobs : int, optional
-        Number of parallel restarts, see :func:`~bsdr_models.inference.parallel.run_tasks`. The
-        result does not depend on it.
-    on_restart : callable
-        Called in this process with the result of each restart.
-
-    Returns
-    -------
-    FitResult
-
-    Raises
-    ------
-    FallingBoundError
-        If a step lowers the bound beyond rounding.
-    FloatingPointError
-        If the bound is not finite.
-    KeyboardInterrupt
-        If interrupted before the first step.
-    ValueError
-        If a count is not positive.
-
-    Notes
-    -----
-    A later interrupt (Ctrl-C) ends the fit and keeps the best state; of restarts in worker
-    processes, those that had ended.
+    ValueError if a count is not positive, FallingBoundError if a step lowers the bound beyond
+    rounding, FloatingPointError if the bound is not finite.
     """
     if n_restarts < 1 or max_iter < 1:
         raise ValueError(
             f"n_restarts and max_iter must be positive, got {n_restarts=}, {max_iter=}"
         )
 
-    def restart(numbered: tuple[int, np.random.Generator]) -> FitResult[S]:
+    def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> FitResult[S]:
         index, stream = numbered
-        ascent = _Ascent(step=step, max_iter=max_iter, callbacks=callbacks)
+        ascent = _Ascent(step=step, state=init(stream, index), max_iter=max_iter, bar=bar)
         converged = interrupted = False
         try:
-            ascent.state = init(stream, index)
             converged = ascent.run(tol, extrapolation)
         except KeyboardInterrupt:
             if not ascent.trace:
                 raise
             interrupted = True
-        return _result(ascent, converged=converged, interrupted=interrupted)
+        trace = ascent.trace
+        return FitResult(
+            state=ascent.state,
+            elbo=np.array([info.elbo for info in trace]),
+            terms={name: np.array([i.terms[name] for i in trace]) for name in trace[-1].terms},
+            converged=converged,
+            interrupted=interrupted,
+            restarts=(ascent.elbo,),
+        )
 
     begin = time.perf_counter()
-    outcome = run_tasks(
+    outcome = run_restarts(
         restart,
         list(enumerate(rng.spawn(n_restarts))),
+        title=title,
+        max_iter=max_iter,
         n_jobs=n_jobs,
-        stopped=lambda result: result.interrupted,
-        on_done=on_restart,
+        progressbar=progressbar,
     )
-    found = list(outcome.results.values())
-    best = max(found, key=lambda result: result.restarts[0])  # the first of equals
+    results: list[FitResult[S]] = list(outcome.results.values())
+    best = max(results, key=lambda result: result.restarts[0])  # the first of equals
     logger.debug(
         "coordinate ascent: bound %.6g after %d iterations, %s; %d of %d restarts in %.2f s",
         best.restarts[0],
         len(best.elbo),
         "converged" if best.converged else "not converged",
-        len(found),
+        len(results),
         n_restarts,
         time.perf_counter() - begin,
     )
     return replace(
         best,
         interrupted=outcome.interrupted,
-        restarts=tuple(result.restarts[0] for result in found),
-    )
-
-
-def _result[S](ascent: _Ascent[S], *, converged: bool, interrupted: bool) -> FitResult[S]:
-    assert ascent.state is not None
-    return FitResult(
-        state=ascent.state,
-        elbo=np.array([info.elbo for info in ascent.trace]),
-        terms={
-            name: np.array([info.terms[name] for info in ascent.trace])
-            for name in ascent.trace[-1].terms
-        },
-        converged=converged,
-        interrupted=interrupted,
-        restarts=(ascent.elbo,),
+        restarts=tuple(result.restarts[0] for result in results),
     )

@@ -93,41 +93,21 @@ VARIATIONAL_NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Data and attributes shared by all trees of a fit.
+    """Data and attributes shared by all trees of a fit."""
 
-    X
-        (N, D), scaled as for the model, with NaN for missing values; or sparse.
-    y
-        Targets as given by the user, (N,) or (N, K), real ones in their own units.
-    index
-        Class index of each sample, (N,), -1 if unlabelled; (N, T) for several tasks; None unless
-        targets are classes.
-    feature_names, labels
-        Coordinates; labels of the classes or outputs.
-    target
-        Kind of targets.
-    config
-        Arguments of the fit.
-    attrs
-        Root attributes.
-    tasks
-        Names of several tasks and their classes; ``labels`` are the classes of all tasks.
-    samples
-        Labels of the samples, (N,), by default their positions.
-    kept, n_samples
-        If X is a subsample: indices of its samples, (N,), and the number of all samples.
-    """
-
-    X: Any
-    y: np.ndarray
+    X: Any  # (N, D), scaled as for the model, with NaN for missing values; or sparse
+    y: np.ndarray  # targets as given by the user, (N,) or (N, K), real ones in their own units
+    # Class index of each sample, (N,), -1 if unlabelled; (N, T) for several tasks; None unless
+    # targets are classes.
     index: IntArray | None
     feature_names: Sequence[Any] | np.ndarray
-    labels: Sequence[Any] | np.ndarray
+    labels: Sequence[Any] | np.ndarray  # of the classes, of all tasks, or outputs
     target: Target
-    config: Mapping[str, Any]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    tasks: tuple[tuple[Any, np.ndarray], ...] = ()
-    samples: np.ndarray | None = None
+    config: Mapping[str, Any]  # arguments of the fit
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # root attributes
+    tasks: tuple[tuple[Any, np.ndarray], ...] = ()  # names of several tasks and their classes
+    samples: np.ndarray | None = None  # labels of the samples, (N,), by default their positions
+    # If X is a subsample: indices of its samples, (N,), and the number of all samples.
     kept: IntArray | None = None
     n_samples: int | None = None
 

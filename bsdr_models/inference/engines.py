@@ -61,24 +61,14 @@ def sample_nuts(
 ) -> Sampled:
     """Draw from the posterior by NUTS: by nutpie if installed, else by PyMC.
 
-    After a keyboard interrupt it returns the complete chains and draws.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        Without latent utilities: NUTS needs gradients.
-    target_accept : float
-        High by default, since the posterior of separable classes has heavy tails.
-    var_names : sequence of str, optional
-        Variables to keep. By default those of the specification without a value per sample.
-    covariance : (P, P), optional
-        Estimate of the posterior covariance of the unconstrained variables, in the order of
-        ``model.value_vars``, used as the fixed mass matrix of PyMC's sampler; warm-up then adapts
-        only the step size.
-    starts : sequence of mapping, optional
-        Initial values of each chain, by variable. By default PyMC's with jitter.
-    mode : str, optional
-        PyTensor's compilation mode, for PyMC's sampler.
+    ``model`` has no latent utilities, since NUTS needs gradients; ``target_accept`` is high by
+    default, since the posterior of separable classes has heavy tails. Variables ``var_names`` are
+    kept, by default those of the specification without a value per sample. ``covariance`` (P, P)
+    estimates the posterior covariance of the unconstrained variables, in the order of
+    ``model.value_vars``: it is then the fixed mass matrix of PyMC's sampler, whose warm-up adapts
+    only the step size. ``starts`` are initial values of each chain by variable, PyMC's with jitter
+    by default, and ``mode`` is PyTensor's compilation mode, for PyMC's sampler. After a keyboard
+    interrupt it returns the complete chains and draws.
     """
     kept = _kept_names(model, spec, var_names)
     options: dict[str, Any] = {}
@@ -183,11 +173,7 @@ def hand_written(function: HandWritten) -> Callable[..., Any]:
     It has first derivatives only, and is for densities whose graph compiles or runs slowly.
     """
     op = _HandWritten(function)
-
-    def apply(*inputs: Any) -> Any:
-        return op.make_node(*inputs).outputs[0]
-
-    return apply
+    return lambda *inputs: op.make_node(*inputs).outputs[0]
 
 
 class _HandWritten(Op):

@@ -13,8 +13,7 @@ import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.inference.parallel import n_workers, run_tasks
+from bsdr_models.inference.callbacks import ProgressBar, run_restarts
 
 logger = logging.getLogger(__name__)
 
@@ -71,25 +70,16 @@ def run_map(
     A FloatingPointError says that the objective is not finite at any initial point, and a
     KeyboardInterrupt is raised again if it comes before the first point.
     """
-    parallel = n_workers(n_jobs, len(starts)) > 1
-    total, title = (len(starts), "MAP, restarts") if parallel else (max_iter * len(starts), "MAP")
     begin = time.perf_counter()
-    with ProgressBar(total, title, enabled=progressbar) as bar:
-
-        def done(end: MapResult) -> None:
-            if parallel:
-                bar.update(value=end.value)
-            elif not end.interrupted:
-                bar.end_stage(max_iter)
-
-        outcome = run_tasks(
-            partial(_descend, objective, bounds, max_iter, tol, None if parallel else bar),
-            starts,
-            n_jobs=n_jobs,
-            stopped=lambda end: end.interrupted,
-            on_done=done,
-        )
-    ends = list(outcome.results.values())
+    outcome = run_restarts(
+        partial(_descend, objective, bounds, max_iter, tol),
+        starts,
+        title="MAP",
+        max_iter=max_iter,
+        n_jobs=n_jobs,
+        progressbar=progressbar,
+    )
+    ends: list[MapResult] = list(outcome.results.values())
     best = min(ends, key=lambda end: end.value)  # the first of equals
     if not np.isfinite(best.value):
         if outcome.interrupted:
@@ -113,7 +103,7 @@ def _descend(
     bounds: tuple[FloatArray, FloatArray] | None,
     max_iter: int,
     tol: float,
-    bar: ProgressBar | None,
+    bar: ProgressBar,
     start: FloatArray,
 ) -> MapResult:
     """L-BFGS from one initial point."""
@@ -141,8 +131,7 @@ def _descend(
         nonlocal origin
         origin = best_x, best_value, best_gradient
         trace.append(best_value)
-        if bar is not None:
-            bar.update(value=best_value)
+        bar.update(value=best_value)
 
     try:
         first, _ = guarded(best_x)

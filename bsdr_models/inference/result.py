@@ -8,27 +8,14 @@ from bsdr_models.arrays import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Result of a fit; models add what their trees and summaries show.
+    """Result of a fit; models add what their trees and summaries show."""
 
-    posterior
-        Embeds and predicts scaled samples.
-    trace
-        Objective of each iteration, (n_iter,); of a sampler, log density of each draw.
-    converged, interrupted
-        Whether the engine met its criterion, and whether the user stopped it.
-    held_out_log_proba
-        Log probabilities of the classes of training samples, (N, K), by fits that have not seen
-        them; NaN of samples that were not held out, None if none was.
-    messages
-        Warnings for the user.
-    advice
-        Warning of an engine that has not converged; empty if it has.
-    """
-
-    posterior: Any
-    trace: FloatArray
-    converged: bool
-    interrupted: bool = False
+    posterior: Any  # embeds and predicts scaled samples
+    trace: FloatArray  # objective of each iteration, (n_iter,); of a sampler, log density of draws
+    converged: bool  # whether the engine met its criterion
+    interrupted: bool = False  # whether the user stopped it
+    # Log probabilities of the classes of training samples, (N, K), by fits that have not seen
+    # them; NaN of samples that were not held out, None if none was.
     held_out_log_proba: FloatArray | None = None
-    messages: tuple[str, ...] = ()
-    advice: str = ""
+    messages: tuple[str, ...] = ()  # warnings for the user
+    advice: str = ""  # warning of an engine that has not converged; empty if it has

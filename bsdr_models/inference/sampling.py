@@ -31,16 +31,9 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Result of a sampler.
+    """Draws of a sampler, (chain, draw, ...) by name, and statistics of each, (chain, draw).
 
-    draws
-        By name, (chain, draw, ...).
-    sample_stats
-        Statistics of each draw by name, (chain, draw).
-    fit
-        Of ADVI: ``elbo`` by iteration, and of each restart.
-    interrupted
-        Whether the user stopped the run.
+    ``fit`` is of ADVI: ``elbo`` by iteration, and of each restart.
     """
 
     draws: Mapping[str, FloatArray]
@@ -125,8 +118,8 @@ def run_gibbs[S](
             if n_draws == 0:
                 raise
             interrupted = True
-    kept = {name: values[:, :n_draws] for name, values in store.items()}
-    return Sampled(draws=kept, interrupted=interrupted)
+    taken = {name: values[:, :n_draws] for name, values in store.items()}
+    return Sampled(draws=taken, interrupted=interrupted)
 
 
 def _check_finite(state: Any, sweep: int) -> None:

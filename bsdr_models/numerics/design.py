@@ -11,14 +11,13 @@ features, N small       Woodbury, 2 N^2 D + N^3 / 3 for each distinct phi_s
 spectral (columnwise)   r R, after one decomposition for the whole run
 ======================= =============================================================
 
-The D working coordinates of a design may differ from the P features: ``coordinates`` maps samples
-to them, ``loadings`` maps projections back.
+The D working coordinates of a design may differ from the P features, to which ``loadings`` maps
+projections back.
 
-Letters: N training samples, M others, R components s, S draws; phi (D, R), (1, R), (D, 1) or (1, 1)
-are the precisions and v the variance.
+Letters: N training samples, M others, R components s; phi (D, R), (1, R), (D, 1) or (1, 1) are the
+precisions and v the variance.
 """
 
-from abc import ABC, abstractmethod
 from functools import cached_property
 
 import numpy as np
@@ -32,7 +31,7 @@ from bsdr_models.numerics.linalg import factorise_inplace
 RANK_TOL = 1e-8
 
 
-class Design(ABC):
+class _Matrix:
     """X in working coordinates, (N, D)."""
 
     X: FloatArray
@@ -52,55 +51,8 @@ class Design(ABC):
         """tr(X'X) / D."""
         return float(np.vdot(self.X, self.X)) / self.n_features
 
-    @abstractmethod
-    def principal_scores(self, n_scores: int) -> FloatArray:
-        """Leading principal component scores, (N, min(n_scores, rank))."""
 
-    @abstractmethod
-    def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
-        """Summaries of the ridge normals of targets z (N, R), for a bound."""
-
-    @abstractmethod
-    def draw(
-        self,
-        precision: FloatArray,
-        variance: float,
-        *,
-        size: tuple[int, int],
-        rng: np.random.Generator,
-    ) -> FloatArray:
-        """``size = (S, R)`` draws of N(0, S_s): (S, D, R)."""
-
-    @abstractmethod
-    def row_variance(
-        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
-    ) -> FloatArray:
-        """x' S_s x for samples in working coordinates: (M, D) -> (M, R)."""
-
-    def draw_outside(
-        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
-    ) -> FloatArray | float:
-        """Prior draws (S, P, R) in the complement of the working coordinates, or 0."""
-        return 0.0
-
-    def coordinates(self, rows: FloatArray) -> FloatArray:
-        """Samples in working coordinates: (M, P) -> (M, D)."""
-        return rows
-
-    def outside(self, rows: FloatArray) -> FloatArray:
-        """Squared length of each sample in the complement of the coordinates: (M, P) -> (M,)."""
-        return np.zeros(rows.shape[0])
-
-    def loadings(self, projection: FloatArray) -> FloatArray:
-        """Projection over features: (..., D, R) -> (..., P, R)."""
-        return projection
-
-    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
-        return variance
-
-
-class DenseDesign(Design):
+class DenseDesign(_Matrix):
     """X itself; the working coordinates are the features."""
 
     def __init__(self, X: FloatArray) -> None:
@@ -117,7 +69,7 @@ class DenseDesign(Design):
         return SpectralDesign(self.X)
 
     def principal_scores(self, n_scores: int) -> FloatArray:
-        """Leading principal component scores, by the row space."""
+        """Leading principal component scores, (N, min(n_scores, rank)), by the row space."""
         return self.spectral.principal_scores(n_scores)
 
     @property
@@ -127,7 +79,7 @@ class DenseDesign(Design):
         return 2.0 * n**2 * d + n**3 / 3.0 < 2.0 * d**3 / 3.0
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
-        """By the cheaper of two factorisations, one for each distinct phi_s."""
+        """Ridge normals of targets z (N, R): the cheaper factorisation for each distinct phi_s."""
         solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
         r = target.shape[1]
         phi = np.broadcast_to(precision, (self.n_features, precision.shape[1]))
@@ -137,9 +89,9 @@ class DenseDesign(Design):
             log_dets, traces = log_det * np.ones(r), trace * np.ones(r)
         else:
             parts = [solve(target[:, s : s + 1], phi[:, s], variance) for s in range(r)]
-            means, diagonals, each_log_det, each_trace = zip(*parts, strict=True)
+            means, diagonals, log_det_parts, trace_parts = zip(*parts, strict=True)
             mean, variances = np.concatenate(means, axis=1), np.column_stack(diagonals)
-            log_dets, traces = np.array(each_log_det), np.array(each_trace)
+            log_dets, traces = np.array(log_det_parts), np.array(trace_parts)
         return RidgeColumns(
             mean=mean,
             variance=variances,
@@ -187,41 +139,11 @@ class DenseDesign(Design):
         log_det_s = self.n_samples * np.log(variance) - log_det - float(np.log(phi).sum())
         return mean, (1.0 - share) / phi, log_det_s, variance * float(share.sum())
 
-    def draw(
-        self,
-        precision: FloatArray,
-        variance: float,
-        *,
-        size: tuple[int, int],
-        rng: np.random.Generator,
-    ) -> FloatArray:
-        """Draws of N(0, S_s), (S, D, R): by the factor, or by Bhattacharya's N x N scheme."""
-        n_draws, r = size
-        phi = np.broadcast_to(precision, (self.n_features, r))
-        out = np.empty((n_draws, self.n_features, r))
-        for s in range(r):
-            noise = rng.standard_normal((self.n_features, n_draws))
-            if self.prefers_rows:
-                half, factor, _ = self._row_factor(phi[:, s], variance)
-                extra = rng.standard_normal((self.n_samples, n_draws))
-                fit = half @ noise + np.sqrt(variance) * solve_triangular(
-                    factor, extra, lower=True, check_finite=False
-                )
-                column = (noise - half.T @ fit) / np.sqrt(phi[:, s])[:, None]
-            else:
-                factor, _ = self._feature_factor(phi[:, s], variance)
-                column = solve_triangular(factor, noise, lower=True, trans="T", check_finite=False)
-            out[:, :, s] = column.T
-        return out
-
-    def row_variance(
-        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
-    ) -> FloatArray:
-        """x' S_s x, (M, R)."""
-        distinct = precision.shape[1]
-        out = np.empty((rows.shape[0], distinct))
-        phi = np.broadcast_to(precision, (self.n_features, distinct))
-        for s in range(distinct):
+    def row_variance(self, rows: FloatArray, precision: FloatArray, variance: float) -> FloatArray:
+        """x' S_s x of new samples for each distinct phi_s: (M, P) -> (M, R) or (M, 1)."""
+        out = np.empty((rows.shape[0], precision.shape[1]))
+        phi = np.broadcast_to(precision, (self.n_features, precision.shape[1]))
+        for s in range(precision.shape[1]):
             if self.prefers_rows:
                 half, _, _ = self._row_factor(phi[:, s], variance)
                 scaled = rows / np.sqrt(phi[:, s])
@@ -232,10 +154,18 @@ class DenseDesign(Design):
                 factor, _ = self._feature_factor(phi[:, s], variance)
                 solved = solve_triangular(factor, rows.T, lower=True, check_finite=False)
                 out[:, s] = np.einsum("dm,dm->m", solved, solved)
-        return np.ascontiguousarray(np.broadcast_to(out, (rows.shape[0], n_components)))
+        return out
+
+    def loadings(self, projection: FloatArray) -> FloatArray:
+        """Projection over features: (D, R) -> (P, R)."""
+        return projection
+
+    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
+        """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
+        return variance
 
 
-class SpectralDesign(Design):
+class SpectralDesign(_Matrix):
     """Row space of X = U S V', with working coordinates U S and a diagonal Gram matrix.
 
     For a columnwise prior, which is invariant to rotations of the features. Directions outside the
@@ -270,52 +200,23 @@ class SpectralDesign(Design):
             raise ValueError("spectral coordinates require a columnwise prior")
         return 1.0 / (precision + self.eigenvalues[:, None] / variance)
 
-    def draw(
-        self,
-        precision: FloatArray,
-        variance: float,
-        *,
-        size: tuple[int, int],
-        rng: np.random.Generator,
-    ) -> FloatArray:
-        """Draws of N(0, S_s), (S, D, R)."""
-        n_draws, r = size
-        noise = rng.standard_normal((n_draws, self.n_features, r))
-        return np.sqrt(self._variance(precision, variance)) * noise
-
-    def row_variance(
-        self, rows: FloatArray, precision: FloatArray, variance: float, n_components: int
-    ) -> FloatArray:
-        """x' S_s x, (M, R)."""
-        return rows**2 @ self._variance(precision, variance)
-
-    def draw_outside(
-        self, precision: FloatArray, *, size: tuple[int, int], rng: np.random.Generator
-    ) -> FloatArray | float:
-        """Prior draws, projected onto the complement of the row space."""
-        n_features, rank = self.basis.shape
-        if rank == n_features:
-            return 0.0
-        noise = rng.standard_normal((size[0], n_features, size[1])) / np.sqrt(precision)
-        return noise - self.basis @ (self.basis.T @ noise)
-
-    def coordinates(self, rows: FloatArray) -> FloatArray:
-        """Samples in the basis of the row space."""
-        return rows @ self.basis
-
-    def outside(self, rows: FloatArray) -> FloatArray:
-        """Squared length outside the row space."""
-        missed = rows - self.coordinates(rows) @ self.basis.T
-        return np.einsum("mp,mp->m", missed, missed)
+    def row_variance(self, rows: FloatArray, precision: FloatArray, variance: float) -> FloatArray:
+        """x' S_s x of new samples, with the prior outside the row space: (M, P) -> (M, R)."""
+        inside = rows @ self.basis
+        outside = np.sum((rows - inside @ self.basis.T) ** 2, axis=1)
+        return inside**2 @ self._variance(precision, variance) + outside[:, None] / precision
 
     def loadings(self, projection: FloatArray) -> FloatArray:
-        """Projection over features."""
+        """Projection over features: (D, R) -> (P, R)."""
         return self.basis @ projection
 
     def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
         """Marginal variances over features, with the prior outside the row space."""
         squares = self.basis**2
         return squares @ variance + (1.0 - squares.sum(axis=1))[:, None] / precision
+
+
+type Design = DenseDesign | SpectralDesign
 
 
 def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:

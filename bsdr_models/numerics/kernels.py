@@ -14,19 +14,9 @@ _FEW_COLUMNS = 8
 def squared_distances(A: FloatArray, B: FloatArray | None = None) -> FloatArray:
     """|a - b|**2 between rows.
 
-    With many columns the squares are expanded about the mean of the rows, so that the rounding
-    error is proportional to their scatter, not to their distance from the origin.
-
-    Parameters
-    ----------
-    A : (N, D)
-    B : (M, D), optional
-        By default ``A``.
-
-    Returns
-    -------
-    (N, M)
-        Non-negative; without ``B`` symmetric with an exactly zero diagonal.
+    (N, D) and (M, D), ``A`` by default, -> (N, M), non-negative, without ``B`` symmetric with an
+    exactly zero diagonal. With many columns the squares are expanded about the mean of the rows, so
+    that the rounding error is proportional to their scatter, not to their distance from the origin.
     """
     if A.shape[1] <= _FEW_COLUMNS:
         return np.asarray(cdist(A, A if B is None else B, "sqeuclidean"))
@@ -52,18 +42,7 @@ def rbf(
 ) -> FloatArray:
     """Gaussian kernel amplitude * exp(-|a - b|**2 / (2 lengthscale**2)) between rows.
 
-    Parameters
-    ----------
-    A : (N, D)
-    B : (M, D) or None
-        ``A`` if None.
-    lengthscale : float
-        In the units of the rows.
-    amplitude : float
-
-    Returns
-    -------
-    (N, M)
+    (N, D) and (M, D), ``A`` if None, -> (N, M); the length scale is in the units of the rows.
     """
     rate, size = -0.5 / lengthscale**2, np.log(amplitude)
     if B is None and A.shape[1] <= _FEW_COLUMNS:  # half as many exponentials

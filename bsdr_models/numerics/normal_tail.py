@@ -35,15 +35,7 @@ def positive_probit_moments(eta: ArrayLike, sign: ArrayLike) -> tuple[FloatArray
 
     The difference E[t] - eta is the gradient of the log probability in eta.
 
-    Parameters
-    ----------
-    eta : array-like of float
-    sign : array-like of +1 and -1
-        Broadcasts against ``eta``; -1 for an absent label, +1 for a present one.
-
-    Returns
-    -------
-    log_prob, mean : ndarray of the common shape
+    ``sign`` is -1 for an absent label, +1 for a present one; the arguments broadcast.
     """
     side = np.asarray(sign, dtype=np.float64)
     if not np.all(np.abs(side) == 1.0):
@@ -60,12 +52,7 @@ _TINY = 1e-300
 
 def draw_above(mean: ArrayLike, bound: ArrayLike, *, rng: np.random.Generator) -> FloatArray:
     """One draw of x ~ N(mean, 1) given x > bound for each element; the arguments broadcast."""
-    return -draw_below(np.negative(mean), np.negative(bound), rng=rng)
-
-
-def draw_below(mean: ArrayLike, bound: ArrayLike, *, rng: np.random.Generator) -> FloatArray:
-    """One draw of x ~ N(mean, 1) given x < bound for each element; the arguments broadcast."""
-    log_cdf = log_ndtr(np.subtract(bound, mean))
-    fall = np.maximum(rng.standard_exponential(np.shape(log_cdf)), _TINY)
-    draw = np.add(mean, ndtri_exp(log_cdf - fall))
-    return np.minimum(draw, np.nextafter(bound, -np.inf))
+    log_tail = log_ndtr(np.subtract(mean, bound))
+    fall = np.maximum(rng.standard_exponential(np.shape(log_tail)), _TINY)
+    draw = np.subtract(mean, ndtri_exp(log_tail - fall))
+    return np.maximum(draw, np.nextafter(bound, np.inf))

@@ -16,20 +16,12 @@ HUGE = 1e200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaler:
-    """Columns x -> (x / peak - mean) / std, with constant columns mapped to 0.
+    """Columns x -> (x / peak - mean) / std, with constant columns mapped to 0."""
 
-    peak
-        Largest magnitude of each training column (1 where it is 0), so that no square overflows.
-    mean, std
-        Of the columns divided by their peak; std is 1 / peak if they are only centred.
-    constant
-        Columns without variation in the training samples.
-    """
-
-    peak: FloatArray
-    mean: FloatArray
-    std: FloatArray
-    constant: BoolArray
+    peak: FloatArray  # largest training magnitudes (1 where 0), so that no square overflows
+    mean: FloatArray  # of the columns divided by their peak
+    std: FloatArray  # of these; 1 / peak if columns are only centred
+    constant: BoolArray  # columns without variation in the training samples
 
     @classmethod
     def fit(cls, X: FloatArray, *, standardize: bool = True) -> "Scaler":

@@ -183,15 +183,15 @@ FAULTS = [
         plant=after(
             mf,
             "expected_square",
-            lambda _, state, sums: np.einsum(
-                "kpp,pp->k", mf.second_moment(state.weights), mf.latent_moment(state.latent, sums)
+            lambda _, state: np.einsum(
+                "kpp,pp->k", mf.second_moment(state.weights), mf.latent_moment(state.latent)
             ),
         ),
         check="monte_carlo",
     ),
     Fault(
         name="covariance of the weights dropped from the square of the utilities",
-        plant=before(mf, "expected_square", lambda state, sums: (certain(state, "weights"), sums)),
+        plant=before(mf, "expected_square", lambda state: (certain(state, "weights"),)),
         check="monte_carlo",
     ),
     Fault(
@@ -215,7 +215,7 @@ FAULTS = [
         plant=after(
             mf,
             "latent_moment",
-            lambda moment, latent, *_: (
+            lambda moment, latent: (
                 moment - (len(latent.mean) - 1) * np.pad(latent.cov, ((1, 0), (1, 0)))
             ),
         ),
@@ -338,7 +338,7 @@ FAULTS = [
     ),
     Fault(
         name="sum of z z' without Cov(z) in the update of (b, W)",
-        plant=before(mf, "update_weights", lambda state, *sums: (certain(state, "latent"), *sums)),
+        plant=before(mf, "update_weights", lambda state: (certain(state, "latent"),)),
         check="stationary",
         blind=("monte_carlo",),
     ),

@@ -70,7 +70,7 @@ def log_likelihood(problem, theta):
     eta, eps = linear_predictor(problem, theta), PRIORS.lapse
     k = eta.shape[2]
     if problem.target == "multiclass":
-        p = np.exp([orthant.log_prob(each, problem.y, n_nodes=64) for each in eta])
+        p = np.exp([orthant.moments(each, problem.y, n_nodes=64).log_prob for each in eta])
         return np.log((1.0 - eps) * p + eps / k).sum(axis=1)
     p = np.where(problem.y, ndtr(eta), ndtr(-eta))
     return np.log((1.0 - eps) * p + eps / 2.0).sum(axis=(1, 2))

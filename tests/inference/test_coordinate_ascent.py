@@ -254,30 +254,3 @@ def test_an_interrupt_ends_all_restarts_and_keeps_the_best():
 def test_an_interrupt_before_anything_was_reached_goes_through():
     with pytest.raises(KeyboardInterrupt):
         fit(interrupted_at(1))
-
-
-# ------------------------------------------------------------------------------------- callbacks
-
-
-def test_callbacks_see_every_iteration():
-    seen = []
-    result = fit(
-        extrapolation=PLAIN, max_iter=8, callbacks=[lambda i, x, at: seen.append((i, x, at))]
-    )
-    assert [i for i, _, _ in seen] == list(range(1, 9))
-    np.testing.assert_array_equal([at.elbo for _, _, at in seen], result.elbo)
-    np.testing.assert_array_equal(seen[-1][1], result.state)
-    assert all(at.elbo == info(x).elbo for _, x, at in seen)
-
-
-@pytest.mark.parametrize("accelerated", [False, True])
-@pytest.mark.parametrize("last", [1, 2, 3, 4, 5])
-def test_a_callback_stops_and_the_others_are_still_called(last, accelerated):
-    count = []
-    result = fit(
-        extrapolation=PLAIN if accelerated else None,
-        callbacks=[lambda i, x, at: i == last, lambda i, x, at: count.append(i)],
-    )
-    assert len(result.elbo) == last == len(count)
-    assert not result.converged
-    assert not result.interrupted

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from functools import partial
 from threading import get_ident
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pytest
 
-from bsdr_models.inference.callbacks import ascent_progress
+from bsdr_models.inference.callbacks import run_restarts
 from bsdr_models.inference.parallel import n_workers, run_tasks
 
 
@@ -80,20 +81,12 @@ def test_each_result_is_shown_as_it_comes():
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(1, "7/7"), (2, "2/2")])
 def test_the_bar_of_an_ascent_counts_restarts_in_workers(capsys, n_jobs, expected):
-    class Info:
-        elbo = 1.0
+    def restart(bar, length):
+        for _ in range(length):
+            bar.update(bound=1.0)
+        return SimpleNamespace(interrupted=False)
 
-    class Restart:
-        elbo = np.ones(1)
-        interrupted = False
-
-    watched = ascent_progress("Climb", n_restarts=2, max_iter=50, n_jobs=n_jobs, enabled=True)
-    with watched as options:
-        for length in (3, 4):
-            for callback in options["callbacks"]:
-                for iteration in range(length):
-                    callback(iteration, None, Info())
-            options["on_restart"](Restart())
+    run_restarts(restart, [3, 4], title="Climb", max_iter=50, n_jobs=n_jobs, progressbar=True)
     assert expected in capsys.readouterr().out
 
 

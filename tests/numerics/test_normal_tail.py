@@ -78,17 +78,9 @@ def ranks_below(draws, mean, bound):
 def test_draws_have_the_law_of_the_cut_normal(gap):
     rng = np.random.default_rng(3)
     mean = 1.25
-    draws = normal_tail.draw_below(np.full(800, mean), mean + gap, rng=rng)
+    draws = -normal_tail.draw_above(np.full(800, -mean), -mean - gap, rng=rng)
     assert np.all(draws < mean + gap)
     assert stats.kstest(ranks_below(draws, mean, mean + gap), "uniform").pvalue > 1e-4
-
-
-def test_above_is_the_mirror_image_of_below():
-    mean, bound = np.array([0.4, -2.0, 30.0]), np.array([1.0, 7.0, -3.0])
-    above = normal_tail.draw_above(mean, bound, rng=np.random.default_rng(5))
-    below = normal_tail.draw_below(-mean, -bound, rng=np.random.default_rng(5))
-    np.testing.assert_array_equal(above, -below)
-    assert np.all(above > bound)
 
 
 def test_absurdly_distant_bounds_still_give_numbers_on_the_right_side():
@@ -101,4 +93,4 @@ def test_absurdly_distant_bounds_still_give_numbers_on_the_right_side():
 
 def test_arguments_broadcast():
     rng = np.random.default_rng(9)
-    assert normal_tail.draw_below(np.zeros((4, 1)), np.ones(3), rng=rng).shape == (4, 3)
+    assert normal_tail.draw_above(np.zeros((4, 1)), np.ones(3), rng=rng).shape == (4, 3)

@@ -14,7 +14,6 @@ from bsdr_models.bm2pca.paper.mean_field import Data, State
 from bsdr_models.bm2pca.paper.posterior import MarginPosterior
 from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
-from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.numerics.row_space import Rows
 
@@ -94,20 +93,18 @@ def fit_mean_field(
         pack=mean_field.pack,
         unpack=lambda vector, state: mean_field.unpack(vector, state, data),
     )
-    with ascent_progress(
-        "BM2PCA, mean field", n_restarts=1, max_iter=max_iter, n_jobs=1, enabled=progressbar
-    ) as progress:
-        result = run_coordinate_ascent(
-            lambda stream, _: mean_field.init(
-                data, task.priors, n_components=task.n_components, rng=stream
-            ),
-            partial(mean_field.step, data=data, priors=task.priors),
-            rng=rng,
-            max_iter=max_iter,
-            tol=tol,
-            extrapolation=squarem if tol > 0.0 else None,
-            **progress,
-        )
+    result = run_coordinate_ascent(
+        lambda stream, _: mean_field.init(
+            data, task.priors, n_components=task.n_components, rng=stream
+        ),
+        partial(mean_field.step, data=data, priors=task.priors),
+        rng=rng,
+        max_iter=max_iter,
+        tol=tol,
+        extrapolation=squarem if tol > 0.0 else None,
+        title="BM2PCA, mean field",
+        progressbar=progressbar,
+    )
     return FitResult(
         posterior=margin_posterior(result.state, data, task),
         trace=result.elbo,

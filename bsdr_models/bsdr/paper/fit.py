@@ -13,7 +13,6 @@ from bsdr_models.bsdr.paper.trees import MeanFieldFit, PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
-from bsdr_models.inference.callbacks import ascent_progress
 from bsdr_models.inference.coordinate_ascent import (
     Extrapolation,
     FitResult,
@@ -80,23 +79,18 @@ def fit_by_mean_field(
     """Fit with the settings of an estimator."""
     assert context.priors is not None
     data = context.data(context.projection_prior)
-    limits: dict[str, Any] = {
-        "n_restarts": int(optimization.n_restarts),
-        "max_iter": int(optimization.max_iter),
-    }
-    with ascent_progress(
-        "BSDR, mean field", **limits, n_jobs=n_jobs, enabled=progressbar
-    ) as watched:
-        result = fit_mean_field(
-            data,
-            context.priors,
-            n_components=n_components,
-            rng=rng,
-            start=optimization.start,
-            tol=optimization.tol,
-            **limits,
-            **watched,
-        )
+    result = fit_mean_field(
+        data,
+        context.priors,
+        n_components=n_components,
+        rng=rng,
+        start=optimization.start,
+        n_restarts=int(optimization.n_restarts),
+        max_iter=int(optimization.max_iter),
+        tol=optimization.tol,
+        n_jobs=n_jobs,
+        progressbar=progressbar,
+    )
     posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=context.latent_scale)
     return MeanFieldFit(
         posterior=posterior,
@@ -136,6 +130,7 @@ def fit_mean_field(
         init,
         lambda state: mean_field.step(state, data, priors),
         rng=rng,
+        title="BSDR, mean field",
         extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
         **options,
     )

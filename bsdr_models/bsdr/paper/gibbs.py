@@ -1,9 +1,9 @@
 r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
-Each ``sample_*`` draws one block given all others, for C chains along the leading axis. ``step``
-is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one block, with Z
-integrated out of the conditionals of Q, and ends with an exact move of the common scale of T, W
-and b, in which the paper's sweep mixes slowly.
+Each ``sample_*`` draws one block given all others, for C chains along the leading axis.
+``step_conditional`` is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one
+block, with Z integrated out of the conditionals of Q, and ends with an exact move of the common
+scale of T, W and b, in which the paper's sweep mixes slowly.
 
 Both mix well where classes overlap. On separable classes the conditionals of W and Z given the
 utilities, and of Q given these, are far narrower than the posterior, and both mix poorly; NUTS on
@@ -28,36 +28,23 @@ from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics import normal_tail
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.linalg import cholesky, draw_normal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GibbsState:
-    """Values of all variables. C chains, N samples, D features, R components, K labels.
+    """Values of all variables. C chains, N samples, D features, R components, K labels."""
 
-    projection_precision
-        Phi, (C, D, R) entrywise, (C, 1, R) columnwise, (C, D, 1) rowwise.
-    projection, latent
-        Q, (C, D, R), and Z, (C, N, R).
-    weight_precision, weights
-        Psi and W, (C, R, K).
-    bias_precision, bias
-        lambda and b, (C, K).
-    utilities
-        T, (C, N, K); None for regression, where the targets take its place.
-    noise_precision
-        tau, (C, K), for regression; None otherwise.
-    """
-
+    # Phi, (C, D, R) entrywise, (C, 1, R) columnwise, (C, D, 1) rowwise.
     projection_precision: FloatArray
-    projection: FloatArray
-    latent: FloatArray
-    weight_precision: FloatArray
-    weights: FloatArray
-    bias_precision: FloatArray
-    bias: FloatArray
-    utilities: FloatArray | None = None
-    noise_precision: FloatArray | None = None
+    projection: FloatArray  # Q, (C, D, R)
+    latent: FloatArray  # Z, (C, N, R)
+    weight_precision: FloatArray  # Psi, (C, R, K)
+    weights: FloatArray  # W, (C, R, K)
+    bias_precision: FloatArray  # lambda, (C, K)
+    bias: FloatArray  # b, (C, K)
+    utilities: FloatArray | None = None  # T, (C, N, K); of labels
+    noise_precision: FloatArray | None = None  # tau, (C, K); of real targets
 
 
 def initial_chains(
@@ -201,11 +188,6 @@ def sample_weights(
         (b_c, w_c) \sim N(P_c^{-1} \tau_c \tilde Z^\top t_c,\; P_c^{-1}), \qquad
         P_c = \operatorname{diag}(\lambda_c, \psi_c) + \tau_c \tilde Z^\top \tilde Z,
         \qquad \tilde Z = [1, Z]
-
-    Returns
-    -------
-    bias : (C, K)
-    weights : (C, R, K)
     """
     T, tau = _response(state, data)
     Z = np.concatenate([np.ones_like(state.latent[:, :, :1]), state.latent], axis=2)
@@ -214,8 +196,7 @@ def sample_weights(
     precision = tau * (_transpose(Z) @ Z)[:, None]  # (C, K, 1 + R, 1 + R)
     np.einsum("ckii->cki", precision)[...] += _transpose(prior)
     linear = tau * _transpose(_transpose(Z) @ T)[..., None]  # (C, K, 1 + R, 1)
-    half = np.linalg.inv(cholesky(precision, name="weight precision"))
-    draw = _transpose(half) @ (half @ linear + rng.standard_normal(linear.shape))
+    draw = draw_normal(precision, linear, name="weight precision", rng=rng)
     return draw[:, :, 0, 0], np.ascontiguousarray(_transpose(draw[:, :, 1:, 0]))
 
 

@@ -35,22 +35,11 @@ N_NODES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Samples and targets.
+    """Samples and targets."""
 
-    design
-        X as a linear operator, (N, D); in rotated coordinates for a columnwise prior.
-    y
-        Class indices (N,) for ``"multiclass"``, bool (N, K) for ``"multilabel"``, float (N, K) for
-        ``"regression"``.
-    n_labels
-        K.
-    target
-        Kind of target.
-    """
-
-    design: Design
-    y: np.ndarray
-    n_labels: int
+    design: Design  # X as a linear operator, (N, D); in rotated coordinates if columnwise
+    y: np.ndarray  # class indices (N,), bool (N, K) for "multilabel", float (N, K) for "regression"
+    n_labels: int  # K
     target: Target = "multiclass"
 
     @property
@@ -83,67 +72,27 @@ def make_data(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilities:
-    """q(T): N(origin_n, I) truncated to the label of sample n; a point mass at y for regression.
+    """q(T): N(origin_n, I) truncated to the label of sample n; a point mass at y for regression."""
 
-    mean, origin
-        E[T] and the untruncated means, (N, K).
-    log_prob
-        Log probability of the truncations under N(origin_n, I), summed over samples.
-    mode
-        Centres of the quadrature, (N,), initial values of the next one.
-    """
-
-    mean: FloatArray
-    origin: FloatArray
-    log_prob: float
-    mode: FloatArray | None = None
+    mean: FloatArray  # E[T], (N, K)
+    origin: FloatArray  # the untruncated means, (N, K)
+    log_prob: float  # of the truncations under N(origin_n, I), summed over samples
+    mode: FloatArray | None = None  # centres of the quadrature, (N,), where the next one begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. N samples, D features, R components, K labels.
+    """All factors of q. N samples, D features, R components, K labels."""
 
-    projection_precision
-        Phi, Gammas of shape (D, R) entrywise, (1, R) columnwise, (D, 1) rowwise; in units of
-        1 / projection**2.
-    projection
-        Q, one normal per component, (D, R).
-    latent
-        Z, one normal per sample: mean (N, R), cov (R, R) shared by all.
-    weight_precision
-        Gammas, (1 + R, K). Row 0 is lambda, of the bias; the rest is Psi.
-    weights
-        [b; W] jointly per label: mean (1 + R, K), cov (K, 1 + R, 1 + R). Row 0 is the bias.
-    utilities
-        T, (N, K), in units of the probit noise.
-    noise_precision
-        tau, Gammas (K,); None except for regression.
-    """
-
+    # Phi, (D, R) entrywise, (1, R) columnwise, (D, 1) rowwise.
     projection_precision: Gamma
-    projection: RidgeColumns
-    latent: NormalRows
-    weight_precision: Gamma
+    projection: RidgeColumns  # Q, one normal per component, (D, R)
+    latent: NormalRows  # Z, one normal per sample: mean (N, R), cov (R, R) shared by all
+    weight_precision: Gamma  # (1 + R, K): row 0 is lambda, of the bias, the rest Psi
+    # [b; W] jointly per label: mean (1 + R, K), cov (K, 1 + R, 1 + R). Row 0 is the bias.
     weights: NormalColumns
-    utilities: Utilities
-    noise_precision: Gamma | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatentStatistics:
-    """Sufficient statistics of the latent coordinates z_n and utilities t_n: sums over samples.
-
-    total, second
-        Of E[z_n], (R,), and E[z_n] E[z_n]', (R, R).
-    utility_total, utility_cross, utility_square
-        Of E[t_n], (K,), E[z_n] E[t_n]', (R, K), and E[t_nc]^2, (K,).
-    """
-
-    total: FloatArray
-    second: FloatArray
-    utility_total: FloatArray
-    utility_cross: FloatArray
-    utility_square: FloatArray
+    utilities: Utilities  # T, in units of the probit noise
+    noise_precision: Gamma | None = None  # tau, (K,), of real targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +116,29 @@ def init(
     Shrunken discriminant directions, principal axes, or standard normals; further components are
     small random numbers.
     """
-    mean = _start_coordinates(data, n_components, rng, start)
-    precision = vague_precision(data.n_features, n_components, priors)
-    projection = data.design.ridge(mean, precision.mean, priors.latent_scale**2)
-    return initial_state(mean, precision, projection, data)
+    n, d, r, k = data.n_samples, data.n_features, n_components, data.n_labels
+    latent = _start_coordinates(data, r, rng, start)
+    shape = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[priors.projection_prior]
+    n_tied = d * r / np.prod(shape)
+    precision = Gamma(
+        shape=np.full(shape, priors.projection_shape + 0.5 * n_tied),
+        rate=np.full(shape, priors.projection_rate + 0.05 * n_tied),
+    )
+    ones = np.ones(k)
+    state = State(
+        projection_precision=precision,
+        projection=data.design.ridge(latent, precision.mean, priors.latent_scale**2),
+        latent=NormalRows(mean=latent, cov=np.eye(r), log_det=0.0),
+        weight_precision=Gamma(shape=np.ones((1 + r, k)), rate=np.ones((1 + r, k))),
+        weights=NormalColumns(
+            mean=np.zeros((1 + r, k)),
+            cov=np.tile(0.01 * np.eye(1 + r), (k, 1, 1)),
+            log_det=np.full(k, (1 + r) * np.log(0.01)),
+        ),
+        utilities=Utilities(mean=np.zeros((n, k)), origin=np.zeros((n, k)), log_prob=0.0),
+        noise_precision=Gamma(shape=ones, rate=ones) if data.target == "regression" else None,
+    )
+    return replace(state, utilities=update_utilities(state, data))
 
 
 def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Start) -> FloatArray:
@@ -179,48 +147,13 @@ def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Star
     if start == "random":
         return 10.0 * mean
     if start == "pca":
-        found = data.design.principal_scores(r)
+        scores = data.design.principal_scores(r)
     else:
-        found = scatter.discriminant_scores(data.design, _target_matrix(data), r)
-    found = scatter.standardise(found)
-    live = found.any(axis=0)
-    mean[:, : found.shape[1]][:, live] = found[:, live]
+        scores = scatter.discriminant_scores(data.design, _target_matrix(data), r)
+    scores = scatter.standardise(scores)
+    live = scores.any(axis=0)
+    mean[:, : scores.shape[1]][:, live] = scores[:, live]
     return mean
-
-
-def vague_precision(n_features: int, n_components: int, priors: Priors) -> Gamma:
-    """Initial precisions of the projection."""
-    d, r = n_features, n_components
-    shapes = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}
-    shape = shapes[priors.projection_prior]
-    return Gamma(
-        shape=np.full(shape, priors.projection_shape + 0.5 * d * r / np.prod(shape)),
-        rate=np.full(shape, priors.projection_rate + 0.05 * d * r / np.prod(shape)),
-    )
-
-
-def initial_state(
-    latent: FloatArray, precision: Gamma, projection: RidgeColumns, data: Data
-) -> State:
-    """State with given latent coordinates (n, R) and projection, vague weights, and utilities."""
-    (n, r), k = latent.shape, data.n_labels
-    eye = np.eye(1 + r)
-    state = State(
-        projection_precision=precision,
-        projection=projection,
-        latent=NormalRows(mean=latent, cov=np.eye(r), log_det=0.0),
-        weight_precision=Gamma(shape=np.ones((1 + r, k)), rate=np.ones((1 + r, k))),
-        weights=NormalColumns(
-            mean=np.zeros((1 + r, k)),
-            cov=np.tile(0.01 * eye, (k, 1, 1)),
-            log_det=np.full(k, (1 + r) * np.log(0.01)),
-        ),
-        utilities=Utilities(mean=np.zeros((n, k)), origin=np.zeros((n, k)), log_prob=0.0),
-        noise_precision=Gamma(shape=np.ones(k), rate=np.ones(k))
-        if data.target == "regression"
-        else None,
-    )
-    return replace(state, utilities=update_utilities(state, data))
 
 
 def _target_matrix(data: Data) -> FloatArray:
@@ -232,19 +165,14 @@ def _target_matrix(data: Data) -> FloatArray:
 
 def update_projection_precision(state: State, priors: Priors) -> Gamma:
     """Optimal q(Phi) [1]_, Eq. (4), and its columnwise and rowwise forms (Section II-C, II-D)."""
-    square = tied_square(state)
+    shape = state.projection_precision.shape.shape
+    tied = tuple(axis for axis in (0, 1) if shape[axis] == 1)
+    square = state.projection.mean_square.sum(axis=tied, keepdims=True)
     n_tied = state.projection.mean.size / square.size
     return Gamma(
         shape=np.full_like(square, priors.projection_shape + 0.5 * n_tied),
         rate=priors.projection_rate + 0.5 * square,
     )
-
-
-def tied_square(state: State) -> FloatArray:
-    """E[Q**2] summed over the entries that share a precision, shaped as the precisions."""
-    shape = state.projection_precision.shape.shape
-    tied = tuple(axis for axis in (0, 1) if shape[axis] == 1)
-    return state.projection.mean_square.sum(axis=tied, keepdims=True)
 
 
 def update_projection(state: State, data: Data, priors: Priors) -> RidgeColumns:
@@ -300,24 +228,12 @@ def weight_gamma(square: FloatArray, priors: Priors) -> Gamma:
     return Gamma(shape=shape, rate=rate)
 
 
-def latent_statistics(state: State) -> LatentStatistics:
-    """Statistics of the samples for the updates of weights and noise and for the bound."""
-    z, t = state.latent.mean, state.utilities.mean
-    return LatentStatistics(
-        total=z.sum(axis=0),
-        second=z.T @ z,
-        utility_total=t.sum(axis=0),
-        utility_cross=z.T @ t,
-        utility_square=np.einsum("nk,nk->k", t, t),
-    )
-
-
-def update_weights(state: State, sums: LatentStatistics | None = None) -> NormalColumns:
+def update_weights(state: State) -> NormalColumns:
     """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
-    sums = sums or latent_statistics(state)
+    z, t = state.latent.mean, state.utilities.mean
     tau = noise_mean(state)
-    cov, log_det = weights_cov(latent_moment(state.latent, sums), state.weight_precision, tau)
-    linear_term = np.vstack([sums.utility_total, sums.utility_cross])
+    cov, log_det = weights_cov(latent_moment(state.latent), state.weight_precision, tau)
+    linear_term = np.vstack([t.sum(axis=0), z.T @ t])
     return NormalColumns(
         mean=np.einsum("kpq,qk->pk", cov, linear_term * tau), cov=cov, log_det=log_det
     )
@@ -337,31 +253,23 @@ def update_utilities(state: State, data: Data) -> Utilities:
     return make_utilities(linear_predictor_mean(state), data, start=state.utilities.mode)
 
 
-def make_utilities(
-    origin: FloatArray,
-    data: Data,
-    *,
-    start: FloatArray | None = None,
-) -> Utilities:
+def make_utilities(origin: FloatArray, data: Data, *, start: FloatArray | None = None) -> Utilities:
     """q(T) for given untruncated means, (N, K)."""
     if data.target == "multiclass":
-        found = orthant.moments(origin, data.y, n_nodes=N_NODES, start=start)
-        total = float(found.log_prob.sum())
-        return Utilities(mean=found.mean, origin=origin, log_prob=total, mode=found.mode)
+        moments = orthant.moments(origin, data.y, n_nodes=N_NODES, start=start)
+        total = float(moments.log_prob.sum())
+        return Utilities(mean=moments.mean, origin=origin, log_prob=total, mode=moments.mode)
     if data.target == "multilabel":
         log_prob, mean = normal_tail.positive_probit_moments(origin, np.where(data.y, 1.0, -1.0))
         return Utilities(mean=mean, origin=origin, log_prob=float(log_prob.sum()))
     return Utilities(mean=data.y, origin=origin, log_prob=0.0)
 
 
-def update_noise_precision(
-    state: State, priors: Priors, sums: LatentStatistics | None = None
-) -> Gamma | None:
+def update_noise_precision(state: State, priors: Priors) -> Gamma | None:
     """Optimal q(tau) of real targets; None for labels."""
     if state.noise_precision is None:
         return None
-    sums = sums or latent_statistics(state)
-    return noise_gamma(squared_residual(state, sums), len(state.latent.mean), priors)
+    return noise_gamma(squared_residual(state), len(state.latent.mean), priors)
 
 
 def noise_gamma(residual: FloatArray, n_samples: int, priors: Priors) -> Gamma:
@@ -375,12 +283,11 @@ def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
     state = replace(state, projection_precision=update_projection_precision(state, priors))
     state = replace(state, projection=update_projection(state, data, priors))
     state = replace(state, latent=update_latent(state, priors))
-    sums = latent_statistics(state)
     state = replace(state, weight_precision=update_weight_precision(state, priors))
-    state = replace(state, weights=update_weights(state, sums))
-    state = replace(state, noise_precision=update_noise_precision(state, priors, sums))
+    state = replace(state, weights=update_weights(state))
+    state = replace(state, noise_precision=update_noise_precision(state, priors))
     state = replace(state, utilities=update_utilities(state, data))
-    return state, info(state, data, priors, sums=sums)
+    return state, info(state, data, priors)
 
 
 def pack(state: State) -> FloatArray:
@@ -405,19 +312,13 @@ def unpack(vector: FloatArray, state: State) -> State:
     )
 
 
-def info(state: State, data: Data, priors: Priors, *, sums: LatentStatistics | None = None) -> Info:
+def info(state: State, data: Data, priors: Priors) -> Info:
     """The exact bound at any state."""
-    terms = elbo_terms(state, data, priors, sums=sums)
+    terms = elbo_terms(state, data, priors)
     return Info(elbo=sum(terms.values()), terms=terms)
 
 
-def elbo_terms(
-    state: State,
-    data: Data,
-    priors: Priors,
-    *,
-    sums: LatentStatistics | None = None,
-) -> dict[str, float]:
+def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     r"""Terms of the bound [1]_, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
 
     Utilities and labels share a term. With m the origin of q(T) and mu = E[eta],
@@ -426,15 +327,14 @@ def elbo_terms(
         \sum_n \{\log Z(m_n) + E[t_n]^\top (\mu_n - m_n) + \tfrac12 |m_n|^2
         - \tfrac12 E|\eta_n|^2\}
 
-    Returns nats by factor name, whose sum is the bound; ``sums`` are those of the state.
+    Returns nats by factor name, whose sum is the bound.
     """
     v = priors.latent_scale**2
     phi, q, z = state.projection_precision, state.projection, state.latent
     psi, w = state.weight_precision, state.weights
-    sums = sums or latent_statistics(state)
     n, r = z.mean.shape
-    gap = z.mean - q.fitted
-    distance = float(np.vdot(gap, gap)) + n * float(np.trace(z.cov))
+    residual = z.mean - q.fitted
+    distance = float(np.vdot(residual, residual)) + n * float(np.trace(z.cov))
     distance += float(q.gram_trace.sum())
     each = psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance)
     weight_log_prior = 0.5 * each.sum()
@@ -458,10 +358,10 @@ def elbo_terms(
             np.vdot(t.mean, linear_predictor_mean(state) - t.origin)
         )
         terms["utilities"] += 0.5 * float(np.vdot(t.origin, t.origin))
-        terms["utilities"] -= 0.5 * float(expected_square(state, sums).sum())
+        terms["utilities"] -= 0.5 * float(expected_square(state).sum())
     else:
         tau = state.noise_precision
-        each = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state, sums)
+        each = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state)
         terms["utilities"] = 0.5 * float(each.sum())
         terms["noise_precision"] = (
             tau.expected_log_prior(priors.noise_shape, priors.noise_rate) + tau.entropy()
@@ -485,31 +385,26 @@ def second_moment(weights: NormalColumns) -> FloatArray:
     return weights.cov + np.einsum("pk,qk->kpq", weights.mean, weights.mean)
 
 
-def latent_moment(latent: NormalRows, sums: LatentStatistics | None = None) -> FloatArray:
+def latent_moment(latent: NormalRows) -> FloatArray:
     """Sum over samples of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
     z = latent.mean
-    if sums is None:
-        n, total, second = len(z), z.sum(axis=0), z.T @ z
-    else:
-        n, total, second = len(z), sums.total, sums.second
     moment = np.empty((1 + z.shape[1], 1 + z.shape[1]))
-    moment[0, 0] = n
-    moment[0, 1:] = moment[1:, 0] = total
-    moment[1:, 1:] = second + n * latent.cov
+    moment[0, 0] = len(z)
+    moment[0, 1:] = moment[1:, 0] = z.sum(axis=0)
+    moment[1:, 1:] = z.T @ z + len(z) * latent.cov
     return moment
 
 
-def expected_square(state: State, sums: LatentStatistics) -> FloatArray:
+def expected_square(state: State) -> FloatArray:
     """E sum_n eta_nc**2, (K,)."""
-    moment = latent_moment(state.latent, sums)
-    return np.einsum("kpq,pq->k", second_moment(state.weights), moment)
+    return np.einsum("kpq,pq->k", second_moment(state.weights), latent_moment(state.latent))
 
 
-def squared_residual(state: State, sums: LatentStatistics) -> FloatArray:
+def squared_residual(state: State) -> FloatArray:
     """E sum_n (y_nc - eta_nc)**2 of real targets, (K,)."""
-    w = state.weights.mean
-    cross = w[0] * sums.utility_total + np.einsum("rk,rk->k", w[1:], sums.utility_cross)
-    return sums.utility_square - 2.0 * cross + expected_square(state, sums)
+    z, w, y = state.latent.mean, state.weights.mean, state.utilities.mean
+    cross = w[0] * y.sum(axis=0) + np.einsum("rk,rk->k", w[1:], z.T @ y)
+    return np.einsum("nk,nk->k", y, y) - 2.0 * cross + expected_square(state)
 
 
 def noise_mean(state: State) -> FloatArray:

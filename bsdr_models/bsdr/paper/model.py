@@ -193,57 +193,46 @@ def build_mnp_model(
 def _scale_mixture(
     name: str,
     precision_name: str,
-    *,
-    shape: float,
-    rate: float,
+    prior: tuple[float, float],
     dims: tuple[str, ...],
+    *,
     augmented: bool,
 ) -> Tensor:
-    """N(0, 1/phi) with phi ~ Ga(shape, rate) per entry; integrated, Student-t of 2 shape dof."""
+    """N(0, 1/phi), phi ~ Ga(prior) per entry; with phi integrated Student-t of 2 shape dof."""
+    shape, rate = prior
     if not augmented:
         return pm.StudentT(name, nu=2 * shape, mu=0.0, sigma=math.sqrt(rate / shape), dims=dims)
-    precision = _precision(precision_name, shape, rate, dims, augmented=augmented)
+    precision = _precision(precision_name, prior, dims, augmented=augmented)
     return pm.Normal(name, 0.0, tau=precision, dims=dims)
 
 
 def _classifier(inputs: str, priors: Priors, *, augmented: bool) -> tuple[Tensor, Tensor]:
     """Weights (inputs, outcome) and biases (outcome,)."""
-    weights = _scale_mixture(
-        "weights",
-        "weight_precision",
-        shape=priors.weight_shape,
-        rate=priors.weight_rate,
-        dims=(inputs, dims.LABEL),
-        augmented=augmented,
+    both, of_bias = (inputs, dims.LABEL), (priors.bias_shape, priors.bias_rate)
+    of_weights = (priors.weight_shape, priors.weight_rate)
+    return (
+        _scale_mixture("weights", "weight_precision", of_weights, both, augmented=augmented),
+        _scale_mixture("bias", "bias_precision", of_bias, (dims.LABEL,), augmented=augmented),
     )
-    bias = _scale_mixture(
-        "bias",
-        "bias_precision",
-        shape=priors.bias_shape,
-        rate=priors.bias_rate,
-        dims=(dims.LABEL,),
-        augmented=augmented,
-    )
-    return weights, bias
 
 
 def _precision(
-    name: str, shape: float, rate: float, dims: tuple[str, ...], *, augmented: bool
+    name: str, prior: tuple[float, float], dims: tuple[str, ...], *, augmented: bool
 ) -> Tensor:
     """Gamma (shape, rate), untransformed for conjugate samplers."""
     options = {"default_transform": None} if augmented else {}
-    return pm.Gamma(name, alpha=shape, beta=rate, dims=dims, **options)
+    return pm.Gamma(name, alpha=prior[0], beta=prior[1], dims=dims, **options)
 
 
 def _projection(priors: Priors, *, augmented: bool) -> Tensor:
     """Q (feature, component), with one precision per entry, column or row."""
-    kind, shape, rate = priors.projection_prior, priors.projection_shape, priors.projection_rate
+    kind, prior = priors.projection_prior, (priors.projection_shape, priors.projection_rate)
     names = ("projection", "projection_precision")
     both = (dims.FEATURE, dims.COMPONENT)
     if kind == "entrywise":
-        return _scale_mixture(*names, shape=shape, rate=rate, dims=both, augmented=augmented)
+        return _scale_mixture(*names, prior, both, augmented=augmented)
     group = dims.COMPONENT if kind == "columnwise" else dims.FEATURE
-    phi = _precision("projection_precision", shape, rate, (group,), augmented=augmented)
+    phi = _precision("projection_precision", prior, (group,), augmented=augmented)
     return pm.Normal(
         "projection", 0.0, tau=phi if kind == "columnwise" else phi[:, None], dims=both
     )
@@ -291,13 +280,8 @@ def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -
 
 def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) -> None:
     """y (obs, outcome) ~ N(eta, 1/tau), one noise precision per output."""
-    tau = _precision(
-        "noise_precision",
-        priors.noise_shape,
-        priors.noise_rate,
-        (dims.LABEL,),
-        augmented=augmented,
-    )
+    prior = (priors.noise_shape, priors.noise_rate)
+    tau = _precision("noise_precision", prior, (dims.LABEL,), augmented=augmented)
     pm.Normal("y", eta, tau=tau, observed=y_data, dims=RESPONSE_DIMS)
 
 

@@ -42,30 +42,22 @@ BLOCK = 1 << 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Predictive distribution of real targets: a mixture of S normals for each sample.
+    """Predictive distribution of real targets: a mixture of S normals for each sample."""
 
-    mean
-        (M, S, K).
-    noise
-        Independent variances, (M or 1, S, K).
-    loadings
-        L, (M or 1, S, R, K), of the shared part of the covariance, L' L.
-    """
-
-    mean: FloatArray
-    noise: FloatArray
-    loadings: FloatArray
+    mean: FloatArray  # (M, S, K)
+    noise: FloatArray  # independent variances, (M or 1, S, K)
+    loadings: FloatArray  # L, (M or 1, S, R, K), of the shared part of the covariance, L' L
 
     def log_density(self, y: FloatArray) -> FloatArray:
         """Log densities of the mixture components at y, (M, K): (M, S)."""
-        gap = y[:, None] - self.mean
+        residual = y[:, None] - self.mean
         half = self.loadings / np.sqrt(self.noise)[..., None, :]
         inner = half @ np.swapaxes(half, -1, -2) + np.eye(half.shape[-2])  # (M or 1, S, R, R)
-        seen = (half @ (gap / np.sqrt(self.noise))[..., None])[..., 0]
-        square = np.sum(gap**2 / self.noise, axis=-1)
+        seen = (half @ (residual / np.sqrt(self.noise))[..., None])[..., 0]
+        square = np.sum(residual**2 / self.noise, axis=-1)
         square -= np.einsum("msr,msr->ms", seen, np.linalg.solve(inner, seen[..., None])[..., 0])
         log_det = np.linalg.slogdet(inner)[1] + np.log(self.noise).sum(axis=-1)
-        return -0.5 * (square + log_det + gap.shape[-1] * LOG_2PI)
+        return -0.5 * (square + log_det + residual.shape[-1] * LOG_2PI)
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of each output, (M, K)."""
@@ -109,14 +101,10 @@ class Predictive(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanFieldPosterior(Predictive):
-    """Posterior of a mean-field fit, for predictions.
-
-    data
-        Training samples, whose design transforms new samples, and targets.
-    """
+    """Posterior of a mean-field fit, for predictions."""
 
     state: State
-    data: Data
+    data: Data  # training samples, whose design transforms new samples, and targets
     latent_scale: float
 
     @property
@@ -135,14 +123,10 @@ class MeanFieldPosterior(Predictive):
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and marginal variance of the latent coordinates under q, each (M, R)."""
-        design = self.data.design
-        inside = design.coordinates(X)
-        mean = inside @ self.state.projection.mean
+        mean, v = X @ self.components().T, self.latent_scale**2
         precision = self.state.projection_precision.mean
-        variance = design.row_variance(inside, precision, self.latent_scale**2, mean.shape[1])
-        # Directions outside the row space of the training samples have their prior variance.
-        variance = variance + design.outside(X)[:, None] / precision.mean(axis=0)
-        return mean, variance + self.latent_scale**2
+        variance = self.data.design.row_variance(X, precision, v) + v
+        return mean, np.broadcast_to(variance, mean.shape)
 
     def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
         """As in the base class."""
@@ -184,33 +168,21 @@ class MeanFieldPosterior(Predictive):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawPosterior(Predictive):
-    """Posterior draws of a sampler, with stacked chains, for predictions.
+    """Posterior draws of a sampler, with stacked chains, for predictions."""
 
-    projection, weights, bias
-        (S, D, R), (S, R, K), (S, K).
-    noise_precision
-        (S, K), or None for labels.
-    """
-
-    projection: FloatArray
-    weights: FloatArray
-    bias: FloatArray
+    projection: FloatArray  # (S, D, R)
+    weights: FloatArray  # (S, R, K)
+    bias: FloatArray  # (S, K)
     latent_scale: float
     target: Target
-    noise_precision: FloatArray | None = None
+    noise_precision: FloatArray | None = None  # (S, K), of real targets
 
     def thin(self, n_draws: int) -> "DrawPosterior":
         """At most so many draws, evenly spaced."""
-        total = len(self.bias)
-        kept = evenly_spaced(total, n_draws)
-        tau = self.noise_precision
-        return replace(
-            self,
-            projection=self.projection[kept],
-            weights=self.weights[kept],
-            bias=self.bias[kept],
-            noise_precision=None if tau is None else tau[kept],
-        )
+        taken = evenly_spaced(len(self.bias), n_draws)
+        names = ("projection", "weights", "bias", "noise_precision")
+        arrays = {name: getattr(self, name) for name in names}
+        return replace(self, **{k: v[taken] for k, v in arrays.items() if v is not None})
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of z over draws and latent noise; draws must be aligned."""
@@ -227,48 +199,47 @@ class DrawPosterior(Predictive):
 
     def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
         """As in the base class; each draw of the parameters has its own nodes."""
-        offset = self._offset()
-        for _, linear in self._linear(X, offset.size):
-            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, offset.shape[2])
-            yield mean, np.ones_like(mean)
+        return self._utilities(X, self.projection @ self.weights)
 
     def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
         """As in the base class."""
-        offset = self._offset()
-        size = max(1, BLOCK // offset.size)
-        for begin in range(0, len(latent), size):
-            linear = np.swapaxes(latent[begin : begin + size] @ self.weights, 0, 1)
-            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, offset.shape[2])
+        return self._utilities(latent, self.weights)
+
+    def _utilities(
+        self, rows: FloatArray, coef: FloatArray
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Utilities at the nodes of each draw, for coefficients (S, P, K) of samples (M, P)."""
+        n_draws, r, k = self.weights.shape
+        per_draw = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
+        nodes = normal_points(r, n_draws * per_draw).reshape(n_draws, per_draw, r)
+        offset = self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
+        for _, linear in _linear(rows, coef, offset.size):
+            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, k)
             yield mean, np.ones_like(mean)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """As in the base class, of at most `GRID_DRAWS` draws."""
         return super(DrawPosterior, self.thin(GRID_DRAWS)).log_probabilities_at(latent)
 
-    def _offset(self) -> FloatArray:
-        """Bias and latent noise times weights at the nodes of each draw, (S, nodes, K)."""
-        n_draws, r, _ = self.weights.shape
-        each = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
-        nodes = normal_points(r, n_draws * each).reshape(n_draws, each, r)
-        return self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
-
     def outputs(self, X: FloatArray) -> Iterator[Outputs]:
         """Real targets of new samples, by blocks: one normal for each draw."""
         assert self.noise_precision is not None
-        for _, linear in self._linear(X, self.weights.size):
+        for _, linear in _linear(X, self.projection @ self.weights, self.weights.size):
             yield Outputs(
                 mean=linear + self.bias,
                 noise=1.0 / self.noise_precision[None],
                 loadings=self.latent_scale * self.weights[None],
             )
 
-    def _linear(self, X: FloatArray, sample_size: int) -> Iterator[tuple[slice, FloatArray]]:
-        """Blocks of samples and their X Q W, (m, S, K)."""
-        coef = self.projection @ self.weights  # (S, D, K)
-        size = max(1, BLOCK // sample_size)
-        for begin in range(0, len(X), size):
-            part = slice(begin, begin + size)
-            yield part, np.einsum("md,sdk->msk", X[part], coef, optimize=True)
+
+def _linear(
+    rows: FloatArray, coef: FloatArray, sample_size: int
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Blocks of samples (M, P) and their products with coefficients (S, P, K): (m, S, K)."""
+    size = max(1, BLOCK // sample_size)
+    for begin in range(0, len(rows), size):
+        part = slice(begin, begin + size)
+        yield part, np.einsum("md,sdk->msk", rows[part], coef, optimize=True)
 
 
 def _label_log_mean(mean: FloatArray, std: FloatArray, target: Target) -> FloatArray:
@@ -293,7 +264,8 @@ def log_likelihood(posterior: DrawPosterior, X: FloatArray, y: np.ndarray) -> Fl
     order = np.argsort(kind, kind="stable")
     n_draws, r, k = posterior.weights.shape
     out = np.empty((n_draws, len(y)))
-    for part, linear in posterior._linear(X[order], n_draws * k * (1 + r)):
+    coef = posterior.projection @ posterior.weights
+    for part, linear in _linear(X[order], coef, n_draws * k * (1 + r)):
         eta = np.swapaxes(linear + posterior.bias, 0, 1)  # (S, m, K)
         members = kind[order[part]]
         for i in np.unique(members):

@@ -22,7 +22,6 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.compiled_probit import OPTIONS, probit
 from bsdr_models.numerics.normal_tail import inverse_mills
-from bsdr_models.numerics.orthant import gauss_hermite
 
 # Gauss-Hermite nodes per axis in one, two and three dimensions; quasi-random points beyond.
 N_NODES, N_POINTS = (48, 14, 8), 1024
@@ -104,7 +103,8 @@ def _rule(n_dims: int) -> tuple[FloatArray, FloatArray, float, float]:
         weights = np.full(N_POINTS, 1.0 / N_POINTS)
         share, width = _SHARE_POINTS, _WIDTH_POINTS
     else:
-        node, weight = gauss_hermite(N_NODES[n_dims - 1])
+        node, weight = np.polynomial.hermite_e.hermegauss(N_NODES[n_dims - 1])
+        weight /= weight.sum()
         nodes = np.array(np.meshgrid(*[node] * n_dims)).reshape(n_dims, -1)
         weights = np.prod(np.meshgrid(*[weight] * n_dims), axis=0).ravel()
         share, width = _SHARE_NODES, _WIDTH_NODES

@@ -33,14 +33,15 @@ def draw_columns(
     scale: FloatArray,
     *,
     rng: np.random.Generator,
+    n_columns: int | None = None,
 ) -> FloatArray:
     """One draw of B columns for each of C chains, (C, D, B).
 
     With l (C, N, B), positive phi, (C, D, B), (C, 1, B) or (C, D, 1), and a (C,); a = 0 gives the
-    prior.
+    prior. If B is given, l may be of one column for all, (C, N, 1).
     """
     n, d = design.X.shape
-    n_chains, _, n_columns = linear.shape
+    n_chains, n_columns = linear.shape[0], n_columns or linear.shape[2]
     noise = rng.standard_normal((n_chains, d, n_columns))
     if precision.shape[1] == 1:
         return _isotropic(design, linear, precision, scale, noise)
@@ -78,7 +79,7 @@ def _anisotropic(
 ) -> FloatArray:
     """Draws (M, D, B) for M matrices: phi (M, D), a (M,), l (M, N, B), e_2 (M, D, B)."""
     if design.n_features > design.n_samples:
-        extra = rng.standard_normal(linear.shape)
+        extra = rng.standard_normal((*linear.shape[:2], noise.shape[2]))
         rows = zip(linear, precision, scale, noise, extra, strict=True)
         return np.stack([_by_rows(design.X, *row) for row in rows])
     target = design.X.T @ linear

@@ -12,12 +12,15 @@ from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper import predict
 from bsdr_models.bsdr.paper.mean_field import Data, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
+from bsdr_models.bsdr.paper.ridge_draws import draw_columns
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.trees import Context, outlier_statistics
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
+from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
@@ -29,16 +32,10 @@ N_DRAWS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperContext(Context):
-    """Data and settings of a fit of the paper's model.
+    """Data and settings of a fit of the paper's model."""
 
-    priors
-        Hyper-parameters; None for draws of a model of the user.
-    latent_scale
-        Standard deviation of the latent coordinates given the features.
-    """
-
-    priors: Priors | None
-    latent_scale: float
+    priors: Priors | None  # None for draws of a model of the user
+    latent_scale: float  # standard deviation of the latent coordinates given the features
 
     @property
     def projection_prior(self) -> ProjectionPrior:
@@ -93,13 +90,16 @@ def mean_field_tree(
     n, r = state.latent.mean.shape
     p, k = context.X.shape[1], state.weights.mean.shape[1]
     n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
-    projection = _draw_projection(posterior, n_draws, rng)
+    projection = _draw_projection(posterior, context.X, n_draws, rng)
     factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
     noise = rng.standard_normal((n_draws, k, 1 + r))
     full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
-    phi, psi = state.projection_precision, state.weight_precision
-    phi_draws = rng.gamma(phi.shape, size=(n_draws, *phi.shape.shape)) / phi.rate
-    psi_draws = rng.gamma(psi.shape, size=(n_draws, *psi.shape.shape)) / psi.rate
+
+    def gammas(q: Gamma) -> FloatArray:
+        return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
+
+    phi = state.projection_precision
+    phi_draws, psi_draws = gammas(phi), gammas(state.weight_precision)
     draws = {
         "projection": projection,
         "weights": full[:, 1:],
@@ -109,22 +109,20 @@ def mean_field_tree(
         "bias_precision": psi_draws[:, 0],
     }
     if state.noise_precision is not None:
-        tau = state.noise_precision
-        draws["noise_precision"] = rng.gamma(tau.shape, size=(n_draws, k)) / tau.rate
+        draws["noise_precision"] = gammas(state.noise_precision)
     if n * r * n_draws <= datatree.MAX_NUMBERS:
         half = cholesky(state.latent.cov, name="latent covariance")
         draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
     draws = {name: values[None] for name, values in draws.items()}
     loadings = design.loadings(state.projection.mean)
-    contrast = context.contrast(state.weights.mean[1:])
-    group = {
-        "latent_mean": state.latent.mean,
-        "latent_cov": np.broadcast_to(state.latent.cov, (n, r, r)),
-        "projection_mean": loadings,
-        "projection_sd": np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
-        "relevance": relevance(state.latent.mean, contrast),
-        "feature_relevance": feature_relevance(loadings, contrast),
-        **outlier_statistics(context.X, loadings)[0],
+    group, _ = _fit_group(
+        context,
+        LatentCoordinates(mean=state.latent.mean, cov=np.broadcast_to(state.latent.cov, (n, r, r))),
+        loadings,
+        np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
+        state.weights.mean[1:],
+    )
+    group |= {
         "elbo": result.trace,
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
@@ -132,11 +130,7 @@ def mean_field_tree(
     if context.projection_prior != "entrywise" or design.n_features == p:
         group["projection_precision_mean"] = _drop_tied(phi.mean[None], context.projection_prior)[0]
     return context.paper_tree(
-        {
-            "posterior": _with_identified(draws, context),
-            "fit": group,
-            **log_likelihood_group(draws, context),
-        },
+        _groups(draws, group, context),
         inference_method="mean_field",
         n_components=r,
         attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)}
@@ -146,14 +140,17 @@ def mean_field_tree(
 
 
 def _draw_projection(
-    posterior: MeanFieldPosterior, n_draws: int, rng: np.random.Generator
+    posterior: MeanFieldPosterior, X: FloatArray, n_draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """Draws of Q over features from q, (S, P, R)."""
-    state, design = posterior.state, posterior.data.design
-    precision, r = state.projection_precision.mean, state.projection.mean.shape[1]
-    inside = design.draw(precision, posterior.latent_scale**2, size=(n_draws, r), rng=rng)
-    draws = design.loadings(state.projection.mean + inside)
-    return draws + design.draw_outside(precision, size=(n_draws, r), rng=rng)
+    state, design = posterior.state, DenseDesign(X)
+    precision, mean = state.projection_precision.mean, posterior.components().T
+    zero, scale = np.zeros((1, len(X), 1)), np.array([posterior.latent_scale**-2.0])
+    noise = [
+        draw_columns(design, zero, phi[None, :, None], scale, rng=rng, n_columns=n_draws)[0]
+        for phi in np.broadcast_to(precision, (precision.shape[0], mean.shape[1])).T
+    ]  # (P, S) of each component
+    return mean + np.stack(noise, axis=2).swapaxes(0, 1)
 
 
 def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
@@ -163,12 +160,38 @@ def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatAr
     return values[:, :, 0] if projection_prior == "rowwise" else values
 
 
-def _with_identified(draws: dict[str, FloatArray], context: PaperContext) -> dict[str, FloatArray]:
-    """Draws (chain, draw, ...) with the identified quantities added."""
-    out = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
+def _fit_group(
+    context: PaperContext,
+    latent: LatentCoordinates,
+    loadings: FloatArray,
+    spread: FloatArray,
+    weights: FloatArray,
+) -> tuple[dict[str, FloatArray], dict[str, float]]:
+    """Summaries in ``fit``, given means and spread of the projection, (P, R), and mean weights.
+
+    Also the attributes of the reference of the outlier statistics.
+    """
+    contrast = context.contrast(weights)
+    outliers, reference = outlier_statistics(context.X, loadings)
+    group = {
+        "latent_mean": latent.mean,
+        "latent_cov": latent.cov,
+        "projection_mean": loadings,
+        "projection_sd": spread,
+        "relevance": relevance(latent.mean, contrast),
+        "feature_relevance": feature_relevance(loadings, contrast),
+    }
+    return group | outliers, reference
+
+
+def _groups(
+    draws: dict[str, FloatArray], fit: dict[str, FloatArray], context: PaperContext
+) -> dict[str, dict[str, FloatArray]]:
+    """Groups of draws (chain, draw, ...), with identified quantities and log likelihood."""
+    posterior = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
     if context.target == "multiclass":
-        out["bias_centered"] = context.contrast(draws["bias"])
-    return out
+        posterior["bias_centered"] = context.contrast(draws["bias"])
+    return {"posterior": posterior, "fit": fit, **log_likelihood_group(draws, context)}
 
 
 def log_likelihood_group(
@@ -298,28 +321,19 @@ def draws_tree(
             del draws["latent"]
     else:
         latent = context.posterior(draws).embed(context.X)
-    contrast = context.contrast(weights.mean(axis=(0, 1)))
-    loadings = projection.mean(axis=(0, 1))
-    outliers, reference = outlier_statistics(context.X, loadings)
-    group = {
-        "latent_mean": latent.mean,
-        "latent_cov": latent.cov,
-        "projection_mean": loadings,
-        "projection_sd": projection.std(axis=(0, 1)),
-        "relevance": relevance(latent.mean, contrast),
-        "feature_relevance": feature_relevance(loadings, contrast),
-        **outliers,
-        **(fit or {}),
-    }
+    group, reference = _fit_group(
+        context,
+        latent,
+        projection.mean(axis=(0, 1)),
+        projection.std(axis=(0, 1)),
+        weights.mean(axis=(0, 1)),
+    )
+    group |= fit or {}
     if "projection_precision" in draws:
         group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
-    groups: dict[str, dict[str, Any]] = {
-        "posterior": _with_identified(draws, context),
-        "fit": group,
-    }
+    groups = _groups(draws, group, context)
     if sample_stats:
         groups["sample_stats"] = dict(sample_stats)
-    groups |= log_likelihood_group(draws, context)
     return context.paper_tree(
         groups,
         inference_method=inference_method,
