@@ -150,10 +150,10 @@ def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
 
 def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
     """Its short runs have draws by then, which would pass for whole ones."""
-    from bsdr_models.bm2pca.paper import sampling
+    from bsdr_models.bm2pca.paper import engines
 
-    monkeypatch.setattr(sampling, "PATH_SWEEPS", 5)
-    calls = interrupt(monkeypatch, sampling.gibbs, "step_joint", 8)
+    monkeypatch.setattr(engines, "PATH_SWEEPS", 5)
+    calls = interrupt(monkeypatch, engines.gibbs, "step_joint", 8)
     model = PaperBM2PCAClassifier(inference="gibbs", loss=HingeLoss(C=10.0)).set_params(**SHORT)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)

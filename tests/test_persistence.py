@@ -38,7 +38,7 @@ from bsdr_models import (
     Priors,
     persistence,
 )
-from bsdr_models.bm2pca import label_free, truncated_metric
+from bsdr_models.bm2pca import subspace, within_class_metric
 from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.papers import (
     PaperBM2PCAClassifier,
@@ -179,8 +179,8 @@ def fitted(estimator, arguments, rows, target):
         if rows == "many":  # for a classifier of all of them
             patch.setattr(gp_classifier, "INDUCING_SAMPLES", 8)
         if rows == "many sparse":
-            patch.setattr(truncated_metric, "MAX_EXACT", 5)
-            patch.setattr(label_free, "MAX_AXES", 5)
+            patch.setattr(within_class_metric, "MAX_EXACT", 5)
+            patch.setattr(subspace, "MAX_AXES", 5)
         return clone(estimator).set_params(**arguments).fit(X, y, **keywords), X
 
 

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import Estimator
-from bsdr_models.bm2pca.paper import sampling
+from bsdr_models.bm2pca.paper import engines
+from bsdr_models.bm2pca.paper.engines import fit_completer
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
-from bsdr_models.bm2pca.paper.mean_field_fit import fit_completer
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.dask_arrays import is_chunked, not_in_memory
@@ -122,8 +122,7 @@ class BaseBM2PCA(Estimator):
         return self._posterior.factor_model or self._lazy_decoder
 
     def _latent_means(self, X: Rows) -> FloatArray:
-        means: FloatArray = self._posterior.latent(X)
-        return means
+        return self._posterior.latent(X)
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Features at latent coordinates: E[W] z + E[t] of the factor model.
@@ -182,8 +181,7 @@ class BaseBM2PCA(Estimator):
 
     @property
     def _method(self) -> InferenceMethod:
-        method: InferenceMethod = getattr(self, "inference", "mean_field")
-        return method
+        return getattr(self, "inference", "mean_field")
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._seed)
@@ -217,7 +215,7 @@ class ConjugateEstimator(BaseBM2PCA):
         check_is_fitted(self)
         if self._task.strategy != "shared":
             raise AttributeError("model_ needs strategy='shared'")
-        return sampling.declare(self._task, self.C_)
+        return engines.declare(self._task, self.C_)
 
 
 def finite_csr(X: Any) -> csr_array:
@@ -307,8 +305,7 @@ def complete(result: FitResult, X: Rows) -> Rows:
     factor_model = result.posterior.factor_model
     if factor_model is None or issparse(X) or not np.isnan(X).any():
         return X
-    imputed: Rows = factor_model.impute(X)
-    return imputed
+    return factor_model.impute(X)
 
 
 def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:

@@ -13,10 +13,16 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.labels import Labels, encode
 from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.bm2pca.task import (
+    Candidate,
+    FitResult,
+    Labels,
+    Task,
+    encode,
+    log_probabilities,
+)
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
@@ -46,13 +52,13 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
         """Fit to all samples with the chosen setting, and set the attributes that name it."""
 
+    @abstractmethod
+    def _set_loss(self, task: Task) -> Task:
+        """The task with its loss; raise a ValueError if the engine cannot be fitted to it."""
+
     def _complete(self, task: Task) -> Task:
         """The task with missing values imputed, if the model needs it."""
         return task
-
-    def _multiclass(self, task: Task) -> bool:
-        """Whether the loss is the hinge of all classes."""
-        return False
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn subspace and classifier.
@@ -88,36 +94,39 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         check_consistent_length(X, labels.given)
         self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
         select_rng, fit_rng = self._spawn()
-        task = self._make_task(X, labels.signs, strategy=self._option("loss").strategy)
-        task = replace(task, sizes=labels.sizes)
-        self._observed = replace(task, multiclass=self._multiclass(task))
-        self._check_task(self._observed)
+        self._observed = self._set_loss(
+            self._make_task(
+                X, labels.signs, strategy=self._option("loss").strategy, sizes=labels.sizes
+            )
+        )
         if self.standardize and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
-            chosen = self._choose(labels, select_rng)
+            chosen, held_out_log_proba = self._choose(labels, select_rng)
             self.C_ = chosen["C"]
-            held_out = self.__dict__.pop("_held_out_log_proba")
-            result = replace(self._learn(chosen, fit_rng), held_out_log_proba=held_out)
+            result = self._learn(chosen, fit_rng)
+            result = replace(result, held_out_log_proba=held_out_log_proba)
             self._set_fitted(result, self._make_context(labels, samples))
             self._report(result, chosen)
         return self
 
-    def _check_task(self, task: Task) -> None:
-        """Raise a ValueError if the engine cannot be fitted to the samples."""
+    def _choose(
+        self, labels: Labels, rng: np.random.Generator
+    ) -> tuple[Candidate, FloatArray | None]:
+        """Choose the setting by cross-validation, if there are several, and the temperature.
 
-    def _choose(self, labels: Labels, rng: np.random.Generator) -> Candidate:
-        """Choose the setting by cross-validation, if there are several, and the temperature."""
+        Also return the held-out log probabilities of the training samples.
+        """
         loss: HingeLoss = self._option("loss")
         fitted = loss.temperature is None and bool(loss.calibrate)
         self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
         self.cv_results_: dict[str, Any] | None = None
-        self._held_out, self._held_out_log_proba = HeldOutScore(), None
+        self._held_out = HeldOutScore()
         candidates = self._candidates(self._task)
         if len(candidates) == 1 and not fitted:
-            return candidates[0]
-        found = selection.cross_validate(
+            return candidates[0], None
+        selected = selection.cross_validate(
             self._task,
             labels.groups,
             self._path_scores,
@@ -127,28 +136,26 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             n_jobs=self.n_jobs,
             progressbar=self.progressbar,
         )
-        if found is None:
+        if selected is None:
             warnings.warn(
                 "every class has one sample only: fallback settings "
                 "are used and probabilities are not calibrated",
                 UserWarning,
                 stacklevel=3,
             )
-            return next(
-                (c for c in candidates if self._fallback.items() <= c.items()), candidates[0]
-            )
-        self._held_out = found.held_out
-        log_proba = np.full((len(labels.groups), found.log_proba.shape[1]), np.nan)
-        log_proba[found.samples] = found.log_proba
-        self._held_out_log_proba = log_proba
+            fallback = [c for c in candidates if self._fallback.items() <= c.items()]
+            return (fallback or candidates)[0], None
+        self._held_out = selected.held_out
         self.cv_results_ = {
             "candidates": candidates,
-            "accuracy": found.accuracy,
-            "log_loss": found.log_loss,
+            "accuracy": selected.accuracy,
+            "log_loss": selected.log_loss,
         }
         if fitted:
-            self._set_temperature(found.temperature, labels)
-        return candidates[found.best]
+            self._set_temperature(selected.temperature, labels)
+        log_proba = np.full((len(labels.groups), selected.log_proba.shape[1]), np.nan)
+        log_proba[selected.samples] = selected.log_proba
+        return candidates[selected.best], log_proba
 
     def _set_temperature(self, temperature: Any, labels: Labels) -> None:
         """Set ``temperature_``; that of a task without a held-out label is 1."""
@@ -174,11 +181,11 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             warnings.warn(no_signal(reason), UserWarning, stacklevel=3)
 
     def _selected_params(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"loss__C": self.C_}
-        if self._option("loss").calibrate:
-            each = np.asarray(self.temperature_).tolist()
-            found["loss__calibrate"] = tuple(each) if isinstance(each, list) else each
-        return found
+        if not self._option("loss").calibrate:
+            return {"loss__C": self.C_}
+        temperature = np.asarray(self.temperature_).tolist()
+        given = tuple(temperature) if isinstance(temperature, list) else temperature
+        return {"loss__C": self.C_, "loss__calibrate": given}
 
     def _make_context(self, labels: Labels, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
@@ -253,7 +260,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _of_scores(self, scores: FloatArray) -> FloatArray:
         """Log probabilities of the classes of all tasks, side by side."""
-        return selection.log_probabilities(scores, self.temperature_, self._task.sizes)
+        return log_probabilities(scores, self.temperature_, self._task.sizes)
 
     @by_chunks
     def predict_proba(self, X: Any) -> Any:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bsdr_models.bm2pca import label_free
+from bsdr_models.bm2pca import label_free, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.paper.mean_field_fit import fit_completer
+from bsdr_models.bm2pca.paper.engines import fit_completer
 from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
@@ -183,13 +183,17 @@ class BM2PCAClassifier(MarginClassifier):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _check_task(self, task: Task) -> None:
-        if task.strategy == "one_vs_rest" and min(task.X.shape) > label_free.MAX_AXES:
+    def _set_loss(self, task: Task) -> Task:
+        """The hinge of all classes in few dimensions, or of many samples."""
+        few = int(self.n_components) < sum(max(size - 1, 1) for size in task.sizes)
+        several = task.strategy == "shared" and max(task.sizes, default=0) > 2
+        if task.strategy == "one_vs_rest" and min(task.X.shape) > subspace.MAX_AXES:
             raise ValueError(
                 f"one classifier for each label cannot be learned from {task.X.shape[0]} samples "
                 f"of {task.X.shape[1]} features: one of the numbers must be at most "
-                f"{label_free.MAX_AXES}; a shared subspace can"
+                f"{subspace.MAX_AXES}; a shared subspace can"
             )
+        return replace(task, multiclass=several and (few or task.X.shape[0] > task.X.shape[1]))
 
     def _candidates(self, task: Task) -> list[Candidate]:
         wide = task.X.shape[0] <= task.X.shape[1]
@@ -200,12 +204,6 @@ class BM2PCAClassifier(MarginClassifier):
     @property
     def _path_scores(self) -> PathScores:
         return label_free.path_scores
-
-    def _multiclass(self, task: Task) -> bool:
-        """Whether the loss is the hinge of all classes: in few dimensions, or of many samples."""
-        few = int(self.n_components) < sum(max(size - 1, 1) for size in task.sizes)
-        several = task.strategy == "shared" and max(task.sizes, default=0) > 2
-        return several and (few or task.X.shape[0] > task.X.shape[1])
 
     def _complete(self, task: Task) -> Task:
         if task.complete:

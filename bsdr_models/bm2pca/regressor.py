@@ -1,8 +1,6 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +9,7 @@ from sklearn.utils.validation import check_consistent_length
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import GaussianRegressor
 from bsdr_models.bm2pca.base import ConjugateEstimator
-from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field, margin_posterior, run_sweeps
+from bsdr_models.bm2pca.paper.engines import fit_mean_field, margin_posterior, run_sweeps
 from bsdr_models.bm2pca.selection import N_FOLDS
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
 from bsdr_models.bm2pca.spec import Priors
@@ -22,11 +20,7 @@ from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import feature_names, one_thread, sample_labels, warn_not_converged
 
-# Candidates, for outputs of unit variance, and the default setting.
-COSTS = (1.0, 2.0, 4.0, 8.0, 16.0)
-EPSILONS = (0.0, 0.1, 0.3)
-COST, EPSILON = 3.0, 0.1
-# Sweeps of a comparison, enough for held-out errors to converge.
+# Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
 # Pseudo-samples that are predicted as believed, which regularise the calibration for few samples.
 PSEUDO_SAMPLES = 1.0
@@ -85,8 +79,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     slope_, std_factor_ : ndarray of shape (n_outputs,)
         Calibration slopes, by which predictions differ from the posterior mean, both relative to
         the mean of the output, and factors of the standard deviations; ones without calibration.
-    cv_results_ : dict or None
-        Compared ``"settings"`` and their ``"squared_error"``.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the predictions.
     lower_bounds_ : ndarray of shape (n_iter,)
@@ -188,12 +180,17 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         samples, X = sample_labels(X), self._validate(X, y)
         given, Y = self._scale_outputs(y, missing=True)
         check_consistent_length(X, Y)
-        select_rng, fit_rng = self._spawn()
-        self._observed = self._task = self._make_task(X, Y, strategy="shared", epsilon=EPSILON)
+        loss: EpsilonInsensitiveLoss = self._option("loss")
+        options: Optimization = self._option("optimization")
+        calibrate_rng, fit_rng = self._spawn()
+        self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
+        self._observed = self._task = self._make_task(
+            X, Y, strategy="shared", epsilon=self.epsilon_
+        )
         with one_thread(), self._fitting(X.shape):
-            self.C_, self.epsilon_ = self._choose(select_rng)
-            self._task = replace(self._task, epsilon=self.epsilon_)
-            options: Optimization = self._option("optimization")
+            self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
+            if loss.calibrate:
+                self._calibrate(calibrate_rng)
             result = fit_mean_field(
                 self._task,
                 cost=self.C_,
@@ -207,36 +204,20 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 warn_not_converged(options.max_iter, options.tol)
         return self
 
-    def _selected_params(self) -> dict[str, Any]:
-        return {"loss__C": self.C_, "loss__epsilon": self.epsilon_}
-
-    def _choose(self, rng: np.random.Generator) -> tuple[float, float]:
-        """C and epsilon of the smallest held-out error, and the calibration."""
-        task, loss = self._task, self._option("loss")
-        settings = loss_settings(loss)
-        self.slope_ = self.std_factor_ = np.ones(task.Y.shape[1])
-        self.cv_results_: dict[str, Any] | None = None
-        if len(settings) == 1 and not loss.calibrate:
-            return settings[0]
+    def _calibrate(self, rng: np.random.Generator) -> None:
+        """Set slopes and factors of the standard deviations from held-out predictions."""
+        task = self._task
         groups = np.where(task.observed.any(axis=1), 0, -1)
-        fold = assign_folds(groups, sample_keys(self._task.X), n_folds=N_FOLDS)
+        fold = assign_folds(groups, sample_keys(task.X), n_folds=N_FOLDS)
         if np.count_nonzero(fold >= 0) < N_FOLDS:
             warnings.warn(
-                "too few samples have a target to hold some out: fallback settings are used and "
-                "predictions are not calibrated",
+                "too few samples have a target to hold some out: predictions are not calibrated",
                 UserWarning,
                 stacklevel=3,
             )
-            return min(settings, key=lambda each: abs(each[0] - COST) + abs(each[1] - EPSILON))
-        mean, variance = held_out(task, settings, fold, rng, n_jobs=self.n_jobs)
-        best = 0
-        if len(settings) > 1:
-            error = np.nanmean((task.Y - mean) ** 2, axis=(1, 2))
-            self.cv_results_ = {"settings": settings, "squared_error": error}
-            best = int(error.argmin())
-        if loss.calibrate:
-            self.slope_, self.std_factor_ = calibration(task.Y, mean[best], variance[best])
-        return settings[best]
+            return
+        mean, variance = held_out(task, self.C_, fold, rng, n_jobs=self.n_jobs)
+        self.slope_, self.std_factor_ = calibration(task.Y, mean, variance)
 
     def _make_context(self, given: FloatArray, samples: np.ndarray | None) -> Context:
         """Data and settings that the DataTrees record."""
@@ -250,8 +231,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
             target="regression",
             config=self._config(),
             attrs={
-                "C": float(self.C_),
-                "epsilon": float(self.epsilon_),
+                "C": self.C_,
+                "epsilon": self.epsilon_,
                 "slope": self.slope_.tolist(),
                 "std_factor": self.std_factor_.tolist(),
                 "objective": "bound",
@@ -260,8 +241,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         )
 
     def _means(self, X: Any) -> FloatArray:
-        means: FloatArray = self._posterior.score_means(X) * self.slope_
-        return means
+        return self._posterior.score_means(X) * self.slope_
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
@@ -269,59 +249,40 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         return mean * self.slope_, std * self.std_factor_
 
 
-def loss_settings(loss: EpsilonInsensitiveLoss) -> list[tuple[float, float]]:
-    """Compared pairs of C and epsilon, or the given pair."""
-    costs = COSTS if isinstance(loss.C, str) else (float(loss.C),)
-    epsilons = EPSILONS if isinstance(loss.epsilon, str) else (float(loss.epsilon),)
-    return [(cost, epsilon) for cost in costs for epsilon in epsilons]
-
-
-def noise_variance(cost: float | FloatArray, epsilon: float | FloatArray) -> FloatArray:
+def noise_variance(cost: float, epsilon: float) -> float:
     r"""Variance of y about f.
 
     .. math::
         \frac{2 \epsilon^3 / 3 + \epsilon^2 / C + \epsilon / C^2 + 1 / (2 C^3)}{2 \epsilon + 1 / C}
     """
-    c, e = np.asarray(cost), np.asarray(epsilon)
-    total = 2.0 * e**3 / 3.0 + e**2 / c + e / c**2 + 0.5 / c**3
-    return np.asarray(total / (2.0 * e + 1.0 / c))
+    total = 2.0 * epsilon**3 / 3.0 + epsilon**2 / cost + epsilon / cost**2 + 0.5 / cost**3
+    return total / (2.0 * epsilon + 1.0 / cost)
 
 
 def held_out(
-    task: Task,
-    settings: Sequence[tuple[float, float]],
-    fold: IntArray,
-    rng: np.random.Generator,
-    *,
-    n_jobs: int | None = 1,
+    task: Task, cost: float, fold: IntArray, rng: np.random.Generator, *, n_jobs: int | None = 1
 ) -> tuple[FloatArray, FloatArray]:
-    """Predictive mean and variance of held-out samples under G settings, each (G, N, K).
+    """Predictive mean and variance (N, K) of held-out samples, NaN for those of fold -1.
 
-    All settings are fitted at once, by a fixed number of plain sweeps. They are NaN for samples
-    that are never held out, with -1 in ``fold`` (N,). Raise KeyboardInterrupt if the user stops the
-    comparison.
+    Raise KeyboardInterrupt if the user stops the fits, which are of a fixed number of plain sweeps.
     """
-    shape = (len(settings), *task.Y.shape)
-    costs = [cost for cost, _ in settings]
-    epsilons = np.array([epsilon for _, epsilon in settings])[:, None, None]
-    mean, variance = np.full(shape, np.nan), np.full(shape, np.nan)
     numbers = np.unique(fold[fold >= 0])
+    streams = rng.spawn(len(numbers))
 
-    def moments(argument: tuple[int, np.random.Generator]) -> tuple[FloatArray, FloatArray]:
-        number, stream = argument
-        part = replace(task.subset(np.flatnonzero(fold != number)), epsilon=epsilons)
-        state, data = run_sweeps(part, costs, SWEEPS, stream)
-        return margin_posterior(state, data, part).score_moments(task.X[fold == number])
+    def moments(index: int) -> tuple[FloatArray, FloatArray]:
+        test = fold == numbers[index]
+        training = task.subset(np.flatnonzero(~test))
+        state, data = run_sweeps(training, [cost], SWEEPS, streams[index])
+        return margin_posterior(state, data, training).score_moments(task.X[test])
 
-    arguments = list(zip(numbers.tolist(), rng.spawn(len(numbers)), strict=True))
-    outcome = run_tasks(moments, arguments, n_jobs=n_jobs, what="folds")
+    outcome = run_tasks(moments, range(len(numbers)), n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt
-    for index, values in outcome.results.items():
-        test = np.flatnonzero(fold == numbers[index])
-        for whole, part in zip((mean, variance), values, strict=True):
-            whole[:, test] = np.moveaxis(part.reshape(len(test), shape[0], -1), 1, 0)
-    return mean, variance + noise_variance(np.array(costs)[:, None, None], epsilons)
+    mean, variance = np.full((2, *task.Y.shape), np.nan)
+    for index, (own_mean, own_variance) in outcome.results.items():
+        test = fold == numbers[index]
+        mean[test], variance[test] = own_mean, own_variance
+    return mean, variance + noise_variance(cost, float(task.epsilon or 0.0))
 
 
 def calibration(

@@ -1,24 +1,13 @@
 r"""Cross-validation of settings and softmax temperature.
 
 The candidate with the smallest held-out log loss is chosen, each at its own best temperature.
-This rule was selected on faces, tumours and news (2 to 5 samples per class, on splits that no
-published figure uses). Accuracy instead loses up to 2 points, being too coarse for few held-out
-samples; averaging neighbouring numbers of sweeps loses 1 more. The fewest sweeps within one
-standard error of the best gain 1 to 2 points on two of four data sets and nothing on the others.
-
-The recommended and the paper's model need different folds.
+Accuracy is too coarse for few held-out samples. Folds differ by model:
 
 - The paper's model overfits with the number of sweeps, and how fast depends on the size of the
-  classes. A fold should keep the class sizes equal, so there are as many folds as a class has
-  samples (`balanced_folds`). Five folds for classes of two samples choose too many sweeps, and
-  lose 1.6 points on ORL.
-- The within-class metric needs two samples of one class. Five folds with one sample of a class in
-  each leave some classes whole. The cost matters only if samples outnumber features: with classes
-  that are barely separable, or barely not, a cost of 10 overfits (digits, one-vs-rest: log loss
-  0.42, or 0.17 with the cost chosen).
+  classes, so there are as many folds as a class has samples (`balanced_folds`).
+- The within-class metric needs two samples of one class, which five folds leave to some classes.
 
 At most `MAX_SAMPLES` are used, and folds are skipped once `ENOUGH_SAMPLES` have been held out.
-
 Several tasks have one setting and a temperature each. A sample is held out with its labels of all
 tasks; the loss is the mean over all known labels of held-out samples.
 """
@@ -28,10 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.bm2pca.task import Candidate, Task, log_probabilities
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
@@ -54,31 +42,21 @@ type PathScores = Callable[[Task, Rows, Sequence[Candidate], np.random.Generator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Result of the cross-validation of G candidates.
+    """Result of the cross-validation of G candidates."""
 
-    best
-        Index of the chosen candidate.
-    accuracy, log_loss
-        Of held-out samples, (G,); the loss is at the best temperature.
-    temperature
-        Softmax temperature of the chosen candidate; of several tasks, (T,), NaN without a held-out
-        label.
-    held_out
-        Log score of the chosen candidate at that temperature, both chosen by the same samples.
-    log_proba
-        Log probabilities of held-out samples by the chosen candidate at that temperature, (M, .),
-        as of `log_probabilities`.
-    samples
-        Indices of these samples, (M,).
-    """
-
-    best: int
+    best: int  # Index of the chosen candidate
+    # accuracy, log_loss: Of held-out samples, (G,); the loss is at the best temperature.
     accuracy: FloatArray
     log_loss: FloatArray
+    # Softmax temperature of the chosen candidate; of several tasks, (T,), NaN without a held-out
+    # label.
     temperature: float | FloatArray
+    # Log score of the chosen candidate at that temperature, both chosen by the same samples.
     held_out: HeldOutScore
+    # Log probabilities of held-out samples by the chosen candidate at that temperature, (M, .), as
+    # of `log_probabilities`.
     log_proba: FloatArray
-    samples: IntArray
+    samples: IntArray  # Indices of these samples, (M,)
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
@@ -223,27 +201,6 @@ def temperature_of(
 def _class_index(signs: FloatArray) -> IntArray:
     """Class of each sample, (M,), from signs (M, K) of one task."""
     return signs.argmax(axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0.0).astype(np.int64)
-
-
-def log_probabilities(
-    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
-) -> FloatArray:
-    """Log probabilities of the classes of each task, side by side, or of each label.
-
-    A task of a single column of class scores has two columns of probabilities.
-    """
-    if not sizes:
-        labels: FloatArray = log_expit(scores / temperature)
-        return labels
-    found = []
-    each_temperature = np.broadcast_to(temperature, len(sizes))
-    for own, each in zip(by_task(scores, sizes), each_temperature, strict=True):
-        scaled = own / each
-        if own.shape[1] == 1:
-            found += [log_expit(-scaled), log_expit(scaled)]
-        else:
-            found.append(log_softmax(scaled, axis=1))
-    return np.concatenate(found, axis=1)
 
 
 def _held_out_score(log_p: FloatArray, signs: FloatArray, sizes: tuple[int, ...]) -> HeldOutScore:

@@ -72,10 +72,9 @@ class EpsilonInsensitiveLoss(Options):
 
     Parameters
     ----------
-    C : float or "cv", default=3.0
-        Half the slope beyond epsilon, per standard deviation of the output. ``"cv"`` takes the
-        candidate with the smallest held-out squared error.
-    epsilon : float or "cv", default=0.1
+    C : float, default=3.0
+        Half the slope beyond epsilon, per standard deviation of the output.
+    epsilon : float, default=0.1
         Half width of the interval without loss, in standard deviations of the output.
     calibrate : bool, default=True
         Multiply predictions, shrunk too much where few components explain the features, by the
@@ -93,18 +92,20 @@ class EpsilonInsensitiveLoss(Options):
 
     Examples
     --------
+    >>> from sklearn.model_selection import GridSearchCV
     >>> from bsdr_models import BM2PCARegressor, EpsilonInsensitiveLoss
-    >>> model = BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"))
+    >>> model = BM2PCARegressor(loss=EpsilonInsensitiveLoss(epsilon=0.0))
+    >>> search = GridSearchCV(model, {"loss__C": [1.0, 3.0, 10.0]})
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [POSITIVE, StrOptions({"cv"})],
-        "epsilon": [TOLERANCE, StrOptions({"cv"})],
+        "C": [POSITIVE],
+        "epsilon": [TOLERANCE],
         "calibrate": ["boolean"],
     }
 
-    C: float | Literal["cv"] = 3.0
-    epsilon: float | Literal["cv"] = 0.1
+    C: float = 3.0
+    epsilon: float = 0.1
     calibrate: bool = True
 
 

@@ -37,19 +37,11 @@ _FLAGS = {"contract", "nsz", "arcp"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hinge:
-    """Sum over the labelled entries, and slopes. N samples, K labels.
+    """Sum over the labelled entries, and slopes. N samples, K labels."""
 
-    total
-        Sum of the losses.
-    slope
-        Minus its derivative by each class score, (N, K).
-    variance_slope
-        Twice its derivative by s, (K,).
-    """
-
-    total: float
-    slope: FloatArray
-    variance_slope: FloatArray
+    total: float  # Sum of the losses
+    slope: FloatArray  # Minus its derivative by each class score, (N, K)
+    variance_slope: FloatArray  # Twice its derivative by s, (K,)
 
 
 def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:

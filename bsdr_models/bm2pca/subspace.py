@@ -32,7 +32,7 @@ References
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -44,8 +44,13 @@ from bsdr_models.bm2pca.smooth_hinge import (
     multiclass_hinge,
     smooth_hinge,
 )
-from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.bm2pca.within_class_metric import Metric, TruncatedMetric
+from bsdr_models.numerics.linalg import cholesky, inv_spd
+from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.row_space import Rows
 
+# Most axes of a metric for which the covariance of the projection is computed.
+MAX_AXES = 2000
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
 # means, which exceeds that of the weights where classes are many.
 BIAS_PRECISION = 0.01
@@ -128,19 +133,12 @@ class SubspaceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Result of the optimisation.
-
-    objective
-        J before the first and after every iteration, (1 + n_iter,).
-    converged
-        Whether the gain of an iteration fell below the tolerance.
-    interrupted
-        Whether the user stopped the fit; the state is that after the last iteration.
-    """
+    """Result of the optimisation."""
 
     state: SubspaceState
-    objective: FloatArray
-    converged: bool
+    objective: FloatArray  # J before the first and after every iteration, (1 + n_iter,)
+    converged: bool  # Whether the gain of an iteration fell below the tolerance
+    # Whether the user stopped the fit; the state is that after the last iteration.
     interrupted: bool = False
 
 
@@ -327,3 +325,111 @@ def score_variance(
     spread = np.sum(state.weights[1:] ** 2, axis=0) + np.einsum("cpp->c", covariance[:, 1:, 1:])
     quadratic = np.einsum("np,cpq,nq->nc", rows, covariance, rows, optimize=True)
     return quadratic + settings.latent_variance * spread
+
+
+def projection_covariance(
+    state: SubspaceState, A: FloatArray, Y: FloatArray, settings: Settings
+) -> FloatArray | None:
+    r"""Conditional covariance of each column of Q, (R, A, A); None without Q, or too many axes.
+
+    It is that of the conjugate factor at the maximum,
+    :math:`(\rho I + C^2 \sum_{nc} w_{nc} h_{jc}^2 a_n a_n^\top)^{-1}`.
+    """
+    if state.projection is None or A.shape[1] > MAX_AXES:
+        return None
+    precisions = curvature(state, A, Y, settings)  # (N, K)
+    weights = precisions @ (state.weights[1:] ** 2).T  # (N, R)
+    eye = settings.projection_precision * np.eye(A.shape[1])
+    stack = np.stack([eye + (A * own[:, None]).T @ A for own in weights.T])
+    return inv_spd(stack, name="projection precision")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubspacePosterior:
+    """One subspace in the within-class metric, or one classifier for each outcome.
+
+    Without a projection in the state, one-vs-rest, class scores are the latent coordinates.
+    """
+
+    metric: Metric | TruncatedMetric
+    state: SubspaceState  # Q and H
+    weight_cov: FloatArray  # Covariance of each column of H given Q, (K, 1 + R, 1 + R)
+    # Covariance of each column of Q given H and the other columns, (R, A, A) over the A axes of the
+    # metric; None with too many axes.
+    projection_cov: FloatArray | None
+    settings: Settings
+    factor_model: ClassVar[None] = None
+
+    @property
+    def one_vs_rest(self) -> bool:
+        """Whether each outcome has a classifier of its own."""
+        return self.state.projection is None
+
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R)."""
+        A = self.metric.transform(X)
+        return self.state.scores(A) if self.one_vs_rest else self.state.latent(A)
+
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Latent coordinates; their covariance neglects correlations of Q's columns and H."""
+        if self.one_vs_rest:
+            mean, variance = self.score_moments(X)
+        else:
+            A = self.metric.transform(X)
+            mean = self.state.latent(A)
+            variance = np.full(mean.shape, self.settings.latent_variance)
+            if self.projection_cov is not None:
+                variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
+            variance += self.metric.outside(X)[:, None] / self.settings.projection_precision
+        return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
+
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean class scores at latent coordinates (G, R): (G, K)."""
+        return latent if self.one_vs_rest else self.state.scores_at(latent)
+
+    def score_means(self, X: Rows) -> FloatArray:
+        """Mean class scores, (M, K)."""
+        return self.scores_at(self.latent(X))
+
+    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the class scores, each (M, K)."""
+        A = self.metric.transform(X)
+        variance = score_variance(self.state, A, self.weight_cov, self.settings)
+        if self.one_vs_rest:
+            variance = variance + self.metric.outside(X)[:, None] / self.settings.weight_precision
+        return self.state.scores(A), variance
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R, K)."""
+        weights = self.state.weights
+        return np.eye(weights.shape[1]) if self.one_vs_rest else weights[1:]
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draws of the classifiers, given the subspace, by name."""
+        half = cholesky(self.weight_cov, name="weight covariance")
+        noise = half @ rng.standard_normal((*half.shape[:2], n_draws))  # (K, 1 + R, S)
+        full = self.state.weights + noise.T
+        weights, bias = full[:, 1:], full[:, 0]
+        if self.one_vs_rest:
+            coef = np.stack([self.metric.back(each) for each in weights])
+            return {"coef": coef, "intercept": bias - self.metric.mean @ coef}
+        coef = self.projection @ weights
+        intercept = bias - self.metric.mean @ coef
+        return {"weights": weights, "bias": bias, "coef": coef, "intercept": intercept}
+
+    @property
+    def projection(self) -> FloatArray:
+        """Linear map from scaled features to latent coordinates, (P, R)."""
+        Q = self.state.projection
+        return self.metric.back(self.state.weights[1:] if Q is None else Q)
+
+    @property
+    def projection_sd(self) -> FloatArray:
+        """Standard deviation of the projection, (P, R); NaN with too many axes."""
+        covariances = self.weight_cov[:, 1:, 1:] if self.one_vs_rest else self.projection_cov
+        if covariances is None:
+            return np.full(self.projection.shape, np.nan)
+        basis = self.metric.back(np.eye(covariances.shape[-1]))  # (P, A)
+        each = [np.sqrt(np.sum((basis @ cov) * basis, axis=1)) for cov in covariances]
+        return np.stack(each, axis=1)

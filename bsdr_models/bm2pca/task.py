@@ -1,4 +1,4 @@
-"""Input and result of a fit, common to both models and all inference methods."""
+"""Input and result of a fit: targets as signs, 0 for a missing label, and class probabilities."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from scipy.special import log_expit, log_softmax
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.settings import Strategy
@@ -13,6 +16,7 @@ from bsdr_models.bm2pca.spec import PAPER, Priors
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.row_space import Rows
+from bsdr_models.validation import check_text, encode_known, known_entries
 
 # Values of C and of another setting of a classifier by name.
 type Candidate = dict[str, Any]
@@ -20,35 +24,19 @@ type Candidate = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Samples, targets and fixed settings of a fit.
+    """Samples, targets and fixed settings of a fit."""
 
-    X
-        (N, P), scaled, NaN for a missing value; or sparse.
-    Y
-        Signs, (N, K), 0 without a label; or real targets, NaN if missing.
-    epsilon
-        Half width of the epsilon-insensitive interval, (P, 1, 1) if problems differ; None for
-        signs.
-    columns
-        Features of each view; None for one view of all.
-    n_components
-        R, of each problem.
-    strategy
-        One subspace for all outcomes, or one for each.
-    sizes
-        Number of columns of Y of each task, whose classes exclude each other: one column for two
-        classes. () for several labels, and for real targets.
-    multiclass
-        Whether the loss of the label-free subspace is the hinge of all classes of a task.
-    """
-
-    X: Rows
-    Y: FloatArray
-    epsilon: float | FloatArray | None = None
+    X: Rows  # (N, P), scaled, NaN for a missing value; or sparse
+    Y: FloatArray  # Signs, (N, K), 0 without a label; or real targets, NaN if missing
+    epsilon: float | None = None  # Half width of the epsilon-insensitive interval; None for signs
+    # Features of each view; None for one view of all.
     columns: tuple[IntArray | None, ...] = (None,)
-    n_components: int
-    strategy: Strategy
+    n_components: int  # R, of each problem
+    strategy: Strategy  # One subspace for all outcomes, or one for each
+    # Number of columns of Y of each task, whose classes exclude each other: one column for two
+    # classes. () for several labels, and for real targets.
     sizes: tuple[int, ...] = ()
+    # Whether the loss of the label-free subspace is the hinge of all classes of a task.
     multiclass: bool = False
     priors: Priors = PAPER
 
@@ -76,12 +64,131 @@ class FitResult(Result):
     and ``scores_at(latent)``. It has ``projection`` (P, R), its ``projection_sd``,
     ``mean_weights`` (R, K), a ``factor_model`` of the features or None, and, unless drawn by a
     sampler, ``draw(n_draws, rng)``.
-
-    terms
-        Terms of the bound by name, each (n_iter,).
-    sampled
-        Draws of a sampler.
     """
 
+    # Terms of the bound by name, each (n_iter,).
     terms: Mapping[str, FloatArray] = field(default_factory=dict)
-    sampled: Sampled | None = None
+    sampled: Sampled | None = None  # Draws of a sampler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """Encoded targets of a classifier."""
+
+    given: np.ndarray  # Targets as an array, (N,), (N, K) or (N, T)
+    # Sorted classes, or the numbers of the labels, (K,); for several tasks the classes of each.
+    classes: np.ndarray | list[np.ndarray]
+    # (N, K) in {-1, 0, 1}, 0 without a label; one column for two classes. Columns of several tasks
+    # are side by side.
+    signs: FloatArray
+    # Number of columns of each task, whose classes exclude each other; () for several labels.
+    sizes: tuple[int, ...]
+    # Class of each sample, -1 without; (N, T) for several tasks; for several labels 0 if any is
+    # known, else -1.
+    groups: IntArray
+    tasks: tuple[Any, ...] = ()  # Names of several tasks, else ()
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether classes exclude each other; False for several labels."""
+        return bool(self.sizes)
+
+
+def encode(y: Any, unlabeled: Any) -> Labels:
+    """Encode classes (N,), zeros and ones of several labels (N, K), or classes of tasks (N, T).
+
+    Several columns are labels if they hold only 0 and 1, else tasks. NaN as the marker
+    ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y, or a task, has an
+    unmarked missing value, fewer than two classes, a constant label, or no labels.
+    """
+    names = task_names(y)
+    y, known = known_entries(y, unlabeled)
+    if y.ndim == 2 and y.shape[1] > 1:
+        labels = _zeros_and_ones(y, known)
+        return _encode_tasks(y, known, names) if labels is None else _encode_labels(y, labels)
+    return _encode_classes(column_or_1d(y, warn=True), known)
+
+
+def task_names(y: Any) -> tuple[Any, ...] | None:
+    """Names of the columns of a frame, or None."""
+    if not hasattr(y, "columns"):
+        return None
+    names = tuple(name if isinstance(name, int) else str(name) for name in y.columns)
+    check_text("a column of y is named", names)
+    return names
+
+
+def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
+    classes, groups = encode_known(y, known)
+    if len(classes) == 2:
+        signs = np.where(groups < 0, 0.0, 2.0 * groups - 1.0)[:, None]
+    else:
+        signs = np.where(groups[:, None] == np.arange(len(classes)), 1.0, -1.0)
+        signs[groups < 0] = 0.0
+    return Labels(given=y, classes=classes, signs=signs, sizes=(signs.shape[1],), groups=groups)
+
+
+def _encode_tasks(y: np.ndarray, known: BoolArray, names: tuple[Any, ...] | None) -> Labels:
+    """Classes of several tasks, (N, T)."""
+    tasks = tuple(range(y.shape[1])) if names is None else names
+    each: list[Labels] = []
+    for name, column, own in zip(tasks, y.T, known.T, strict=True):
+        if not own.any():
+            raise ValueError(f"task {name!r} of y has no label")
+        try:
+            each.append(_encode_classes(column, own))
+        except ValueError as error:
+            raise ValueError(f"task {name!r} of y: {error}") from None
+    return Labels(
+        given=y,
+        classes=[np.asarray(task.classes) for task in each],
+        signs=np.concatenate([task.signs for task in each], axis=1),
+        sizes=tuple(task.signs.shape[1] for task in each),
+        groups=np.column_stack([task.groups for task in each]),
+        tasks=tasks,
+    )
+
+
+def _zeros_and_ones(y: np.ndarray, known: BoolArray) -> FloatArray | None:
+    """Signs of the labels in y (N, K), 0 without; None if it does not hold only 0 and 1."""
+    on = y if y.dtype.kind in "SU" else np.where(known, y, 0)
+    if on.dtype == object:
+        if any(isinstance(value, str) for value in on.ravel()):
+            return None
+        on = np.array(on.tolist())
+    if type_of_target(on) != "multilabel-indicator" or not np.isin(on, (0, 1)).all():
+        return None
+    return np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
+
+
+def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
+    for label, column in enumerate(signs.T):
+        if not {-1.0, 1.0} <= set(column.tolist()):
+            raise ValueError(f"label {label} of y is the same in every sample that has it")
+    return Labels(
+        given=y,
+        classes=np.arange(y.shape[1]),
+        signs=signs,
+        sizes=(),
+        groups=np.where((signs != 0.0).any(axis=1), 0, -1),
+    )
+
+
+def log_probabilities(
+    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+) -> FloatArray:
+    """Log probabilities of the classes of each task, side by side, or of each label.
+
+    A task of a single column of class scores has two columns of probabilities.
+    """
+    if not sizes:
+        labels: FloatArray = log_expit(scores / temperature)
+        return labels
+    log_p = []
+    temperatures = np.repeat(np.broadcast_to(temperature, len(sizes)), sizes)
+    for scaled in np.split(scores / temperatures, np.cumsum(sizes)[:-1], axis=1):
+        if scaled.shape[1] == 1:
+            log_p += [log_expit(-scaled), log_expit(scaled)]
+        else:
+            log_p.append(log_softmax(scaled, axis=1))
+    return np.concatenate(log_p, axis=1)

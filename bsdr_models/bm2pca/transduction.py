@@ -63,26 +63,15 @@ _BLOCK = 2**22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transduction:
-    """Class probabilities of unlabelled samples. N samples, K columns of Y, J classes.
+    """Class probabilities of unlabelled samples. N samples, K columns of Y, J classes."""
 
-    responsibilities
-        Calibrated class probabilities, (N, J), J = 2 if K = 1, else K; one-hot for a labelled
-        sample.
-    given
-        Y, (N, K).
-    labelled
-        Mask of the labelled samples, (N,).
-    temperature
-        beta, at most 1: calibration factor of the log probabilities.
-    gain, gain_error
-        Gain of the mean held-out log likelihood by unlabelled samples, in nats, and its standard
-        error; 0 if no sample could be held out.
-    """
-
+    # Calibrated class probabilities, (N, J), J = 2 if K = 1, else K; one-hot for a labelled sample.
     responsibilities: FloatArray
-    given: FloatArray
-    labelled: BoolArray
-    temperature: float
+    given: FloatArray  # Y, (N, K)
+    labelled: BoolArray  # Mask of the labelled samples, (N,)
+    temperature: float  # beta, at most 1: calibration factor of the log probabilities
+    # gain, gain_error: Gain of the mean held-out log likelihood by unlabelled samples, in nats, and
+    # its standard error; 0 if no sample could be held out.
     gain: float = 0.0
     gain_error: float = 0.0
 

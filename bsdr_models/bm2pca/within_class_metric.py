@@ -22,6 +22,19 @@ not a joint one.
 All computations use axes of the training samples in which S is diagonal, so one decomposition
 (:class:`Spectrum`) serves every c. For N < d it needs inner products of samples alone.
 
+*Large sparse samples.* With thousands of samples and features S has too many eigenvectors, and X in
+its row space is a dense N x N array. Then (:class:`TruncatedSpectrum`) Lanczos iterations, from
+products with the sparse X alone, find the leading eigenvectors E, and all other eigenvalues are
+replaced by their mean :math:`\bar s = (\operatorname{tr} S - \sum_j s_j) / (\operatorname{rank} S -
+J)`. Up to a factor,
+
+.. math::
+    P = I + E \operatorname{diag}\Bigl\{\Bigl(\frac{\kappa + \bar s}{\kappa + s_j}\Bigr)^{1/2} - 1
+        \Bigr\} E^\top,
+
+exact along E and averaged elsewhere. Metric coordinates, as many as features, are not formed but
+represented by an operator, which suffices for a shared subspace.
+
 References
 ----------
 .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
@@ -29,13 +42,14 @@ References
        a full covariance.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh
 from scipy.optimize import brentq
+from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.special import gammaln
 
 from bsdr_models.arrays import FloatArray
@@ -50,21 +64,18 @@ from bsdr_models.numerics.row_space import (
     weighted_mean,
 )
 
+# The metric of sparse X is truncated if samples and features both exceed this.
+MAX_EXACT = 4000
+# Number of leading directions.
+N_DIRECTIONS = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """The map a(x) = g P (x - t). N training samples, R axes, d features.
+    """The map a(x) = g P (x - t), with coordinates A (N, R) of the training samples.
 
-    kappa
-        c kappa_ev; infinite for the Euclidean metric.
-    A
-        Metric coordinates of the training samples, (N, R).
-    gain
-        Diagonal of g P along the axes, (R,).
-    outside_gain
-        g, the gain orthogonal to the axes.
-    axes
-        Directions and centre.
+    ``gain`` (R,) is the diagonal of g P along the axes, ``outside_gain`` g, which it is orthogonal
+    to them, and kappa c kappa_ev, infinite for the Euclidean metric.
     """
 
     kappa: float
@@ -95,7 +106,7 @@ class Metric:
         return self.axes.back(self.gain[:, None] * Q)
 
 
-class Scatter(ABC):
+class Scatter:
     """Eigenvalues of the within-class scatter, whose evidence gives kappa."""
 
     __slots__ = ()
@@ -104,9 +115,10 @@ class Scatter(ABC):
     n_features: float
 
     @property
-    @abstractmethod
     def _positive(self) -> tuple[FloatArray, FloatArray]:
         """Positive eigenvalues and their multiplicities."""
+        positive = self.within[self.within > 0.0]
+        return positive, np.ones(len(positive))
 
     @property
     def varies(self) -> bool:
@@ -142,16 +154,9 @@ class Scatter(ABC):
 class Spectrum(Scatter):
     """Training samples in axes along which their within-class scatter is diagonal.
 
-    rows
-        x_n - t along the axes, (N, R).
-    weight
-        Weight of each sample in t and in the scatter, (N,); 0 without a label.
-    within
-        s, (R,), not negative; axes with s = 0 separate classes perfectly.
-    dof, n_features
-        n (samples less class offsets) and d, adjusted by `effective_sizes`.
-    axes
-        Directions and centre.
+    ``rows`` (N, R) are x_n - t along the axes, ``weight`` (N,) weights of the samples in t and in
+    the scatter, 0 without a label, ``within`` (R,) the eigenvalues s, of which those that are 0
+    separate classes perfectly, ``dof`` and ``n_features`` n and d of `effective_sizes`.
     """
 
     rows: FloatArray
@@ -183,31 +188,15 @@ class Spectrum(Scatter):
         part = weight > 0.0
         if not part.any():
             raise ValueError("no sample has a label")
-        fitted = X if part.all() else X[part]
-        rho = weight[part]
+        fitted, rho = X if part.all() else X[part], weight[part]
         mean = weighted_mean(fitted, rho)
-        wide = fitted.shape[0] <= fitted.shape[1]
-        solve = _decompose_gram if wide else _decompose_scatter
-        within, axes = solve(fitted, mean, rho, offsets[part])
-        dof, size = effective_sizes(
-            float(rho.sum()) - offsets.shape[1],
-            X.shape[1],
-            int(np.count_nonzero(within)),
+        decompose = _decompose_gram if fitted.shape[0] <= X.shape[1] else _decompose_scatter
+        within, axes = decompose(fitted, mean, rho, offsets[part])
+        n, d = effective_sizes(
+            float(rho.sum()) - offsets.shape[1], X.shape[1], int(np.count_nonzero(within))
         )
-        return cls(
-            rows=axes.project(X),
-            weight=weight,
-            within=within,
-            dof=dof,
-            n_features=size,
-            axes=axes,
-        )
-
-    @property
-    def _positive(self) -> tuple[FloatArray, FloatArray]:
-        """Positive eigenvalues and their multiplicities."""
-        positive = self.within[self.within > 0.0]
-        return positive, np.ones(len(positive))
+        rows = axes.project(X)
+        return cls(rows=rows, weight=weight, within=within, dof=n, n_features=d, axes=axes)
 
     def metric(self, scale: float) -> Metric:
         """Metric of `scaled_kappa`."""
@@ -216,13 +205,7 @@ class Spectrum(Scatter):
         A = self.rows * shrunk
         length = float(self.weight @ np.sum(A**2, axis=1)) / float(self.weight.sum())
         g = 1.0 / np.sqrt(length) if length > 0.0 else 1.0
-        return Metric(
-            kappa=kappa,
-            A=g * A,
-            gain=g * shrunk,
-            outside_gain=g,
-            axes=self.axes,
-        )
+        return Metric(kappa=kappa, A=g * A, gain=g * shrunk, outside_gain=g, axes=self.axes)
 
 
 def sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -319,3 +302,145 @@ def log_evidence(
         np.pi
     )
     return float(constant + 0.5 * nu0 * d * np.log(kappa) - 0.5 * (nu0 + n) * log_det)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedMetric:
+    """The map a(x) = g P (x - t) with directions E (d, J), for training samples (N, d).
+
+    ``shrunk`` (J,) are gains along E relative to those of the other directions, the rest as of
+    :class:`Metric`.
+    """
+
+    kappa: float
+    rows: Rows
+    mean: FloatArray
+    directions: FloatArray
+    shrunk: FloatArray
+    outside_gain: float
+
+    @property
+    def A(self) -> Any:
+        """Metric coordinates of the training samples, (N, d)."""
+        return self.transform(self.rows)
+
+    def transform(self, rows: Rows) -> Any:
+        """Metric coordinates g P (x - t) of samples, (M, d), as an operator."""
+
+        def product(Q: FloatArray) -> FloatArray:
+            Q = self.back(Q.reshape(len(Q), -1))
+            return np.asarray(rows @ Q) - self.mean @ Q
+
+        def transposed(G: FloatArray) -> FloatArray:
+            G = G.reshape(len(G), -1)
+            return self.back(np.asarray(rows.T @ G) - np.outer(self.mean, G.sum(axis=0)))
+
+        return LinearOperator(
+            rows.shape,
+            matvec=product,
+            rmatvec=transposed,
+            matmat=product,
+            rmatmat=transposed,
+            dtype=np.float64,
+        )
+
+    def outside(self, rows: Rows) -> FloatArray:
+        """Zeros, (M,): the axes span all features."""
+        return np.zeros(rows.shape[0])
+
+    def back(self, Q: FloatArray) -> FloatArray:
+        """Coefficients of x that have Q as coefficients of a: g P Q, (d, K)."""
+        along = (self.shrunk - 1.0)[:, None] * (self.directions.T @ Q)
+        return self.outside_gain * (Q + self.directions @ along)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedSpectrum(Scatter):
+    """Leading directions E (d, J) of the scatter of samples (N, d), of eigenvalues ``within`` (J,).
+
+    ``rest`` and ``n_rest`` are mean and number of the other positive eigenvalues, ``labelled`` (N,)
+    is 0 without a label.
+    """
+
+    rows: Rows
+    labelled: FloatArray
+    mean: FloatArray
+    directions: FloatArray
+    within: FloatArray
+    rest: float
+    n_rest: int
+    dof: float
+    n_features: float
+
+    @classmethod
+    def fit(
+        cls, X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS
+    ) -> "TruncatedSpectrum":
+        """Find the leading J = ``n_directions`` of the scatter of sparse X in CSR format.
+
+        Y (N, K) holds signs; a sample of zeros has no label and is not used.
+        """
+        labelled, offsets = sign_offsets(Y)
+        d = X.shape[1]
+        between = np.asarray(X.T @ offsets)
+        own = X[labelled > 0.0]
+
+        def scatter(v: FloatArray) -> FloatArray:
+            return np.asarray(own.T @ (own @ v)) - between @ (between.T @ v)
+
+        dof = float(labelled.sum()) - offsets.shape[1]
+        rank = int(min(dof, d))
+        # A fixed initial vector makes the result deterministic.
+        within, directions = eigsh(
+            LinearOperator((d, d), matvec=scatter, dtype=np.float64),
+            k=min(n_directions, rank, d - 1),
+            v0=np.random.default_rng(0).standard_normal(d),
+        )
+        within = np.where(within > RANK_TOL * within.max(), within, 0.0)
+        total = float(own.multiply(own).sum()) - float(np.vdot(between, between))
+        n_rest = rank - len(within)
+        dof, size = effective_sizes(dof, d, rank)
+        return cls(
+            rows=X,
+            labelled=labelled,
+            mean=weighted_mean(X, labelled),
+            directions=directions,
+            within=within,
+            rest=max(total - float(within.sum()), 0.0) / max(n_rest, 1),
+            n_rest=n_rest,
+            dof=dof,
+            n_features=size,
+        )
+
+    @property
+    def _positive(self) -> tuple[FloatArray, FloatArray]:
+        """Positive eigenvalues and their multiplicities."""
+        values, counts = np.append(self.within, self.rest), np.ones(len(self.within) + 1)
+        counts[-1] = self.n_rest
+        live = (values > 0.0) & (counts > 0.0)
+        return values[live], counts[live]
+
+    def metric(self, scale: float) -> TruncatedMetric:
+        """Metric of `scaled_kappa`."""
+        kappa = self.scaled_kappa(scale)
+        shrunk = np.ones_like(self.within)
+        if np.isfinite(kappa):
+            shrunk = np.sqrt((kappa + self.rest) / (kappa + self.within))
+        along = np.asarray(self.rows @ self.directions) - self.mean @ self.directions
+        length = squared_distance(self.rows, self.mean) + along**2 @ (shrunk**2 - 1.0)
+        mean_length = float(self.labelled @ length) / float(self.labelled.sum())
+        return TruncatedMetric(
+            kappa=kappa,
+            rows=self.rows,
+            mean=self.mean,
+            directions=self.directions,
+            shrunk=shrunk,
+            outside_gain=1.0 / np.sqrt(mean_length) if mean_length > 0.0 else 1.0,
+        )
+
+
+def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum | TruncatedSpectrum:
+    """Exact decomposition if affordable, else the leading directions."""
+    if sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT:
+        return TruncatedSpectrum.fit(X, Y)
+    return Spectrum.fit(X, Y)

@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.paper.sample_covariances import StackedCovariances
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.factors import Gamma
@@ -200,7 +199,7 @@ def draw_q(problem, state, *, size, rng):
             }
         )
     z = state.latent
-    Z = normals(z.mean, z.cov.dense())
+    Z = normals(z.mean, z.cov)
     draws["latent"] = Z
     eta = normals(state.weights.mean.swapaxes(1, 2), state.weights.cov)
     draws["weights"] = eta.swapaxes(2, 3)
@@ -262,10 +261,6 @@ def log_dets(cov):
     return np.linalg.slogdet(cov)[1]
 
 
-def stacked(cov):
-    return StackedCovariances(cov=cov, log_det=log_dets(cov).sum(axis=1))
-
-
 def scrambled(problem, rng):
     """A state of independent random factors."""
     (p, n, k), r = problem.y.shape, problem.n_components
@@ -294,10 +289,11 @@ def scrambled(problem, rng):
         )
     mean = rng.standard_normal((p, n, r))
     cov = random_covs(rng, p, k, 1 + r)
+    z_cov = random_covs(rng, p, n, r)
     sides = (p, n, k) if problem.epsilon is None else (2, p, n, k)
     return mf.State(
         views=tuple(own),
-        latent=mf.make_latent(mean, stacked(random_covs(rng, p, n, r)), problem.data),
+        latent=mf.make_latent(mean, z_cov, log_dets(z_cov), problem.data),
         weights=mf.Weights(mean=rng.standard_normal((p, 1 + r, k)), cov=cov, log_det=log_dets(cov)),
         weight_precision=gammas(p, k),
         slack=rng.uniform(0.5, 3.0, sides),
@@ -366,11 +362,10 @@ def moves_of(problem, state, name):
     elif name == "latent":
 
         def latent(mean=z.mean, cov=z.cov):
-            return replace(state, latent=mf.make_latent(mean, cov, data))
+            return replace(state, latent=mf.make_latent(mean, cov, log_dets(cov), data))
 
-        dense = z.cov.dense()
         yield "mean", z.mean.shape, lambda step: latent(mean=z.mean + step)
-        yield "cov", dense.shape, lambda step: latent(cov=stacked(stretched(dense, step)))
+        yield "cov", z.cov.shape, lambda step: latent(cov=stretched(z.cov, step))
     elif name in VIEW_FACTORS:
         for v, own in enumerate(state.views):
             for what, shape, move in moves(getattr(own, name)):

@@ -9,7 +9,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor, HingeLoss
-from bsdr_models.bm2pca.paper import sampling
+from bsdr_models.bm2pca.paper import engines
 from bsdr_models.papers import PaperBM2PCAClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
@@ -279,7 +279,7 @@ def test_an_interrupt_keeps_the_sweeps_so_far(iris, monkeypatch, name):
 @pytest.mark.parametrize("n_draws", [1, 12])
 def test_an_interrupt_while_sampling_keeps_the_draws(iris, monkeypatch, n_draws):
     X, y = iris
-    step, calls = sampling.gibbs.step_joint, []
+    step, calls = engines.gibbs.step_joint, []
 
     def tired(*args, **kwargs):
         calls.append(1)
@@ -287,7 +287,7 @@ def test_an_interrupt_while_sampling_keeps_the_draws(iris, monkeypatch, n_draws)
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    monkeypatch.setattr(sampling.gibbs, "step_joint", tired)
+    monkeypatch.setattr(engines.gibbs, "step_joint", tired)
     model = CLASSIFIERS["gibbs"]().fit(X, y)
     assert model.interrupted_
     assert not model.converged_

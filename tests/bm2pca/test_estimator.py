@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier, BM2PCAPriors, HingeLoss
-from bsdr_models.bm2pca.labels import encode
 from bsdr_models.bm2pca.spec import PAPER, SAMPLING
+from bsdr_models.bm2pca.task import encode
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 

@@ -15,7 +15,6 @@ from scipy.special import gammaln
 
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
-from bsdr_models.bm2pca.paper.sample_covariances import StackedCovariances
 from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.numerics.factors import Gamma
 
@@ -45,11 +44,10 @@ def known(lab, problem, rng):
         for view in state.views
     )
     z, w = state.latent, state.weights
-    flat = StackedCovariances(cov=0.0 * z.cov.dense(), log_det=0.0 * z.cov.log_det)
     return replace(
         state,
         views=own,
-        latent=mf.make_latent(z.mean, flat, problem.data),
+        latent=mf.make_latent(z.mean, 0.0 * z.cov, 0.0 * z.log_det, problem.data),
         weights=replace(w, cov=0.0 * w.cov, log_det=0.0 * w.log_det),
         weight_precision=known_gamma(state.weight_precision.mean),
     )
@@ -97,7 +95,7 @@ def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
     problem = lab.make_problem(case)
     state = lab.updated(problem, known(lab, problem, np.random.default_rng(2)), "latent")
     bound = bound_without(state, problem, "features", "latent", "margins")
-    n_samples, covs = problem.y.shape[1], state.latent.cov.dense()
+    n_samples, covs = problem.y.shape[1], state.latent.cov
     for p, bias_and_weights in enumerate(state.weights.mean):
         means, evidence = state.latent.mean[p], 0.0
         for n, found in enumerate(means):
@@ -246,10 +244,9 @@ def classifier(lab, *, Z, y, nu, cost):
         margins=Hinge(y=y[None, :, None], cost=np.full((1, 1, 1), cost)),
     )
     state = mf.init(data, lab.PRIORS, n_components=r, rng=np.random.default_rng(0))
-    flat = StackedCovariances(cov=np.zeros((1, n, r, r)), log_det=np.zeros(1))
     state = replace(
         state,
-        latent=mf.make_latent(Z[None], flat, data),
+        latent=mf.make_latent(Z[None], np.zeros((1, n, r, r)), np.zeros((1, n)), data),
         weight_precision=known_gamma([[nu]]),
     )
     for _ in range(500):

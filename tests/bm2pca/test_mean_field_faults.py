@@ -16,7 +16,6 @@ import pytest
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
-from bsdr_models.bm2pca.paper.sample_covariances import AxisCovariances
 
 LOG_2PI = np.log(2.0 * np.pi)
 CHECKS = ("monte_carlo", "monotone", "stationary")
@@ -169,12 +168,12 @@ BOUND_FAULTS = [
         ),
     ),
     Fault(
-        "log determinant of the axes counted for one sample",
+        "log determinants of the covariances of all samples but one dropped",
         ("monte_carlo", "monotone"),
-        computed(
-            AxisCovariances,
-            "log_det",
-            lambda value, self: value - (self.scales.shape[1] - 1) * self.axes_log_det,
+        after(
+            mf,
+            "inverse_pencils",
+            lambda found, *_: (found[0], found[1] * (np.arange(found[1].shape[1]) == 0)),
         ),
     ),
     Fault(
@@ -205,7 +204,11 @@ BOUND_FAULTS = [
     Fault(
         "S_n missing from Var f, everywhere",
         ALL,
-        after(AxisCovariances, "quadratic", lambda value, *_: 0.0 * value),
+        before(
+            mf,
+            "score_moments",
+            lambda s: (replace(s, latent=replace(s.latent, cov=0.0 * s.latent.cov)),),
+        ),
     ),
     Fault(
         "normaliser of the loss dropped",
@@ -298,12 +301,16 @@ UPDATE_FAULTS = [
     Fault(
         "jitter on the precision of z",
         BEST,
-        before(mf, "shared_axes", lambda base, *rest: (base + 1e-4 * np.eye(3), *rest)),
+        before(mf, "inverse_pencils", lambda A, *rest: (A + 1e-4 * np.eye(3), *rest)),
     ),
     Fault(
         "sum of z z' without their covariances in the update of the weights",
         CLIMB,
-        after(AxisCovariances, "weighted", lambda value, *_: 0.0 * value),
+        before(
+            mf,
+            "update_weights",
+            lambda s, data: (replace(s, latent=replace(s.latent, cov=0.0 * s.latent.cov)), data),
+        ),
     ),
     Fault(
         "1 / E[lambda] for E[1 / lambda]",

@@ -11,11 +11,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, HingeLoss
-from bsdr_models.bm2pca.paper.factor_model import (
-    FactorModel,
-    Part,
-    fit_decoder,
-)
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
@@ -28,35 +24,38 @@ R, K = 3, 2
 N_DRAWS = 100_000
 
 
-def known_part(rng, d, *, problems=1, columns=None, spread=0.0):
+def known_view(rng, d, *, problems=1, spread=0.0):
     """A view with loadings known exactly, or with covariance of scale ``spread``."""
     W = rng.standard_normal((problems, d, R))
     J = 1 if spread == 0.0 else d
     root = spread * rng.standard_normal((problems, J, R, R))
     cov = root @ root.swapaxes(2, 3)
     one = np.ones((problems, R))
-    state = ViewState(
+    return ViewState(
         loadings=Loadings(mean=W, cov=cov, log_det=np.zeros((problems, J)), copies=d // J),
         loading_precision=Gamma(shape=one, rate=one),
         offset=Offset(mean=rng.standard_normal((problems, d)), variance=np.zeros((problems, 1))),
         noise_precision=Gamma(shape=rng.gamma(3.0, size=problems), rate=np.ones(problems)),
     )
-    return Part(columns=columns, state=state)
 
 
-def joint_normal(parts, problem, d):
+def known_model(rng, layout, **more):
+    sizes, columns = zip(*LAYOUTS[layout], strict=True)
+    return FactorModel(states=tuple(known_view(rng, d, **more) for d in sizes), columns=columns)
+
+
+def joint_normal(model, problem, d):
     """Mean and covariance of (z, x), features in their order."""
     mean, cov = np.zeros(R + d), np.zeros((R + d, R + d))
     cov[:R, :R] = np.eye(R)
-    for part in parts:
-        own = R + (np.arange(d) if part.columns is None else part.columns)
-        W = part.loadings[problem]
-        mean[own] = part.offset[problem]
+    columns = [R + (np.arange(d) if c is None else c) for c in model.columns]
+    for own, state in zip(columns, model.states, strict=True):
+        W = state.loadings.mean[problem]
+        mean[own] = state.offset.mean[problem]
         cov[own, :R], cov[:R, own] = W, W.T
-        for other in parts:
-            across = R + (np.arange(d) if other.columns is None else other.columns)
-            cov[np.ix_(own, across)] = W @ other.loadings[problem].T
-        cov[own, own] += 1.0 / part.noise_precision[problem]
+        for across, other in zip(columns, model.states, strict=True):
+            cov[np.ix_(own, across)] = W @ other.loadings.mean[problem].T
+        cov[own, own] += 1.0 / state.noise_precision.mean[problem]
     return mean, cov
 
 
@@ -80,10 +79,7 @@ LAYOUTS = {
 def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, problems):
     """W, t and tau are known exactly."""
     rng = np.random.default_rng(71)
-    parts = tuple(
-        known_part(rng, d, problems=problems, columns=columns) for d, columns in LAYOUTS[layout]
-    )
-    model = FactorModel(parts=parts)
+    model = known_model(rng, layout, problems=problems)
     rows = rng.standard_normal((12, 7))
     rows[3:, :][rng.random((9, 7)) < 0.4] = np.nan
     rows[11] = np.nan
@@ -91,7 +87,7 @@ def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, p
         rows[10, LAYOUTS[layout][1][1]] = np.nan  # a missing view
     mean, cov = model.embed(rows)
     for p in range(problems):
-        centre, spread = joint_normal(parts, p, 7)
+        centre, spread = joint_normal(model, p, 7)
         for n, row in enumerate(rows):
             seen = R + np.flatnonzero(~np.isnan(row))
             expected = conditional(centre, spread, np.arange(R), seen, row[~np.isnan(row)])
@@ -103,7 +99,7 @@ def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, p
         np.testing.assert_array_equal(filled[n, ~missing], row[~missing])
         expected = np.zeros(missing.sum())
         for p in range(problems):
-            centre, spread = joint_normal(parts, p, 7)
+            centre, spread = joint_normal(model, p, 7)
             values = row[~missing]
             lost, seen = R + np.flatnonzero(missing), R + np.flatnonzero(~missing)
             expected += conditional(centre, spread, lost, seen, values)[0] / problems
@@ -113,8 +109,7 @@ def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, p
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_complete_and_incomplete_algorithms_agree(layout):
     rng = np.random.default_rng(73)
-    parts = tuple(known_part(rng, d, columns=columns, spread=0.3) for d, columns in LAYOUTS[layout])
-    model, rows = FactorModel(parts=parts), rng.standard_normal((5, 7))
+    model, rows = known_model(rng, layout, spread=0.3), rng.standard_normal((5, 7))
     mean, cov = model.embed(rows)
     beside = model.embed(np.vstack([rows, np.full((1, 7), np.nan)]))
     parts_seen = model._embed_block(np.vstack([rows, np.full((1, 7), np.nan)]))
@@ -137,7 +132,7 @@ def random_posterior(problems=2, spread=0.2, seed=74):
         cov=root @ root.swapaxes(2, 3),
         log_det=np.zeros((problems, K)),
     )
-    model = FactorModel(parts=(known_part(rng, 7, problems=problems, spread=spread),))
+    model = FactorModel(states=(known_view(rng, 7, problems=problems, spread=spread),))
     return rng, MarginPosterior(factor_model=model, state=SimpleNamespace(weights=weights))
 
 
@@ -175,13 +170,16 @@ def test_score_moments_are_those_of_draws(missing):
 def test_coefficients_give_the_mean_score_of_complete_samples():
     """For one draw of all parameters, through the joint normal of z and x."""
     rng, posterior = random_posterior(spread=0.0)
-    part = posterior.factor_model.parts[0]
+    view = posterior.factor_model.states[0]
     coef, intercept = posterior.factor_model.coefficients(
-        [part.loadings], [part.offset], [part.noise_precision], posterior.state.weights.mean
+        [view.loadings.mean],
+        [view.offset.mean],
+        [view.noise_precision.mean],
+        posterior.state.weights.mean,
     )
     rows = rng.standard_normal((3, 7))
     for p in range(2):
-        centre, spread = joint_normal([part], p, 7)
+        centre, spread = joint_normal(posterior.factor_model, p, 7)
         for row in rows:
             z, _ = conditional(centre, spread, np.arange(R), R + np.arange(7), row)
             eta = posterior.state.weights.mean[p]
@@ -193,15 +191,15 @@ def test_coefficients_give_the_mean_score_of_complete_samples():
 def test_projection_sd_is_that_of_the_loadings():
     """Variance of tau W S under q(W), given E[tau] and S."""
     rng, posterior = random_posterior(problems=1)
-    part = posterior.factor_model.parts[0]
-    draws = part.loadings[0] + np.stack(
+    view = posterior.factor_model.states[0]
+    draws = view.loadings.mean[0] + np.stack(
         [
             rng.multivariate_normal(np.zeros(R), cov, size=N_DRAWS, method="cholesky")
-            for cov in part.state.loadings.cov[0] + 1e-12 * np.eye(R)
+            for cov in view.loadings.cov[0] + 1e-12 * np.eye(R)
         ],
         axis=1,
     )
-    moved = part.noise_precision[0] * draws @ posterior.factor_model._complete_cov()[0]
+    moved = view.noise_precision.mean[0] * draws @ posterior.factor_model._complete_cov()[0]
     agree(moved, posterior.projection, posterior.projection_sd**2)
 
 
@@ -253,13 +251,13 @@ def test_a_decoder_of_known_latent_coordinates_is_a_regression():
     Z, X = rng.standard_normal((200, 2)), 0.05 * rng.standard_normal((200, 5))
     X += Z @ rng.standard_normal((2, 5)) + 3.0
     known = LatentCoordinates(mean=Z, cov=np.zeros((200, 2, 2)))
-    (part,) = fit_decoder(X, known, PAPER).parts
+    (view,) = fit_decoder(X, known, PAPER).states
     full = np.column_stack([np.ones(200), Z])
     expected, *_ = np.linalg.lstsq(full, X, rcond=None)
-    np.testing.assert_allclose(part.offset[0], expected[0], atol=2e-3)
-    np.testing.assert_allclose(part.loadings[0].T, expected[1:], atol=2e-3)
+    np.testing.assert_allclose(view.offset.mean[0], expected[0], atol=2e-3)
+    np.testing.assert_allclose(view.loadings.mean[0].T, expected[1:], atol=2e-3)
     noise = np.mean((X - full @ expected) ** 2)
-    np.testing.assert_allclose(1.0 / part.noise_precision[0], noise, rtol=0.02)
+    np.testing.assert_allclose(1.0 / view.noise_precision.mean[0], noise, rtol=0.02)
 
 
 MODELS = {

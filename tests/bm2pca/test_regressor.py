@@ -11,9 +11,9 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 
-from bsdr_models import BM2PCARegressor, EpsilonInsensitiveLoss
+from bsdr_models import BM2PCARegressor
 from bsdr_models.bm2pca import regressor
-from bsdr_models.bm2pca.regressor import calibration, loss_settings, noise_variance
+from bsdr_models.bm2pca.regressor import calibration, noise_variance
 from bsdr_models.bm2pca.spec import SAMPLING
 
 
@@ -94,27 +94,7 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
     np.testing.assert_allclose(model.predict(new), mean, rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------ settings
-
-
-def test_candidates():
-    assert loss_settings(EpsilonInsensitiveLoss(C=3.0, epsilon=0)) == [(3.0, 0.0)]
-    costs = loss_settings(EpsilonInsensitiveLoss(C="cv", epsilon=0.2))
-    assert costs == [(cost, 0.2) for cost in regressor.COSTS]
-    both = loss_settings(EpsilonInsensitiveLoss(C="cv", epsilon="cv"))
-    assert len(both) == len(regressor.COSTS) * len(regressor.EPSILONS)
-
-
-def test_cross_validation_takes_the_smallest_error(diabetes):
-    train, _, y, _ = diabetes
-    model = BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv", epsilon="cv"), random_state=0).fit(
-        train, y
-    )
-    errors = model.cv_results_["squared_error"]
-    assert (model.C_, model.epsilon_) == model.cv_results_["settings"][int(errors.argmin())]
-    assert 0.4 < errors.min() < 0.8  # of unit variance
-    attrs = model.idata_.attrs
-    assert (attrs["C"], attrs["epsilon"]) == (model.C_, model.epsilon_)
+# --------------------------------------------------------------------------- calibration
 
 
 def test_held_out_samples_are_not_in_the_training_set(diabetes, monkeypatch):
@@ -169,14 +149,13 @@ def test_fitted_attributes(diabetes, diabetes_model):
     model = diabetes_model
     assert model.components_.shape == (10, 10)
     assert model.n_iter_ == len(model.lower_bounds_)
-    assert (model.C_, model.epsilon_) == (regressor.COST, regressor.EPSILON)
-    assert model.cv_results_ is None
+    assert (model.C_, model.epsilon_) == (3.0, 0.1)
     np.testing.assert_allclose(model.relevance_.sum(), 1.0)
     scaled = (train - model.mean_) / model.scale_
     shift = model.transform(train) - scaled @ model.components_.T
     np.testing.assert_allclose(shift, np.tile(shift[:1], (200, 1)), atol=1e-9)
     config = json.loads(model.idata_.attrs["config"])
-    assert config["loss"]["C"] == regressor.COST
+    assert config["loss"]["C"] == 3.0
 
 
 def test_pymc_model_has_no_factor_for_missing_targets():

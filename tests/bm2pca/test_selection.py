@@ -11,8 +11,7 @@ from sklearn.metrics import log_loss
 from bsdr_models import BM2PCAOptimization
 from bsdr_models.bm2pca import label_free, selection
 from bsdr_models.bm2pca.label_free import COSTS, SCALES, candidates
-from bsdr_models.bm2pca.paper import estimator
-from bsdr_models.bm2pca.paper import mean_field_fit as paper
+from bsdr_models.bm2pca.paper import engines, estimator
 from bsdr_models.bm2pca.selection import (
     N_FOLDS,
     balanced_folds,
@@ -225,10 +224,10 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
     # The random stream of the first restart; some initial values are random.
     (rng,) = np.random.default_rng(0).spawn(1)
     settings = [{"C": cost, "n_sweeps": each} for each in sweeps]
-    path = paper.path_scores(task.subset(TRAIN), task.X[TEST], settings, rng)
+    path = engines.path_scores_of_sweeps(task.subset(TRAIN), task.X[TEST], settings, rng)
     for scores, n in zip(path, sweeps, strict=True):
         stream = np.random.default_rng(0)
-        fit = paper.fit_mean_field(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
+        fit = engines.fit_mean_field(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
 
 

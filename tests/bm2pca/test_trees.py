@@ -203,12 +203,12 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     posterior, result = model.idata_["posterior"].dataset, model._result
     n = posterior.sizes["draw"]
     assert n >= 100
-    part, state = result.posterior.factor_model.parts[0], result.posterior.state
+    view, state = result.posterior.factor_model.states[0], result.posterior.state
     per_class = partial(base.per_class, model._context)
     for name, mean in {
-        "loadings": part.loadings[0],
-        "offset": part.offset[0],
-        "noise_precision": part.noise_precision[0],
+        "loadings": view.loadings.mean[0],
+        "offset": view.offset.mean[0],
+        "noise_precision": view.noise_precision.mean[0],
         "weights": per_class(state.weights.mean[0, 1:]),
         "bias": per_class(state.weights.mean[0, 0]),
         "loading_precision": state.views[0].loading_precision.mean[0],
@@ -218,7 +218,7 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
         difference = np.abs(values.mean(("chain", "draw")).values - mean)
         assert (difference / error).max() < 4.5, name
     spread = posterior["loadings"].std(("chain", "draw")).values
-    expected = np.sqrt(np.einsum("jrr->jr", part.state.loadings.cov[0]))
+    expected = np.sqrt(np.einsum("jrr->jr", view.loadings.cov[0]))
     np.testing.assert_allclose(spread, np.broadcast_to(expected, (D, R)), rtol=0.25)
 
 

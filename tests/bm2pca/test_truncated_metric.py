@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models.bm2pca import subspace, truncated_metric
-from bsdr_models.bm2pca.truncated_metric import TruncatedSpectrum, fit_spectrum
-from bsdr_models.bm2pca.within_class_metric import Spectrum
+from bsdr_models.bm2pca import subspace, within_class_metric
+from bsdr_models.bm2pca.within_class_metric import Spectrum, TruncatedSpectrum, fit_spectrum
 
 N, D, K = 30, 45, 3
 RANK = N - K
@@ -86,7 +85,7 @@ def test_classifiers_accept_the_operator(n_components):
 def test_only_large_sparse_data_are_truncated(monkeypatch):
     X, Y, _ = make_samples()
     assert isinstance(fit_spectrum(X, Y), Spectrum)
-    monkeypatch.setattr(truncated_metric, "MAX_EXACT", 20)
+    monkeypatch.setattr(within_class_metric, "MAX_EXACT", 20)
     assert isinstance(fit_spectrum(X, Y), TruncatedSpectrum)
     assert isinstance(fit_spectrum(X.toarray(), Y), Spectrum)
     assert isinstance(fit_spectrum(X[:, :20], Y), Spectrum)

@@ -26,7 +26,6 @@ from bsdr_models import (
     DGPLVMClassifier,
     DGPLVMOptimization,
     DGPLVMPriors,
-    EpsilonInsensitiveLoss,
     HingeLoss,
     Priors,
     Sampling,
@@ -221,7 +220,7 @@ SEARCHES = {
     "bsdr_paper": PaperBSDRClassifier(optimization=BSDROptimization(max_iter=15), random_state=0),
     "bm2pca": BM2PCAClassifier(loss=HingeLoss(C="cv"), random_state=0),
     "bm2pca_paper": PaperBM2PCAClassifier(2, random_state=0),
-    "bm2pca_regressor": BM2PCARegressor(loss=EpsilonInsensitiveLoss(C="cv"), random_state=0),
+    "bm2pca_regressor": BM2PCARegressor(random_state=0),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_paper": PaperDGPLVMClassifier(
         optimization=DGPLVMOptimization(max_iter=25), random_state=0

@@ -6,7 +6,7 @@ import numpy as np
 
 from bsdr_models.bm2pca.base import ConjugateEstimator
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.paper import mean_field_fit, sampling
+from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss, Optimization
 from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
@@ -183,14 +183,15 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _check_task(self, task: Task) -> None:
+    def _set_loss(self, task: Task) -> Task:
         if self.inference == "mean_field":
-            return
+            return task
         if task.strategy != "shared":
             raise ValueError(
                 f"inference={self.inference!r} needs strategy='shared', got {task.strategy!r}"
             )
-        sampling.check_samples(task, f"inference={self.inference!r}")
+        engines.check_samples(task, f"inference={self.inference!r}")
+        return task
 
     def _default_option(self, name: str) -> Any:
         if name == "priors" and self.inference != "mean_field":
@@ -207,15 +208,17 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
 
     @property
     def _path_scores(self) -> PathScores:
-        return (mean_field_fit if self.inference == "mean_field" else sampling).path_scores
+        if self.inference == "mean_field":
+            return engines.path_scores_of_sweeps
+        return engines.path_scores_of_draws
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
         if self.inference != "mean_field":
-            return sampling.fit_draws(
+            return engines.fit_draws(
                 self._task, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
             )
         self.n_sweeps_, options = chosen["n_sweeps"], self._option("optimization")
-        return mean_field_fit.fit_mean_field(
+        return engines.fit_mean_field(
             self._task,
             cost=self.C_,
             rng=rng,
@@ -234,10 +237,10 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             warn_not_converged(options.max_iter, options.tol, stacklevel=4)
 
     def _selected_params(self) -> dict[str, Any]:
-        found = super()._selected_params()
+        selected = super()._selected_params()
         if getattr(self, "n_sweeps_", None) is not None:
-            found["optimization__n_sweeps"] = self.n_sweeps_
-        return found
+            selected["optimization__n_sweeps"] = self.n_sweeps_
+        return selected
 
     def _model_attrs(self) -> dict[str, Any]:
         return {"objective": "bound of the pseudo-posterior"}

@@ -29,33 +29,11 @@ DECODER_SWEEPS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Factors of one view over its features, whose indices are ``columns``; None for all."""
-
-    columns: IntArray | None
-    state: ViewState
-
-    @property
-    def loadings(self) -> FloatArray:
-        """E[W], (P, D, R)."""
-        return self.state.loadings.mean
-
-    @property
-    def offset(self) -> FloatArray:
-        """E[t], (P, D)."""
-        return self.state.offset.mean
-
-    @property
-    def noise_precision(self) -> FloatArray:
-        """E[tau], (P,)."""
-        return self.state.noise_precision.mean
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FactorModel:
-    """Factor model x = W z + t plus noise, one part per view, for P problems."""
+    """Factor model x = W z + t plus noise for P problems."""
 
-    parts: tuple[Part, ...]
+    states: tuple[ViewState, ...]  # Factors of each view over its features
+    columns: tuple[IntArray | None, ...] = (None,)  # Indices of these features; None for all
 
     @classmethod
     def of(
@@ -65,20 +43,18 @@ class FactorModel:
         columns: Sequence[IntArray | None],
     ) -> "FactorModel":
         """Map the factors of the views from working coordinates to features."""
-        parts = []
-        for state, view, own in zip(states, data, columns, strict=True):
+        over_features = []
+        for state, view in zip(states, data, strict=True):
             loadings = replace(state.loadings, mean=view.to_features(state.loadings.mean))
-            offset = view.to_features(state.offset.mean[..., None])[..., 0]
-            over_features = replace(
-                state, loadings=loadings, offset=replace(state.offset, mean=offset)
-            )
-            parts.append(Part(columns=own, state=over_features))
-        return cls(parts=tuple(parts))
+            centre = view.to_features(state.offset.mean[..., None])[..., 0]
+            offset = replace(state.offset, mean=centre)
+            over_features.append(replace(state, loadings=loadings, offset=offset))
+        return cls(states=tuple(over_features), columns=tuple(columns))
 
     @property
     def shape(self) -> tuple[int, int]:
         """Problems and components, (P, R)."""
-        p, _, r = self.parts[0].loadings.shape
+        p, _, r = self.states[0].loadings.mean.shape
         return p, r
 
     def embed(self, X: Rows) -> tuple[FloatArray, FloatArray]:
@@ -102,10 +78,10 @@ class FactorModel:
         """Posterior of z as under q(Z) of mean field, without margins."""
         p, r = self.shape
         precision, linear_term = np.eye(r)[None, None], np.zeros((p, X.shape[0], r))
-        for part in self.parts:
-            view = make_view(X if part.columns is None else X[:, part.columns], reduce=False)
-            precision = precision + views.latent_precision(part.state, view)
-            linear_term = linear_term + views.latent_linear_term(part.state, view)
+        for state, columns in zip(self.states, self.columns, strict=True):
+            view = make_view(X if columns is None else X[:, columns], reduce=False)
+            precision = precision + views.latent_precision(state, view)
+            linear_term = linear_term + views.latent_linear_term(state, view)
         cov = np.linalg.inv(precision)
         if cov.shape[1] > 1:
             return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
@@ -114,34 +90,36 @@ class FactorModel:
     def _complete_cov(self) -> FloatArray:
         """S of a complete sample, (P, R, R)."""
         precision = np.eye(self.shape[1]) + sum(
-            part.noise_precision[:, None, None] * part.state.loadings.second for part in self.parts
+            q.noise_precision.mean[:, None, None] * q.loadings.second for q in self.states
         )
         return np.linalg.inv(precision)
 
     def projection(self) -> FloatArray:
         """Linear map from centred complete samples to latent coordinates, (P, D, R)."""
         cov = self._complete_cov()
-        blocks = [part.noise_precision[:, None, None] * part.loadings @ cov for part in self.parts]
+        blocks = [
+            q.noise_precision.mean[:, None, None] * q.loadings.mean @ cov for q in self.states
+        ]
         return self._concatenate_views(blocks)
 
     def projection_sd(self) -> FloatArray:
         """Standard deviation of the projection, from q(W) alone: (P, D, R)."""
         cov = self._complete_cov()
         blocks = []
-        for part in self.parts:
-            spread = cov[:, None] @ part.state.loadings.cov @ cov[:, None]  # (P, J, R, R)
-            sd = part.noise_precision[:, None, None] * np.sqrt(np.einsum("pjrr->pjr", spread))
-            blocks.append(np.broadcast_to(sd, part.loadings.shape))
+        for q in self.states:
+            variance = np.einsum("pjrr->pjr", cov[:, None] @ q.loadings.cov @ cov[:, None])
+            sd = q.noise_precision.mean[:, None, None] * np.sqrt(variance)
+            blocks.append(np.broadcast_to(sd, q.loadings.mean.shape))
         return self._concatenate_views(blocks)
 
     def _concatenate_views(self, blocks: list[FloatArray]) -> FloatArray:
         """Values (P, D, R) of all features from those of each view."""
-        if self.parts[0].columns is None:
+        if self.columns[0] is None:
             return blocks[0]
         width = sum(block.shape[1] for block in blocks)
         out = np.empty((blocks[0].shape[0], width, blocks[0].shape[2]))
-        for part, block in zip(self.parts, blocks, strict=True):
-            out[:, part.columns] = block
+        for columns, block in zip(self.columns, blocks, strict=True):
+            out[:, columns] = block
         return out
 
     def coefficients(
@@ -168,8 +146,8 @@ class FactorModel:
 
     def reconstruct(self, latent: FloatArray) -> FloatArray:
         """E[x] at latent coordinates (P, M, R), averaged over problems: (M, D)."""
-        loadings = self._concatenate_views([part.loadings for part in self.parts])
-        offset = self._concatenate_views([part.offset[..., None] for part in self.parts])
+        loadings = self._concatenate_views([q.loadings.mean for q in self.states])
+        offset = self._concatenate_views([q.offset.mean[..., None] for q in self.states])
         X = latent @ np.swapaxes(loadings, 1, 2) + np.swapaxes(offset, 1, 2)
         return X.mean(axis=0)
 

@@ -45,37 +45,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GibbsState:
-    """One value of every variable in each chain. C chains, N samples, d features, k components.
+    """One value of every variable in each chain. C chains, N samples, d features, k components."""
 
-    offset
-        t, (C, d).
-    loading_precision
-        r, (C, k).
-    loadings
-        W, (C, d, k).
-    noise_precision
-        tau, (C,).
-    latent
-        Z, (C, N, k).
-    weight_precision
-        nu, (C, K).
-    weights
-        [e_0; eta], (C, 1 + k, K). Row 0 is the bias.
-    slack_scale
-        lambda, (C, N, K); for regression that of targets above the interval. Unused without a
-        target.
-    slack_scale_lower
-        omega, (C, N, K), of targets below the interval; None for classification.
-    """
-
-    offset: FloatArray
-    loading_precision: FloatArray
-    loadings: FloatArray
-    noise_precision: FloatArray
-    latent: FloatArray
-    weight_precision: FloatArray
-    weights: FloatArray
+    offset: FloatArray  # t, (C, d)
+    loading_precision: FloatArray  # r, (C, k)
+    loadings: FloatArray  # W, (C, d, k)
+    noise_precision: FloatArray  # tau, (C,)
+    latent: FloatArray  # Z, (C, N, k)
+    weight_precision: FloatArray  # nu, (C, K)
+    weights: FloatArray  # [e_0; eta], (C, 1 + k, K). Row 0 is the bias
+    # lambda, (C, N, K); for regression that of targets above the interval. Unused without a target.
     slack_scale: FloatArray
+    # omega, (C, N, K), of targets below the interval; None for classification.
     slack_scale_lower: FloatArray | None = None
 
 
@@ -224,10 +205,11 @@ def sample_offset_and_loadings(
 
     .. math:: P = \operatorname{diag}(\delta, r) + \tau \tilde Z^\top \tilde Z
     """
-    Z = _with_one(state.latent)
+    Z = np.insert(state.latent, 0, 1.0, axis=2)
     tau = state.noise_precision[:, None, None]
     precision = tau * (_transpose(Z) @ Z)
-    np.einsum("cii->ci", precision)[...] += _column_precision(state, priors)
+    prior = np.insert(state.loading_precision, 0, priors.offset_precision, axis=1)
+    np.einsum("cii->ci", precision)[...] += prior
     linear = tau * (_transpose(Z) @ problem.X)
     both = linalg.draw_normal(precision, linear, name="loading precision", rng=rng)
     return both[:, 0], np.ascontiguousarray(_transpose(both[:, 1:]))
@@ -325,15 +307,6 @@ def _sample_precisions(A: FloatArray, eta: FloatArray, h: FloatArray) -> FloatAr
     n_chains, k, n_labels = eta.shape
     outer = np.einsum("cik,cjk->ckij", eta, eta).reshape(n_chains, n_labels, k * k)
     return (h @ outer).reshape(n_chains, -1, k, k) + A[:, None]
-
-
-def _column_precision(state: GibbsState, priors: Priors) -> FloatArray:
-    """Prior precisions of the columns of [t, W], (C, 1 + k)."""
-    return np.insert(state.loading_precision, 0, priors.offset_precision, axis=1)
-
-
-def _with_one(Z: FloatArray) -> FloatArray:
-    return np.insert(Z, 0, 1.0, axis=2)
 
 
 def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:

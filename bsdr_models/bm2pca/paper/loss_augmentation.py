@@ -30,16 +30,10 @@ SMALLEST = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hinge:
-    """Pseudo-likelihood exp{-2 C max(0, 1 - y f)} of signs.
+    """Pseudo-likelihood exp{-2 C max(0, 1 - y f)} of signs."""
 
-    y
-        (P, N, K) of -1, +1, and 0 without a label.
-    cost
-        C, (P, 1, 1).
-    """
-
-    y: FloatArray
-    cost: FloatArray
+    y: FloatArray  # (P, N, K) of -1, +1, and 0 without a label
+    cost: FloatArray  # C, (P, 1, 1)
 
     @property
     def observed(self) -> BoolArray:
@@ -85,21 +79,12 @@ class EpsilonInsensitive:
 
     is the product of the hinges of C (y - f - epsilon) and C (f - y - epsilon), up to its
     constant; ``scales`` holds s of both along the first axis.
-
-    y
-        (P, N, K).
-    observed
-        Mask of the observed targets, (P, N, K).
-    cost
-        C, (P, 1, 1), per unit of y.
-    epsilon
-        Half width of the interval, in units of y; (P, 1, 1) if problems differ.
     """
 
-    y: FloatArray
-    observed: BoolArray
-    cost: FloatArray
-    epsilon: float | FloatArray
+    y: FloatArray  # (P, N, K)
+    observed: BoolArray  # Mask of the observed targets, (P, N, K)
+    cost: FloatArray  # C, (P, 1, 1), per unit of y
+    epsilon: float  # Half width of the interval, in units of y
 
     def scales(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Optimal s of both sides, (2, P, N, K); 1 without a target."""
@@ -142,7 +127,7 @@ class EpsilonInsensitive:
 type Margins = Hinge | EpsilonInsensitive
 
 
-def margins_of(y: FloatArray, cost: FloatArray, epsilon: float | FloatArray | None) -> Margins:
+def margins_of(y: FloatArray, cost: FloatArray, epsilon: float | None) -> Margins:
     """Margin factors of signs (0 without a label), or of real targets (NaN if missing).
 
     Shapes are y (P, N, K), cost (P, 1, 1); ``epsilon`` is None for signs.

@@ -28,11 +28,10 @@ import numpy as np
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper import initial_values, views
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
-from bsdr_models.bm2pca.paper.sample_covariances import SampleCovariances, shared_axes, stacked
 from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.linalg import cholesky, inv_spd
 
 Start = Literal["label", "pca"]
 
@@ -52,22 +51,14 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latent:
-    """q(Z): one normal per sample.
+    """q(Z): one normal per sample."""
 
-    mean
-        (P, N, R).
-    cov
-        S_n, in the cheapest exact form.
-    moments
-        Sufficient statistics of q(Z) for each view.
-    second
-        Sum of E[z z'] over all samples, (P, R, R).
-    """
-
-    mean: FloatArray
-    cov: SampleCovariances
-    moments: tuple[Moments, ...]
-    second: FloatArray
+    mean: FloatArray  # (P, N, R)
+    # cov, log_det: S_n, (P, N, R, R), and log |S_n|, (P, N).
+    cov: FloatArray
+    log_det: FloatArray
+    moments: tuple[Moments, ...]  # Sufficient statistics of q(Z) for each view
+    second: FloatArray  # Sum of E[z z'] over all samples, (P, R, R)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,25 +81,13 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. P problems, N samples, R components, K outcomes.
+    """All factors of q. P problems, N samples, R components, K outcomes."""
 
-    views
-        t, W, r, tau of each view.
-    latent
-        Z.
-    weights
-        eta, bias first.
-    weight_precision
-        nu, Gammas (P, K).
-    slack
-        s of q(lambda), (P, N, K); for real targets (2, P, N, K).
-    """
-
-    views: tuple[ViewState, ...]
-    latent: Latent
-    weights: Weights
-    weight_precision: Gamma
-    slack: FloatArray
+    views: tuple[ViewState, ...]  # t, W, r, tau of each view
+    latent: Latent  # Z
+    weights: Weights  # eta, bias first
+    weight_precision: Gamma  # nu, Gammas (P, K)
+    slack: FloatArray  # s of q(lambda), (P, N, K); for real targets (2, P, N, K)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +128,10 @@ def init(
     labelled = data.margins.observed.any(axis=(0, 2))
     if labelled.any():  # the others begin at the mean
         mean[:, ~labelled, first:] = 0.0
-    eye = np.tile(np.eye(r), (p, 1, 1))
-    cov = shared_axes(eye, 0.0 * eye, np.zeros((p, n)))
+    cov = np.tile(np.eye(r), (p, n, 1, 1))
     state = State(
         views=tuple(views.initial_state(view, n_problems=p, n_components=r) for view in data.views),
-        latent=make_latent(mean, cov, data),
+        latent=make_latent(mean, cov, np.zeros((p, n)), data),
         weights=_ridge_weights(mean, initial_values.complete_targets(data.margins)),
         weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
         slack=np.ones((p, n, k)),
@@ -177,9 +155,14 @@ def with_ones(mean: FloatArray) -> FloatArray:
     return np.concatenate([np.ones((*mean.shape[:-1], 1)), mean], axis=-1)
 
 
-def make_latent(mean: FloatArray, cov: SampleCovariances, data: Data) -> Latent:
-    """q(Z) with its sufficient statistics for the views."""
-    total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.total()
+def _flat(matrices: FloatArray) -> FloatArray:
+    """Matrices (P, N, R, R) as rows, (P, N, R R)."""
+    return matrices.reshape(*matrices.shape[:2], -1)
+
+
+def make_latent(mean: FloatArray, cov: FloatArray, log_det: FloatArray, data: Data) -> Latent:
+    """q(Z) of `Latent` with its sufficient statistics for the views."""
+    total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1)
     found: list[Moments] = []
     for view in data.views:
         cross = view.project_back(mean)
@@ -187,7 +170,7 @@ def make_latent(mean: FloatArray, cov: SampleCovariances, data: Data) -> Latent:
             found.append(Moments(total=total[:, None], second=second[:, None], cross=cross))
             continue
         p, n, r = mean.shape
-        each = (mean[..., :, None] * mean[..., None, :] + cov.dense()).reshape(p, n, r * r)
+        each = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, n, r * r)
         found.append(
             Moments(
                 total=view.mask.T @ mean,
@@ -195,7 +178,7 @@ def make_latent(mean: FloatArray, cov: SampleCovariances, data: Data) -> Latent:
                 cross=cross,
             )
         )
-    return Latent(mean=mean, cov=cov, moments=tuple(found), second=second)
+    return Latent(mean=mean, cov=cov, log_det=log_det, moments=tuple(found), second=second)
 
 
 def update_views(state: State, data: Data, priors: Priors) -> State:
@@ -236,11 +219,31 @@ def update_latent(state: State, data: Data) -> Latent:
     for own, view in zip(state.views, data.views, strict=True):
         linear_term += views.latent_linear_term(own, view)
     if base.shape[1] == 1 and k == 1:
-        axes = shared_axes(base[:, 0], forms[:, 0], weights[..., 0])
-        mean = (linear_term @ axes.axes * axes.scales) @ np.swapaxes(axes.axes, 1, 2)
-        return make_latent(mean, axes, data)
-    cov = stacked((weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r) + base)
-    return make_latent(np.einsum("pnrs,pns->pnr", cov.cov, linear_term), cov, data)
+        cov, log_det = inverse_pencils(base[:, 0], forms[:, 0], weights[..., 0])
+    else:
+        precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r) + base
+        cov, log_det = inv_spd(precision, name="latent precision")
+    return make_latent(np.einsum("pnrs,pns->pnr", cov, linear_term), cov, log_det, data)
+
+
+def inverse_pencils(
+    A: FloatArray, B: FloatArray, weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    r"""Inverses of A + w_n B, (P, N, R, R), and their log determinants (P, N), by one eigenbasis.
+
+    With A = L L', positive definite, and :math:`L^{-1} B L^{-\top} = U \Omega U^\top` they are
+    :math:`V (I + w_n \Omega)^{-1} V^\top`, :math:`V = L^{-\top} U`; A and B are (P, R, R), w
+    (P, N).
+    """
+    half = np.linalg.inv(cholesky(A, name="latent precision"))
+    half_t = np.swapaxes(half, -1, -2)
+    values, vectors = np.linalg.eigh(half @ B @ half_t)
+    axes = (half_t @ vectors)[:, None]
+    scales = 1.0 / (1.0 + weights[..., None] * np.maximum(values, 0.0)[:, None])
+    log_det = 2.0 * np.log(np.einsum("pii->pi", half)).sum(axis=-1)[:, None]
+    return (axes * scales[..., None, :]) @ np.swapaxes(axes, -1, -2), log_det + np.log(scales).sum(
+        axis=-1
+    )
 
 
 def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
@@ -260,7 +263,9 @@ def update_weights(state: State, data: Data) -> Weights:
     full_t = np.swapaxes(full, 1, 2)
     outer = [full_t @ (weights[..., c, None] * full) for c in range(weights.shape[-1])]
     precision = state.weight_precision.mean[..., None, None] * np.eye(full.shape[-1])
-    precision[..., 1:, 1:] += state.latent.cov.weighted(weights)
+    precision[..., 1:, 1:] += (np.swapaxes(weights, 1, 2) @ _flat(state.latent.cov)).reshape(
+        precision[..., 1:, 1:].shape
+    )
     precision += np.stack(outer, axis=1)
     cov, log_det = inv_spd(precision, name="weight precision")
     return Weights(
@@ -287,7 +292,7 @@ def score_moments(state: State) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of f under q, each (P, N, K)."""
     weights, latent = state.weights, state.latent
     full = with_ones(latent.mean)
-    variance = latent.cov.quadratic(weights.second[..., 1:, 1:])
+    variance = _flat(latent.cov) @ np.swapaxes(_flat(weights.second[..., 1:, 1:]), 1, 2)
     for c in range(variance.shape[-1]):
         variance[..., c] += np.einsum("pnq,pnq->pn", full @ weights.cov[:, c], full)
     return full @ weights.mean, variance
@@ -321,7 +326,7 @@ def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArra
         for name, value in views.bound_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
     latent, weights, nu = state.latent, state.weights, state.weight_precision
-    entropy = 0.5 * latent.cov.log_det
+    entropy = 0.5 * latent.log_det.sum(axis=1)
     square = np.einsum("prr->p", latent.second)
     terms["latent"] = entropy + 0.5 * data.n_samples * latent.second.shape[-1] - 0.5 * square
     each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
@@ -371,7 +376,7 @@ def unpack(vector: FloatArray, state: State, data: Data) -> State:
             )
             for own in state.views
         ),
-        latent=make_latent(mean, state.latent.cov, data),
+        latent=make_latent(mean, state.latent.cov, state.latent.log_det, data),
         weights=weights,
         weight_precision=weight_precision,
         slack=slack,

@@ -15,11 +15,9 @@ with Gammas by shape and rate [1]_. Each outcome has a margin factor,
 * real targets, :math:`\phi_{nc} = \exp\{-2 C \max(0, |y_{nc} - f_{nc}| - \epsilon)\} /
   (2 \epsilon + 1 / C)`.
 
-The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depends on f, so it is
-no distribution of y. The posterior is proper, but labels cannot be drawn from the model, and C
-cannot be chosen by its evidence or a bound on it (cross-validate). A leave-one-out score needs a
-normalisation such as :math:`\phi(y) / (\phi(+1) + \phi(-1))`; state which. The factor of a real
-target integrates to one over y, so C and epsilon may be compared by the evidence.
+The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depends on f, so labels
+cannot be drawn, and C cannot be chosen by the evidence. The factor of a real target integrates to
+one over y.
 
 The *augmented* parametrisation keeps the latent coordinates and writes each hinge as a scale
 mixture of normals [2]_: with :math:`u = C (1 - y f)`,

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.paper.factor_model import FactorModel, Part, concatenate_problems
+from bsdr_models.bm2pca.paper.factor_model import FactorModel, concatenate_problems
 from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
@@ -22,16 +22,10 @@ N_PREDICT = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginPosterior:
-    """Posterior of the paper's model by mean field, P problems.
+    """Posterior of the paper's model by mean field, P problems."""
 
-    factor_model
-        Means and covariances of t, W and tau over the features.
-    state
-        All factors of q.
-    """
-
-    factor_model: FactorModel
-    state: State
+    factor_model: FactorModel  # Means and covariances of t, W and tau over the features
+    state: State  # All factors of q
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R P)."""
@@ -76,8 +70,8 @@ class MarginPosterior:
         """Draws of coef and intercept from q by name, and of all variables of one problem."""
         factor_model, weights = self.factor_model, self.state.weights
         p, r = factor_model.shape
-        single = p == 1 and len(factor_model.parts) == 1
-        states = [part.state for part in factor_model.parts]
+        states = factor_model.states
+        single = p == 1 and len(states) == 1
         # (P, J, R, R) of each view, and (P, K, 1 + R, 1 + R)
         halves = [cholesky(q.loadings.cov, name="loading covariance") for q in states]
         weight_half = cholesky(weights.cov, name="weight covariance")
@@ -221,7 +215,7 @@ def _known_model(
         offset=Offset(mean=offset, variance=np.zeros((p, 1))),
         noise_precision=Gamma(shape=noise_precision, rate=np.ones(p)),
     )
-    return FactorModel(parts=(Part(columns=None, state=state),))
+    return FactorModel(states=(state,))
 
 
 def score_moments(

@@ -42,18 +42,11 @@ _MAX_SHRINKS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Normal latent coordinates of N samples, and the factors of their class scores. C chains.
+    """Normal latent coordinates of N samples, and the factors of their class scores. C chains."""
 
-    mean
-        m, (C, N, k).
-    cov
-        S, (C, N, k, k), or (C, 1, k, k) if equal for all samples.
-    lower, upper, cost
-        Ends of the interval and C of the factors, broadcast to (C, N).
-    """
-
-    mean: FloatArray
-    cov: FloatArray
+    mean: FloatArray  # m, (C, N, k)
+    cov: FloatArray  # S, (C, N, k, k), or (C, 1, k, k) if equal for all samples
+    # lower, upper, cost: Ends of the interval and C of the factors, broadcast to (C, N).
     lower: FloatArray
     upper: FloatArray
     cost: FloatArray

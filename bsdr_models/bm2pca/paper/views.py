@@ -30,31 +30,16 @@ GRAM_TOL = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Data of one view.
+    """Data of one view."""
 
-    X
-        (N, D), dense or CSR; 0 for a missing value.
-    mask
-        1 for an observed value, else 0, (N, D); None for a complete view.
-    n_features
-        Number of features: D, or more if X holds coordinates in its row space.
-    basis
-        (n_features, D), orthonormal, from working coordinates to features; None for the identity.
-    count
-        Number of samples with the feature, (J,).
-    total
-        Sum of the samples, (D,).
-    square
-        Sum of the squares of all values.
-    """
-
-    X: FloatArray | csr_array
-    mask: FloatArray | None
-    n_features: int
+    X: FloatArray | csr_array  # (N, D), dense or CSR; 0 for a missing value
+    mask: FloatArray | None  # 1 for an observed value, else 0, (N, D); None for a complete view
+    n_features: int  # Number of features: D, or more if X holds coordinates in its row space
+    # (n_features, D), orthonormal, from working coordinates to features; None for the identity.
     basis: FloatArray | None
-    count: FloatArray
-    total: FloatArray
-    square: float
+    count: FloatArray  # Number of samples with the feature, (J,)
+    total: FloatArray  # Sum of the samples, (D,)
+    square: float  # Sum of the squares of all values
 
     @property
     def copies(self) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.bm2pca.paper import mean_field
-from bsdr_models.bm2pca.paper.mean_field_fit import fit_mean_field, make_data, run_sweeps
+from bsdr_models.bm2pca.paper.engines import fit_mean_field, make_data, run_sweeps
 from bsdr_models.bm2pca.spec import PAPER
 from bsdr_models.bm2pca.task import Task
 

@@ -1,0 +1,239 @@
+"""Engines of the paper's model: mean field and Gibbs in NumPy, NUTS and ADVI through PyMC."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from bsdr_models.alignment import rotations
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.paper import gibbs, mean_field
+from bsdr_models.bm2pca.paper.factor_model import FactorModel
+from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
+from bsdr_models.bm2pca.paper.mean_field import Data, State
+from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
+from bsdr_models.bm2pca.paper.views import make_view
+from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.inference.sampling import Schedule, run_sampler
+from bsdr_models.numerics.row_space import Rows
+
+# Sweeps in cross-validation for a fit that runs to convergence.
+CONVERGED = 50
+# Components and sweeps of the factor model that imputes missing values.
+N_COMPLETE = 20
+COMPLETE_SWEEPS = 30
+# Gibbs sweeps in cross-validation, both warm-up and kept.
+PATH_SWEEPS = 150
+# Largest variable, in numbers over all draws, that is recorded.
+MAX_NUMBERS = 20_000_000
+# Component axis of each variable, counting the axes of chains and draws.
+COMPONENT_AXES: Mapping[str, int] = {"loadings": 3, "weights": 2, "latent": 3}
+
+
+def make_data(task: Task, costs: Sequence[float]) -> Data:
+    """Views and margins of all problems: of one, or one per outcome, for each cost."""
+    views = [make_view(task.X if own is None else task.X[:, own]) for own in task.columns]
+    shared = task.strategy == "shared"
+    y = np.ascontiguousarray(task.Y[None] if shared else task.Y.T[:, :, None])
+    cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
+    margins = margins_of(np.tile(y, (len(costs), 1, 1)), cost, task.epsilon)
+    return Data(views=tuple(views), margins=margins)
+
+
+def run_sweeps(
+    task: Task, costs: Sequence[float], n_sweeps: int, rng: np.random.Generator
+) -> tuple[State, Data]:
+    """State of all problems, one set for each cost, after plain sweeps, and their data."""
+    data = make_data(task, costs)
+    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng)
+    for _ in range(n_sweeps):
+        state = mean_field.sweep(state, data, task.priors)
+    return state, data
+
+
+def path_scores_of_sweeps(
+    task: Task, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
+) -> FloatArray:
+    """Scores of new samples for all costs and numbers of sweeps, costs first: (G, M, K).
+
+    One run serves all numbers of sweeps and all costs.
+    """
+    costs = list(dict.fromkeys(each["C"] for each in candidates))
+    sweeps = list(dict.fromkeys(each["n_sweeps"] or CONVERGED for each in candidates))
+    state, data = run_sweeps(task, costs, 0, rng)
+    scores = []
+    for sweep in range(1, max(sweeps) + 1):
+        state = mean_field.sweep(state, data, task.priors)
+        if sweep in sweeps:
+            mean = margin_posterior(state, data, task).score_means(X)
+            scores.append(mean.reshape(X.shape[0], len(costs), -1))
+    return np.moveaxis(np.stack(scores), 2, 0).reshape(-1, X.shape[0], task.Y.shape[1])
+
+
+def margin_posterior(state: State, data: Data, task: Task) -> MarginPosterior:
+    """Posterior for prediction."""
+    factor_model = FactorModel.of(state.views, data.views, task.columns)
+    return MarginPosterior(factor_model=factor_model, state=state)
+
+
+def fit_mean_field(
+    task: Task,
+    *,
+    cost: float,
+    rng: np.random.Generator,
+    max_iter: int,
+    tol: float,
+    progressbar: bool = False,
+) -> FitResult:
+    """Maximise the bound: ``max_iter`` plain sweeps if ``tol`` is 0, else to convergence.
+
+    Plain sweeps converge slowly along narrow ridges of the bound, so of three sweeps to
+    convergence one is extrapolated.
+    """
+    data = make_data(task, [cost])
+    squarem = Extrapolation(
+        pack=mean_field.pack,
+        unpack=lambda vector, state: mean_field.unpack(vector, state, data),
+    )
+    result = run_coordinate_ascent(
+        lambda stream, _: mean_field.init(
+            data, task.priors, n_components=task.n_components, rng=stream
+        ),
+        partial(mean_field.step, data=data, priors=task.priors),
+        rng=rng,
+        max_iter=max_iter,
+        tol=tol,
+        extrapolation=squarem if tol > 0.0 else None,
+        title="BM2PCA, mean field",
+        progressbar=progressbar,
+    )
+    return FitResult(
+        posterior=margin_posterior(result.state, data, task),
+        trace=result.elbo,
+        terms=dict(result.terms),
+        converged=result.converged,
+        interrupted=result.interrupted,
+    )
+
+
+def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
+    """Factor model of the features alone, which imputes missing values."""
+    free = replace(task, Y=np.zeros((task.X.shape[0], 1)), epsilon=None, strategy="shared")
+    data = make_data(free, [1.0])
+    n_components = max(min(N_COMPLETE, min(task.X.shape) - 1), 1)
+    state = mean_field.init(data, task.priors, n_components=n_components, rng=rng, start="pca")
+    for _ in range(COMPLETE_SWEEPS):
+        state = mean_field.sweep(state, data, task.priors)
+    return FactorModel.of(state.views, data.views, task.columns)
+
+
+def fit_draws(
+    task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
+) -> FitResult:
+    """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned.
+
+    Raise a ValueError unless :func:`check_samples`.
+    """
+    check_samples(task, f"inference={engine!r}")
+    margins = margins_of(task.Y[None], np.full((1, 1, 1), cost), task.epsilon)
+    problem = gibbs.Problem(X=task.X, margins=margins)
+    excluded = {"slack_scale", "slack_scale_lower", "scores"}
+    if schedule.chains * schedule.draws * len(task.X) * task.n_components > MAX_NUMBERS:
+        excluded.add("latent")
+
+    def init(stream: np.random.Generator) -> gibbs.GibbsState:
+        return gibbs.initial_chains(
+            problem,
+            task.priors,
+            n_components=task.n_components,
+            n_chains=schedule.chains,
+            rng=stream,
+        )
+
+    sampled = run_sampler(
+        engine,
+        schedule,
+        init=init,
+        step=lambda state, stream: gibbs.step_joint(state, problem, task.priors, rng=stream),
+        record=gibbs.to_variables,
+        excluded=excluded,
+        declare=lambda: declare(task, cost),
+        spec=SPEC,
+        rng=rng,
+    )
+    # C order, as in a model loaded from a file.
+    aligned = align_components(dict(sampled.draws)).items()
+    sampled = replace(sampled, draws={name: np.ascontiguousarray(v) for name, v in aligned})
+    return FitResult(
+        posterior=DrawPosterior.of(sampled.draws),
+        trace=np.asarray(sampled.fit.get("elbo", np.array([]))),
+        converged=False,
+        interrupted=sampled.interrupted,
+        sampled=sampled,
+    )
+
+
+def path_scores_of_draws(
+    task: Task, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
+) -> FloatArray:
+    """Scores of new samples by short Gibbs runs for every cost, (G, M, K).
+
+    All samplers have the same posterior; scores of mean field are smaller.
+    """
+    schedule = Schedule(draws=PATH_SWEEPS, tune=PATH_SWEEPS, chains=1)
+    scores = []
+    for each in candidates:
+        fit = fit_draws(task, "gibbs", cost=each["C"], schedule=schedule, rng=rng)
+        if fit.interrupted:
+            raise KeyboardInterrupt
+        scores.append(fit.posterior.score_means(X))
+    return np.stack(scores)
+
+
+def declare(task: Task, cost: float) -> Any:
+    """The PyMC model on the samples of a task; raise a ValueError unless `check_samples`."""
+    from bsdr_models.bm2pca.paper.model import build_model
+
+    check_samples(task, "model_")
+    epsilon = task.epsilon
+    return build_model(
+        task.X,
+        task.Y,
+        n_components=task.n_components,
+        C=cost,
+        priors=task.priors,
+        target="signs" if epsilon is None else "regression",
+        epsilon=0.1 if epsilon is None else float(np.squeeze(epsilon)),
+    )
+
+
+def check_samples(task: Task, what: str) -> None:
+    """Raise a ValueError if X is sparse, incomplete or of several views."""
+    if issparse(task.X) or not task.complete or len(task.columns) > 1:
+        raise ValueError(
+            f"{what} needs complete dense samples of one view; use "
+            "inference='mean_field' for sparse or missing values and for several views"
+        )
+
+
+def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Rotate the components of every draw into alignment.
+
+    Products over the component axis, such as W z and eta' z, are unchanged. Precisions of columns
+    of the loadings are not defined after a rotation and are left out.
+    """
+    chains, n_draws, _, r = draws["loadings"].shape
+    stacked = np.concatenate([draws["loadings"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
+    rotation = rotations(stacked.reshape(chains * n_draws, -1, r))
+    out = {name: values for name, values in draws.items() if name != "loading_precision"}
+    for name, axis in COMPONENT_AXES.items():
+        if name in draws:
+            last = np.moveaxis(draws[name], axis, -1)
+            flat = last.reshape(chains * n_draws, -1, r) @ rotation
+            out[name] = np.moveaxis(flat.reshape(last.shape), -1, axis)
+    return out
