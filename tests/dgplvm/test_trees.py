@@ -191,7 +191,7 @@ def test_tail_probabilities_count_samples():
 
 
 def test_large_data_are_not_stored(monkeypatch, fitted):
+    assert "constant_data" in fitted("default").idata_
     monkeypatch.setattr(datatree, "MAX_NUMBERS", 10)
     model = DGPLVMClassifier(random_state=0).fit(*toy("default"))
     assert "constant_data" not in model.idata_
-    assert "constant_data" in fitted("default").idata_
