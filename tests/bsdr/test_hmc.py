@@ -246,7 +246,6 @@ def test_draws_are_those_of_the_posterior(exact):
     found = hmc.sample(problem, n_chains=16, n_draws=400, rng=np.random.default_rng(0))
     assert found.theta.shape == (16, 400, 3)
     assert found.log_likelihood.shape == found.divergent.shape == (16, 400)
-    assert (found.acceptance > 0.4).all()
     theta = found.theta.reshape(-1, 3)
     assert_allclose(found.log_likelihood.ravel(), problem.evaluate(theta)[0].sum(axis=1))
     assert_allclose(found.log_prior.ravel(), problem.log_prior(theta))
@@ -316,4 +315,3 @@ def test_interrupt(share, finished):
     assert found.interrupted
     assert 4 <= found.theta.shape[1] < 20
     assert found.theta.shape[1] == found.log_likelihood.shape[1] == found.divergent.shape[1]
-    assert (found.acceptance <= 1.0).all()
