@@ -106,6 +106,7 @@ def test_log_likelihood_is_that_of_the_model(target):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no evidence that the targets depend on X")
 @pytest.mark.parametrize("kind", [BSDRClassifier, PaperBSDRClassifier])
 def test_arviz_shows_a_posterior_predictive_check_by_pymc(kind):
     """Frequencies of classes are those of the samples, which the biases fit."""
