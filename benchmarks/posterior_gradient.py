@@ -12,7 +12,8 @@ from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import hmc, probit_choice
-from bsdr_models.bsdr.posterior import Metric, Problem
+from bsdr_models.bsdr.feature_map import Metric
+from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics.compiled import njit
 

@@ -24,7 +24,7 @@ from bsdr_models.inference.datatree import package_version
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 6
+SCHEMA = 7
 HEADER = "bsdr_models.json"
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
 MAX_JSON = 2**26

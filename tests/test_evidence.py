@@ -14,7 +14,8 @@ from benchmarks.evidence.simulate import (
     simulate_hierarchical,
     varying_together,
 )
-from bsdr_models.bsdr.posterior import Metric, Problem, label_log_likelihood
+from bsdr_models.bsdr.feature_map import Metric
+from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.papers import PaperBSDRClassifier
 

@@ -29,13 +29,13 @@ from benchmarks.evidence.simulate import (
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
+from bsdr_models.bsdr.draws import Parameters
+from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.paper import gibbs, predict
 from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.predict import DrawPosterior
 from bsdr_models.bsdr.posterior import (
-    Metric,
-    Parameters,
     Problem,
     label_log_likelihood,
     regression_log_likelihood,

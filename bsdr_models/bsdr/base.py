@@ -139,10 +139,15 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
-        if type_of_target(y) == "multilabel-indicator":
-            return self._fit_multilabel(X, y, samples)
-        index, context = self._read_given(y)
-        return self._fit(X, index, target="multiclass", samples=samples, **context)
+        if type_of_target(y) != "multilabel-indicator":
+            index, context = self._read_given(y)
+            return self._fit(X, index, target="multiclass", samples=samples, **context)
+        on = y.astype(bool)
+        fixed = np.flatnonzero(on.all(axis=0) | ~on.any(axis=0))
+        if fixed.size:
+            raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
+        self.classes_ = np.arange(on.shape[1])
+        return self._fit(X, on, target="multilabel", labels=self.classes_, samples=samples)
 
     @abstractmethod
     def _fit_chunks(self, X: Any, y: Any) -> Self:
@@ -153,23 +158,9 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         self.classes_, index = encode_labels(column_or_1d(read_labels(y), warn=True))
         return index, {"labels": self.classes_}
 
-    def _fit_multilabel(self, X: FloatArray, Y: np.ndarray, samples: np.ndarray | None) -> Self:
-        on = Y.astype(bool)
-        fixed = np.flatnonzero(on.all(axis=0) | ~on.any(axis=0))
-        if fixed.size:
-            raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
-        self.classes_ = np.arange(Y.shape[1])
-        return self._fit(X, on, target="multilabel", labels=self.classes_, samples=samples)
-
     @property
     def _exclusive(self) -> bool:  # type: ignore[override]
         return self._context.target != "multilabel"
-
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        log_p = super()._log_proba(X)
-        if not self._exclusive:
-            return np.minimum(log_p, 0.0)
-        return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -219,5 +210,5 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         return Y, {"labels": labels, "given": given, "attrs": output_attrs(self._output_scaler)}
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        found: tuple[FloatArray, FloatArray] = self._posterior.moments(X)
-        return found
+        mean, std = self._posterior.moments(X)
+        return mean, std

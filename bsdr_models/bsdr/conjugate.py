@@ -1,7 +1,7 @@
 r"""Exact posterior of the regression model of BSDR.
 
 Given :math:`\tau` and the noise scales, outputs are independent, and the projection and biases
-integrate out (:mod:`bsdr_models.bsdr.posterior`). With X (N, B) the whitened features,
+integrate out. With X (N, B) the whitened features,
 
 .. math::
     y_k \mid \tau, \sigma_k \sim N(0, \Sigma_k), \qquad
@@ -9,23 +9,15 @@ integrate out (:mod:`bsdr_models.bsdr.posterior`). With X (N, B) the whitened fe
 
 Let :math:`X = U S V^\top`, and complete U by the part of the constant 1 orthogonal to it. In this
 basis :math:`\sigma^2 I + \tau^2 X X^\top` is diagonal and the formula of Sherman and Morrison adds
-the bias, so that a density costs O(B) operations. Outside the basis there is only noise, which
-needs a sum of squares. The remaining posterior,
-
-.. math::
-    p(\tau \mid y) \propto p(\tau) \prod_k \int p(y_k \mid \tau, \sigma_k) p(\sigma_k) d\sigma_k ,
-
-and its integral, the evidence, are sums over equally spaced :math:`\log\tau` and
-:math:`\log\sigma_k` where the integrand is not negligible. For smooth integrands that vanish at
-both ends the error of the trapezoidal rule is exponentially small in the number of nodes [1]_.
-:math:`\tau`, each :math:`\sigma_k` given it, and the projection and bias given both [2]_ are drawn
-independently.
+the bias. Outside the basis there is only noise, which needs a sum of squares. The posterior of
+:math:`\log\tau` and :math:`\log\sigma_k`, and its integral, the evidence, are sums over equally
+spaced nodes; for smooth integrands that vanish at both ends the error is exponentially small in
+their number [1]_. The scales, and projection and bias given both [2]_, are drawn independently.
 
 The leave-one-out density of a sample given the hyper-parameters :math:`h = (\tau, \sigma)` is
 normal with mean :math:`y_n - [\Sigma^{-1} y]_n / [\Sigma^{-1}]_{nn}` and variance
 :math:`1 / [\Sigma^{-1}]_{nn}` [3]_. Since :math:`p(h \mid y_{-n}) \propto p(h \mid y) /
-p(y_n \mid y_{-n}, h)`, it is averaged with the weights of the grid over itself, which gives
-:math:`1 / p(y_n \mid y_{-n}) = E(1 / p(y_n \mid y_{-n}, h) \mid y)`.
+p(y_n \mid y_{-n}, h)`, :math:`1 / p(y_n \mid y_{-n}) = E(1 / p(y_n \mid y_{-n}, h) \mid y)`.
 
 Relative scales of views are those of the largest marginal posterior density, which are then taken
 as known (empirical Bayes). With z the standard normal loadings of view v, the gradient of the log
@@ -50,7 +42,8 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.posterior import LOG_SQRT_2PI, Parameters, Problem, log_prior_scale
+from bsdr_models.bsdr.draws import Parameters
+from bsdr_models.bsdr.posterior import LOG_SQRT_2PI, Problem, log_prior_scale
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
 # Log scales are between these.
@@ -73,48 +66,26 @@ _NO_WEIGHT = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conjugate:
-    """Exact posterior of the regression model.
-
-    draws
-        S independent draws of the parameters.
-    log_likelihood, log_prior
-        Of the draws, (S,); the prior is the density of standard normals, log tau and log sigma.
-    log_evidence
-        Log marginal likelihood, given the relative scales of views.
-    log_evidence_empty
-        That of the model without features.
-    log_score
-        Leave-one-out log predictive density of each sample, (N,).
-    """
+    """Independent draws of the exact posterior; of views, given their relative scales."""
 
     draws: Parameters
-    log_likelihood: FloatArray
-    log_prior: FloatArray
+    log_likelihood: FloatArray  # of each draw, (S,)
+    log_prior: FloatArray  # of standard normals, log tau and log sigma, (S,)
     log_evidence: float
-    log_evidence_empty: float
-    log_score: FloatArray
+    log_evidence_empty: float  # without features
+    log_score: FloatArray  # leave-one-out log predictive density, (N,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Sufficient statistics of outputs, in an orthonormal basis of the features and the constant.
+    """Sufficient statistics of outputs, in an orthonormal basis of features and constant."""
 
-    axes
-        Right singular vectors of X, (B, R), R the rank.
-    singular
-        Singular values (Q,): R of them, and zero for the constant, where X does not contain it.
-    y, one
-        Coordinates of the outputs (Q, K) and of the constant (Q,).
-    rest, n_rest
-        Squared norms of the outputs outside the basis (K,), and its number of dimensions.
-    """
-
-    axes: FloatArray
-    singular: FloatArray
-    y: FloatArray
-    one: FloatArray
-    rest: FloatArray
-    n_rest: int
+    axes: FloatArray  # right singular vectors of X, (B, R), R the rank
+    singular: FloatArray  # singular values, and 0 for the constant outside X, (Q,)
+    y: FloatArray  # coordinates of the outputs, (Q, K)
+    one: FloatArray  # and of the constant, (Q,)
+    rest: FloatArray  # squared norms of the outputs outside the basis, (K,)
+    n_rest: int  # number of dimensions outside
 
     @classmethod
     def learn(cls, X: FloatArray, one: FloatArray, y: FloatArray, n_samples: int) -> "Statistics":
@@ -160,11 +131,8 @@ class Statistics:
         # The bias that explains the part along the constant, whose squares would cancel.
         mean = self.y[-1, k] / self.one[-1] if len(self.one) > self.axes.shape[1] else 0.0
         centred = self.y[:, k] - mean * self.one
-        square, cross, constant = (
-            inverse @ centred**2,
-            inverse @ (centred * self.one),
-            inverse @ self.one**2,
-        )
+        square, cross = inverse @ centred**2, inverse @ (centred * self.one)
+        constant = inverse @ self.one**2
         total = 1.0 + bias_scale**2 * constant
         square += self.rest[k] / sigma**2
         square += (mean * (2.0 * cross + mean * constant) - (bias_scale * cross) ** 2) / total
@@ -223,24 +191,22 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
     log_tau, log_sigma = grid.draw(statistics, priors, n_draws, rng)
     tau, sigma = np.exp(log_tau), np.exp(log_sigma)
     normal, bias = draw_loadings(statistics, tau, sigma, priors.bias_scale, rng)
-    k = y.shape[1]
     prior = log_prior_scale(log_tau, priors.scale) + _log_prior_noise(log_sigma, priors).sum(axis=1)
-    normals = [normal.reshape(n_draws, -1), bias]
+    prior += _log_normal(normal.reshape(n_draws, -1)).sum(axis=1)
+    prior += _log_normal(bias).sum(axis=1)
+    view_scale = None
     if views is not None:
-        normals.append(np.tile(views, (n_draws, 1)))
-    for each in normals:
-        prior += _log_normal(each).sum(axis=1)
+        prior += _log_normal(views).sum()
+        view_scale = np.tile(np.exp(priors.view_width * views), (n_draws, 1))
     return Conjugate(
         draws=Parameters(
             projection=normal * (tau[:, None] * size)[:, None],
             scale=tau,
-            weights=np.broadcast_to(problem.contrasts, (n_draws, k, k)),
+            weights=np.broadcast_to(problem.contrasts, (n_draws, *problem.contrasts.shape)),
             bias=priors.bias_scale * bias,
             noise_scale=sigma,
-            outside=rng.standard_normal((n_draws, k)),
-            view_scale=None
-            if views is None
-            else np.tile(np.exp(priors.view_width * views), (n_draws, 1)),
+            outside=rng.standard_normal((n_draws, y.shape[1])),
+            view_scale=view_scale,
         ),
         log_likelihood=_log_likelihood(statistics, tau, sigma, normal, priors.bias_scale * bias),
         log_prior=prior,
@@ -465,11 +431,7 @@ def _draw(nodes: FloatArray, log_density: FloatArray, rng: np.random.Generator) 
 
 
 def _log_likelihood(
-    statistics: Statistics,
-    tau: FloatArray,
-    sigma: FloatArray,
-    normal: FloatArray,
-    bias: FloatArray,
+    statistics: Statistics, tau: FloatArray, sigma: FloatArray, normal: FloatArray, bias: FloatArray
 ) -> FloatArray:
     """Log likelihood of standard normal loadings (S, K, B) and biases (S, K), (S,)."""
     r = statistics.axes.shape[1]

@@ -1,15 +1,33 @@
-"""Latent coordinates and predictions from draws of the model at full rank."""
+r"""Latent coordinates and predictions from draws of the model at full rank.
 
+The posterior predictive distribution is the mean of the class probabilities over draws. On real
+data draws of a linear predictor differ more than the data justify, and it is under-confident. Its
+logarithm is therefore divided by a temperature T (temperature scaling [1]_),
+
+.. math::
+    p_T(k \mid x) = (1 - \epsilon) \frac{p(k \mid x)^{1/T}}{\sum_j p(j \mid x)^{1/T}}
+    + \frac{\epsilon}{K} .
+
+T = 1 is the posterior predictive. The temperature affects predictions only, not the posterior.
+
+References
+----------
+.. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger (2017). On calibration of modern neural
+       networks. ICML.
+"""
+
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import log_ndtr, logsumexp
+from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
-from bsdr_models.bsdr.held_out import log_probabilities, temper
-from bsdr_models.bsdr.posterior import Parameters, Problem
-from bsdr_models.bsdr.views import FeatureMap, Views
+from bsdr_models.bsdr import probit_choice
+from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Linear predictors held in memory at once, and samples.
@@ -19,6 +37,67 @@ _GRID_DRAWS = 100
 # Smallest size of a linear predictor, and of a direction of latent coordinates relative to the
 # largest one.
 _TINY, _NO_DIRECTION = 1e-300, 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """S draws of the parameters that predictions need, with a component for each contrast.
+
+    ``outside`` are standard normals; times their standard deviation they are the part of the latent
+    coordinates that whitened features do not determine.
+    """
+
+    projection: FloatArray  # of whitened features, with the scales of views, (S, R, B)
+    scale: FloatArray  # tau, (S,)
+    weights: FloatArray  # C, (S, R, K)
+    bias: FloatArray  # C'b, centred over classes, (S, K)
+    noise_scale: FloatArray | None  # sigma of real outputs, (S, K)
+    outside: FloatArray  # (S, R)
+    view_scale: FloatArray | None = None  # lambda, (S, V); None for one view
+
+    def spaced(self, n_draws: int) -> IntArray:
+        """Indices of at most so many draws, evenly spaced."""
+        total = len(self.scale)
+        return np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(np.int64))
+
+    def take(self, index: IntArray | slice) -> "Parameters":
+        """A subset of the draws."""
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        some: dict[str, Any] = {k: None if v is None else v[index] for k, v in values}
+        return Parameters(**some)
+
+    def latent(
+        self,
+        whitened: FloatArray,
+        outside: FloatArray | None = None,
+        missing: FloatArray | None = None,
+    ) -> FloatArray:
+        """Latent coordinates (S, M, R) of samples from their whitened features (M, B).
+
+        ``outside``, (M,) or (M, V), is the prior standard deviation, for tau = 1, of what these do
+        not determine in each view, zero for training samples; ``missing``, (S, R, R), the
+        covariance from whitened features that all of these samples lack.
+        """
+        flat = self.projection.reshape(-1, self.projection.shape[2])
+        z = (whitened @ flat.T).reshape(len(whitened), *self.projection.shape[:2])
+        if outside is not None:
+            sd = outside.reshape(len(outside), -1)  # relative to tau, (M, 1) or (M, S)
+            if self.view_scale is not None:
+                sd = np.sqrt(outside**2 @ self.view_scale.T**2)
+            if missing is None:
+                z += sd[..., None] * (self.scale[:, None] * self.outside)
+            else:  # the root of the sum of both covariances
+                value, vector = np.linalg.eigh(missing)
+                size = np.sqrt(np.maximum(value, 0.0) + ((sd * self.scale) ** 2)[..., None])
+                turned = (np.swapaxes(vector, 1, 2) @ self.outside[..., None])[..., 0]
+                z += (vector @ (size * turned)[..., None])[..., 0]
+        return np.swapaxes(z, 0, 1)
+
+    def linear_predictor(
+        self, whitened: FloatArray, outside: FloatArray | None = None
+    ) -> FloatArray:
+        """eta of samples, (S, M, K)."""
+        return self.latent(whitened, outside) @ self.weights + self.bias[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,49 +114,41 @@ class Coordinates:
     few draws of great size would determine its mean. The predictor of labels is therefore scaled to
     one size in all draws, the median root mean square over the training samples.
 
-    There are R of them, as many as contrasts, but at most as whitened features.
-
-    coefficients
-        Mean of P C over draws, so scaled, for whitened features, (B, K).
-    axes, shift
-        V, (K, R), and V' times the mean linear predictor without bias, (R,).
-    share
-        Share of each axis in the variance between classes, (R,).
-    maps
-        A_s, (S, 1 + J, R), least-squares affine maps of the contrasts of each draw to u on the
-        training samples; the first row is the constant.
-    reliability
-        Share of the variance of u that these maps explain, averaged over draws: 1 if all draws
-        arrange the training samples alike.
+    There are R of them, as many as contrasts, but at most as whitened features. ``maps`` are A_s,
+    least-squares affine maps of the contrasts of each draw to u on the training samples, and
+    ``reliability`` is the share of the variance of u that they explain, averaged over draws: 1 if
+    all draws arrange the training samples alike.
     """
 
-    coefficients: FloatArray
-    axes: FloatArray
-    shift: FloatArray
-    share: FloatArray
-    maps: FloatArray
+    coefficients: FloatArray  # mean of P C over draws, so scaled, (B, K)
+    axes: FloatArray  # V, (K, R)
+    shift: FloatArray  # V' times the mean linear predictor without bias, (R,)
+    share: FloatArray  # of each axis in the variance between classes, (R,)
+    maps: FloatArray  # (S, 1 + J, R), the constant first
     reliability: float
 
     @classmethod
-    def learn(cls, problem: Problem, draws: Parameters) -> "Coordinates":
-        """Identified coordinates from the training samples and all draws."""
+    def learn(
+        cls, whitened: FloatArray, y: np.ndarray, target: Target, draws: Parameters
+    ) -> "Coordinates":
+        """Identified coordinates from whitened training samples (N, B), targets, and all draws."""
         s, j, b = draws.projection.shape
         r = min(j, b)
-        rows = _triangular(problem.X)  # in place of the samples of every draw
+        rows = _triangular(whitened)  # in place of the samples of every draw
         ones, X = rows[:, :1], rows[:, 1:]
         z = draws.latent(X)
         weights = draws.weights
-        if problem.target != "regression":
+        if target != "regression":
             centred = z[:, 1:] @ weights  # the constant has the first row
-            n_entries = len(problem.X) * weights.shape[2]
+            n_entries = len(whitened) * weights.shape[2]
             size = np.sqrt(np.sum(centred**2, axis=(1, 2)) / n_entries)
             weights = weights * (np.median(size) / np.maximum(size, _TINY))[:, None, None]
         flat = draws.projection.reshape(s * j, b)
         coefficients = flat.T @ weights.reshape(s * j, -1) / s
-        linear = problem.X @ coefficients  # (N, K)
-        if problem.target == "multiclass":
-            present = np.unique(problem.y)
-            means = np.stack([linear[problem.y == label].mean(axis=0) for label in present])
+        linear = whitened @ coefficients  # (N, K)
+        if target == "multiclass":
+            present = np.unique(y)
+            means = np.stack([linear[y == label].mean(axis=0) for label in present])
             spread = means - means.mean(axis=0)
             spread -= spread.mean(axis=1, keepdims=True)
         else:
@@ -90,11 +161,11 @@ class Coordinates:
         variance[: min(r, len(size))] = size[:r] ** 2
         total = float(np.sum(size**2))
         shift = linear.mean(axis=0) @ axes
-        target = X @ (coefficients @ axes) - ones * shift
+        coordinates = X @ (coefficients @ axes) - ones * shift
         full = np.concatenate([np.broadcast_to(ones, (s, *ones.shape)), z], axis=2)
-        maps = _fit_affine(full, target)
-        residual = z @ maps[:, 1:] + ones * maps[:, :1] - target
-        around = np.sum(target**2)
+        maps = _fit_affine(full, coordinates)
+        residual = z @ maps[:, 1:] + ones * maps[:, :1] - coordinates
+        around = np.sum(coordinates**2)
         return cls(
             coefficients=coefficients,
             axes=axes,
@@ -108,30 +179,12 @@ class Coordinates:
         """Coordinates with the maps of some draws."""
         return replace(self, maps=self.maps[index])
 
-    def leading(self, n: int) -> "Coordinates":
-        """The leading coordinates."""
-        return replace(
-            self,
-            axes=self.axes[:, :n],
-            shift=self.shift[:n],
-            share=self.share[:n],
-            maps=self.maps[..., :n],
-        )
-
     def embed(self, whitened: FloatArray) -> FloatArray:
         """u of whitened samples, (M, R)."""
         return whitened @ (self.coefficients @ self.axes) - self.shift
 
     def covariance(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
-        """Covariance of the coordinates of each sample over draws, (M, R, R).
-
-        Parameters
-        ----------
-        latent : (S, M, R)
-            Latent coordinates under each draw.
-        mean : (M, R)
-            u.
-        """
+        """Covariance over draws, (M, R, R), from latent coordinates (S, M, R) and u (M, R)."""
         residual = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
         return np.einsum("smr,smq->mrq", residual, residual, optimize=True) / len(residual)
 
@@ -176,20 +229,43 @@ def _fit_affine(full: FloatArray, target: FloatArray) -> FloatArray:
     return np.asarray(found / np.where(size > 0.0, size, 1.0)[:, 0, :, None])
 
 
+def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArray:
+    """Log of the mean over draws of class probabilities, from eta (S, M, K): (M, K).
+
+    Of label sets both outcomes of each label, (M, K, 2), the first that it is 1.
+    """
+    if target == "multiclass":
+        return np.log(probit_choice.probabilities(eta, lapse).mean(axis=0))
+    both = np.stack([log_ndtr(eta), log_ndtr(-eta)], axis=-1)
+    both = np.logaddexp(math.log1p(-lapse) + both, math.log(lapse / 2.0))
+    return np.asarray(logsumexp(both, axis=0) - math.log(len(eta)))
+
+
+def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
+    """Log probabilities (..., K) at a temperature, normalised, with the lapse as before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bsdr_models.bsdr.draws import temper
+    >>> np.exp(temper(np.log([[0.8, 0.2]]), 0.5, 0.003)).round(2).tolist()
+    [[0.94, 0.06]]
+    """
+    if temperature == 1.0:
+        return log_p
+    scaled = log_p / temperature
+    scaled -= logsumexp(scaled, axis=-1, keepdims=True)
+    return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """Posterior draws for predictions.
+    """Posterior draws for predictions, and the number of latent coordinates that are shown."""
 
-    temperature
-        Of class probabilities, see :mod:`bsdr_models.bsdr.held_out`.
-    n_components
-        Number of latent coordinates that are shown, the leading ones.
-    """
-
-    metric: FeatureMap
+    feature_map: FeatureMap
     draws: Parameters
     coordinates: Coordinates
-    temperature: float
+    temperature: float  # of class probabilities
     target: Target
     lapse: float
     n_components: int
@@ -199,12 +275,11 @@ class Posterior:
 
         Of linear maps they are the loadings.
         """
-        slopes = self.metric.slopes
-        return None if slopes is None else (slopes @ self.combination()).T
-
-    def combination(self) -> FloatArray:
-        """Coordinates as combinations of whitened features, (B, R)."""
-        return self.coordinates.coefficients @ self.coordinates.axes[:, : self.n_components]
+        gradient = self.feature_map.mean_gradient
+        if gradient is None:
+            return None
+        axes = self.coordinates.axes[:, : self.n_components]
+        return (gradient @ (self.coordinates.coefficients @ axes)).T
 
     @property
     def share(self) -> FloatArray:
@@ -213,30 +288,35 @@ class Posterior:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of scaled samples (M, D), with their covariances."""
-        r, shown = self.n_components, self.coordinates.leading(self.n_components)
+        r = self.coordinates.axes.shape[1]
         mean, cov = np.empty((len(X), r)), np.empty((len(X), r, r))
-        for part, whitened, latent in self._latent(X, self.draws.projection.shape[1]):
-            mean[part] = shown.embed(whitened)
-            cov[part] = shown.covariance(latent, mean[part])
-        return LatentCoordinates(mean=mean, cov=cov)
+        for part, whitened, latent in self._latent(X, self.feature_map.outside_sd(X)):
+            mean[part] = self.coordinates.embed(whitened)
+            cov[part] = self.coordinates.covariance(latent, mean[part])
+        shown = self.n_components
+        return LatentCoordinates(mean=mean[:, :shown], cov=cov[:, :shown, :shown])
 
     def feature_relevance(self, X: FloatArray) -> FloatArray:
         """Share of each feature in the squared gradients of eta over samples (N, D), (D,)."""
         combined = self.coordinates.coefficients @ self.coordinates.axes @ self.coordinates.axes.T
-        square = sum(np.sum(self.metric.gradient(X, c) ** 2, axis=0) for c in combined.T)
+        square = sum(np.sum(self.feature_map.gradient(X, c) ** 2, axis=0) for c in combined.T)
         return np.asarray(square / np.sum(square))
 
     def undetermined(self, X: FloatArray) -> FloatArray:
         """Share of the prior variance of samples that training samples do not determine, (M,)."""
-        outside = np.sum(self.metric.outside_sd(X).reshape(len(X), -1) ** 2, axis=1)
-        return outside / (outside + np.sum(self.metric.whiten(X) ** 2, axis=1))
+        outside = np.sum(self.feature_map.outside_sd(X) ** 2, axis=1)
+        return outside / (outside + np.sum(self.feature_map.whiten(X) ** 2, axis=1))
 
-    def log_probabilities(self, X: FloatArray, *, temperature: float | None = None) -> FloatArray:
-        """Log probabilities of classes, or of each label being 1: (M, K)."""
-        temperature = self.temperature if temperature is None else temperature
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of classes, or of each label being 1: (M, K).
+
+        Without what the training samples do not determine: its posterior is the prior, and it would
+        only add the same noise to the scores of all classes.
+        """
         out = np.empty((len(X), self.draws.bias.shape[1]))
-        for part, eta in self._linear_predictors(X):
-            out[part] = self._tempered(eta, temperature)
+        inside = np.zeros((len(X), self.feature_map.n_views))
+        for part, _, latent in self._latent(X, inside):
+            out[part] = self._tempered(latent @ self.draws.weights + self.draws.bias[:, None])
         return out
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
@@ -250,50 +330,39 @@ class Posterior:
         aligned = self.coordinates.thin(kept).align(self.draws.take(kept))
         weights = aligned.weights[:, : self.n_components]
         out = np.empty((len(latent), aligned.bias.shape[1]))
-        for part in self._blocks(len(latent), out.shape[1]):
-            eta = latent[part] @ weights + aligned.bias[:, None]
-            out[part] = self._tempered(eta, self.temperature)
+        for part in self._blocks(len(latent)):
+            out[part] = self._tempered(latent[part] @ weights + aligned.bias[:, None])
         return out
 
-    def _tempered(self, eta: FloatArray, temperature: float) -> FloatArray:
-        """Log probabilities at a temperature from eta (S, M, K), (M, K)."""
+    def _tempered(self, eta: FloatArray) -> FloatArray:
+        """Normalised log probabilities at the temperature from eta (S, M, K), (M, K)."""
         log_p = log_probabilities(eta, self.target, self.lapse)
-        log_p = temper(log_p, temperature, self.lapse)
-        return log_p if self.target == "multiclass" else log_p[..., 0]
+        log_p = temper(log_p, self.temperature, self.lapse)
+        if self.target == "multiclass":
+            return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
+        return np.minimum(log_p[..., 0], 0.0)
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of real outputs, (M, K) each."""
         assert self.draws.noise_scale is not None
         noise = np.mean(self.draws.noise_scale**2, axis=0)
         mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
-        for part, eta in self._linear_predictors(X):
+        for part, _, latent in self._latent(X, self.feature_map.outside_sd(X)):
+            eta = latent @ self.draws.weights + self.draws.bias[:, None]
             mean[part], std[part] = eta.mean(axis=0), np.sqrt(eta.var(axis=0) + noise)
         return mean, std
 
-    def _linear_predictors(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Blocks of scaled samples, and eta of each under all draws.
-
-        Of labels without what the training samples do not determine: its posterior is the prior,
-        and it would only add the same noise to the scores of all classes.
-        """
-        inside = self.target != "regression"
-        for part, _, latent in self._latent(X, self.draws.bias.shape[1], inside=inside):
-            yield part, latent @ self.draws.weights + self.draws.bias[:, None]
-
     def _latent(
-        self, X: FloatArray, width: int, *, inside: bool = False
+        self, X: FloatArray, outside: FloatArray
     ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
         """Blocks of scaled samples, their whitened features, and latent coordinates by draw."""
-        whitened = self.metric.whiten(X)
-        outside = self.metric.outside_sd(X)
-        if inside:
-            outside = np.zeros_like(outside)
-        groups: Any = [(np.arange(len(X)), None)]
-        if isinstance(self.metric, Views):
-            groups = self.metric.residuals(X)
-        for index, residuals in groups:
-            missing = None if residuals is None else self.draws.covariance(residuals)
-            for block in self._blocks(len(index), width):
+        whitened, projection = self.feature_map.whiten(X), self.draws.projection
+        for index, residuals in self.feature_map.residuals(X):
+            missing = None
+            if residuals is not None:
+                moments = residuals.T @ residuals / len(residuals)
+                missing = projection @ moments @ np.swapaxes(projection, 1, 2)
+            for block in self._blocks(len(index)):
                 part = index[block]
                 yield (
                     part,
@@ -301,6 +370,7 @@ class Posterior:
                     self.draws.latent(whitened[part], outside[part], missing),
                 )
 
-    def _blocks(self, n: int, width: int) -> list[slice]:
-        size = max(1, _BLOCK // (len(self.draws.scale) * max(width, 1)))
-        return [slice(begin, begin + size) for begin in range(0, n, size)]
+    def _blocks(self, n: int) -> Iterator[slice]:
+        """Blocks of samples whose linear predictors under all draws fit into memory."""
+        blocks: Iterator[slice] = gen_batches(n, max(1, _BLOCK // self.draws.bias.size))
+        return blocks

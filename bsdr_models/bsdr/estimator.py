@@ -1,6 +1,6 @@
 """Scikit-learn estimators of BSDR."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xarray as xr
@@ -9,6 +9,13 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
+from bsdr_models.bsdr.feature_map import (
+    FeatureMap,
+    check_kernel_matrix,
+    check_missing_views,
+    check_views,
+    is_several,
+)
 from bsdr_models.bsdr.fit import (
     N_INDEPENDENT,
     Engine,
@@ -18,21 +25,12 @@ from bsdr_models.bsdr.fit import (
     fit_problem,
     search_progress,
 )
-from bsdr_models.bsdr.held_out import Temperature, choose_map
+from bsdr_models.bsdr.held_out import choose_map
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import check_size, fit_laplace_chunks
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.trees import Context
-from bsdr_models.bsdr.views import (
-    FeatureMap,
-    Views,
-    check_kernel_matrix,
-    check_missing_views,
-    check_views,
-    compared_kernels,
-    is_several,
-)
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.numerics.folds import evenly_spaced
@@ -84,7 +82,7 @@ class FullRankEstimator(BaseBSDR):
         inference: Engine | None = None,
         kernel: Any = "linear",
         views: Any = None,
-        temperature: Temperature = "auto",
+        temperature: Literal["auto"] | float = "auto",
         priors: HierarchicalPriors | None = None,
         standardize: bool = True,
         sampling: Sampling | None = None,
@@ -167,46 +165,41 @@ class FullRankEstimator(BaseBSDR):
                 n_labels=len(labels),
                 target=target,
                 priors=priors,
-                views=feature_map.index if isinstance(feature_map, Views) else None,
+                views=feature_map.index,
             )
 
         with one_thread(), self._fitting(X.shape), units:
-            kernels = compared_kernels(self.kernel)
-            feature_map, choice = choose_map(scaled, y, kernels, views, target, build)
+            feature_map, kernel, compared = choose_map(scaled, y, self.kernel, views, target, build)
             fit = fit_problem(
                 build(feature_map),
                 feature_map,
                 self.inference,
                 self._engine_options(),
-                declare=lambda feature_map: self._declare(priors, feature_map),
-                choice=choice,
+                declare=self._declare,
                 rng=rng,
             )
-            self._set_fitted(fit)
+            self._set_fitted(fit, kernel, compared)
         return self
 
     def _engine_options(self) -> Options:
-        sampling = self._option("sampling")
         return Options(
             n_components=self.n_components,
             temperature=None if self.temperature == "auto" else float(self.temperature),
-            n_chains=int(sampling.chains),
-            n_draws=None if sampling.draws is None else int(sampling.draws),
-            tune=int(sampling.tune),
+            sampling=self._option("sampling"),
             progressbar=self.progressbar,
         )
 
-    def _set_fitted(self, fit: Fit) -> None:
+    def _set_fitted(self, fit: Fit, kernel: Any, compared: dict[str, float]) -> None:
+        """Set the attributes, given the kernel and held-out scores of those that were compared."""
         self._set_result(fit, self._context)
         posterior = fit.posterior
-        feature_map = posterior.metric
+        feature_map, draws = posterior.feature_map, posterior.draws
         self._set_components(posterior.components(), posterior.share, linear=feature_map.is_linear)
-        if isinstance(feature_map, Views):
-            shares = feature_map.shares(posterior.draws, feature_map.whiten(self._context.X))
+        if feature_map.n_views > 1:
+            whitened = feature_map.whiten(self._context.X)
+            shares = feature_map.shares(draws.projection, draws.weights, whitened)
             self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
-        self.kernel_ = self.kernel
-        if fit.choice is not None:
-            self.kernel_ = fit.choice.kernel
+        self.kernel_, self._compared = kernel, compared
         self.temperature_ = posterior.temperature
         for name in ("log_evidence", "log_evidence_error", "log_bayes_factor"):
             setattr(self, f"{name}_", getattr(fit, name))
@@ -214,28 +207,31 @@ class FullRankEstimator(BaseBSDR):
             setattr(self, f"{name}_", value)
 
     def _selected_params(self) -> dict[str, Any]:
-        selected: dict[str, Any] = {}
-        if isinstance(self.kernel, str) and self.kernel == "auto":
-            selected["kernel"] = self.kernel_
-        if self.temperature == "auto":
-            selected["temperature"] = self.temperature_
-        return selected
+        return {
+            name: getattr(self, f"{name}_")
+            for name in ("kernel", "temperature")
+            if getattr(self, name) == "auto"
+        }
 
     @property
     def _is_plain(self) -> bool:
         """Whether the model has the linear kernel of all features."""
-        return self.views is None and isinstance(self.kernel, str) and self.kernel == "linear"
+        return self.views is None and bool(self.kernel == "linear")
 
     @property
     def _is_precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return bool(self.kernel == "precomputed")
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)
         return trees.hierarchical_tree(self._result, self._context, rng=rng, attrs=self._attrs())
 
     def _attrs(self) -> dict[str, Any]:
-        return super()._attrs() | self._result.attrs()
+        attrs = super()._attrs() | self._result.attrs()
+        if self._compared:
+            names, scores = list(self._compared), list(self._compared.values())
+            attrs |= {"kernels_compared": names, "kernels_held_out_score": scores}
+        return attrs
 
     @property
     def model_(self) -> Any:
@@ -246,14 +242,14 @@ class FullRankEstimator(BaseBSDR):
         check_is_fitted(self)
         if self._context.kept is not None:
             raise AttributeError("model_ needs all training samples in memory")
-        priors = HierarchicalPriors(**self._context.config["priors"])
-        return self._declare(priors, self._posterior.metric)
+        return self._declare(self._posterior.feature_map)
 
-    def _declare(self, priors: HierarchicalPriors, feature_map: FeatureMap) -> Any:
+    def _declare(self, feature_map: FeatureMap) -> Any:
         """The PyMC model of given whitened features."""
         from bsdr_models.bsdr.model import declare_hierarchical
 
         context = self._context
+        priors = HierarchicalPriors(**context.config["priors"])
         return declare_hierarchical(
             context.X, context.modelled, priors, context.target, feature_map
         )
@@ -266,13 +262,12 @@ class FullRankEstimator(BaseBSDR):
             return super()._scale_new(X)
         check_is_fitted(self)
         X = self._scaler.transform(validate_samples(self, X, reset=False, missing=True))
-        feature_map = self._posterior.metric
-        exclusive = isinstance(feature_map, Views) and feature_map.exclusive
+        exclusive = self._posterior.feature_map.exclusive
         check_missing_views(X, self._context.views or (), exclusive=exclusive)
         return X
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
-        if self._posterior.metric.is_linear:
+        if self._posterior.feature_map.is_linear:
             return super()._outliers(X)
         return {"out_of_range": self._posterior.undetermined(X)}
 
@@ -392,18 +387,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     -----
     The model identifies the linear predictor. Its latent coordinates are the canonical variates of
     its posterior mean, in units of the probit noise and ordered by ``relevance_``; their covariance
-    is that over draws, without the scale and shear that a draw gives all samples.
+    is that over draws, without the scale and shear that a draw gives all samples. With a kernel
+    they are nonlinear functions of the features (:mod:`bsdr_models.bsdr.kernels`).
 
-    On real data draws of the linear predictor differ more than the data justify, so that the
-    posterior predictive is under-confident. The temperature corrects the probabilities; draws,
-    intervals and latent coordinates do not depend on it. Whether the prior covariance of the
-    projection is the identity or a power of that of the features is chosen by held-out samples.
-
-    The priors assume features of unit variance.
-
-    With a kernel the latent coordinates are nonlinear functions of the features
-    (:mod:`bsdr_models.bsdr.kernels`); the effects of features are then mean gradients over the
-    training samples.
+    Draws, intervals and latent coordinates do not depend on the temperature. Whether the prior
+    covariance of the projection is the identity or a power of that of the features is chosen by
+    held-out samples. The priors assume features of unit variance.
 
     `fit` also takes Dask and Zarr arrays, by Laplace's method, chunk by chunk, and single labels.
     They are read once per evaluation, on the workers of an active ``distributed.Client`` if X is a
@@ -476,7 +465,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 target="multiclass",
                 priors=priors,
                 rng=sample_rng,
-                n_draws=options.n_draws or N_INDEPENDENT,
+                n_draws=options.draws(N_INDEPENDENT),
                 on_evaluation=on_evaluation,
             )
             assert normal.metric is not None
@@ -490,12 +479,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             fit = fit_from_laplace(
                 normal,
                 problem,
-                normal.metric,
+                FeatureMap.linear(normal.metric),
                 options,
                 counts=np.bincount(y),
                 rng=outside_rng,
             )
-            self._set_fitted(fit)
+            self._set_fitted(fit, self.kernel, {})
         return self
 
 

@@ -10,22 +10,16 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.draws import Coordinates, Posterior
-from bsdr_models.bsdr.held_out import MapChoice, choose_temperature
+from bsdr_models.bsdr.draws import Coordinates, Parameters, Posterior
+from bsdr_models.bsdr.feature_map import FeatureMap
+from bsdr_models.bsdr.held_out import choose_temperature
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
-from bsdr_models.bsdr.posterior import (
-    Metric,
-    Parameters,
-    Problem,
-    label_log_likelihood,
-    regression_log_likelihood,
-)
+from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.bsdr.views import FeatureMap
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
-from bsdr_models.options import N_DRAWS
+from bsdr_models.options import N_DRAWS, Sampling
 from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
@@ -47,64 +41,41 @@ _N_CHECKED = 48
 class Options:
     """What the user asks of an engine; None leaves the choice to it.
 
-    ``temperature`` is selected by held-out samples if None, by ``"hmc"`` only; ``n_draws`` are
-    those of each chain.
+    ``temperature`` is selected by held-out samples if None, by ``"hmc"`` only.
     """
 
     n_components: int | None = None
     temperature: float | None = None
-    n_chains: int
-    n_draws: int | None = None
-    tune: int
+    sampling: Sampling
     progressbar: bool = False
+
+    def draws(self, default: int) -> int:
+        """Draws of each chain."""
+        return default if self.sampling.draws is None else int(self.sampling.draws)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(Result):
-    """A fit to all training samples; S draws of each of C chains.
+    """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``.
 
-    draws
-        Parameters of all chains, stacked, (C S, ...).
-    log_likelihood, log_prior
-        Of each draw, the second as standard normals, (C, S).
-    log_evidence, log_evidence_error, log_evidence_empty
-        Of the model, with its standard error, and of that without features, in nats; NaN if
-        unknown.
-    choice
-        Of whitened features, if they were compared.
-    held_out
-        Log score of held-out labels at the selected temperature.
-    r_hat, ess, unmixed
-        Largest R-hat and smallest bulk effective sample size of the log likelihood and of the
-        linear predictor of some training samples, and the share of them with an R-hat above the
-        limit.
-    pareto_k
-        Of the importance ratios of Laplace's approximation; NaN for other engines.
-    sample_stats
-        Sample statistics, (C, S) each.
+    Log evidences are in nats, with standard error, and NaN if unknown. Mixing is that of the log
+    likelihood and of the linear predictor of some training samples: largest R-hat, smallest bulk
+    effective sample size, and the share of them with an R-hat above the limit.
     """
 
     posterior: Posterior
     engine: Engine
-    draws: Parameters
-    log_likelihood: FloatArray
-    log_prior: FloatArray | None = None
+    log_likelihood: FloatArray  # of each draw, (C, S)
+    log_prior: FloatArray | None = None  # as standard normals, (C, S)
     log_evidence: float = np.nan
     log_evidence_error: float = np.nan
-    log_evidence_empty: float = np.nan
-    choice: MapChoice | None = None
-    held_out: HeldOutScore = field(default_factory=HeldOutScore)
+    log_evidence_empty: float = np.nan  # of the model without features
+    held_out: HeldOutScore = field(default_factory=HeldOutScore)  # at the selected temperature
     r_hat: float = np.nan
     ess: float = np.nan
     unmixed: float = np.nan
-    pareto_k: float = np.nan
-    sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(C, S)."""
-        n_chains, n_draws = self.log_likelihood.shape
-        return n_chains, n_draws
+    pareto_k: float = np.nan  # of the importance ratios of Laplace's method
+    sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
 
     @property
     def log_bayes_factor(self) -> float:
@@ -131,10 +102,8 @@ class Fit(Result):
             "log_bayes_factor": self.log_bayes_factor,
         }
         attrs |= {name: value for name, value in numbers.items() if np.isfinite(value)}
-        if isinstance(posterior.metric, Metric):
-            attrs["prior_exponent"] = posterior.metric.exponent
-        if self.choice is not None:
-            attrs |= self.choice.attrs()
+        if (metric := posterior.feature_map.metric) is not None:
+            attrs["prior_exponent"] = metric.exponent
         return attrs | self.held_out.attrs()
 
 
@@ -145,36 +114,25 @@ def fit_problem(
     options: Options,
     *,
     declare: Callable[[FeatureMap], Any],
-    choice: MapChoice | None = None,
     rng: np.random.Generator,
 ) -> Fit:
     """Fit by an engine; by default one for the target and size of the problem.
 
-    ``declare`` returns the PyMC model of whitened features.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If the user stops the fit before there are draws.
+    ``declare`` returns the PyMC model of whitened features. KeyboardInterrupt if the user stops the
+    fit before there are draws.
     """
     engine = default_engine(problem) if engine is None else engine
     if engine == "conjugate":
-        fit = _fit_conjugate(problem, feature_map, options, rng)
-    elif engine == "hmc":
-        fit = _fit_hmc(problem, feature_map, options, rng)
-    elif engine == "laplace":
-        sample_rng, rng = rng.spawn(2)
-        with search_progress(options.progressbar) as on_evaluation:
-            normal = fit_laplace(
-                problem,
-                rng=sample_rng,
-                n_draws=N_INDEPENDENT if options.n_draws is None else options.n_draws,
-                on_evaluation=on_evaluation,
-            )
-        fit = fit_from_laplace(normal, problem, feature_map, options, rng=rng)
-    else:
-        fit = _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
-    return replace(fit, choice=choice)
+        return _fit_conjugate(problem, feature_map, options, rng)
+    if engine == "hmc":
+        return _fit_hmc(problem, feature_map, options, rng)
+    if engine != "laplace":
+        return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
+    sample_rng, rng = rng.spawn(2)
+    with search_progress(options.progressbar) as on_evaluation:
+        n_draws = options.draws(N_INDEPENDENT)
+        normal = fit_laplace(problem, rng=sample_rng, n_draws=n_draws, on_evaluation=on_evaluation)
+    return fit_from_laplace(normal, problem, feature_map, options, rng=rng)
 
 
 def work(problem: Problem) -> float:
@@ -199,16 +157,18 @@ def _fit_hmc(
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
-    if options.n_draws is None:
-        share = (_MODERATE / max(work(problem), 1.0)) ** 0.25
-        n_walk = int(np.clip(_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
-        n_walk *= 1 if problem.views is None else 2
-    else:
-        n_walk = -(-options.n_draws // WALKERS)
-    n_walkers = WALKERS * options.n_chains
-    with sampling_progress(options.progressbar) as on_step:
+    share = (_MODERATE / max(work(problem), 1.0)) ** 0.25
+    n_walk = int(np.clip(_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
+    n_walk *= 1 if problem.views is None else 2
+    n_walk = -(-options.draws(WALKERS * n_walk) // WALKERS)
+    n_chains = int(options.sampling.chains)
+    with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
         sampled = hmc.sample(
-            problem, n_chains=n_walkers, n_draws=n_walk, rng=sample_rng, on_step=on_step
+            problem,
+            n_chains=WALKERS * n_chains,
+            n_draws=n_walk,
+            rng=sample_rng,
+            on_step=lambda share: bar.update(int(100 * share) - bar.count),
         )
     interrupted, held_out = sampled.interrupted, None
     if options.temperature is None and not interrupted:
@@ -218,7 +178,7 @@ def _fit_hmc(
             interrupted = True
     if held_out is not None:
         options = replace(options, temperature=held_out.temperature)
-    by_chain = (options.n_chains, -1)
+    by_chain = (n_chains, -1)
     theta = sampled.theta.reshape(-1, problem.n_parameters)
     return _assemble(
         problem,
@@ -242,8 +202,7 @@ def _fit_conjugate(
     problem: Problem, feature_map: FeatureMap, options: Options, rng: np.random.Generator
 ) -> Fit:
     """The conjugate posterior of real outputs."""
-    n_draws = N_INDEPENDENT if options.n_draws is None else options.n_draws
-    exact = fit_conjugate(problem, n_draws=n_draws, rng=rng.spawn(1)[0])
+    exact = fit_conjugate(problem, n_draws=options.draws(N_INDEPENDENT), rng=rng.spawn(1)[0])
     return _assemble(
         problem,
         feature_map,
@@ -312,9 +271,9 @@ def _fit_pymc(
         engine,
         model,
         SPEC,
-        draws=N_DRAWS if options.n_draws is None else options.n_draws,
-        tune=options.tune,
-        chains=options.n_chains,
+        draws=options.draws(N_DRAWS),
+        tune=int(options.sampling.tune),
+        chains=int(options.sampling.chains),
         rng=sample_rng,
         progressbar=options.progressbar,
     )
@@ -324,9 +283,9 @@ def _fit_pymc(
         values = posterior[name]
         return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
 
-    if isinstance(feature_map, Metric):
+    if (metric := feature_map.metric) is not None:
         Q = stacked("projection")  # (S, D, J)
-        projection = np.swapaxes(Q, 1, 2) @ (feature_map.axes / feature_map.size)
+        projection = np.swapaxes(Q, 1, 2) @ (metric.axes / metric.size)
     else:
         projection = np.swapaxes(stacked("basis_weights"), 1, 2)
     contrasts = problem.contrasts
@@ -368,13 +327,13 @@ def _assemble(
     **result: Any,
 ) -> Fit:
     """Fit from draws of an engine: coordinates, diagnostics, and warnings."""
-    coordinates = Coordinates.learn(problem, draws)
+    coordinates = Coordinates.learn(problem.X, problem.y, problem.target, draws)
     width, shown = coordinates.axes.shape[1], options.n_components
     r_hat, ess, unmixed = mixing(problem, draws, log_likelihood)
     reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
     fit = Fit(
         posterior=Posterior(
-            metric=feature_map,
+            feature_map=feature_map,
             draws=draws,
             coordinates=coordinates,
             temperature=1.0 if options.temperature is None else options.temperature,
@@ -386,7 +345,6 @@ def _assemble(
         converged=not interrupted and reliable.get(engine, r_hat < R_HAT_LIMIT),
         interrupted=interrupted,
         engine=engine,
-        draws=draws,
         log_likelihood=log_likelihood,
         r_hat=r_hat,
         ess=ess,
@@ -449,13 +407,6 @@ def pointwise_log_likelihood(
         assert draws.noise_scale is not None
         return regression_log_likelihood(eta, y, draws.noise_scale)
     return label_log_likelihood(eta, y, target, lapse)[0]
-
-
-@contextmanager
-def sampling_progress(progressbar: bool) -> Iterator[Callable[[float], None]]:
-    """Progress bar of a run whose share that is done is reported."""
-    with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=progressbar) as bar:
-        yield lambda share: bar.update(int(100 * share) - bar.count)
 
 
 @contextmanager

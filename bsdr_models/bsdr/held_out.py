@@ -1,47 +1,33 @@
 r"""Choices by held-out samples: the whitened features, and the temperature of class probabilities.
 
-The posterior predictive distribution is the mean of the class probabilities over draws. On real
-data draws of a linear predictor differ more than the data justify, and it is under-confident. Its
-logarithm is therefore divided by a temperature T (temperature scaling [1]_),
-
-.. math::
-    p_T(k \mid x) = (1 - \epsilon) \frac{p(k \mid x)^{1/T}}{\sum_j p(j \mid x)^{1/T}}
-    + \frac{\epsilon}{K},
-
-which maximises the log score of held-out samples, penalised by a normal prior of :math:`\log T`.
-T = 1 is the posterior predictive. The temperature affects predictions only, not the posterior.
+The temperature (:mod:`bsdr_models.bsdr.draws`) maximises the log score of held-out samples,
+penalised by a normal prior of :math:`\log T`.
 
 Kernels and exponents of the prior covariance are compared by the same score, of fits that are
 cheaper: the mode given a fixed scale of the projection. The evidence would not serve: it prefers
 prior covariances that predict worse.
-
-References
-----------
-.. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger (2017). On calibration of modern neural
-       networks. ICML.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import log_ndtr, logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
-from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.conjugate import fit_conjugate
+from bsdr_models.bsdr.draws import log_probabilities, temper
+from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
 from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.posterior import Problem
-from bsdr_models.bsdr.views import FeatureMap, learn_map
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
 
-type Temperature = Literal["auto"] | float
-
+# Widths of ``"matern"`` that ``kernel="auto"`` compares.
+WIDTHS = (1.0, 2.0, 4.0)
 # Folds; trajectories of each before and for its draws.
 N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 8
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
@@ -52,57 +38,6 @@ _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
 EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
 # Samples by which whitened features are compared, and iterations of the search for a mode.
 _N_COMPARED, _MAX_ITER = 500, 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapChoice:
-    """Kernels of the whitened features that were compared, their names, and held-out log scores."""
-
-    kernels: tuple[Any, ...]
-    names: tuple[str, ...]
-    scores: tuple[float, ...]
-    chosen: int
-
-    @property
-    def kernel(self) -> Any:
-        """The kernel that was chosen."""
-        return self.kernels[self.chosen]
-
-    def attrs(self) -> dict[str, Any]:
-        """Attributes of the tree."""
-        return {
-            "kernels_compared": list(self.names),
-            "kernels_held_out_score": list(self.scores),
-        }
-
-
-def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArray:
-    """Log of the mean over draws of class probabilities, from eta (S, M, K): (M, K).
-
-    Of label sets both outcomes of each label, (M, K, 2), the first that it is 1.
-    """
-    if target == "multiclass":
-        return np.log(probit_choice.probabilities(eta, lapse).mean(axis=0))
-    both = np.stack([log_ndtr(eta), log_ndtr(-eta)], axis=-1)
-    both = np.logaddexp(math.log1p(-lapse) + both, math.log(lapse / 2.0))
-    return np.asarray(logsumexp(both, axis=0) - math.log(len(eta)))
-
-
-def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
-    """Log probabilities (..., K) at a temperature, normalised, with the lapse as before.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bsdr_models.bsdr.held_out import temper
-    >>> np.exp(temper(np.log([[0.8, 0.2]]), 0.5, 0.003)).round(2).tolist()
-    [[0.94, 0.06]]
-    """
-    if temperature == 1.0:
-        return log_p
-    scaled = log_p / temperature
-    scaled -= logsumexp(scaled, axis=-1, keepdims=True)
-    return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
 
 
 def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
@@ -206,42 +141,45 @@ def _score(
 def choose_map(
     X: FloatArray,
     y: np.ndarray,
-    kernels: Sequence[Any],
+    kernel: Any,
     views: Sequence[tuple[str, IntArray]] | None,
     target: Target,
     build: Callable[[FeatureMap, IntArray], Problem],
-) -> tuple[FeatureMap, MapChoice | None]:
-    """Whitened features with the best score of held-out samples, and what was compared.
+) -> tuple[FeatureMap, Any, dict[str, float]]:
+    """Whitened features with the best score of held-out samples, their kernel, and all scores.
 
-    Linear kernels are compared with each exponent of their prior covariance. Arguments are those of
-    :func:`bsdr_models.bsdr.views.learn_map`, and ``build`` makes the problem of some samples.
+    ``kernel`` is an argument of estimators, and ``build`` makes the problem of some samples. Linear
+    kernels are compared with each exponent of their prior covariance; scores are those of the
+    kernels by name, if several were compared.
     """
+    kernels = [kernel]
+    if isinstance(kernel, str) and kernel == "auto":
+        kernels = [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
     candidates = []
-    for kernel in kernels:
-        linear = kernel == "linear" or (isinstance(kernel, Kernel) and kernel.name == "linear")
+    for each in kernels:
+        linear = each == "linear" or (isinstance(each, Kernel) and each.name == "linear")
         for exponent in EXPONENTS if linear else (0.0,):
-            candidates.append((kernel, exponent, learn_map(X, kernel, views, exponent)))
+            candidates.append((learn_map(X, each, views, exponent), each, exponent))
     if len(candidates) == 1:
-        return candidates[0][2], None
+        return candidates[0][0], kernel, {}
     groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
     index = stratified_subset(groups, _N_COMPARED)
-    problems = [build(feature_map, index) for _, _, feature_map in candidates]
+    problems = [build(feature_map, index) for feature_map, _, _ in candidates]
     if target == "regression":
         scores = [_leave_one_out(problem) for problem in problems]
     else:
         scores = compare(problems)
-    chosen = int(np.argmax(scores))
-    if scores[chosen] < scores[0] + _LEAST_GAIN:
-        chosen = 0
-    best = candidates[chosen][2]
+    best = int(np.argmax(scores))
+    if scores[best] < scores[0] + _LEAST_GAIN:
+        best = 0
+    feature_map, chosen, _ = candidates[best]
     if len(kernels) == 1:
-        return best, None
-    names = tuple(
-        f"linear, exponent {exponent:g}" if kernel.name == "linear" else kernel.label
-        for kernel, exponent, _ in candidates
-    )
-    compared = tuple(kernel for kernel, _, _ in candidates)
-    return best, MapChoice(kernels=compared, names=names, scores=tuple(scores), chosen=chosen)
+        return feature_map, kernel, {}
+    names = [
+        f"linear, exponent {exponent:g}" if each.name == "linear" else each.label
+        for _, each, exponent in candidates
+    ]
+    return feature_map, chosen, dict(zip(names, scores, strict=True))
 
 
 def _leave_one_out(problem: Problem) -> float:

@@ -109,18 +109,13 @@ class Whitening:
     Loadings are rotated to the axes of the features and of the mean curvature, and biases to those
     of the sum of curvatures, which leaves their prior as it is. Relative scales of views are not
     among the rotated parameters.
-
-    centre, deviations
-        (P - V,); a deviation of zero if log tau is fixed.
-    features, axes, bias
-        Rotations, (B, B), (J, J) and (J, J). None for features of one view, which are uncorrelated.
     """
 
-    centre: FloatArray
-    deviations: FloatArray
-    features: FloatArray | None
-    axes: FloatArray
-    bias: FloatArray
+    centre: FloatArray  # (P - V,)
+    deviations: FloatArray  # (P - V,); 0 of log tau if it is fixed
+    features: FloatArray | None  # rotation (B, B); None for one view: uncorrelated
+    axes: FloatArray  # rotation (J, J)
+    bias: FloatArray  # rotation (J, J)
 
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
@@ -303,22 +298,12 @@ def _fit_views(problem: Problem, states: States) -> States:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """Chains at increasing values of log tau.
+    """Chains at U increasing values of log tau."""
 
-    nodes
-        Values of log tau, (U,).
-    steps
-        Step sizes at each node, (U,).
-    log_bayes_factor
-        log Z(u) / Z_0 by each chain, (U, C).
-    theta
-        States of the chains at each node, (U, C, P).
-    """
-
-    nodes: FloatArray
-    steps: FloatArray
-    log_bayes_factor: FloatArray
-    theta: FloatArray
+    nodes: FloatArray  # values of log tau, (U,)
+    steps: FloatArray  # step sizes, (U,)
+    log_bayes_factor: FloatArray  # log Z(u) / Z_0 by each chain, (U, C)
+    theta: FloatArray  # (U, C, P)
 
     def posterior(self, scale: float) -> tuple[FloatArray, FloatArray, float]:
         """Fine grid of log tau, its probabilities, and the log Bayes factor against no features."""
@@ -333,34 +318,17 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Draws of C chains.
+    """Draws of C chains; log evidences are in nats, of the model and of that without features."""
 
-    theta
-        (C, T, P).
-    log_likelihood, log_prior, divergent
-        (C, T).
-    log_evidence, log_evidence_empty
-        In nats, of the model and of that without features.
-    log_evidence_error
-        Standard error of the first.
-    acceptance
-        Mean acceptance of each chain, (C,).
-    stepper
-        For further trajectories.
-    interrupted
-        Whether the user stopped the run; there are fewer draws then.
-    """
-
-    theta: FloatArray
-    log_likelihood: FloatArray
-    log_prior: FloatArray
-    divergent: np.ndarray
+    theta: FloatArray  # (C, T, P)
+    log_likelihood: FloatArray  # (C, T)
+    log_prior: FloatArray  # (C, T)
+    divergent: np.ndarray  # (C, T)
     log_evidence: float
     log_evidence_empty: float
-    log_evidence_error: float
-    acceptance: FloatArray
-    stepper: Stepper
-    interrupted: bool = False
+    log_evidence_error: float  # standard error
+    stepper: Stepper  # for further trajectories
+    interrupted: bool = False  # by the user; there are fewer draws then
 
 
 def sample(
@@ -371,19 +339,10 @@ def sample(
     rng: np.random.Generator,
     on_step: Callable[[float], object] = lambda share: None,
 ) -> Sampled:
-    """Draws from the posterior.
+    """Draws of each chain, one per trajectory.
 
-    Parameters
-    ----------
-    n_draws : int
-        T of each chain, one per trajectory.
-    on_step : callable
-        Called with the share of the run that is done.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If the user stops the run before four draws.
+    ``on_step`` is called with the share of the run that is done; KeyboardInterrupt if the user
+    stops the run before four draws.
     """
     path_rng, empty_rng, chain_rng = rng.spawn(3)
     empty = log_evidence_empty(problem, rng=empty_rng)
@@ -416,13 +375,11 @@ def sample(
     stepper.adapting = False
     stepper.step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
     draws: list[States] = []
-    accepted, divergent = np.zeros(n_chains), []
-    interrupted = False
+    divergent, interrupted = list[np.ndarray](), False
     try:
         for i in range(n_draws):
-            states, accept, diverged = stepper.move(states)
+            states, _, diverged = stepper.move(states)
             states = _move_scale(problem, states, chain_rng)
-            accepted += accept
             divergent.append(diverged)
             draws.append(replace(states, gradient=np.empty(0)))
             on_step(0.5 + 0.5 * (i + 1) / n_draws)
@@ -430,18 +387,16 @@ def sample(
         if len(draws) < 4:
             raise
         interrupted = True
-    t = len(draws)
     # Of the log Bayes factors of single chains at the mean of log tau.
     single = np.array([np.interp(mean, path.nodes, each) for each in path.log_bayes_factor.T])
     return Sampled(
         theta=np.stack([each.theta for each in draws], axis=1),
         log_likelihood=np.stack([each.log_likelihood for each in draws], axis=1),
         log_prior=np.stack([each.log_prior for each in draws], axis=1),
-        divergent=np.stack(divergent[:t], axis=1),
+        divergent=np.stack(divergent[: len(draws)], axis=1),
         log_evidence=empty + log_bayes_factor,
         log_evidence_empty=empty,
         log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_chains)),
-        acceptance=accepted / t,
         stepper=stepper,
         interrupted=interrupted,
     )

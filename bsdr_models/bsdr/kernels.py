@@ -2,51 +2,22 @@ r"""Kernels of BSDR: latent functions with a Gaussian process prior in the place
 
 A projection :math:`q_r \sim N(0, \tau^2 \Lambda / D)` makes the latent coordinate
 :math:`z_r(x) = q_r^\top x` a Gaussian process with the linear kernel
-:math:`\tau^2 x^\top \Lambda x' / D`. Any other kernel k takes its place by other whitened features
-:math:`\phi(x)`, with :math:`\phi(x)^\top \phi(x') = k_c(x, x')`, whose loadings are standard normal
-a priori. The kernel is centred over the training samples, since the model has biases, and has a
-mean variance of one there, as the linear one has,
-
-.. math::
-    k_c(x, x') \propto k(x, x') - \bar k(x) - \bar k(x') + \bar{\bar k} .
-
-With M landmarks :math:`l_m`, :math:`K_{LL} = V \operatorname{diag}(\kappa) V^\top` and
-:math:`\psi(x) = \kappa^{-1/2} V^\top k(L, x)` [1]_, the whitened features are the principal
-components of :math:`\psi` over the training samples. They are exact if all samples are landmarks,
-apart from components that have a share of the variance below :data:`NEGLIGIBLE` together, or are
-not among the largest :data:`MOST_COMPONENTS`. What they do not determine of a new sample has the
-prior variance :math:`k_c(x, x) - |\phi(x)|^2`.
-
-References
-----------
-.. [1] C. Williams, M. Seeger (2001). Using the Nyström method to speed up kernel machines. Advances
-       in Neural Information Processing Systems 13.
+:math:`\tau^2 x^\top \Lambda x' / D`. Any other kernel takes its place by other whitened features
+(:class:`bsdr_models.bsdr.feature_map.KernelMap`).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.numerics.folds import sample_keys
 from bsdr_models.options import COUNT, POSITIVE, Options, StrOptions
 
 # Names of kernels of features.
 KERNELS = ("linear", "rbf", "matern", "polynomial", "cosine")
-# Widths of ``"matern"`` that ``kernel="auto"`` compares.
-WIDTHS = (1.0, 2.0, 4.0)
-# Number of training samples up to which all are landmarks, and number of landmarks beyond.
-MOST_EXACT, N_LANDMARKS = 1500, 500
-# Share of the variance of the components that are left out together, and most components: they
-# have 99 % of the variance of a thousand digits or vowels, which take half a minute.
-NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
-# Relative size of an eigenvalue that is a rounding error, and of a negative one that is not.
-_TINY, _INDEFINITE = 1e-10, 1e-6
-# Entries of a kernel matrix in memory at a time.
-_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,157 +171,3 @@ def as_kernel(kernel: Any) -> AnyKernel:
     if isinstance(kernel, str):
         return Precomputed() if kernel == "precomputed" else Kernel(kernel)
     return UserKernel(kernel)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelMap:
-    """Whitened features of a kernel.
-
-    landmarks
-        (P, D); of a precomputed kernel their indices in the training samples, (P, 1).
-    weights
-        (P, B): whitened features are k(x, L) times these, less ``shift`` (B,).
-    to_landmarks
-        (P, P'), k(x, L) times these is psi.
-    centre
-        Mean of psi over the training samples, (P',).
-    size
-        Factor of the kernel.
-    typical
-        Mean of k(x, x) over the training samples.
-    slopes
-        Mean gradients of the whitened features over the training samples, (D, B); None if unknown.
-    """
-
-    kernel: AnyKernel
-    landmarks: Any
-    weights: FloatArray
-    shift: FloatArray
-    to_landmarks: FloatArray
-    centre: FloatArray
-    size: float
-    typical: float
-    slopes: FloatArray | None
-
-    @classmethod
-    def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
-        """From scaled samples (N, D), or their kernel matrix.
-
-        Raises
-        ------
-        ValueError
-            If the kernel is not positive semi-definite, or does not vary over the samples.
-        """
-        index = np.arange(len(X))
-        if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
-            index = np.sort(np.argsort(sample_keys(X), kind="stable")[:N_LANDMARKS])
-        precomputed = isinstance(kernel, Precomputed)
-        landmarks: Any = index[:, None] if precomputed else X[index]
-        inner = kernel.matrix(X[index], landmarks)
-        value, vector = np.linalg.eigh(0.5 * (inner + inner.T))
-        if value[0] < -_INDEFINITE * max(value[-1], -value[0]) or value[-1] <= 0.0:
-            raise ValueError(
-                f"kernel must be positive semi-definite: an eigenvalue on the training samples is "
-                f"{value[0]:.3g}, the largest {value[-1]:.3g}"
-            )
-        kept = value > _TINY * value[-1]
-        to_landmarks = vector[:, kept] / np.sqrt(value[kept])
-        variance = np.diag(X) if isinstance(kernel, Precomputed) else kernel.variance(X)
-        psi = kernel.matrix(X, landmarks) @ to_landmarks
-        centre = psi.mean(axis=0)
-        centred = psi - centre
-        rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
-        total = float(np.mean(np.sum(centred**2, axis=1) + rest))
-        if total <= _TINY * float(variance.mean()):
-            raise ValueError("kernel is constant over the training samples")
-        spread, axes = np.linalg.eigh(centred.T @ centred / len(X))
-        left_out = np.cumsum(np.maximum(spread, 0.0)) > NEGLIGIBLE * spread.sum()
-        axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
-        weights = to_landmarks @ axes
-        found = cls(
-            kernel=kernel,
-            landmarks=landmarks,
-            weights=weights,
-            shift=centre @ axes,
-            to_landmarks=to_landmarks,
-            centre=centre,
-            size=1.0 / total,
-            typical=float(variance.mean()),
-            slopes=None,
-        )
-        return replace(found, slopes=found._mean_gradient(X))
-
-    @property
-    def width(self) -> int:
-        """B."""
-        return len(self.shift)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether latent coordinates are linear in the features."""
-        return False
-
-    def whiten(self, X: FloatArray) -> FloatArray:
-        """Whitened features of scaled samples (M, D), or of their kernel with the training samples.
-
-        Returns
-        -------
-        (M, B)
-        """
-        out = np.empty((len(X), len(self.shift)))
-        for part, cross in self._cross(X):
-            out[part] = cross @ self.weights - self.shift
-        return out
-
-    def outside_sd(self, X: FloatArray) -> FloatArray:
-        """Prior standard deviation for tau = 1 of what whitened features do not determine, (M,)."""
-        square = np.empty(len(X))
-        for part, cross in self._cross(X):
-            psi = cross @ self.to_landmarks
-            if isinstance(self.kernel, Precomputed):  # k(x, x) of new samples is unknown
-                variance = np.full(len(cross), self.typical)
-            else:
-                variance = self.kernel.variance(X[part])
-            rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
-            around = np.sum((psi - self.centre) ** 2, axis=1)
-            white = cross @ self.weights - self.shift
-            square[part] = self.size * (rest + around) - np.sum(white**2, axis=1)
-            floor = _TINY * self.size * (variance + around)
-            square[part][square[part] < floor] = 0.0
-        return np.sqrt(np.maximum(square, 0.0))
-
-    def loadings(
-        self, inside: FloatArray, outside: FloatArray, view_scale: FloatArray | None = None
-    ) -> FloatArray | None:
-        """Mean gradients over the training samples, (..., D), of loadings (..., B)."""
-        return None if self.slopes is None else inside @ self.slopes.T
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        own, out = self.weights @ coefficients, np.empty_like(X)
-        for part, alpha, beta in self._gradients(X):
-            out[part] = X[part] * (alpha @ own)[:, None] + (beta * own) @ self.landmarks
-        return out
-
-    def _mean_gradient(self, X: FloatArray) -> FloatArray | None:
-        if not isinstance(self.kernel, Kernel):
-            return None
-        total = np.zeros((X.shape[1], self.weights.shape[1]))
-        for part, alpha, beta in self._gradients(X):
-            total += X[part].T @ (alpha @ self.weights)
-            total += self.landmarks.T @ (beta.sum(axis=0)[:, None] * self.weights)
-        return total / len(X)
-
-    def _cross(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Blocks of samples, and their kernel with the landmarks."""
-        for part in self._blocks(len(X)):
-            yield part, self.kernel.matrix(X[part], self.landmarks)
-
-    def _gradients(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-        assert isinstance(self.kernel, Kernel)
-        for part in self._blocks(len(X)):
-            yield part, *self.kernel.gradient(X[part], self.landmarks)
-
-    def _blocks(self, n: int) -> list[slice]:
-        size = max(1, _BLOCK // len(self.landmarks))
-        return [slice(begin, begin + size) for begin in range(0, n, size)]

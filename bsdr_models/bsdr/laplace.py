@@ -15,12 +15,10 @@ In the eigenvectors of M, without its negative eigenvalues, which come from laps
     \qquad \beta_i \mid \tau, y \sim N(h_i / p_i, 1 / p_i).
 
 The expansion is at the mode of the loadings for that :math:`\tau` whose log is most probable given
-the expansion, a fixed point [1]_, found by L-BFGS and then Newton steps, so that it does not depend
-on the order of summation over samples. Draws are of log tau on a grid, then of the loadings, so
-that the uncertainty of tau is included. The importance ratio of a draw is that of the likelihood to
-its expansion, and the tail of these ratios [2]_ tells whether the approximation can be trusted.
-
-Every evaluation is one sum over samples, which may be in memory or in the chunks of a Dask array.
+the expansion, a fixed point [1]_. Draws are of log tau on a grid, then of the loadings. The tail of
+the importance ratios of draws, of the likelihood to its expansion, tells whether the approximation
+can be trusted [2]_. Every evaluation is one sum over samples, in memory or in the chunks of a Dask
+array.
 
 Letters: n samples of a part, D features, B of them after whitening, K labels, J contrasts, S
 draws. Loadings are (D + 1, J) or (B + 1, J) with the biases in the last row.
@@ -43,8 +41,8 @@ from scipy.optimize import brentq, minimize
 from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.posterior import (
-    Metric,
     Problem,
     label_derivatives,
     label_log_likelihood,
@@ -74,35 +72,20 @@ _N_SD, _N_POINTS = 8.0, 401
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace:
-    """Draws from a normal approximation of the posterior.
+    """Draws from a normal approximation of the posterior, as vectors of parameters.
 
-    theta, mode
-        Vectors of parameters of :class:`~bsdr_models.bsdr.posterior.Problem`, (S, P) and (P,).
-    log_likelihood
-        (S,).
-    log_evidence
-        In nats.
-    pareto_k
-        Of the importance ratios, unreliable above 0.7; NaN with fewer than 25 draws.
-    converged
-        Whether the search ended at a mode.
-    trace
-        Log posterior density, up to a constant, at each evaluation, a sum over all samples.
-    interrupted
-        Whether the user stopped the search; results are those of its best parameters.
-    metric
-        Of chunks of samples, whose whitened features have the loadings; None in memory.
+    If the user stops the search, results are those of its best parameters.
     """
 
-    theta: FloatArray
-    mode: FloatArray
-    log_likelihood: FloatArray
-    log_evidence: float
-    pareto_k: float
-    converged: bool
-    trace: FloatArray
+    theta: FloatArray  # (S, P)
+    mode: FloatArray  # (P,)
+    log_likelihood: FloatArray  # (S,)
+    log_evidence: float  # in nats
+    pareto_k: float  # of importance ratios, unreliable above 0.7; NaN below 25 draws
+    converged: bool  # whether the search ended at a mode
+    trace: FloatArray  # log posterior density, up to a constant, at each evaluation
     interrupted: bool
-    metric: Metric | None = None
+    metric: Metric | None = None  # of chunks; None in memory
 
 
 def fit_laplace(
@@ -114,26 +97,17 @@ def fit_laplace(
 ) -> Laplace:
     """Laplace's method for samples in memory, without views.
 
-    Parameters
-    ----------
-    n_draws : int
-        S. Their log likelihood costs S evaluations without gradients.
-    on_evaluation : callable
-        Called with the number of evaluations and the log posterior density, up to a constant.
-
-    Raises
-    ------
-    ValueError
-        If there are more loadings than :data:`MOST_LOADINGS`.
-    KeyboardInterrupt
-        If the user stops the search before its first evaluation.
+    ``on_evaluation`` is called with the number of evaluations and the log posterior density, up to
+    a constant. ValueError if there are more loadings than :data:`MOST_LOADINGS`; KeyboardInterrupt
+    if the user stops the search before its first evaluation.
     """
     assert problem.views is None
     check_size(problem.X.shape[1], len(problem.contrasts))
-    C, lapse = problem.contrasts, problem.priors.lapse
     search = _Search(
         samples=InMemory(problem.X, problem.y),
-        response=Response(target=problem.target, contrasts=C, lapse=lapse),
+        response=Response(
+            target=problem.target, contrasts=problem.contrasts, lapse=problem.priors.lapse
+        ),
         priors=problem.priors,
         metric=None,
         squares=np.einsum("nb,nb->b", problem.X, problem.X),
@@ -153,16 +127,9 @@ def fit_laplace_chunks(
     n_draws: int = 200,
     on_evaluation: Callable[[int, float], object] = lambda count, value: None,
 ) -> Laplace:
-    """Laplace's method for chunks of samples, with the metric of ridge regression.
+    """As :func:`fit_laplace` for chunks of samples, with the metric of ridge regression.
 
-    Parameters
-    ----------
-    samples : Chunks
-        With targets as in :class:`~bsdr_models.bsdr.posterior.Problem`.
-    scaler : Scaler, optional
-        None for samples that are already centred and scaled.
-    n_draws, on_evaluation
-        As for :func:`fit_laplace`, and so are the errors.
+    Without a scaler samples are already centred and scaled.
     """
     contrasts = make_contrasts(n_labels, target)
     check_size(samples.shape[1], len(contrasts))
@@ -213,7 +180,7 @@ def prepare(samples: Samples, response: Response) -> tuple[Metric, FloatArray]:
     moments, d = samples.sum(_sum_moments, response), samples.shape[1]
     gram = moments[:-1].reshape(d + 1, d + 1)
     metric = Metric.from_sums(gram[:d, :d], float(moments[-1]), round(float(gram[d, d])))
-    return metric, np.sum(metric.slopes * (gram[:d, :d] @ metric.slopes), axis=0)
+    return metric, np.sum(metric.mean_gradient * (gram[:d, :d] @ metric.mean_gradient), axis=0)
 
 
 def _sum_moments(X: FloatArray, y: np.ndarray, response: Response) -> FloatArray:
@@ -272,30 +239,16 @@ def _sum_log_likelihood(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expansion:
-    """Log likelihood and log prior of the biases, expanded to second order at a point.
+    """Log likelihood and log prior of the biases, expanded to second order at a point."""
 
-    vectors, curvature, linear
-        Q, m and Q'h of the loadings, (B J, B J), (B J,) and (B J,).
-    root
-        Cholesky factor of the precision of the biases given the loadings, (J, J).
-    cross
-        Decrease of the mean of the biases for each loading, (J, B J).
-    at
-        The point, (B + 1, J).
-    bias
-        Mean of the biases given its loadings, (J,).
-    constant
-        c, but for the determinant of ``root``.
-    """
-
-    vectors: FloatArray
-    curvature: FloatArray
-    root: FloatArray
-    cross: FloatArray
-    at: FloatArray
-    linear: FloatArray
-    bias: FloatArray
-    constant: float
+    vectors: FloatArray  # Q, (B J, B J)
+    curvature: FloatArray  # m, (B J,)
+    root: FloatArray  # Cholesky factor of the precision of the biases, (J, J)
+    cross: FloatArray  # decrease of their mean for each loading, (J, B J)
+    at: FloatArray  # the point, (B + 1, J)
+    linear: FloatArray  # Q'h, (B J,)
+    bias: FloatArray  # mean of the biases given its loadings, (J,)
+    constant: float  # c, but for the determinant of root
 
     @classmethod
     def learn(
@@ -358,17 +311,10 @@ class _Expansion:
     def draw(
         self, log_scale: FloatArray, normal: FloatArray, normal_bias: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Loadings and biases from log tau and standard normals, and the expansion there.
+        """Loadings and biases (S, B + 1, J), and the expansion there, (S,).
 
-        By symmetric roots, which do not depend on the signs of eigenvectors.
-
-        Parameters
-        ----------
-        log_scale, normal, normal_bias : (S,), (S, B J), (S, J)
-
-        Returns
-        -------
-        (S, B + 1, J), (S,)
+        From log tau (S,) and standard normals (S, B J) and (S, J), by symmetric roots, which do not
+        depend on the signs of eigenvectors.
         """
         precision = self.curvature + np.exp(-2.0 * log_scale)[:, None]
         rotated = self.linear / precision + (normal @ self.vectors) / np.sqrt(precision)
@@ -446,12 +392,14 @@ class _Search:
 
     def in_features(self, loadings: FloatArray) -> FloatArray:
         """Loadings and biases of scaled features (D + 1, J) from (B + 1, J)."""
-        inside = loadings[:-1] if self.metric is None else self.metric.slopes @ loadings[:-1]
+        inside = loadings[:-1] if self.metric is None else self.metric.mean_gradient @ loadings[:-1]
         return np.concatenate([inside, self.priors.bias_scale * loadings[-1:]])
 
     def in_whitened(self, gradient: FloatArray) -> FloatArray:
         """Gradients (B + 1, c) in whitened features from those in scaled ones (D + 1, c)."""
-        inside = gradient[:-1] if self.metric is None else self.metric.slopes.T @ gradient[:-1]
+        inside = (
+            gradient[:-1] if self.metric is None else self.metric.mean_gradient.T @ gradient[:-1]
+        )
         return np.concatenate([inside, self.priors.bias_scale * gradient[-1:]])
 
     def evaluate(self, at: FloatArray) -> tuple[float, FloatArray]:

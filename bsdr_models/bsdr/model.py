@@ -10,7 +10,7 @@ For each sample n = 1..N with features :math:`x_n` (D,) and K classes,
 where the rows of C are orthonormal contrasts, since only differences between classes matter, and P
 has a column :math:`p_j` for each: a matrix-normal prior whose scale :math:`\tau` reduces the rank
 by shrinkage. :math:`\Lambda` is the identity, or a power of the shrunk covariance of the features
-(:class:`bsdr_models.bsdr.posterior.Metric`). With a probability :math:`\epsilon`, the lapse, a
+(:class:`bsdr_models.bsdr.feature_map.Metric`). With a probability :math:`\epsilon`, the lapse, a
 label is independent of the features. The response is
 
 * ``multiclass``: :math:`t_n \sim N(\eta_n, I)`, :math:`y_n = \arg\max_c t_{nc}`;
@@ -32,9 +32,9 @@ from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.bsdr.posterior import Metric, make_contrasts
+from bsdr_models.bsdr.feature_map import FeatureMap, Metric, learn_map
+from bsdr_models.bsdr.posterior import make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.views import FeatureMap, Views, learn_map
 from bsdr_models.validation import check_features, column_names, encode_classes, read_views
 
 # A symbolic variable; the annotations of PyTensor are partial.
@@ -124,7 +124,7 @@ def declare_hierarchical(
     X: Any, y: Any, priors: HierarchicalPriors, target: Target, feature_map: FeatureMap | None
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map."""
-    linear = feature_map is None or isinstance(feature_map, Metric)
+    linear = feature_map is None or feature_map.metric is not None
     X_array, features = check_features(X, 1) if linear else (X, [])
     y_array, labels = check_target(y, target, n_samples=len(X_array))
     contrasts = make_contrasts(len(labels), target)
@@ -138,8 +138,8 @@ def declare_hierarchical(
         scale = pm.HalfNormal("scale", priors.scale)
         if linear:
             model.add_coord(dims.FEATURE, features)
-            metric = feature_map if isinstance(feature_map, Metric) else Metric.learn(X_array)
-            X_data, P = _linear_map(X_array, scale, metric)
+            metric = None if feature_map is None else feature_map.metric
+            X_data, P = _linear_map(X_array, scale, metric or Metric.learn(X_array))
         else:
             Z = _whitened_map(np.asarray(X_array, dtype=np.float64), scale, priors, feature_map)
         a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)
@@ -154,19 +154,20 @@ def declare_hierarchical(
             location, width = priors.noise_location, priors.noise_width
             sigma = pm.LogNormal("noise_scale", location, width, dims=dims.LABEL)
             pm.Normal("y", eta, sigma=sigma, **observed)
-        elif target == "multilabel":
-            logp = partial(_with_lapse, log_sign_probability, priors.lapse, 2)
-            draw = partial(_draw_sign_with_lapse, priors.lapse)
-            options = {"signature": "()->()", "dtype": "int64"}
-            pm.CustomDist("y", eta, dist=draw, logp=logp, **options, **observed)
         else:
-            k = len(labels)
-            logp = partial(
-                _with_lapse, partial(log_choice_probability, n_labels=k), priors.lapse, k
+            k, probability, draw, signature = 2, log_sign_probability, draw_sign, "()->()"
+            if target == "multiclass":
+                k, draw, signature = len(labels), draw_choice, "(k)->()"
+                probability = partial(log_choice_probability, n_labels=k)
+            pm.CustomDist(
+                "y",
+                eta,
+                dist=partial(_draw_with_lapse, draw, priors.lapse, k),
+                logp=partial(_with_lapse, probability, priors.lapse, k),
+                signature=signature,
+                dtype="int64",
+                **observed,
             )
-            draw = partial(_draw_choice_with_lapse, priors.lapse, k)
-            options = {"signature": "(k)->()", "dtype": "int64"}
-            pm.CustomDist("y", eta, dist=draw, logp=logp, **options, **observed)
     return model
 
 
@@ -191,7 +192,7 @@ def _whitened_map(
     basis = pm.Data("whitened", basis, dims=(dims.OBS, dims.BASIS))
     offset = pm.Normal("basis_offset", 0.0, 1.0, dims=(dims.BASIS, dims.CONTRAST))
     weights = scale * offset
-    if isinstance(feature_map, Views):
+    if feature_map.index is not None:
         model.add_coord(dims.VIEW, list(feature_map.names))
         relative = pm.LogNormal("view_scale", 0.0, priors.view_width, dims=dims.VIEW)
         weights = relative[feature_map.index][:, None] * weights
@@ -211,18 +212,13 @@ def _with_lapse(
     return pt.logaddexp(log_p, math.log(lapse / k))
 
 
-def _draw_choice_with_lapse(lapse: float, k: int, eta: Tensor, size: Any) -> Tensor:
-    choice = draw_choice(eta, size)
-    uniform = pm.Uniform.dist(0.0, 1.0, shape=choice.shape)
-    guess = pt.floor(k * pm.Uniform.dist(0.0, 1.0, shape=choice.shape)).astype("int64")
-    return pt.switch(uniform < lapse, guess, choice)
-
-
-def _draw_sign_with_lapse(lapse: float, eta: Tensor, size: Any) -> Tensor:
-    sign = draw_sign(eta, size)
-    uniform = pm.Uniform.dist(0.0, 1.0, shape=eta.shape)
-    guess = pt.floor(2.0 * pm.Uniform.dist(0.0, 1.0, shape=eta.shape)).astype("int64")
-    return pt.switch(uniform < lapse, guess, sign)
+def _draw_with_lapse(
+    draw: Callable[[Tensor, Any], Tensor], lapse: float, k: int, eta: Tensor, size: Any
+) -> Tensor:
+    label = draw(eta, size)
+    uniform = pm.Uniform.dist(0.0, 1.0, shape=label.shape)
+    guess = pt.floor(k * pm.Uniform.dist(0.0, 1.0, shape=label.shape)).astype("int64")
+    return pt.switch(uniform < lapse, guess, label)
 
 
 # Responses
@@ -261,7 +257,7 @@ def log_phi(x: Tensor) -> Tensor:
 
 
 def log_choice_probability(y: Tensor, eta: Tensor, *, n_labels: int) -> Tensor:
-    r"""Log probability that utility ``y`` is the largest of N(eta, I).
+    r"""Log probability that utility y (...,) is the largest of N(eta, I), eta (..., K).
 
     .. math::
         p(y = c \mid \eta) = \int N(u; 0, 1) \prod_{j \ne c} \Phi(u + \eta_c - \eta_j)\, du
@@ -271,16 +267,7 @@ def log_choice_probability(y: Tensor, eta: Tensor, *, n_labels: int) -> Tensor:
     at its mode and scaled by :math:`(-f'')^{-1/2}` there, both constant under the gradient, since
     the integral does not depend on them.
 
-    Parameters
-    ----------
-    y : (...,) of int
-    eta : (..., K)
-    n_labels : int
-        K, a constant so that the shapes of the graph are static.
-
-    Returns
-    -------
-    (...,)
+    K is a constant, so that the shapes of the graph are static.
     """
     rivals = (y[..., None] + np.arange(1, n_labels)) % n_labels
     own = pt.take_along_axis(eta, y[..., None], axis=-1)

@@ -1,4 +1,4 @@
-r"""The model of BSDR with latent utilities integrated out: prior, likelihood, parameters.
+r"""The model of BSDR with latent utilities integrated out: prior and likelihood.
 
 For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
 
@@ -10,7 +10,8 @@ For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
 
 where the rows of C are J = K - 1 orthonormal contrasts of the classes (the identity for multi-label
 and real targets, J = K), P (D, J) is the projection, with one column for each contrast, and
-:math:`\Lambda` depends on the covariance of the features only (:class:`Metric`). The response is
+:math:`\Lambda` depends on the covariance of the features only
+(:class:`~bsdr_models.bsdr.feature_map.Metric`). The response is
 
 * ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
   :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;
@@ -24,12 +25,10 @@ rotations nor the arrangements of a product of projection and weights.
 
 Parameters are functions of standard normals, which are sampled. Only :math:`X \Lambda^{1/2}` enters
 the likelihood, so that directions outside the row space of X need no parameters: their posterior is
-the prior (:class:`Metric`).
-
-With V views, groups of whitened features, each group is multiplied by its own relative scale,
-:math:`\log \lambda_v \sim N(0, s_\lambda^2)`, so that :math:`\tau \lambda_v` is the scale of a view
-(:mod:`bsdr_models.bsdr.views`). A kernel in place of the linear one only changes the whitened
-features (:mod:`bsdr_models.bsdr.kernels`).
+the prior. With V views, groups of whitened features, each group has its own relative scale,
+:math:`\log \lambda_v \sim N(0, s_\lambda^2)`: :math:`\tau \lambda_v` is the scale of a view. A
+kernel in place of the linear one only changes the whitened features
+(:mod:`bsdr_models.bsdr.feature_map`).
 
 Letters: N samples, D features, B of them after whitening (at most N - 1), V views, S draws, K
 classes or outputs, J contrasts.
@@ -44,14 +43,10 @@ from scipy.special import ndtr
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
+from bsdr_models.bsdr.draws import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics.factors import LOG_2PI
 
-# Directions with less than this share of the largest variance are dropped, and so are residuals of
-# samples with less than this share of the squared norm.
-_NO_VARIANCE = 1e-12
-# Least share by which covariances are shrunk.
-_LEAST_SHRUNK = 1e-3
 # Log scales are clipped to this, so that exp does not overflow.
 _FARTHEST = 30.0
 # Parameters with an entry beyond this have zero prior density in double precision.
@@ -59,229 +54,6 @@ _IMPOSSIBLE = 1e6
 # Linear predictors of labels are clipped to this; probabilities beyond are those of the lapse.
 _DECIDED = 30.0
 LOG_SQRT_2PI = 0.5 * LOG_2PI
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    r"""Prior covariance of a column of the projection, and the whitening that it gives.
-
-    With S the covariance of the features and Shat the estimate of Ledoit and Wolf [1]_, S shrunk by
-    a share rho towards a multiple mu of the identity, the covariance is
-    :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{-e}`, with c such that
-    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The exponent e is 0 for the prior of
-    ridge regression and 1 for Zellner's g-prior [2]_.
-
-    axes
-        Eigenvectors of S with nonzero eigenvalues, (D, B).
-    size
-        Square roots of the eigenvalues of Lambda / D along them, (B,).
-    outside
-        The same in every direction orthogonal to the axes.
-    exponent
-        e.
-
-    References
-    ----------
-    .. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
-           matrices. Journal of Multivariate Analysis 88(2).
-    .. [2] A. Zellner (1986). On assessing prior distributions and Bayesian regression analysis with
-           g-prior distributions. In Bayesian Inference and Decision Techniques.
-    """
-
-    axes: FloatArray
-    size: FloatArray
-    outside: float
-    exponent: float = 0.0
-
-    @classmethod
-    def learn(cls, X: FloatArray, exponent: float = 0.0) -> "Metric":
-        """From centred samples (N, D); constant features get no loadings."""
-        X = X / np.abs(X).max()  # so that no square overflows
-        n, d = X.shape
-        fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
-        if d <= n:
-            return cls.from_sums(X.T @ X, fourth, n, exponent)
-        value, vector = np.linalg.eigh(X @ X.T / n)
-        kept = value > _NO_VARIANCE * value[-1]
-        value, vector = value[kept], vector[:, kept]
-        axes = X.T @ (vector / np.sqrt(n * value))
-        return cls._shrunk(axes, value, fourth, n, X.any(axis=0), exponent)
-
-    @classmethod
-    def from_sums(
-        cls, gram: FloatArray, fourth: float, n_samples: int, exponent: float = 0.0
-    ) -> "Metric":
-        """From sums over centred samples of x x', (D, D), and of ``|x|**4``."""
-        value, vector = np.linalg.eigh(gram / n_samples)
-        kept = value > _NO_VARIANCE * value[-1]
-        used = np.diag(gram) > 0.0
-        return cls._shrunk(vector[:, kept], value[kept], fourth, n_samples, used, exponent)
-
-    @classmethod
-    def _shrunk(
-        cls,
-        axes: FloatArray,
-        value: FloatArray,
-        fourth: float,
-        n_samples: int,
-        used: BoolArray,
-        exponent: float,
-    ) -> "Metric":
-        """From eigenvectors and eigenvalues of S, and the mask of features that vary."""
-        axes, d = np.where(used[:, None], axes, 0.0), int(used.sum())
-        mu = value.sum() / d
-        distance = np.sum(value**2) - d * mu**2  # of S from mu I, squared
-        error = (fourth / n_samples - np.sum(value**2)) / n_samples
-        rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, _LEAST_SHRUNK, 1.0))
-        inverse = ((1.0 - rho) * value + rho * mu) ** -exponent
-        c = value.sum() / np.sum(inverse * value)
-        return cls(
-            axes=np.ascontiguousarray(axes),
-            size=np.sqrt(c * inverse / d),
-            outside=float(np.sqrt(c * (rho * mu) ** -exponent / d)),
-            exponent=exponent,
-        )
-
-    @property
-    def width(self) -> int:
-        """B."""
-        return len(self.size)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether latent coordinates are linear in the features."""
-        return True
-
-    @property
-    def slopes(self) -> FloatArray:
-        """Gradients of whitened features, (D, B)."""
-        return self.axes * self.size
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        return np.broadcast_to(self.slopes @ coefficients, X.shape)
-
-    @property
-    def used(self) -> BoolArray:
-        """Features that vary, (D,)."""
-        return np.asarray(self.axes.any(axis=1))
-
-    def whiten(self, X: FloatArray) -> FloatArray:
-        """Whitened samples (M, B), whose loadings are standard normal a priori."""
-        return (X @ self.axes) * self.size
-
-    def outside_sd(self, X: FloatArray) -> FloatArray:
-        """Prior standard deviation of x'q for tau = 1 from directions outside the axes, (M,)."""
-        norm = np.sum(X**2, axis=1)
-        square = norm - np.sum((X @ self.axes) ** 2, axis=1)
-        # The root of a rounding error is not small.
-        return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * norm, square, 0.0))
-
-    def loadings(
-        self, inside: FloatArray, outside: FloatArray, view_scale: FloatArray | None = None
-    ) -> FloatArray:
-        """Projection of features (..., D) from standard normals along and outside the axes.
-
-        Parameters
-        ----------
-        inside, outside : (..., B), (..., D)
-            Of ``outside`` the part orthogonal to the axes is used.
-        """
-        outside = outside - (outside @ self.axes) @ self.axes.T
-        outside *= self.used
-        return (inside * self.size) @ self.axes.T + self.outside * outside
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """S draws of the parameters that predictions need.
-
-    projection
-        Loadings of whitened features, (S, R, B), a component for each contrast.
-    scale
-        tau, (S,).
-    weights, bias
-        C, (S, R, K), and C'b, (S, K), centred over classes.
-    noise_scale
-        sigma, (S, K); None but for real outputs.
-    outside
-        Standard normals (S, R); times their standard deviation they are the part of the latent
-        coordinates that whitened features do not determine.
-    view_scale
-        lambda, (S, V), which ``projection`` contains; None for one view.
-    """
-
-    projection: FloatArray
-    scale: FloatArray
-    weights: FloatArray
-    bias: FloatArray
-    noise_scale: FloatArray | None
-    outside: FloatArray
-    view_scale: FloatArray | None = None
-
-    def spaced(self, n_draws: int) -> IntArray:
-        """Indices of at most so many draws, evenly spaced."""
-        total = len(self.scale)
-        return np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(np.int64))
-
-    def take(self, index: IntArray | slice) -> "Parameters":
-        """A subset of the draws."""
-        return Parameters(
-            projection=self.projection[index],
-            scale=self.scale[index],
-            weights=self.weights[index],
-            bias=self.bias[index],
-            noise_scale=None if self.noise_scale is None else self.noise_scale[index],
-            outside=self.outside[index],
-            view_scale=None if self.view_scale is None else self.view_scale[index],
-        )
-
-    def latent(
-        self,
-        whitened: FloatArray,
-        outside: FloatArray | None = None,
-        missing: FloatArray | None = None,
-    ) -> FloatArray:
-        """Latent coordinates of samples, (S, M, R).
-
-        Parameters
-        ----------
-        whitened : (M, B)
-        outside : (M,) or (M, V), optional
-            Prior standard deviation, for tau = 1, of what whitened features do not determine, of
-            each view if there are several; zero for training samples.
-        missing : (S, R, R), optional
-            Covariance from whitened features that are missing in all of these samples.
-        """
-        flat = self.projection.reshape(-1, self.projection.shape[2])
-        z = (whitened @ flat.T).reshape(len(whitened), *self.projection.shape[:2])
-        if outside is not None:
-            sd = self._outside_scale(outside)
-            if missing is None:
-                z += sd[..., None] * (self.scale[:, None] * self.outside)
-            else:  # the root of the sum of both covariances
-                value, vector = np.linalg.eigh(missing)
-                size = np.sqrt(np.maximum(value, 0.0) + ((sd * self.scale) ** 2)[..., None])
-                turned = (np.swapaxes(vector, 1, 2) @ self.outside[..., None])[..., 0]
-                z += (vector @ (size * turned)[..., None])[..., 0]
-        return np.swapaxes(z, 0, 1)
-
-    def covariance(self, residuals: FloatArray) -> FloatArray:
-        """Second moments of the latent coordinates of whitened features (N, B), (S, R, R)."""
-        moments = residuals.T @ residuals / len(residuals)
-        return self.projection @ moments @ np.swapaxes(self.projection, 1, 2)
-
-    def _outside_scale(self, outside: FloatArray) -> FloatArray:
-        """Standard deviation outside the axes relative to tau, (M, 1) or (M, S)."""
-        if self.view_scale is None:
-            return outside[:, None]
-        return np.asarray(np.sqrt(outside**2 @ self.view_scale.T**2))
-
-    def linear_predictor(
-        self, whitened: FloatArray, outside: FloatArray | None = None
-    ) -> FloatArray:
-        """eta of samples, (S, M, K)."""
-        return self.latent(whitened, outside) @ self.weights + self.bias[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,11 +148,6 @@ class Problem:
         eta += (self.priors.bias_scale * bias @ self.bias_contrasts)[:, None]
         return eta
 
-    def log_likelihood(self, theta: FloatArray) -> FloatArray:
-        """Log likelihood of vectors (S, P), in nats, (S,)."""
-        eta = self.linear_predictor(theta)
-        return label_log_likelihood(eta, self.y, self.target, self.priors.lapse)[0].sum(axis=1)
-
     def log_prior(self, theta: FloatArray) -> FloatArray:
         """Log prior density of vectors (S, P), (S,)."""
         normal, log_scale = theta[:, :-1], theta[:, -1]
@@ -388,14 +155,10 @@ class Problem:
         return value + log_prior_scale(log_scale, self.priors.scale)
 
     def log_density(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log likelihood and log prior of vectors (S, P), and the gradient of their sum.
+        """Log likelihood and log prior (S,) of vectors (S, P), and gradient of their sum (S, P).
 
         The log likelihood is minus infinity, with a zero gradient, for vectors that are not finite
         or have zero prior density.
-
-        Returns
-        -------
-        (S,), (S,), (S, P)
         """
         possible = np.abs(theta).max(axis=1) < _IMPOSSIBLE
         if not possible.all():

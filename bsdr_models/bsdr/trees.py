@@ -11,7 +11,6 @@ from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr.fit import Fit, pointwise_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.bsdr.views import Views
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.numerics.outliers import Reference
@@ -66,14 +65,12 @@ class Context(datatree.Context):
         dims: Mapping[str, tuple[str, ...]] | None = None,
     ) -> xr.DataTree:
         """Tree of a fit, with notes on its log likelihood."""
-        likelihood = "log_likelihood"
-        if inference_method in datatree.APPROXIMATIONS and likelihood in groups:
-            likelihood = "approximate_log_likelihood"
-            groups = {
-                likelihood if name == "log_likelihood" else name: groups[name] for name in groups
-            }
+        likelihood, note = "log_likelihood", LIKELIHOOD_NOTE
+        if inference_method in datatree.APPROXIMATIONS:
+            likelihood, note = "approximate_log_likelihood", LIKELIHOOD_NOTE + APPROXIMATE_NOTE
+        names = {"log_likelihood": likelihood}
         tree = self.fit_tree(
-            groups,
+            {names.get(name, name): group for name, group in groups.items()},
             SPEC,
             inference_method=inference_method,
             n_components=n_components,
@@ -81,108 +78,89 @@ class Context(datatree.Context):
             dims={"parameters": (), **(dims or {})},
             attrs=attrs,
         )
-        if likelihood in groups:
-            note = LIKELIHOOD_NOTE
-            note += APPROXIMATE_NOTE if likelihood != "log_likelihood" else ""
+        if likelihood in tree.children:
             tree[likelihood].attrs["note"] = note
         return tree
 
 
 def hierarchical_tree(
-    fit: Fit,
-    context: Context,
-    *,
-    rng: np.random.Generator,
-    attrs: Mapping[str, Any] | None = None,
+    fit: Fit, context: Context, *, rng: np.random.Generator, attrs: Mapping[str, Any]
 ) -> xr.DataTree:
-    """Tree of a fit at full rank.
+    """Tree of a fit at full rank, with further root attributes.
 
     Draws are mapped to identified latent coordinates, by an affine map of each draw that leaves the
     linear predictor, and hence all predictions, unchanged. The part of the projection outside the
-    row space of the training samples is drawn by ``rng``. ``attrs`` are further root attributes.
+    row space of the training samples is drawn by ``rng``.
     """
-    posterior, draws = fit.posterior, fit.draws
-    p, r = context.X.shape[1], posterior.n_components
-    k, (n_chains, per_chain) = draws.bias.shape[1], fit.shape
+    posterior, feature_map = fit.posterior, fit.posterior.feature_map
+    (n, p), r, k = context.X.shape, posterior.n_components, len(context.labels)
+    n_chains, per_chain = fit.log_likelihood.shape
     n_kept = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k) * n_chains), 5, per_chain))
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(n_chains)[:, None] * per_chain + one).ravel()
     shape = (n_chains, len(one))
-    raw = draws.take(kept)
-    aligned = posterior.coordinates.thin(kept).align(raw)
-    maps = posterior.coordinates.maps[kept, 1:]  # (S, J, R)
+    raw = posterior.draws.take(kept)
+    coordinates = posterior.coordinates.thin(kept)
+    aligned = coordinates.align(raw)
+    maps = coordinates.maps[:, 1:]  # (S, J, R)
     outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), maps.shape[1], p))
-    feature_map = posterior.metric
     variables = {"weights": aligned.weights[:, :r], "bias": aligned.bias, "scale": raw.scale}
+    latent = posterior.embed(context.X)
+    group: dict[str, Any] = {
+        "latent_mean": latent.mean,
+        "latent_cov": latent.cov,
+        "relevance": posterior.share,
+    }
     full = feature_map.loadings(raw.projection, outside, raw.view_scale)  # (S, J, P)
-    whitened, loadings = feature_map.whiten(context.X), None
-    if full is not None:
+    components = posterior.components()
+    if full is not None and components is not None:
         full = np.swapaxes(full, 1, 2)
         loadings = full @ maps[..., :r]
         variables |= {"projection": loadings, "coef": full @ raw.weights}
-    views: list[str] = []
-    if isinstance(feature_map, Views):
-        views = list(feature_map.names)
-        assert raw.view_scale is not None
+        group |= {"projection_mean": components.T, "projection_sd": loadings.std(axis=0)}
+        if feature_map.is_linear:
+            contrast = coordinates.axes[:, :r].T
+            group |= outlier_statistics(context.X, components.T)[0]
+            group["feature_relevance"] = feature_relevance(components.T, contrast)
+        else:
+            group["feature_relevance"] = posterior.feature_relevance(context.X)
+    whitened = feature_map.whiten(context.X)
+    if raw.view_scale is not None:
         variables["view_scale"] = raw.view_scale
-        variables["view_share"] = feature_map.shares(raw, whitened)
+        variables["view_share"] = feature_map.shares(raw.projection, raw.weights, whitened)
     if context.target == "multiclass":
         variables["bias_centered"] = raw.bias
     if raw.noise_scale is not None:
         variables["noise_scale"] = raw.noise_scale
-    latent = posterior.embed(context.X)
-    contrast = posterior.coordinates.axes[:, :r].T
     groups: dict[str, dict[str, Any]] = {
         "posterior": {
             name: each.reshape(*shape, *each.shape[1:]) for name, each in variables.items()
         },
-        "sample_stats": {name: each[:, one] for name, each in fit.sample_stats.items()},
-        "fit": {
-            "latent_mean": latent.mean,
-            "latent_cov": latent.cov,
-            "relevance": posterior.share,
-        },
+        "fit": group,
     }
-    if loadings is not None and (found := posterior.components()) is not None:
-        components = found.T
-        groups["fit"] |= {
-            "projection_mean": components,
-            "projection_sd": loadings.std(axis=0),
-        }
-        if feature_map.is_linear:
-            relevant = feature_relevance(components, contrast)
-            groups["fit"] |= outlier_statistics(context.X, components)[0]
-        else:
-            relevant = posterior.feature_relevance(context.X)
-        groups["fit"]["feature_relevance"] = relevant
-    total = fit.log_likelihood[:, one] - len(context.X) * context.log_scale
+    stats = {name: each[:, one] for name, each in fit.sample_stats.items()}
+    total = fit.log_likelihood[:, one] - n * context.log_scale
     if fit.engine not in datatree.APPROXIMATIONS:
-        groups["sample_stats"]["log_likelihood"] = total
+        stats["log_likelihood"] = total
     if fit.log_prior is not None:
-        groups["sample_stats"]["lp"] = total + fit.log_prior[:, one]
-    if fit.log_prior is not None:
+        stats["lp"] = total + fit.log_prior[:, one]
         groups["log_prior"] = {"parameters": fit.log_prior[:, one]}
-    if not groups["sample_stats"]:
-        del groups["sample_stats"]
+    if stats:
+        groups["sample_stats"] = stats
     # The pointwise log likelihood of a subsample would be misleading.
-    if context.kept is None and len(kept) * len(context.X) <= datatree.MAX_NUMBERS:
+    if context.kept is None and len(kept) * n <= datatree.MAX_NUMBERS:
         each = pointwise_log_likelihood(
             raw, whitened, context.targets, context.target, posterior.lapse
         )
         if context.target != "regression":
             each -= TIE * rng.random(each.shape)
-        each -= context.log_scale
-        groups["log_likelihood"] = {"y": each.reshape(*shape, -1)}
+        groups["log_likelihood"] = {"y": (each - context.log_scale).reshape(*shape, -1)}
     return context.build(
         groups,
         inference_method=fit.engine,
         n_components=r,
-        coords={dims.VIEW: views} if views else None,
-        attrs={
-            "alignment": "affine",
-            "nonlinear": int(not feature_map.is_linear),
-            **(attrs or {}),
-        },
+        coords={dims.VIEW: feature_map.names} if feature_map.n_views > 1 else None,
+        attrs={"alignment": "affine", "nonlinear": int(not feature_map.is_linear), **attrs},
     )
 
 

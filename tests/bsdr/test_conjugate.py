@@ -10,7 +10,8 @@ from scipy.special import logsumexp
 
 from bsdr_models.bsdr import conjugate
 from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, make_grid, rotate
-from bsdr_models.bsdr.posterior import Metric, Problem
+from bsdr_models.bsdr.feature_map import Metric
+from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
 # All differ, and none is neutral.

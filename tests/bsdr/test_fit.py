@@ -17,12 +17,11 @@ from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Prior
 from bsdr_models.bsdr import draws as draws_module
 from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import held_out, hmc, probit_choice
-from bsdr_models.bsdr.draws import Coordinates
-from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature, make_folds, temper
-from bsdr_models.bsdr.kernels import Kernel
+from bsdr_models.bsdr.draws import Coordinates, temper
+from bsdr_models.bsdr.feature_map import Metric
+from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature, make_folds
 from bsdr_models.bsdr.model import build_model
-from bsdr_models.bsdr.posterior import Metric, Problem
-from bsdr_models.bsdr.views import learn_map
+from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.validation import R_HAT_LIMIT
 
@@ -90,7 +89,7 @@ def training(model):
     """Whitened features of the training samples, and their problem."""
     context, posterior = model._context, model._posterior
     return Problem.build(
-        posterior.metric.whiten(context.X),
+        posterior.feature_map.whiten(context.X),
         context.targets,
         n_labels=len(context.labels),
         target=context.target,
@@ -321,9 +320,9 @@ def test_prior_covariance_is_chosen_by_held_out_samples(target):
                 priors=HierarchicalPriors(),
             )
 
-        chosen, choice = held_out.choose_map(X, y, ["linear"], None, target, build)
-        assert choice is None
-        found.append(chosen.exponent)
+        chosen, kernel, scores = held_out.choose_map(X, y, "linear", None, target, build)
+        assert (kernel, scores) == ("linear", {})
+        found.append(chosen.metric.exponent)
     assert found == [0.0, 0.5]
 
 
@@ -331,9 +330,8 @@ def test_kernel_is_chosen_by_held_out_samples():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 2))
     X -= X.mean(axis=0)
-    kernels = [Kernel("linear"), Kernel("rbf", 1.0)]
     ring = np.sum(X**2, axis=1) > 1.4
-    for y, expected in ((1 * (X[:, 0] > 0.0), "linear"), (1 * ring, "rbf")):
+    for y, expected in ((1 * (X[:, 0] > 0.0), "linear"), (1 * ring, "matern")):
 
         def build(feature_map, index, y=y):
             return Problem.build(
@@ -344,10 +342,10 @@ def test_kernel_is_chosen_by_held_out_samples():
                 priors=HierarchicalPriors(),
             )
 
-        _, choice = held_out.choose_map(X, y, kernels, None, "multiclass", build)
-        assert choice.kernel.name == expected
-        assert len(choice.scores) == 3
-        assert choice.names[:2] == ("linear, exponent 0", "linear, exponent 0.5")
+        _, kernel, scores = held_out.choose_map(X, y, "auto", None, "multiclass", build)
+        assert kernel.name == expected
+        assert len(scores) == 5
+        assert list(scores)[1:3] == ["linear, exponent 0.5", "matern 1"]
 
 
 # --------------------------------------------------------------------------------- invariance
@@ -396,13 +394,13 @@ def test_permutations_change_predictions_by_monte_carlo_error_only(target):
 def test_alignment_keeps_the_linear_predictor(fitted, target, d):
     """Also with fewer features than contrasts."""
     model, _, _ = fitted(target, d)
-    fit, problem = model._result, training(model)
-    raw = fit.draws.linear_predictor(problem.X)
-    aligned = fit.posterior.coordinates.align(fit.draws)
+    draws, problem = model._posterior.draws, training(model)
+    raw = draws.linear_predictor(problem.X)
+    aligned = model._posterior.coordinates.align(draws)
     assert aligned.projection.shape[1] == model.n_components_
     size = np.abs(raw).max()
     np.testing.assert_allclose(aligned.linear_predictor(problem.X), raw, atol=1e-7 * size)
-    np.testing.assert_array_equal(aligned.noise_scale, fit.draws.noise_scale)
+    np.testing.assert_array_equal(aligned.noise_scale, draws.noise_scale)
     # The same for the draws of the tree.
     posterior, scaled = model.idata_["posterior"], model._context.X
     Q, W, b, coef = (flat(posterior[name]) for name in ("projection", "weights", "bias", "coef"))
@@ -430,7 +428,9 @@ def test_coordinates_are_canonical_variates_of_the_mean_linear_predictor(fitted,
     """Distances between embedded samples are those between their mean linear predictors."""
     model, X, y = fitted(target)
     fit = model._result
-    eta = fit.draws.linear_predictor(training(model).X) - fit.draws.bias[:, None]
+    eta = (
+        fit.posterior.draws.linear_predictor(training(model).X) - fit.posterior.draws.bias[:, None]
+    )
     if target != "regression":  # all draws have the same size
         size = np.linalg.norm(eta - eta.mean(axis=1, keepdims=True), axis=(1, 2))
         eta *= (np.median(size) / size)[:, None, None]
@@ -451,14 +451,16 @@ def test_coordinates_are_canonical_variates_of_the_mean_linear_predictor(fitted,
 def test_coordinates_do_not_depend_on_the_components_of_single_draws(fitted):
     """Invertible linear maps of the latent space of each draw change nothing."""
     model, _, _ = fitted("multiclass")
-    problem, draws, rng = training(model), model._result.draws, np.random.default_rng(0)
+    problem, draws, rng = training(model), model._posterior.draws, np.random.default_rng(0)
     maps = np.eye(2) + 0.3 * rng.standard_normal((len(draws.scale), 2, 2))
     mapped = dataclasses.replace(
         draws,
         projection=np.swapaxes(maps, 1, 2) @ draws.projection,
         weights=np.linalg.inv(maps) @ draws.weights,
     )
-    first, second = (Coordinates.learn(problem, each) for each in (draws, mapped))
+    first, second = (
+        Coordinates.learn(problem.X, problem.y, "multiclass", each) for each in (draws, mapped)
+    )
     u = first.embed(problem.X)
     np.testing.assert_allclose(second.embed(problem.X), u, atol=1e-8 * np.abs(u).max())
     one, other = (
@@ -475,8 +477,8 @@ def test_maps_of_draws_are_least_squares_on_all_samples(fitted, target, chunk, m
     """Samples that are not centred, as a subsample; in several blocks, and in one."""
     monkeypatch.setattr(draws_module, "_CHUNK", chunk)
     model, _, _ = fitted(target)
-    draws, problem = model._result.draws, training(model).select(np.arange(25))
-    found = Coordinates.learn(problem, draws)
+    draws, problem = model._posterior.draws, training(model).select(np.arange(25))
+    found = Coordinates.learn(problem.X, problem.y, problem.target, draws)
     eta = problem.X @ np.swapaxes(draws.projection, 1, 2) @ draws.weights
     if target != "regression":
         size = np.sqrt(np.mean(eta.std(axis=1) ** 2, axis=1))
@@ -695,11 +697,9 @@ def test_pymc_model_is_that_of_the_fit(fitted):
         np.testing.assert_allclose(declared["X"].get_value(), model._context.X, atol=1e-12)
         shape = tuple(declared.eval_rv_shapes()["projection_offset"])
         assert shape == (D, K - (target == "multiclass"))
-        metric = model._posterior.metric
-        assert isinstance(metric, Metric)
-        assert learn_map(model._context.X, "linear", None, metric.exponent).size.tolist() == (
-            metric.size.tolist()
-        )
+        metric = model._posterior.feature_map.metric
+        again = Metric.learn(model._context.X, metric.exponent)
+        assert again.size.tolist() == metric.size.tolist()
 
 
 def test_labels_of_the_pymc_model_are_exchangeable():

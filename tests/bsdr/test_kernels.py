@@ -6,8 +6,9 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from bsdr_models.bsdr import Kernel, kernels
-from bsdr_models.bsdr.kernels import KernelMap, UserKernel
+from bsdr_models.bsdr import Kernel, feature_map
+from bsdr_models.bsdr.feature_map import KernelMap
+from bsdr_models.bsdr.kernels import UserKernel
 
 NAMES = ("rbf", "matern", "polynomial", "cosine")
 
@@ -39,7 +40,7 @@ def test_kernels_equal_those_of_scikit_learn():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(30, 4), (12, 40)])
 def test_whitened_features_have_the_centred_kernel(name, shape, monkeypatch):
-    monkeypatch.setattr(kernels, "NEGLIGIBLE", 0.0)
+    monkeypatch.setattr(feature_map, "NEGLIGIBLE", 0.0)
     X, new, kernel = samples(*shape), samples(9, shape[1], seed=1), Kernel(name)
     found = KernelMap.learn(X, kernel)
     inner, cross, variance = centred(
@@ -59,7 +60,7 @@ def test_left_out_components_have_little_variance():
     inner, _, _ = centred(kernel.matrix(X, X), kernel.matrix(X, X), kernel.variance(X))
     assert found.width < 99
     rest = np.diag(inner) - np.sum(found.whiten(X) ** 2, axis=1)
-    assert 0.0 < rest.mean() < 1.01 * kernels.NEGLIGIBLE
+    assert 0.0 < rest.mean() < 1.01 * feature_map.NEGLIGIBLE
     assert_allclose(found.outside_sd(X) ** 2, rest, atol=1e-8)
 
 
@@ -73,7 +74,7 @@ def test_gradients(name):
         difference = found.whiten(new + unit) - found.whiten(new - unit)
         expected[:, d] = difference @ c / (2.0 * step)
     assert_allclose(found.gradient(new, c), expected, rtol=1e-5, atol=1e-7)
-    assert_allclose(found.slopes @ c, found.gradient(X, c).mean(axis=0), atol=1e-10)
+    assert_allclose(found.mean_gradient @ c, found.gradient(X, c).mean(axis=0), atol=1e-10)
 
 
 def test_linear_kernel_of_a_function_gives_centred_features():
@@ -81,12 +82,12 @@ def test_linear_kernel_of_a_function_gives_centred_features():
     found = KernelMap.learn(X, UserKernel(lambda A, B: A @ B.T + 3.0))
     unit = np.sum(X**2) / len(X)
     assert_allclose(found.whiten(new) @ found.whiten(X).T, new @ X.T / unit, atol=1e-6)
-    assert found.slopes is None
+    assert found.mean_gradient is None
 
 
 def test_landmarks_do_not_depend_on_the_order(monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_EXACT", 50)
-    monkeypatch.setattr(kernels, "N_LANDMARKS", 30)
+    monkeypatch.setattr(feature_map, "MOST_EXACT", 50)
+    monkeypatch.setattr(feature_map, "N_LANDMARKS", 30)
     X, new = samples(80), samples(5, seed=1)
     found = KernelMap.learn(X, Kernel("rbf"))
     again = KernelMap.learn(X[::-1], Kernel("rbf"))

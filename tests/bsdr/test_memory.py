@@ -8,9 +8,10 @@ import pytest
 
 from bsdr_models import BSDROptimization
 from bsdr_models.bsdr.draws import Coordinates
+from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.bsdr.paper.mean_field import make_data
-from bsdr_models.bsdr.posterior import Metric, Problem
+from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.papers import PaperBSDRClassifier
 
@@ -76,4 +77,4 @@ def test_memory_of_coordinates_does_not_grow_with_samples_times_draws():
     draws = problem.parameters(rng.standard_normal((s, problem.n_parameters)), rng=rng)
     limit = FLOAT * n * (2 * d + k)
     assert limit < 0.1 * FLOAT * s * n * (k - 1)  # of the latent coordinates under all draws
-    assert peak(lambda: Coordinates.learn(problem, draws)) < limit
+    assert peak(lambda: Coordinates.learn(problem.X, problem.y, problem.target, draws)) < limit

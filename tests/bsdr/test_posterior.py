@@ -10,9 +10,9 @@ from scipy.special import ndtr
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from bsdr_models.bsdr import posterior
+from bsdr_models.bsdr.feature_map import FeatureMap, Metric
 from bsdr_models.bsdr.model import declare_hierarchical
 from bsdr_models.bsdr.posterior import (
-    Metric,
     Problem,
     label_log_likelihood,
     log_prior_scale,
@@ -110,7 +110,7 @@ def check_value(target, k, views):
     value, prior, _ = problem.log_density(theta)
     assert_allclose(value, log_likelihood(problem, theta), rtol=1e-5)
     assert_allclose(prior, log_prior(theta), rtol=1e-10)
-    assert_allclose(problem.log_likelihood(theta), value, rtol=1e-12)
+    assert_allclose(problem.evaluate(theta)[0].sum(axis=1), value, rtol=1e-12)
     assert_allclose(problem.linear_predictor(theta), linear_predictor(problem, theta))
 
 
@@ -136,7 +136,9 @@ def check_total(target, k):
         every = np.indices((2,) * (n * k)).reshape(n * k, -1).T.reshape(-1, n, k).astype(bool)
     problem = make_problem(target, k, n=n)
     theta = draw(problem, 5)
-    total = sum(np.exp(dataclasses.replace(problem, y=y).log_likelihood(theta)) for y in every)
+    total = sum(
+        np.exp(dataclasses.replace(problem, y=y).evaluate(theta)[0].sum(axis=1)) for y in every
+    )
     assert_allclose(total, 1.0, rtol=0, atol=2e-6)
 
 
@@ -231,7 +233,9 @@ def check_pymc(target, *, wide, exponent=0.5):
     }[target]
     metric = Metric.learn(X, exponent)
     given = y if target != "multilabel" else y.astype(int)
-    logp = declare_hierarchical(X, given, PRIORS, target, metric).compile_logp(mode="FAST_COMPILE")
+    logp = declare_hierarchical(X, given, PRIORS, target, FeatureMap.linear(metric)).compile_logp(
+        mode="FAST_COMPILE"
+    )
     problem = Problem.build(metric.whiten(X), y, n_labels=k, target=target, priors=PRIORS)
     theta = 0.5 * draw(problem, 5)
     loadings, bias, _, log_scale = problem.split(theta)
@@ -252,7 +256,7 @@ def check_pymc(target, *, wide, exponent=0.5):
             sampled += regression_log_likelihood(eta, y, np.exp(noise[s : s + 1])).sum()
             sampled -= 0.5 * np.sum(((noise[s] - PRIORS.noise_location) / PRIORS.noise_width) ** 2)
         else:
-            sampled += problem.log_likelihood(theta[s : s + 1])[0]
+            sampled += problem.evaluate(theta[s : s + 1])[0].sum(axis=1)[0]
         difference.append(float(logp(point)) - sampled)
     assert_allclose(difference, difference[0], rtol=1e-6, atol=1e-4)
 
@@ -309,8 +313,8 @@ def test_samples_are_selected():
     problem, out = make_problem(), np.array([1, 4, 7])
     theta = draw(problem, 3)
     left = np.delete(np.arange(9), out)
-    parts = [problem.select(index).log_likelihood(theta) for index in (out, left)]
-    assert_allclose(sum(parts), problem.log_likelihood(theta))
+    parts = [problem.select(index).evaluate(theta)[0].sum(axis=1) for index in (out, left)]
+    assert_allclose(sum(parts), problem.evaluate(theta)[0].sum(axis=1))
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])

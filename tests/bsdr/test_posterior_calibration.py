@@ -19,9 +19,9 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 
 from bsdr_models.bsdr import Kernel, hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.posterior import Metric, Problem, label_log_likelihood
+from bsdr_models.bsdr.feature_map import Metric, learn_map
+from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.views import learn_map
 
 PRIORS = HierarchicalPriors()
 K = 3

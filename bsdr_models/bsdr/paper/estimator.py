@@ -334,6 +334,12 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
 
     _target = "multiclass"
 
+    def _log_proba(self, X: FloatArray) -> FloatArray:
+        log_p = super()._log_proba(X)
+        if not self._exclusive:
+            return np.minimum(log_p, 0.0)
+        return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
+
     def _fit_chunks(self, X: Any, y: Any) -> Self:
         raise not_in_memory(self, X)
 

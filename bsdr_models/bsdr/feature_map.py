@@ -1,0 +1,580 @@
+r"""Whitened features, whose loadings are standard normal a priori.
+
+The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
+:math:`\phi_v` of view v, linear (:class:`Metric`) or of a kernel (:class:`KernelMap`), and its
+relative scale :math:`\lambda_v`, so that a view that does not help is switched off. Views are
+groups of features, or kernels of the same features; one of all features has no relative scale.
+
+If every training sample has exactly one view, views are instruments that measure the same classes,
+each with its own projection to one latent space [1]_. A constant feature of each view then allows
+for another mean.
+
+References
+----------
+.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction. IEEE Transactions on
+       Cybernetics 43(6), Section V.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.bsdr.kernels import AnyKernel, Kernel, Precomputed, as_kernel
+from bsdr_models.numerics.folds import sample_keys
+from bsdr_models.numerics.scaling import Scaler
+
+# Directions with less than this share of the largest variance are dropped, and so are residuals of
+# samples with less than this share of the squared norm.
+_NO_VARIANCE = 1e-12
+# Least share by which covariances are shrunk.
+_LEAST_SHRUNK = 1e-3
+# Number of training samples up to which all are landmarks, and number of landmarks beyond.
+MOST_EXACT, N_LANDMARKS = 1500, 500
+# Share of the variance of the components that are left out together, and most components: they
+# have 99 % of the variance of a thousand digits or vowels, which take half a minute.
+NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
+# Relative size of an eigenvalue that is a rounding error, and of a negative one that is not.
+_TINY, _INDEFINITE = 1e-10, 1e-6
+# Entries of a kernel matrix in memory at a time.
+_BLOCK = 1 << 22
+# Penalties of the regression of a view on others, relative to the largest singular value squared.
+_PENALTIES = np.logspace(-6.0, 2.0, 25)
+# Relative size of a singular value that is a rounding error.
+_RANK = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    r"""Prior covariance of a column of the projection, and the whitening that it gives.
+
+    With S the covariance of the features and Shat the estimate of Ledoit and Wolf [1]_, S shrunk by
+    a share rho towards a multiple mu of the identity, the covariance is
+    :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{-e}`, with c such that
+    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The exponent e is 0 for the prior of
+    ridge regression and 1 for Zellner's g-prior [2]_.
+
+    References
+    ----------
+    .. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
+           matrices. Journal of Multivariate Analysis 88(2).
+    .. [2] A. Zellner (1986). On assessing prior distributions and Bayesian regression analysis with
+           g-prior distributions. In Bayesian Inference and Decision Techniques.
+    """
+
+    axes: FloatArray  # eigenvectors of S with nonzero eigenvalues, (D, B)
+    size: FloatArray  # roots of the eigenvalues of Lambda / D along them, (B,)
+    outside: float  # the same in every direction orthogonal to the axes
+    exponent: float = 0.0  # e
+
+    @classmethod
+    def learn(cls, X: FloatArray, exponent: float = 0.0) -> "Metric":
+        """From centred samples (N, D); constant features get no loadings."""
+        X = X / np.abs(X).max()  # so that no square overflows
+        n, d = X.shape
+        fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
+        if d <= n:
+            return cls.from_sums(X.T @ X, fourth, n, exponent)
+        value, vector = np.linalg.eigh(X @ X.T / n)
+        kept = value > _NO_VARIANCE * value[-1]
+        value, vector = value[kept], vector[:, kept]
+        axes = X.T @ (vector / np.sqrt(n * value))
+        return cls._shrunk(axes, value, fourth, n, X.any(axis=0), exponent)
+
+    @classmethod
+    def from_sums(
+        cls, gram: FloatArray, fourth: float, n_samples: int, exponent: float = 0.0
+    ) -> "Metric":
+        """From sums over centred samples of x x', (D, D), and of ``|x|**4``."""
+        value, vector = np.linalg.eigh(gram / n_samples)
+        kept = value > _NO_VARIANCE * value[-1]
+        used = np.diag(gram) > 0.0
+        return cls._shrunk(vector[:, kept], value[kept], fourth, n_samples, used, exponent)
+
+    @classmethod
+    def _shrunk(
+        cls,
+        axes: FloatArray,
+        value: FloatArray,
+        fourth: float,
+        n_samples: int,
+        used: BoolArray,
+        exponent: float,
+    ) -> "Metric":
+        """From eigenvectors and eigenvalues of S, and the mask of features that vary."""
+        axes, d = np.where(used[:, None], axes, 0.0), int(used.sum())
+        mu = value.sum() / d
+        distance = np.sum(value**2) - d * mu**2  # of S from mu I, squared
+        error = (fourth / n_samples - np.sum(value**2)) / n_samples
+        rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, _LEAST_SHRUNK, 1.0))
+        inverse = ((1.0 - rho) * value + rho * mu) ** -exponent
+        c = value.sum() / np.sum(inverse * value)
+        return cls(
+            axes=np.ascontiguousarray(axes),
+            size=np.sqrt(c * inverse / d),
+            outside=float(np.sqrt(c * (rho * mu) ** -exponent / d)),
+            exponent=exponent,
+        )
+
+    @property
+    def width(self) -> int:
+        """B."""
+        return len(self.size)
+
+    @property
+    def mean_gradient(self) -> FloatArray:
+        """Gradients of whitened features, (D, B)."""
+        return self.axes * self.size
+
+    @property
+    def used(self) -> BoolArray:
+        """Features that vary, (D,)."""
+        return np.asarray(self.axes.any(axis=1))
+
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Whitened features (M, B) of samples (M, D)."""
+        return (X @ self.axes) * self.size
+
+    def outside_sd(self, X: FloatArray) -> FloatArray:
+        """Prior standard deviation of x'q for tau = 1 from directions outside the axes, (M,)."""
+        norm = np.sum(X**2, axis=1)
+        square = norm - np.sum((X @ self.axes) ** 2, axis=1)
+        # The root of a rounding error is not small.
+        return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * norm, square, 0.0))
+
+    def loadings(self, inside: FloatArray, outside: FloatArray) -> FloatArray:
+        """Projection (..., D) from normals (..., B), and (..., D) of which the part outside counts.
+
+        That is the part orthogonal to the axes.
+        """
+        outside = outside - (outside @ self.axes) @ self.axes.T
+        outside *= self.used
+        return (inside * self.size) @ self.axes.T + self.outside * outside
+
+    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
+        return np.broadcast_to(self.mean_gradient @ coefficients, X.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelMap:
+    r"""Whitened features of a kernel, :math:`\phi(x)^\top \phi(x') = k_c(x, x')`.
+
+    The kernel is centred over the training samples, since the model has biases, and has a mean
+    variance of one there, as the linear one has,
+
+    .. math::
+        k_c(x, x') \propto k(x, x') - \bar k(x) - \bar k(x') + \bar{\bar k} .
+
+    With M landmarks :math:`l_m`, :math:`K_{LL} = V \operatorname{diag}(\kappa) V^\top` and
+    :math:`\psi(x) = \kappa^{-1/2} V^\top k(L, x)` [1]_, the whitened features are the principal
+    components of :math:`\psi` over the training samples. They are exact if all samples are
+    landmarks, apart from components that have a share of the variance below :data:`NEGLIGIBLE`
+    together, or are not among the largest :data:`MOST_COMPONENTS`. What they do not determine of a
+    new sample has the prior variance :math:`k_c(x, x) - |\phi(x)|^2`.
+
+    References
+    ----------
+    .. [1] C. Williams, M. Seeger (2001). Using the Nyström method to speed up kernel machines.
+           Advances in Neural Information Processing Systems 13.
+    """
+
+    kernel: AnyKernel
+    landmarks: Any  # (P, D); of a precomputed kernel their indices, (P, 1)
+    weights: FloatArray  # whitened features are k(x, L) times these, less shift, (P, B)
+    shift: FloatArray  # (B,)
+    to_landmarks: FloatArray  # k(x, L) times these is psi, (P, P')
+    centre: FloatArray  # mean of psi over the training samples, (P',)
+    size: float  # factor of the kernel
+    typical: float  # mean of k(x, x) over the training samples
+    mean_gradient: FloatArray | None = None  # over the training samples, (D, B)
+
+    @classmethod
+    def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
+        """From scaled samples (N, D), or their kernel matrix.
+
+        Raises
+        ------
+        ValueError
+            If the kernel is not positive semi-definite, or does not vary over the samples.
+        """
+        index = np.arange(len(X))
+        if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
+            index = np.sort(np.argsort(sample_keys(X), kind="stable")[:N_LANDMARKS])
+        landmarks: Any = index[:, None] if isinstance(kernel, Precomputed) else X[index]
+        inner = kernel.matrix(X[index], landmarks)
+        value, vector = np.linalg.eigh(0.5 * (inner + inner.T))
+        if value[0] < -_INDEFINITE * max(value[-1], -value[0]) or value[-1] <= 0.0:
+            raise ValueError(
+                f"kernel must be positive semi-definite: an eigenvalue on the training samples is "
+                f"{value[0]:.3g}, the largest {value[-1]:.3g}"
+            )
+        kept = value > _TINY * value[-1]
+        to_landmarks = vector[:, kept] / np.sqrt(value[kept])
+        variance = np.diag(X) if isinstance(kernel, Precomputed) else kernel.variance(X)
+        psi = kernel.matrix(X, landmarks) @ to_landmarks
+        centre = psi.mean(axis=0)
+        centred = psi - centre
+        rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
+        total = float(np.mean(np.sum(centred**2, axis=1) + rest))
+        if total <= _TINY * float(variance.mean()):
+            raise ValueError("kernel is constant over the training samples")
+        spread, axes = np.linalg.eigh(centred.T @ centred / len(X))
+        left_out = np.cumsum(np.maximum(spread, 0.0)) > NEGLIGIBLE * spread.sum()
+        axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
+        learned = cls(
+            kernel=kernel,
+            landmarks=landmarks,
+            weights=to_landmarks @ axes,
+            shift=centre @ axes,
+            to_landmarks=to_landmarks,
+            centre=centre,
+            size=1.0 / total,
+            typical=float(variance.mean()),
+        )
+        return replace(learned, mean_gradient=learned._mean_gradient(X))
+
+    @property
+    def width(self) -> int:
+        """B."""
+        return len(self.shift)
+
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Whitened features (M, B) of samples (M, D), or of their kernel with the training ones."""
+        out = np.empty((len(X), self.width))
+        for part in self._blocks(X):
+            out[part] = self.kernel.matrix(X[part], self.landmarks) @ self.weights - self.shift
+        return out
+
+    def outside_sd(self, X: FloatArray) -> FloatArray:
+        """Prior standard deviation for tau = 1 of what whitened features do not determine, (M,)."""
+        square = np.empty(len(X))
+        for part in self._blocks(X):
+            cross = self.kernel.matrix(X[part], self.landmarks)
+            psi = cross @ self.to_landmarks
+            if isinstance(self.kernel, Precomputed):  # k(x, x) of new samples is unknown
+                variance = np.full(len(cross), self.typical)
+            else:
+                variance = self.kernel.variance(X[part])
+            rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
+            around = np.sum((psi - self.centre) ** 2, axis=1)
+            white = cross @ self.weights - self.shift
+            square[part] = self.size * (rest + around) - np.sum(white**2, axis=1)
+            floor = _TINY * self.size * (variance + around)
+            square[part][square[part] < floor] = 0.0
+        return np.sqrt(np.maximum(square, 0.0))
+
+    def loadings(self, inside: FloatArray, outside: FloatArray) -> FloatArray | None:
+        """Mean gradients over the training samples, (..., D), of loadings (..., B)."""
+        return None if self.mean_gradient is None else inside @ self.mean_gradient.T
+
+    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
+        assert isinstance(self.kernel, Kernel)
+        weights, out = self.weights @ coefficients, np.empty_like(X)
+        for part in self._blocks(X):
+            alpha, beta = self.kernel.gradient(X[part], self.landmarks)
+            out[part] = X[part] * (alpha @ weights)[:, None] + (beta * weights) @ self.landmarks
+        return out
+
+    def _mean_gradient(self, X: FloatArray) -> FloatArray | None:
+        if not isinstance(self.kernel, Kernel):
+            return None
+        total = np.zeros((X.shape[1], self.width))
+        for part in self._blocks(X):
+            alpha, beta = self.kernel.gradient(X[part], self.landmarks)
+            total += X[part].T @ (alpha @ self.weights)
+            total += self.landmarks.T @ (beta.sum(axis=0)[:, None] * self.weights)
+        return total / len(X)
+
+    def _blocks(self, X: FloatArray) -> Iterator[slice]:
+        blocks: Iterator[slice] = gen_batches(len(X), max(1, _BLOCK // len(self.landmarks)))
+        return blocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureMap:
+    """Whitened features of one view or several, each with its own scale.
+
+    A new sample that lacks a view has the normal distribution of its whitened features given those
+    of its other views: a ridge regression on the training samples, whose penalty minimises the
+    squared leave-one-out residuals, and the second moments of these residuals as covariance.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[IntArray, ...]  # features of each view
+    maps: tuple[Metric | KernelMap, ...]
+    exclusive: bool = False  # whether every sample has exactly one view
+    training: FloatArray  # whitened (N, B), if samples may lack views
+
+    @classmethod
+    def linear(cls, metric: Metric) -> "FeatureMap":
+        """Linear in all features."""
+        columns = np.arange(len(metric.axes))
+        return cls(names=("",), columns=(columns,), maps=(metric,), training=np.empty((0, 0)))
+
+    @property
+    def n_views(self) -> int:
+        """V."""
+        return len(self.maps)
+
+    @property
+    def metric(self) -> Metric | None:
+        """The map, if it is linear in all features."""
+        return self.maps[0] if self.n_views == 1 and isinstance(self.maps[0], Metric) else None
+
+    @property
+    def index(self) -> IntArray | None:
+        """View of each whitened feature, (B,); None for one view."""
+        if self.n_views == 1:
+            return None
+        return np.repeat(np.arange(self.n_views), [p.stop - p.start for p in self._places()])
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether latent coordinates are linear in the features of complete samples."""
+        return not self.exclusive and all(isinstance(each, Metric) for each in self.maps)
+
+    @property
+    def mean_gradient(self) -> FloatArray | None:
+        """Mean gradients over the training samples, (D, B); None if unknown."""
+        places = self._places()
+        n_features = 1 + max(int(columns.max()) for columns in self.columns)
+        out = np.zeros((n_features, places[-1].stop))
+        for each, columns, place in zip(self.maps, self.columns, places, strict=True):
+            if each.mean_gradient is None:
+                return None
+            out[columns, place.start : place.start + each.width] = each.mean_gradient
+        return out
+
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Whitened features (M, B) of scaled samples, conditional means of missing views."""
+        lacking, places = lacking_views(X, self.columns), self._places()
+        out = np.zeros((len(X), places[-1].stop))
+        for v, place in enumerate(places):
+            present = ~lacking[:, v]
+            part = self.maps[v].whiten(X[np.ix_(present, self.columns[v])])
+            if self.exclusive:
+                part = np.hstack([part, np.ones((len(part), 1))])
+            out[present, place] = part
+        if not self.exclusive:
+            for samples, known in self._patterns(lacking):
+                coefficients, _ = self._regress(known)
+                out[np.ix_(samples, ~known)] = out[np.ix_(samples, known)] @ coefficients
+        return out
+
+    def outside_sd(self, X: FloatArray) -> FloatArray:
+        """Of each map, (M, V); 0 for views without values."""
+        lacking = lacking_views(X, self.columns)
+        out = np.zeros(lacking.shape)
+        for v, columns in enumerate(self.columns):
+            present = ~lacking[:, v]
+            out[present, v] = self.maps[v].outside_sd(X[np.ix_(present, columns)])
+        return out
+
+    def residuals(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray | None]]:
+        """Samples with the same views, and residuals (N, B) of the whitened features they lack.
+
+        The residuals are those of the training samples, each left out; None for complete samples.
+        """
+        lacking = lacking_views(X, self.columns)
+        complete = np.flatnonzero(self.exclusive | ~lacking.any(axis=1))
+        if complete.size:
+            yield complete, None
+        if not self.exclusive:
+            for samples, known in self._patterns(lacking):
+                out = np.zeros_like(self.training)
+                out[:, ~known] = self._regress(known)[1]
+                yield samples, out
+
+    def loadings(
+        self, inside: FloatArray, outside: FloatArray, view_scale: FloatArray | None
+    ) -> FloatArray | None:
+        """Projection of features (S, R, D) from normals (S, R, B) and, outside, (S, R, D).
+
+        For kernels its mean gradients over the training samples; None if these are unknown.
+        """
+        out = np.zeros_like(outside)
+        for v, place in enumerate(self._places()):
+            each, columns, beyond = self.maps[v], self.columns[v], outside[..., self.columns[v]]
+            if view_scale is not None:
+                beyond = view_scale[:, v, None, None] * beyond
+            part = each.loadings(inside[..., place.start : place.start + each.width], beyond)
+            if part is None:
+                return None
+            out[..., columns] += part
+        return out
+
+    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
+        out = np.zeros_like(X)
+        for each, columns, place in zip(self.maps, self.columns, self._places(), strict=True):
+            present = ~np.isnan(X[:, columns]).any(axis=1)
+            part = coefficients[place.start : place.start + each.width]
+            out[np.ix_(present, columns)] += each.gradient(X[np.ix_(present, columns)], part)
+        return out
+
+    def shares(
+        self, projection: FloatArray, weights: FloatArray, whitened: FloatArray
+    ) -> FloatArray:
+        """Share of each view in the sum of variances of their parts of eta, (S, V).
+
+        From draws of the projection (S, R, B) and weights (S, R, K), and whitened features (N, B).
+        """
+        parts = []
+        for place in self._places():
+            centred = whitened[:, place] - whitened[:, place].mean(axis=0)
+            factor = np.linalg.qr(centred, mode="r")
+            effect = np.swapaxes(projection[..., place] @ factor.T, 1, 2) @ weights
+            parts.append(np.sum(effect**2, axis=(1, 2)))
+        variance = np.stack(parts, axis=1)
+        total = variance.sum(axis=1, keepdims=True)
+        return np.asarray(
+            np.where(total > 0.0, variance, 1.0) / np.where(total > 0, total, len(parts))
+        )
+
+    def _places(self) -> list[slice]:
+        """Whitened features of each view, with the constant of exclusive ones."""
+        ends = np.cumsum([0, *(each.width + self.exclusive for each in self.maps)]).tolist()
+        return [slice(*pair) for pair in pairwise(ends)]
+
+    def _patterns(self, lacking: BoolArray) -> Iterator[tuple[IntArray, BoolArray]]:
+        """Samples that lack the same views, and the mask of their whitened features, (B,)."""
+        for pattern in np.unique(lacking[lacking.any(axis=1)], axis=0):
+            yield np.flatnonzero((lacking == pattern).all(axis=1)), ~pattern[self.index]
+
+    def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals.
+
+        Whitened features have mean zero, and so have the columns of U. The residual of a sample is
+        divided by one less its leverage, which is summed without cancellation: with as many
+        features as samples both are nearly zero.
+        """
+        given, wanted = self.training[:, known], self.training[:, ~known]
+        U, size, V = np.linalg.svd(given, full_matrices=False)
+        rank = int(np.sum(size > _RANK * size[0]))
+        U, size, V = U[:, :rank], size[:rank], V[:rank]
+        along = U.T @ wanted
+        rest = wanted - U @ along
+        rest_share = np.maximum(1.0 - 1.0 / len(U) - np.sum(U**2, axis=1), 0.0)
+
+        def residuals(penalty: float) -> FloatArray:
+            left = penalty / (size**2 + penalty)
+            return (rest + U @ (left[:, None] * along)) / (U**2 @ left + rest_share)[:, None]
+
+        penalty = min(_PENALTIES * size[0] ** 2, key=lambda p: np.sum(residuals(p) ** 2))
+        shrinkage = 1.0 - penalty / (size**2 + penalty)
+        return V.T @ ((shrinkage / size)[:, None] * along), residuals(penalty)
+
+
+def learn_map(
+    X: FloatArray,
+    kernel: Any,
+    views: Sequence[tuple[str, IntArray]] | None,
+    exponent: float = 0.0,
+) -> FeatureMap:
+    """Whitened features from scaled samples (N, D), NaN where they lack views.
+
+    ``kernel`` is that of every view, or several, each with its own scale; ``views`` are names and
+    features; ``exponent`` is that of linear kernels, see :class:`Metric`.
+    """
+    kernels = [as_kernel(each) for each in (kernel if is_several(kernel) else [kernel])]
+    views = views or [("", np.arange(X.shape[1]))]
+    parts = [(name, columns, each) for name, columns in views for each in kernels]
+    columns = tuple(columns for _, columns, _ in parts)
+    lacking = lacking_views(X, columns)
+    maps: list[Metric | KernelMap] = []
+    for (_, own, each), absent in zip(parts, lacking.T, strict=True):
+        part = X[np.ix_(~absent, own)]
+        linear = each.name == "linear"
+        maps.append(Metric.learn(part, exponent) if linear else KernelMap.learn(part, each))
+    names = [[name, each.label if len(kernels) > 1 else ""] for name, _, each in parts]
+    learned = FeatureMap(
+        names=tuple(", ".join(filter(None, each)) for each in names),
+        columns=columns,
+        maps=tuple(maps),
+        exclusive=bool(lacking.any()),
+        training=np.empty((0, 0)),
+    )
+    if learned.exclusive or len(views) == 1:
+        return learned
+    return replace(learned, training=learned.whiten(X))
+
+
+def is_several(kernel: Any) -> bool:
+    """Whether an argument is a sequence of kernels."""
+    return isinstance(kernel, list | tuple)
+
+
+def lacking_views(X: FloatArray, columns: Sequence[IntArray]) -> BoolArray:
+    """Which views each sample has no values of, (N, V)."""
+    return np.stack([np.isnan(X[:, own]).all(axis=1) for own in columns], axis=1)
+
+
+def check_views(
+    X: FloatArray, scaler: Scaler, views: Sequence[tuple[str, IntArray]] | None
+) -> None:
+    """Raise ValueError unless every view varies, and training samples have all or one each."""
+    if views is None:
+        return
+    for name, columns in views:
+        if scaler.constant[columns].all():
+            raise ValueError(f"view {name!r} has no feature that varies")
+    check_missing_views(X, views, exclusive=bool(np.isnan(X).any()), training=True)
+
+
+def check_missing_views(
+    X: FloatArray,
+    views: Sequence[tuple[str, IntArray]],
+    *,
+    exclusive: bool,
+    training: bool = False,
+) -> None:
+    """Raise ValueError unless the missing values of samples (M, D) are those of whole views.
+
+    If ``exclusive``, each sample must have exactly one view, otherwise at least one.
+    """
+    lacking = lacking_views(X, [columns for _, columns in views])
+    for (name, columns), absent in zip(views, lacking.T, strict=True):
+        partial = np.isnan(X[:, columns]).any(axis=1) & ~absent
+        if partial.any():
+            raise ValueError(
+                f"sample {int(partial.argmax())} has NaN in some features of view {name!r}: only "
+                "whole views may be missing; BM2PCAClassifier takes any missing values"
+            )
+    present = (~lacking).sum(axis=1)
+    wrong = present != 1 if exclusive else present == 0
+    if not wrong.any():
+        return
+    if (empty := present == 0).any():
+        raise ValueError(f"sample {int(empty.argmax())} has no view: all its values are NaN")
+    if not training:
+        sample = int(wrong.argmax())
+        raise ValueError(
+            f"sample {sample} has {present[sample]} views: new samples must have exactly one, as "
+            "the training samples have"
+        )
+    incomplete = lacking.any(axis=1)
+    sample = int(incomplete.argmax())
+    absent = [name for (name, _), out in zip(views, lacking[sample], strict=True) if out]
+    raise ValueError(
+        f"{int(incomplete.sum())} of {len(X)} training samples lack views, sample {sample} "
+        f"{absent}: training samples must have all views, or exactly one each. Leave out the "
+        "incomplete samples or these views, or use BM2PCAClassifier, whose training samples may "
+        "lack views"
+    )
+
+
+def check_kernel_matrix(X: FloatArray) -> None:
+    """Raise ValueError unless X is a symmetric matrix."""
+    if X.shape[0] != X.shape[1]:
+        raise ValueError(
+            f"kernel='precomputed' needs the kernel matrix of the training samples, got shape "
+            f"{X.shape}"
+        )
+    if not np.allclose(X, X.T, atol=1e-8 * float(np.abs(X).max())):
+        raise ValueError("X is not symmetric, as kernel='precomputed' needs it")
