@@ -5,11 +5,16 @@ With M members, whose log probabilities are :math:`\log p_m(k \mid x)`, the log-
 .. math::
     \log p(k \mid x) = \sum_m w_m \log p_m(k \mid x) - \log Z(x), \qquad w_m \ge 0 .
 
-Weights maximise the log score of samples that the members' fits have not seen, less a penalty of
-their distance from equal weights, :math:`\lambda \sum_m (w_m - 1 / M)^2`. The score is that of a
-multinomial logistic regression on the members' log probabilities, so it is concave; with the
-penalty as a normal prior, its curvature gives standard deviations of the weights. The sum of the
-weights is an inverse temperature, which calibrates the pool.
+Weights maximise the log score of samples that the members' fits have not seen, less a penalty,
+
+.. math::
+    \lambda \sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2 + 3 \lambda \Bigl(\sum_m w_m - 1\Bigr)^2 .
+
+The score is that of a multinomial logistic regression on the members' log probabilities, so it is
+concave; with the penalty as a normal prior, its curvature gives standard deviations of the weights.
+The sum of the weights is an inverse temperature, which calibrates the pool; it is drawn to one more
+than single weights to equal ones, since few held-out samples that are all predicted well would make
+the pool overconfident.
 """
 
 import warnings
@@ -55,6 +60,8 @@ from bsdr_models.validation import (
 
 # Probabilities below are taken as this one, so that one member cannot veto a class.
 FLOOR = 1e-5
+# Penalty of the sum of the weights, in multiples of that of single ones.
+OF_SUM = 3.0
 # Steps of the expectation maximisation of linear pooling.
 N_STEPS = 1000
 MEMBER = "member"
@@ -114,20 +121,21 @@ def log_linear_weights(
     """Weights (M,) of a log-linear pool of log_p (M, N, K), and their standard deviations."""
     n_members, n, _ = log_p.shape
     equal = np.full(n_members, 1.0 / n_members)
+    precision = 2.0 * shrinkage * (np.eye(n_members) + OF_SUM)
     of_class = log_p[:, np.arange(n), y]
 
     def loss(weights: FloatArray) -> tuple[float, FloatArray]:
         pooled = log_softmax(np.tensordot(weights, log_p, 1), axis=1)
         mean = np.sum(np.exp(pooled) * log_p, axis=2)  # (M, N)
-        value = -pooled[np.arange(n), y].sum() + shrinkage * np.sum((weights - equal) ** 2)
-        return value, np.sum(mean - of_class, axis=1) + 2.0 * shrinkage * (weights - equal)
+        pull = precision @ (weights - equal)
+        value = -pooled[np.arange(n), y].sum() + 0.5 * pull @ (weights - equal)
+        return value, np.sum(mean - of_class, axis=1) + pull
 
     bounds = [(0.0, None)] * n_members
     weights = minimize(loss, equal, jac=True, method="L-BFGS-B", bounds=bounds).x
     p = np.exp(log_softmax(np.tensordot(weights, log_p, 1), axis=1))
     centred = log_p - np.sum(p * log_p, axis=2, keepdims=True)
-    curvature = np.einsum("ink,nk,jnk->ij", centred, p, centred)
-    curvature += 2.0 * shrinkage * np.eye(n_members)
+    curvature = np.einsum("ink,nk,jnk->ij", centred, p, centred) + precision
     return np.asarray(weights), np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 
@@ -170,8 +178,8 @@ class StackedClassifier(ProbabilisticClassifier):
     pooling : {"log", "linear"}, default="log"
         Weighted sum of log probabilities, or of probabilities.
     shrinkage : float, default=10
-        Penalty of the squared distance from equal weights, in nats; for ``"linear"`` a number of
-        samples shared equally.
+        Penalty of squared distances from equal weights, in nats, and three times as much of that of
+        their sum from one; for ``"linear"`` a number of samples shared equally.
     cv : int, default=5
         Number of folds.
     n_jobs : int, optional

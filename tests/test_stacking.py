@@ -30,7 +30,7 @@ def simulated(n=200, n_members=3, n_classes=4, seed=0):
 
 def penalised(weights, log_p, y, shrinkage):
     pooled = log_softmax(np.tensordot(weights, log_p, 1), axis=1)
-    distance = np.sum((weights - 1.0 / len(weights)) ** 2)
+    distance = np.sum((weights - 1.0 / len(weights)) ** 2) + 3.0 * (weights.sum() - 1.0) ** 2
     return -pooled[np.arange(len(y)), y].sum() + shrinkage * distance
 
 

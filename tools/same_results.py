@@ -41,6 +41,7 @@ CELLS = {
         10,
     ),
     "BM2PCA, digits": ("BM2PCAClassifier", {}, load_digits, 10),
+    "BM2PCA, cancer": ("BM2PCAClassifier", {}, load_breast_cancer, 20),
     "BM2PCA of the paper, cancer": (
         "PaperBM2PCAClassifier",
         {},
@@ -48,7 +49,7 @@ CELLS = {
         20,
     ),
     "BM2PCA, diabetes": ("BM2PCARegressor", {}, load_diabetes, 100),
-    "D-GPLVM, digits": ("DGPLVMClassifier", {}, load_digits, 10),
+    "D-GPLVM, digits": ("DGPLVMClassifier", {"n_components": 2}, load_digits, 10),
     "D-GPLVM of the paper, wine": ("PaperDGPLVMClassifier", {}, load_wine, 10),
 }
 
