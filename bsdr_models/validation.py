@@ -68,7 +68,7 @@ def validate_samples(
         except ValueError as error:
             if "contains NaN" not in str(error):
                 raise
-    samples = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan")
+    samples = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan", input_name="X")
     row, column = np.argwhere(np.isnan(samples))[0]
     kind = "Regressor" if is_regressor(estimator) else "Classifier"
     raise ValueError(

@@ -183,10 +183,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         loss: EpsilonInsensitiveLoss = self._option("loss")
         options: Optimization = self._option("optimization")
         calibrate_rng, fit_rng = self._spawn()
-        self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
         self._observed = self._task = self._make_task(
-            X, Y, strategy="shared", epsilon=self.epsilon_
+            X, Y, strategy="shared", epsilon=float(loss.epsilon)
         )
+        self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
         with one_thread(), self._fitting(X.shape):
             self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
             if loss.calibrate:
