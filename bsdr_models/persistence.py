@@ -299,7 +299,8 @@ def _check_nodes(schema: dict[str, Any]) -> set[str]:
 
     Objects of scikit-learn are refused unless they are members of a StackedClassifier.
     """
-    held, owner = set(), {}
+    held: set[str] = set()
+    owner: dict[str, Any] = {}
     stack: list[tuple[Any, bool]] = [(schema, False)]
     stacked = _name(schema["__module__"], schema["__class__"]) == STACKED
     while stack:
