@@ -76,6 +76,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> Any:
     """Public names, loaded on first use."""
+    if name == "__version__":
+        from bsdr_models.inference.datatree import package_version
+
+        return package_version()
     if name == "plots":
         return import_module("bsdr_models.plots")
     if name in _PUBLIC:
@@ -85,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_PUBLIC, "plots"]
+    return [*globals(), *_PUBLIC, "plots", "__version__"]

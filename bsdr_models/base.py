@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
+from types import FunctionType
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -65,6 +66,19 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _context: Context
     _tree: xr.DataTree | None
     _reference: Reference | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Copy an inherited constructor, so that Python's errors name this class."""
+        super().__init_subclass__(**options)
+        init: Any = cls.__init__
+        if "__init__" in vars(cls) or not isinstance(init, FunctionType):
+            return
+        own = FunctionType(
+            init.__code__, init.__globals__, "__init__", init.__defaults__, init.__closure__
+        )
+        own.__kwdefaults__, own.__annotations__ = init.__kwdefaults__, init.__annotations__
+        own.__qualname__ = f"{cls.__name__}.__init__"
+        cls.__init__ = own  # type: ignore[method-assign]
 
     @classmethod
     def citation(cls) -> str:

@@ -14,7 +14,7 @@ from scipy.linalg import orthogonal_procrustes
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
@@ -27,6 +27,7 @@ from bsdr_models.latent_grid import (
     class_frequency,
     nearness,
 )
+from bsdr_models.options import check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.validation import constant_features_ignored
 
@@ -63,6 +64,7 @@ def cross_validated_map(
         is cloned, not fitted itself. Samples have latent coordinates if it has ``transform``, or
         if it is a classifier of the coordinates of a ``Pipeline``.
     X : array-like or data frame of shape (n_samples, n_features)
+        Or the kernel matrix of the samples, if the estimator takes one.
     y : array-like of shape (n_samples,)
         Classes.
     cv : int, splitter or iterable of (train, test), default=10
@@ -118,6 +120,7 @@ def cross_validated_map(
     >>> held_out = plots.plot_map(tree)
     >>> training = plots.plot_map(tree, group="fit")
     """
+    check_parameters({"reuse_settings": ["boolean"]}, locals(), "cross_validated_map")
     check_consistent_length(X, y, groups)
     y = read_classes(y)
     groups = None if groups is None else column_or_1d(groups)
@@ -143,7 +146,7 @@ def cross_validated_map(
     parts: list[xr.Dataset] = []
     maps: list[LogProbabilities | None] = []
     for number, (train, test) in enumerate(folds):
-        X_train = _safe_indexing(X, train)
+        X_train = select_samples(estimator, X, train, train)
         try:
             with constant_features_ignored():  # the fit to all samples has warned
                 model = fitted_clone(estimator, X_train, y[train])
@@ -158,7 +161,7 @@ def cross_validated_map(
                 stacklevel=2,
             )
             break
-        part = _predictions(model, _safe_indexing(X, test), y[test])
+        part = _predictions(model, select_samples(estimator, X, test, train), y[test])
         latent = _coordinates(model, X_train)
         if latent is not None and reference is not None:
             if latent.shape[1] != reference.shape[1]:
@@ -270,7 +273,9 @@ def read_folds(
         # A class with fewer samples than folds is missing from some test sets, which is harmless.
         warnings.filterwarnings("ignore", message="The least populated class")
         folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
-    if not folds or not all(len(test) for _, test in folds):
+    if not folds:
+        raise ValueError("cv gives no folds: give a number of folds, a splitter or pairs")
+    if not all(len(test) for _, test in folds):
         raise ValueError("a fold holds out no sample: use fewer folds")
     if any(np.asarray(part).dtype.kind not in "iu" for fold in folds for part in fold):
         raise ValueError("cv must give positions of samples, pairs of integer arrays (train, test)")
@@ -296,6 +301,13 @@ def read_folds(
 
 
 # Fitted models
+
+
+def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -> Any:
+    """Some of the samples; of a kernel matrix also the columns of the training samples."""
+    part = _safe_indexing(X, rows)
+    pairwise = get_tags(estimator).input_tags.pairwise
+    return _safe_indexing(part, training, axis=1) if pairwise else part
 
 
 def fitted_clone(estimator: Any, X: Any, y: Any) -> Any:

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import os
 import secrets
 import shutil
@@ -12,11 +13,11 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
+import numpy as np
 import skops.io
 import xarray as xr
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.inference.datatree import package_version
@@ -25,11 +26,83 @@ __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
 SCHEMA = 7
-HEADER = "bsdr_models.json"
+HEADER, SCHEMA_JSON = "bsdr_models.json", "schema.json"
+STACKED = "bsdr_models.stacking.StackedClassifier"
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
 MAX_JSON = 2**26
+# Bytes of all members together: so many, or so many times the size of the file if that is more.
+MAX_UNPACKED, MAX_RATIO = 2**28, 20
+# Classes of this package that files may hold, by module: state without side effects. They are
+# filled, never called.
+STATE = {
+    "bm2pca.estimator": "BM2PCAClassifier",
+    "bm2pca.paper.estimator": "PaperBM2PCAClassifier",
+    "bm2pca.paper.factor_model": "FactorModel",
+    "bm2pca.paper.mean_field": "Latent State Weights",
+    "bm2pca.paper.posterior": "DrawPosterior MarginPosterior",
+    "bm2pca.paper.views": "Loadings Moments Offset ViewState",
+    "bm2pca.regressor": "BM2PCARegressor",
+    "bm2pca.settings": "EpsilonInsensitiveLoss HingeLoss Optimization",
+    "bm2pca.spec": "Priors",
+    "bm2pca.subspace": "Settings SubspacePosterior SubspaceState",
+    "bm2pca.task": "FitResult Task",
+    "bm2pca.within_class_metric": "Metric TruncatedMetric",
+    "bsdr.draws": "Coordinates Parameters Posterior",
+    "bsdr.estimator": "BSDRClassifier BSDRRegressor",
+    "bsdr.feature_map": "FeatureMap KernelMap Metric",
+    "bsdr.fit": "Fit",
+    "bsdr.kernels": "Kernel Precomputed",
+    "bsdr.paper.estimator": "PaperBSDRClassifier PaperBSDRRegressor",
+    "bsdr.paper.fit": "Optimization",
+    "bsdr.paper.mean_field": "Data State Utilities",
+    "bsdr.paper.predict": "DrawPosterior MeanFieldPosterior",
+    "bsdr.paper.trees": "MeanFieldFit PaperContext",
+    "bsdr.priors": "HierarchicalPriors Priors",
+    "bsdr.trees": "Context",
+    "dgplvm.back_constraint": "DenseMapping LowRankMapping MappingEmbedder",
+    "dgplvm.decoder": "Decoder",
+    "dgplvm.dynamics": "Dynamics Predictor",
+    "dgplvm.estimator": "DGPLVMClassifier",
+    "dgplvm.gp_classifier": "Functions GPClassifier Kernel",
+    "dgplvm.latent_inference": "LikelihoodEmbedder",
+    "dgplvm.learn": "Draw FitResult Posterior",
+    "dgplvm.map_search": "Task",
+    "dgplvm.paper.estimator": "PaperDGPLVMClassifier PaperEmbedder",
+    "dgplvm.paper.objective": "KernelMapping",
+    "dgplvm.settings": "LogNormal Mapping Optimization Priors",
+    "inference.datatree": "Context",
+    "inference.result": "Result",
+    "inference.sampling": "Sampled",
+    "metrics": "HeldOutScore",
+    "numerics.design": "DenseDesign SpectralDesign",
+    "numerics.factors": "Gamma NormalColumns NormalRows RidgeColumns",
+    "numerics.outliers": "Reference",
+    "numerics.relevance": "LatentCoordinates",
+    "numerics.row_space": "DenseAxes SparseAxes",
+    "numerics.scaling": "Scaler",
+    "options": "Sampling",
+    "stacking": "Pool StackedClassifier",
+}
+TRUSTED = [f"bsdr_models.{module}.{name}" for module in STATE for name in STATE[module].split()]
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
+# Nodes of skops that files may hold, outside of the members of a StackedClassifier.
+NODES = frozenset(
+    {
+        "DictNode",
+        "JsonNode",
+        "ListNode",
+        "NdArrayNode",
+        "ObjectNode",
+        "RandomGeneratorNode",
+        "RandomStateNode",
+        "SetNode",
+        "SliceNode",
+        "SparseMatrixNode",
+        "TupleNode",
+        "TypeNode",
+    }
+)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -93,20 +166,33 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _is_ours(estimator: Any) -> bool:
     """Whether it is an estimator of this package."""
     kind = type(estimator)
-    known = _fields(f"{kind.__module__}.{kind.__qualname__}") is not None
-    return known and isinstance(estimator, BaseEstimator) and hasattr(kind, "idata_")
+    return _name(kind.__module__, kind.__qualname__) in TRUSTED and hasattr(kind, "idata_")
+
+
+def _name(module: str, name: str) -> str:
+    """Full name of a class."""
+    return f"{module}.{name}"
 
 
 def _pack(estimator: Any) -> bytes:
+    stored = _with_stored_trees(estimator)
     try:
-        contents = skops.io.dumps(
-            _with_stored_trees(estimator), compression=ZIP_DEFLATED, compresslevel=1
-        )
+        contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
+        with ZipFile(io.BytesIO(contents)) as archive:
+            n_bytes = sum(member.file_size for member in archive.infolist())
+            schema = json.loads(archive.read(SCHEMA_JSON))
+        if n_bytes > _most_unpacked(contents):  # as of constant arrays
+            contents = skops.io.dumps(stored)
+        held = _check_nodes(schema)
+        foreign = {*skops.io.get_untrusted_types(data=contents)} - {*TRUSTED, *OTHERS}
+        if foreign:
+            raise TypeError(f"a {' or '.join(sorted(foreign))}")
     except Exception as error:  # arguments of the user may have any type
-        raise TypeError(f"an argument or attribute cannot be saved: {error}") from error
-    classes = {name: _fields(name) for name in skops.io.get_untrusted_types(data=contents)}
-    if foreign := [name for name in classes if classes[name] is None and name not in OTHERS]:
-        raise TypeError(f"an argument or attribute cannot be saved: a {' or '.join(foreign)}")
+        raise TypeError(
+            f"an argument or attribute cannot be saved: {error}. Files hold numbers, text, arrays "
+            "and objects of bsdr_models, no functions"
+        ) from error
+    classes = {name: _fields(name) for name in sorted(held)}
     header = {"version": package_version(), "schema": SCHEMA, "classes": classes}
     buffer = io.BytesIO(contents)
     with ZipFile(buffer, "a") as archive:
@@ -138,41 +224,115 @@ def _restore_trees(estimator: Any) -> None:
 
 
 def _unpack(contents: bytes) -> Any:
-    with ZipFile(io.BytesIO(contents)) as archive:
+    plain = _inflate(contents, _most_unpacked(contents))
+    with ZipFile(io.BytesIO(plain)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
-        for member in archive.infolist():
-            if member.filename.endswith(".json") and member.file_size > MAX_JSON:
-                raise ValueError(f"{member.filename} has {member.file_size} bytes")
-        header = json.loads(archive.read(HEADER))
-    classes = {name: _fields(name) for name in header["classes"]}
+        header, schema = (json.loads(archive.read(name)) for name in (HEADER, SCHEMA_JSON))
+    classes = {name: _fields(name) for name in TRUSTED if name in header["classes"]}
     if header["schema"] != SCHEMA or classes != header["classes"]:
         raise ValueError(
-            f"it was written by version {header['version']} of bsdr_models, whose estimators "
-            f"have other attributes or classes than those of this version {package_version()}"
+            f"it was written by version {header['version']} of bsdr_models (format "
+            f"{header['schema']}), whose estimators have other attributes or classes than those of "
+            f"this version {package_version()} (format {SCHEMA})"
         )
-    ours = [name for name in classes if classes[name] is not None]
-    estimator = skops.io.loads(contents, trusted=[*ours, *OTHERS])
+    _check_nodes(schema)
+    estimator = skops.io.loads(plain, trusted=[*classes, *OTHERS])
     if not _is_ours(estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
     _restore_trees(estimator)
     return estimator
 
 
-def _fields(name: str) -> list[str] | None:
-    """Field names of a class of this package, by its full name; None for other names.
+def _most_unpacked(contents: bytes) -> int:
+    """Largest number of bytes of all members of an archive together."""
+    return max(MAX_UNPACKED, MAX_RATIO * len(contents))
 
-    Classes of other packages that a module imports do not count.
+
+def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> bytes:
+    """The archive without compression, whose members and arrays are as large as they say.
+
+    Sizes are counted before anything is unpacked. Sparse matrices are ``nested`` archives.
     """
+    plain = io.BytesIO()
+    with ZipFile(io.BytesIO(contents)) as archive, ZipFile(plain, "w") as out:
+        members = archive.infolist()
+        if len({member.filename for member in members}) < len(members):
+            raise ValueError("two of its parts have one name")
+        n_bytes = sum(member.file_size for member in members)
+        if n_bytes > limit:
+            raise ValueError(f"its parts have {n_bytes} bytes, more than {limit}")
+        for member in members:
+            name, size = member.filename, member.file_size
+            if name.endswith(".json") and size > MAX_JSON:
+                raise ValueError(f"{name} has {size} bytes")
+            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise ValueError(f"{name} is compressed by another method than deflate")
+            with archive.open(member) as file:
+                values = file.read(size)
+            if len(values) != size:
+                raise ValueError(f"{name} has {len(values)} bytes, not {size}")
+            if values.startswith(b"PK"):
+                if nested:
+                    raise ValueError(f"{name} is an archive within an archive")
+                _inflate(values, limit - n_bytes, nested=True)
+            if values.startswith(b"\x93NUMPY"):
+                _check_array(name, values)
+            out.writestr(name, values)
+    return plain.getvalue()
+
+
+def _check_array(name: str, values: bytes) -> None:
+    """Raise a ValueError if an array in NumPy's format declares more entries than it has bytes."""
+    file = io.BytesIO(values)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[np.lib.format.read_magic(file)]
+    shape, _, dtype = read(file)
+    if min(shape, default=0) < 0 or math.prod(shape) * max(dtype.itemsize, 1) > len(values):
+        raise ValueError(f"{name} declares an array of shape {shape}, which it does not hold")
+
+
+def _check_nodes(schema: dict[str, Any]) -> set[str]:
+    """Names of the classes of this package in a schema of skops; ValueError for what is refused.
+
+    Objects of scikit-learn are refused unless they are members of a StackedClassifier.
+    """
+    held: set[str] = set()
+    owner: dict[str, Any] = {}
+    stack: list[tuple[Any, bool]] = [(schema, False)]
+    stacked = _name(schema["__module__"], schema["__class__"]) == STACKED
+    while stack:
+        node, member = stack.pop()
+        if isinstance(node, list):
+            stack += [(value, member) for value in node]
+            continue
+        if not isinstance(node, dict):
+            continue
+        stack += [
+            (value, member or (stacked and key in ("estimators", "estimators_")))
+            for key, value in node.items()
+        ]
+        if "__loader__" not in node:
+            continue
+        name, loader = _name(node["__module__"], node["__class__"]), node["__loader__"]
+        if name.startswith("bsdr_models."):
+            held.add(name)
+            if name not in TRUSTED or loader != "ObjectNode":
+                raise ValueError(f"a {name} is not part of a model")
+        elif not member and (loader not in NODES or name.startswith("sklearn.")):
+            raise ValueError(f"a {name} is not part of a model")
+        number = node.get("__id__")  # the same in all copies of one object
+        if "file" in node and owner.setdefault(node["file"], number) != number:
+            raise ValueError(f"{node['file']} is part of two arrays")
+    return held
+
+
+def _fields(name: str) -> list[str]:
+    """Field names of a class that files may hold; none of an estimator."""
     module, _, attribute = name.rpartition(".")
-    if not module.startswith("bsdr_models."):
-        return None
-    try:
-        kind = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError):
-        return None
-    if not isinstance(kind, type) or kind.__module__ != module:
-        return None
+    kind = getattr(import_module(module), attribute)
     return [field.name for field in fields(kind)] if is_dataclass(kind) else []
 
 

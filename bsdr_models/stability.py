@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import IntArray
-from bsdr_models.cross_validation import fitted_clone, last_step
+from bsdr_models.cross_validation import fitted_clone, last_step, select_samples
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
@@ -122,7 +122,9 @@ def feature_stability(
 
     def refit(rows: IntArray) -> Effects:
         with constant_features_ignored():
-            fitted = fitted_clone(model, _safe_indexing(X, rows), _safe_indexing(y, rows))
+            fitted = fitted_clone(
+                model, select_samples(model, X, rows, rows), _safe_indexing(y, rows)
+            )
         last = last_step(fitted)
         if not hasattr(last, "idata_"):
             raise TypeError(f"{type(last).__name__} has no posterior tree idata_")

@@ -236,30 +236,45 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
                     f"views must name the view of each of the {n_features} features, got "
                     f"{len(views)} names"
                 )
-            of_feature = np.array([str(view) for view in views])
-            order = np.unique(np.asarray(views)).astype(str)
-            return [(name, np.flatnonzero(of_feature == name)) for name in order]
+            for name, view in zip(names, views, strict=True):
+                if _is_missing(view):
+                    raise ValueError(f"views: feature {_plain(name)!r} is in no view, {view!r}")
+            of_views, number = np.unique(np.asarray(views), return_inverse=True)
+            return [(str(v), np.flatnonzero(number == i)) for i, v in enumerate(of_views)]
         views = {f"view {number}": columns for number, columns in enumerate(views)}
-    features_of_views, count = [], np.zeros(n_features, dtype=int)
+    features_of_views: list[tuple[str, IntArray]] = []
+    count = np.zeros(n_features, dtype=int)
     for view, columns in views.items():
-        index = []
+        name, index = str(view), []
+        if _is_missing(view) or name in [other for other, _ in features_of_views]:
+            given = [_plain(each) for each in views]
+            raise ValueError(f"views: each view needs a name of its own, got {given}")
+        if not isinstance(columns, Iterable):
+            raise ValueError(f"views: {name!r} must be a list of columns, got {columns!r}")
         for column in [columns] if isinstance(columns, str) else columns:
             if isinstance(column, Integral) and not isinstance(column, bool):
                 position = int(column)
             else:
                 position = names.index(column) if column in names else -1
             if not 0 <= position < n_features:
-                raise ValueError(f"views: {view!r} has column {column!r}, which X does not have")
+                raise ValueError(
+                    f"views: {name!r} has column {_plain(column)!r}, which X does not have"
+                )
             index.append(position)
         if not index:
-            raise ValueError(f"views: {view!r} has no columns")
-        count[np.unique(index)] += 1
-        features_of_views.append((str(view), np.array(index)))
+            raise ValueError(f"views: {name!r} has no columns")
+        np.add.at(count, index, 1)
+        features_of_views.append((name, np.array(index)))
     if (count != 1).any():
         feature = int(np.argmax(count != 1))
-        where = "no view" if count[feature] == 0 else "more than one view"
-        raise ValueError(f"views: feature {str(names[feature])!r} is in {where}")
+        where = "no view" if count[feature] == 0 else f"views {count[feature]} times"
+        raise ValueError(f"views: feature {_plain(names[feature])!r} is in {where}")
     return features_of_views
+
+
+def _plain(name: Any) -> Any:
+    """A name for messages, without the type of NumPy."""
+    return name.item() if isinstance(name, np.generic) else name
 
 
 # Targets

@@ -8,9 +8,10 @@ import pytest
 from matplotlib import pyplot as plt
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_wine
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import (
     GridSearchCV,
     RepeatedStratifiedKFold,
@@ -218,8 +219,29 @@ def test_any_classifier_has_a_map_of_its_predictions(classes):
 
 
 @pytest.mark.parametrize(
+    "model",
+    [
+        make_pipeline(KernelPCA(2, kernel="precomputed"), LogisticRegression()),
+        BSDRClassifier(kernel="precomputed", inference="laplace", random_state=0),
+    ],
+    ids=["pipeline", "BSDR"],
+)
+@pytest.mark.filterwarnings("ignore:Laplace.s approximation is not to be trusted")
+def test_kernel_matrices_are_cut_in_rows_and_columns(classes, model):
+    X, y = classes
+    K = rbf_kernel(X, gamma=0.2)
+    tree = cross_validated_map(model, K, y, cv=FOLDS)
+    expected = cross_val_predict(model, K, y, cv=FOLDS, method="predict_proba")
+    np.testing.assert_allclose(tree["predictions/probability"], expected, rtol=1e-6)
+    frame = pd.DataFrame(K, columns=[f"sample {i}" for i in range(len(K))])
+    again = cross_validated_map(model, frame, y, cv=FOLDS)
+    np.testing.assert_allclose(again["predictions/probability"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
     ("model", "cv", "error", "message"),
     [
+        (LDA, [], ValueError, "cv gives no folds"),
         (LinearSVC(), 3, TypeError, "LinearSVC has no predict_proba"),
         (PCA(2), 3, ValueError, "y holds ['a', 'b', 'c']"),
         (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
@@ -238,6 +260,11 @@ def test_any_classifier_has_a_map_of_its_predictions(classes):
 def test_bad_requests_say_why(classes, model, cv, error, message):
     with pytest.raises(error, match=re.escape(message)):
         cross_validated_map(model, *classes, cv=cv)
+
+
+def test_settings_are_kept_or_not(classes):
+    with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):
+        cross_validated_map(LDA, *classes, reuse_settings="x")
 
 
 def test_targets_that_are_no_classes():

@@ -1,8 +1,23 @@
 """What importing the package and its mathematics loads."""
 
+import ast
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
+import bsdr_models
+
+ROOT = Path(__file__).parents[1]
+# Packages that another one brings; packages of an optional extra.
+BROUGHT_BY = {
+    "sklearn": "scikit-learn",
+    "arviz_base": "arviz",
+    "arviz_stats": "arviz",
+    "llvmlite": "numba",
+    "pytensor": "pymc",
+}
+OPTIONAL = {"dask", "distributed", "nutpie", "zarr"}
 HEAVY = {"pymc", "pytensor", "arviz", "arviz_base", "sklearn", "matplotlib"}
 
 
@@ -24,6 +39,27 @@ print(time.process_time(), *{name.partition(".")[0] for name in sys.modules})
     assert "bsdr_models" in loaded
     assert not set(loaded) & (HEAVY | {"scipy", "numba", "xarray", "rich"})
     assert float(seconds) < 1.0
+
+
+def test_every_package_that_is_imported_is_declared():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    declared = {line.partition(">")[0] for line in declared}
+    imported = set()
+    for path in (ROOT / "bsdr_models").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module.partition(".")[0])
+    others = imported - sys.stdlib_module_names - {"bsdr_models"} - OPTIONAL
+    missing = {BROUGHT_BY.get(name, name) for name in others} - declared
+    assert missing == set()
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert bsdr_models.__version__ in (project["version"], "uninstalled")
+    assert "__version__" in dir(bsdr_models)
 
 
 def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():

@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from joblib import parallel_config
+from sklearn.decomposition import KernelPCA
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -82,6 +83,19 @@ def test_a_pipeline_is_refitted_as_a_whole(classes):
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="refits have other features"):
         feature_stability(one_of_each, rng.standard_normal(X.shape), y, random_state=0)
+
+
+def test_kernel_matrices_are_cut_in_rows_and_columns(classes):
+    X, y = classes
+    features = KernelPCA(3, kernel="linear")
+    matrices = KernelPCA(3, kernel="precomputed")
+    options = {"n_resamples": 4, "n_selected": 1, "random_state": 0}
+    one, other = (
+        feature_stability(make_pipeline(step, MODEL), given, y, **options)
+        for step, given in ((features, X), (matrices, X @ X.T))
+    )
+    np.testing.assert_array_equal(other["frequency"], one["frequency"])
+    assert other.sizes["feature"] == 3
 
 
 def test_workers_and_seeds_change_nothing_and_something(classes):

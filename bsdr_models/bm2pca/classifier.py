@@ -22,6 +22,7 @@ from bsdr_models.bm2pca.task import (
     Task,
     encode,
     log_probabilities,
+    task_order,
 )
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.inference.datatree import Context
@@ -302,6 +303,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
             Of several tasks, ``unlabeled`` marks missing labels. Samples without any are left out.
+            Columns of a frame are matched to those of the fit by name.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns
@@ -315,6 +317,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         truth, known = known_entries(y, self.unlabeled)
         if truth.shape != predicted.shape:
             raise ValueError(f"y must have shape {predicted.shape}, got {truth.shape}")
+        order = task_order(y, self._task_names)
+        truth, known = truth[:, order], known[:, order]
         right, some = ((truth == predicted) | ~known).all(axis=1), known.any(axis=1)
         weights = None if sample_weight is None else np.asarray(sample_weight)[some]
         return float(np.average(right[some], weights=weights))
@@ -322,9 +326,15 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _truth(self, y: Any) -> np.ndarray | None:
         truth = super()._truth(y)
         n_tasks = len(self._task.sizes)
-        if truth is not None and n_tasks > 1 and truth.shape[1:] != (n_tasks,):
+        if truth is None or n_tasks < 2:
+            return truth
+        if truth.shape[1:] != (n_tasks,):
             raise ValueError(f"y must have a column for each of {n_tasks} tasks, got {truth.shape}")
-        return truth
+        return truth[:, task_order(y, self._task_names)]
+
+    @property
+    def _task_names(self) -> list[Any]:
+        return [name for name, _ in self._context.tasks]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

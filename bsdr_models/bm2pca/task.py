@@ -1,7 +1,9 @@
 """Input and result of a fit: targets as signs, 0 for a missing label, and class probabilities."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -118,6 +120,21 @@ def task_names(y: Any) -> tuple[Any, ...] | None:
     return names
 
 
+def task_order(y: Any, fitted: Sequence[Any]) -> list[int] | slice:
+    """Columns of y in the order of the tasks of a fit: by name if both have names.
+
+    Raise a ValueError if the names differ.
+    """
+    names = task_names(y)
+    if names is None:
+        return slice(None)
+    if len(names) == len(fitted) and set(names) == set(fitted):
+        return [names.index(name) for name in fitted]
+    if list(fitted) == list(range(len(fitted))):  # the tasks of the fit have no names
+        return slice(None)
+    raise ValueError(f"y has the columns {list(names)}, the tasks of the fit are {list(fitted)}")
+
+
 def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
     classes, groups = encode_known(y, known)
     if len(classes) == 2:
@@ -131,6 +148,9 @@ def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
 def _encode_tasks(y: np.ndarray, known: BoolArray, names: tuple[Any, ...] | None) -> Labels:
     """Classes of several tasks, (N, T)."""
     tasks = tuple(range(y.shape[1])) if names is None else names
+    shared, count = Counter(map(str, tasks)).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{count} columns of y are named {shared!r}: give each task its own name")
     each: list[Labels] = []
     for name, column, own in zip(tasks, y.T, known.T, strict=True):
         if not own.any():
@@ -151,9 +171,11 @@ def _encode_tasks(y: np.ndarray, known: BoolArray, names: tuple[Any, ...] | None
 
 def _zeros_and_ones(y: np.ndarray, known: BoolArray) -> FloatArray | None:
     """Signs of the labels in y (N, K), 0 without; None if it does not hold only 0 and 1."""
+    if y.dtype.kind in "mM":
+        return None
     on = y if y.dtype.kind in "SU" else np.where(known, y, 0)
     if on.dtype == object:
-        if any(isinstance(value, str) for value in on.ravel()):
+        if not all(isinstance(value, Real | np.bool_) for value in on.ravel()):
             return None
         on = np.array(on.tolist())
     if type_of_target(on) != "multilabel-indicator" or not np.isin(on, (0, 1)).all():

@@ -121,6 +121,9 @@ class FullRankEstimator(BaseBSDR):
                     f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
                     f"got {kernel!r}"
                 )
+        for kernel in self._kernels:
+            if not isinstance(kernel, str):
+                as_kernel(kernel)
         if not self._kernels:
             raise ValueError("kernel is empty")
         if self.inference == "laplace" and (self.views is not None or is_several(self.kernel)):

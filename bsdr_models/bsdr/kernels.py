@@ -127,21 +127,18 @@ class UserKernel:
         Raises
         ------
         ValueError
-            If the function does not return a finite matrix of this shape.
+            If the function does not return a matrix of this shape, of finite real numbers.
         """
-        K = np.asarray(self.function(A, B), dtype=np.float64)
-        if K.shape != (len(A), len(B)) or not np.isfinite(K).all():
-            raise ValueError(
-                f"kernel must return a finite matrix of shape {(len(A), len(B))}, got one of shape "
-                f"{K.shape}"
-            )
-        return K
+        return _real(self.function(A, B), (len(A), len(B)), "kernel")
 
     def variance(self, A: FloatArray) -> FloatArray:
         """See :meth:`Kernel.variance`."""
-        if hasattr(self.function, "diag"):
-            return np.asarray(self.function.diag(A), dtype=np.float64)
-        return np.array([self.matrix(x[None], x[None])[0, 0] for x in A])
+        if not hasattr(self.function, "diag"):
+            return np.array([self.matrix(x[None], x[None])[0, 0] for x in A])
+        found = _real(self.function.diag(A), (len(A),), "kernel.diag")
+        if (found < 0.0).any():
+            raise ValueError(f"kernel.diag must not return negative values, got {found.min():.3g}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +156,21 @@ class Precomputed:
 type AnyKernel = Kernel | UserKernel | Precomputed
 
 
+def _real(values: Any, shape: tuple[int, ...], what: str) -> FloatArray:
+    """Values of a function of the user, checked."""
+    array = np.asarray(values)
+    if array.shape != shape:
+        raise ValueError(f"{what} must return an array of shape {shape}, got {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{what} must return real numbers, got {array.dtype}")
+    if not np.isfinite(array).all():
+        place = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(
+            f"{what} must return finite numbers, got {array[tuple(place)]} at {place.tolist()}"
+        )
+    return array.astype(np.float64)
+
+
 def _reciprocal(values: FloatArray) -> FloatArray:
     """1 / values, 0 for 0."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0.0)
@@ -170,4 +182,8 @@ def as_kernel(kernel: Any) -> AnyKernel:
         return kernel
     if isinstance(kernel, str):
         return Precomputed() if kernel == "precomputed" else Kernel(kernel)
+    if isinstance(kernel, type):
+        raise ValueError(
+            f"kernel is the class {kernel.__name__}: give an object, {kernel.__name__}()"
+        )
     return UserKernel(kernel)

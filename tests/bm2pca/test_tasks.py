@@ -310,12 +310,49 @@ def test_names_and_classes_of_any_type(data):
     plots.plot_map(tree, label="size")
 
 
+@pytest.mark.parametrize(
+    ("columns", "again", "message"),
+    [
+        (["a", "b", "c"], ["c", "a", "b"], None),
+        ([7, 3, 5], [5, 7, 3], None),
+        ([0, 1, 2], [2, 0, 1], None),
+        (None, ["a", "b", "c"], None),
+        (["a", "b", "c"], None, None),
+        (["a", "b", "c"], ["a", "b", "d"], "the columns .*'d'.*, the tasks of the fit are .*'c'"),
+        (["a", "b", "c"], ["a", "b", "b"], "the columns .*'b', 'b'.*, the tasks of the fit"),
+        (["a", "b", "c"], ["a", "b"], "y must have "),
+    ],
+)
+def test_columns_of_new_targets_are_matched_by_name(data, columns, again, message):
+    X, Y = data
+    frame = Y if columns is None else pd.DataFrame(Y, columns=columns)
+    model = make().fit(X[:80], frame[:80])
+    new = Y[80:]
+    if again is not None:
+        order = range(len(again))
+        if columns is not None and set(again) == set(columns):
+            order = [columns.index(name) for name in again]
+        new = pd.DataFrame(new[:, order], columns=again)
+    if message is None:
+        assert model.score(X[80:], new) == model.score(X[80:], Y[80:])
+        np.testing.assert_array_equal(model.predict_idata(X[80:], new)["predictions/y"], Y[80:])
+        return
+    for method in (model.score, model.predict_idata):
+        with pytest.raises(ValueError, match=message):
+            method(X[80:], new)
+
+
 ONE_CLASS = np.column_stack([np.arange(60) % 3, np.full(60, 4)])
 BAD = {
     "one_class": (ONE_CLASS, {}, "task 1 of y: y has one class only, 4"),
     "no_label": (np.where(ONE_CLASS == 4, -1, ONE_CLASS), {}, "task 1 of y has no label"),
     "real": (ONE_CLASS + [0, 1] * np.arange(60)[:, None] / 7, {}, "task 1 of y: Unknown label"),
     "all_missing": (np.full((60, 2), -1), {}, "every y equals unlabeled=-1"),
+    "names": (
+        pd.DataFrame(ONE_CLASS % 2, columns=["a", "a"]).assign(b=np.arange(60) % 3),
+        {},
+        "2 columns of y are named 'a'",
+    ),
     "missing": (np.where(ONE_CLASS == 4, np.nan, ONE_CLASS), {}, "Input y contains NaN"),
     "temperatures": (
         np.column_stack([np.arange(60) % 3, np.arange(60) % 4]),

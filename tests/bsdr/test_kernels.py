@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, Matern
 from sklearn.metrics.pairwise import polynomial_kernel
 
+from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import Kernel, feature_map
 from bsdr_models.bsdr.feature_map import KernelMap
 from bsdr_models.bsdr.kernels import UserKernel
@@ -99,18 +100,46 @@ def test_landmarks_do_not_depend_on_the_order(monkeypatch):
     assert np.abs(one - inner).max() < 0.05
 
 
+class WithDiagonal:
+    """A linear kernel whose diagonal is a constant."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, A, B):
+        return A @ B.T
+
+    def diag(self, A):
+        return np.array([self.value] * len(A))
+
+
 @pytest.mark.parametrize(
     ("function", "match"),
     [
         (lambda A, B: -(A @ B.T), "positive semi-definite"),
         (lambda A, B: np.ones((len(A), len(B))), "constant"),
-        (lambda A, B: A, "shape"),
-        (lambda A, B: np.full((len(A), len(B)), np.nan), "finite"),
+        (lambda A, B: A, r"kernel must return an array of shape \(30, 30\), got \(30, 4\)"),
+        (
+            lambda A, B: np.where(np.eye(len(A)) == 1, np.nan, 1.0),
+            r"finite numbers, got nan at \[0, 0\]",
+        ),
+        (lambda A, B: A @ B.T + 1j, "kernel must return real numbers, got complex128"),
+        (lambda A, B: "x", "kernel must return an array"),
+        (WithDiagonal(np.nan), r"kernel.diag must return finite numbers, got nan at \[0\]"),
+        (WithDiagonal([1.0]), r"kernel.diag must return an array of shape \(30,\), got \(30, 1\)"),
+        (WithDiagonal(-1.0), "kernel.diag must not return negative values, got -1"),
+        (WithDiagonal(1j), "kernel.diag must return real numbers, got complex128"),
     ],
 )
 def test_bad_functions(function, match):
     with pytest.raises(ValueError, match=match):
         KernelMap.learn(samples(), UserKernel(function))
+
+
+@pytest.mark.parametrize("kernel", [Kernel, RBF, ["rbf", RBF]])
+def test_a_class_in_place_of_a_kernel(kernel):
+    with pytest.raises(ValueError, match=r"kernel is the class (Kernel|RBF): give an object"):
+        BSDRClassifier(kernel=kernel).fit(samples(), np.arange(30) % 2)
 
 
 @pytest.mark.parametrize("options", [{"name": "rbff"}, {"width": 0.0}, {"degree": 0}])

@@ -494,6 +494,30 @@ def test_a_fit_from_draws_predicts_as_the_model_they_are_from(gibbs, tmp_path):
         (lambda p: p.isel(feature=slice(1)), "posterior/projection has dims .*'feature': 1"),
         (lambda p: p.isel(outcome=slice(2)), "posterior/weights has dims"),
         (lambda p: p * np.nan, "not finite"),
+        (lambda p: p.isel(draw=slice(0)), "posterior/projection has no draws"),
+        (lambda p: p + 0j, "posterior/projection must hold real numbers, got complex128"),
+        (
+            lambda p: p.assign_coords(outcome=["ham", "spam", "eggs"]),
+            r"posterior/weights has the outcomes \['ham', 'spam', 'eggs'\], expected .*'tofu'",
+        ),
+        (lambda p: p.assign_coords(outcome=["ham", "ham", "tofu"]), "has the outcomes"),
+        (lambda p: p.assign_coords(outcome=[0.0, 1.0, np.nan]), "has the outcomes"),
+        (
+            lambda p: p.assign_coords(feature=list("abcde")),
+            "posterior/projection has the features",
+        ),
+        (
+            lambda p: p.drop_vars("component").assign(
+                bias=p["bias"].isel(outcome=slice(2)).rename(outcome="component")
+            ),
+            "posterior/bias has the axis 'component' in the place of its outcomes",
+        ),
+        (
+            lambda p: p.assign(
+                projection=p["projection"].rename(component="axis").assign_coords(axis=["a", "b"])
+            ),
+            r"posterior/weights has the components \[0.0, 1.0\], expected \['a', 'b'\]",
+        ),
     ],
 )
 def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
@@ -502,6 +526,40 @@ def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
     tree = xr.DataTree.from_dict({"posterior": change(posterior)})
     with pytest.raises(ValueError, match=message):
         from_tree(tree, X, y)
+
+
+SWAPPED = [1, 0, 2, 4, 3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: p.isel(outcome=[2, 0, 1]),
+        lambda p: p.isel(feature=slice(None, None, -1)),
+        lambda p: p.transpose(),
+        lambda p: p.assign_coords(feature=[f"x{i}" for i in range(D)]).isel(
+            feature=[1, 0, 2, 4, 3]
+        ),
+        lambda p: p.assign_coords(outcome=["0", "1", "2"]).isel(outcome=[1, 2, 0]),
+        lambda p: p.rename(outcome="side", feature="gene").isel(
+            side=[1, 0, 2], gene=[1, 0, 2, 4, 3]
+        ),
+        lambda p: p.assign(weights=p["weights"].isel(component=[1, 0]).rename(component="axis")),
+    ],
+    ids=["outcomes", "features", "axes", "unnamed", "numbered", "other names", "components"],
+)
+def test_draws_are_matched_by_name(change, gibbs):
+    model, X, y = gibbs
+    names = ["projection", "weights", "bias", "bias_precision"]
+    posterior = model.idata_["posterior"].to_dataset()[names]
+    one, other = (
+        from_tree(xr.DataTree.from_dict({"posterior": draws}), X, y)
+        for draws in (posterior, change(posterior))
+    )
+    np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(X))
+    if "outcome" in other.idata_["posterior/bias_precision"].dims:
+        kept, moved = (m.idata_["posterior/bias_precision"] for m in (one, other))
+        np.testing.assert_array_equal(moved.transpose(*kept.dims), kept)
 
 
 def test_flipped_draws_have_the_latent_coordinates_of_the_others(gibbs):
@@ -579,6 +637,19 @@ def test_a_regressor_from_draws_predicts_their_mixture(linear, noise, latent_sca
     np.testing.assert_array_equal(model.y_mean_, np.zeros(K))
     np.testing.assert_array_equal(model.y_scale_, np.ones(K))
     np.testing.assert_array_equal(tree["observed_data/y"], Y)
+
+
+def test_outputs_are_matched_by_name(linear):
+    draws, X, Y = linear
+    tree = tree_of_outputs(draws)
+    columns = ["c", "a", "b"]
+    want = from_tree(tree, X, Y, kind=PaperBSDRRegressor).predict(X)
+    posterior = tree["posterior"].to_dataset().assign_coords(trait=columns)
+    named = xr.DataTree.from_dict({"posterior": posterior.sortby("trait")})
+    Y = pd.DataFrame(Y, columns=columns)
+    np.testing.assert_array_equal(from_tree(named, X, Y, kind=PaperBSDRRegressor).predict(X), want)
+    with pytest.raises(ValueError, match=r"outcomes \['a', 'b', 'c'\], expected \['d', 'a', 'b'\]"):
+        from_tree(named, X, Y.rename(columns={"c": "d"}), kind=PaperBSDRRegressor)
 
 
 @pytest.mark.parametrize("n_outputs", [None, K])

@@ -197,6 +197,13 @@ def test_nothing_but_samples_and_targets_is_asked_for(frames, kind):
         assert steps.fit(X, y).score(X, y) > 0.7
 
 
+@pytest.mark.parametrize("model", CHECKED, ids=lambda model: type(model).__name__)
+def test_an_unknown_argument_is_refused_by_the_class(model):
+    cls = type(model)
+    with pytest.raises(TypeError, match=rf"^{cls.__name__}\.__init__\(\) got .* 'n_component'"):
+        cls(n_component=2)
+
+
 def test_clones_have_the_same_arguments_and_no_fit(frames, kind):
     model, _, _ = frames(kind)
     copy = clone(model)

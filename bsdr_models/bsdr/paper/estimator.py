@@ -20,12 +20,14 @@ from bsdr_models.bsdr.paper.fit import (
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.dask_arrays import not_in_memory
+from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
+    column_names,
     fit_scaler,
     one_thread,
     sample_labels,
@@ -169,9 +171,10 @@ class PaperEstimator(BaseBSDR):
         tree : xarray.DataTree
             From ``pymc.sample``. Group ``posterior`` needs ``projection`` (chain, draw, feature,
             component), ``weights`` (chain, draw, component, outcome) and ``bias`` (chain, draw,
-            outcome), in this order of their own axes, whatever the names of these. Of a regressor
+            outcome), in this order of their own axes if these have other names. Of a regressor
             also ``noise_scale``, the standard deviation of the noise, or ``noise_precision``
-            (chain, draw, outcome).
+            (chain, draw, outcome). Axes with coordinates are matched to the columns of X, the
+            classes, or the columns of y, by name; numbers from 0 are positions.
         X : array-like of shape (n_samples, n_features)
             Training samples as the model has seen them. They are not scaled again, nor are new
             samples.
@@ -193,8 +196,8 @@ class PaperEstimator(BaseBSDR):
         TypeError
             If `tree` is not a DataTree.
         ValueError
-            If variables are missing, not finite or do not fit X and y, the noise is not positive
-            or given twice, or an output is constant.
+            If variables are missing, have no draws, are not real and finite or do not fit X and y
+            in size or names, the noise is not positive or given twice, or an output is constant.
 
         Examples
         --------
@@ -221,6 +224,7 @@ class PaperEstimator(BaseBSDR):
         targets, context = model._read_given(y)
         check_consistent_length(X, targets)
         shape = {"n_features": X.shape[1], "n_labels": len(context["labels"])}
+        tree = trees.by_name(tree, model._names_of_axes(y, context["labels"]))
         draws = trees.read_draws(tree, cls._target, **shape)
         model.n_components = draws["projection"].shape[3]
         if not 0.0 <= latent_scale < np.inf:
@@ -242,6 +246,19 @@ class PaperEstimator(BaseBSDR):
         built = trees.user_tree(tree, draws, model._context)
         model._set_draws(built, n_tune=0, stacklevel=4)
         return model
+
+    def _names_of_axes(self, y: Any, labels: np.ndarray) -> dict[str, list[list[Any]]]:
+        """Names that axes of a tree may have: those of X and y, of the package, and numbers."""
+        p, k = self.n_features_in_, len(labels)
+        names = {
+            FEATURE: [[f"x{i}" for i in range(p)], list(range(p))],
+            LABEL: [labels.tolist(), list(range(k))],
+        }
+        if hasattr(self, "feature_names_in_"):
+            names[FEATURE].insert(0, self.feature_names_in_.tolist())
+        if self._target == "regression":
+            names[LABEL].insert(0, column_names(y, "y", k))
+        return names
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)

@@ -1,14 +1,15 @@
 """Fits of the paper's model as ``xarray.DataTree``, in one format for all inference methods."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
-from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.arrays import FloatArray, IntArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper import predict
 from bsdr_models.bsdr.paper.mean_field import Data, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
@@ -233,6 +234,72 @@ def draw_posterior(
     )
 
 
+# Axes of the variables of draws after chain and draw.
+AXES = {
+    "projection": (dims.FEATURE, dims.COMPONENT),
+    "weights": (dims.COMPONENT, dims.LABEL),
+    "bias": (dims.LABEL,),
+    **dict.fromkeys(NOISE, (dims.LABEL,)),
+}
+
+
+def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> xr.DataTree:
+    """The tree with the axes of its draws as `AXES`, sorted by the names of features and outcomes.
+
+    ``names`` are those that an axis may have, the most specific first. Coordinates are compared by
+    value, numbers also as text.
+    """
+    posterior = tree["posterior"].to_dataset()
+    roles = {axis: axis for axis in (dims.FEATURE, dims.COMPONENT, dims.LABEL)}
+    components = None
+    for name in filter(posterior.data_vars.__contains__, AXES):
+        axes = (dims.CHAIN, dims.DRAW, *AXES[name])
+        if set(posterior[name].dims) == set(axes):
+            posterior[name] = posterior[name].transpose(*axes)
+        if posterior[name].ndim != len(axes):  # refused with the shapes
+            continue
+        for dim, role in zip(posterior[name].dims[2:], AXES[name], strict=True):
+            if roles.setdefault(str(dim), role) != role:
+                raise ValueError(
+                    f"posterior/{name} has the axis {dim!r} in the place of its {role}s: give "
+                    f"{axes} in this order"
+                )
+            if dim not in posterior.indexes:
+                continue
+            given = [_name(value) for value in posterior.indexes[dim].tolist()]
+            known = names.get(role, ())
+            if role == dims.COMPONENT:
+                known = () if components is None else (components,)
+                components = components or given
+            posterior = posterior.isel({dim: _order(given, known, f"posterior/{name}", role)})
+    built = tree.copy()
+    built["posterior"] = xr.DataTree(posterior)
+    return built
+
+
+def _order(given: list[Any], known: Sequence[Sequence[Any]], what: str, role: str) -> IntArray:
+    """Positions of known names among those given; as they are without any."""
+    if not known or len(given) != len(known[0]):  # another number is refused with the shapes
+        return np.arange(len(given))
+    for names in known:
+        wanted = [_name(value) for value in names]
+        if len(set(given)) == len(given) and set(given) == set(wanted):
+            return np.array([given.index(name) for name in wanted])
+    raise ValueError(
+        f"{what} has the {role}s {given}, expected {list(known[0])} in any order: give X and "
+        "y with these names, or rename the coordinates, or drop them if the order is the same"
+    )
+
+
+def _name(value: Any) -> Any:
+    """A coordinate, as a number if it is the text of one."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return number if np.isfinite(number) else str(value)
+
+
 def read_draws(
     tree: xr.DataTree, target: Target, *, n_features: int, n_labels: int
 ) -> dict[str, FloatArray]:
@@ -242,7 +309,8 @@ def read_draws(
     """
     posterior = tree["posterior"].to_dataset()
     r = posterior["projection"].shape[-1] if "projection" in posterior else 0
-    shapes = {"projection": (n_features, r), "weights": (r, n_labels), "bias": (n_labels,)}
+    size = {dims.FEATURE: n_features, dims.COMPONENT: r, dims.LABEL: n_labels}
+    needed = ["projection", "weights", "bias"]
     if target == "regression":
         given = [name for name in NOISE if name in posterior.data_vars]
         if len(given) != 1:
@@ -250,17 +318,21 @@ def read_draws(
                 f"group 'posterior' needs exactly one of {' and '.join(NOISE)}, it has "
                 f"{'both' if given else 'neither'}"
             )
-        shapes[given[0]] = (n_labels,)
+        needed += given
     draws = {}
-    for name, shape in shapes.items():
+    for name in needed:
         if name not in posterior.data_vars:
             raise ValueError(f"group 'posterior' has no variable {name!r}")
-        array = posterior[name]
-        if array.dims[:2] != ("chain", "draw") or array.shape[2:] != shape:
+        array, shape = posterior[name], tuple(size[axis] for axis in AXES[name])
+        if array.dims[:2] != (dims.CHAIN, dims.DRAW) or array.shape[2:] != shape:
             raise ValueError(
                 f"posterior/{name} has dims {dict(array.sizes)}, expected chain, draw and {shape}, "
                 f"for {n_features} features, {r} components and {n_labels} classes or outputs"
             )
+        if not array.size:
+            raise ValueError(f"posterior/{name} has no draws: {dict(array.sizes)}")
+        if array.dtype.kind not in "iuf":
+            raise ValueError(f"posterior/{name} must hold real numbers, got {array.dtype}")
         draws[name] = np.asarray(array.values, dtype=np.float64)
         if not np.isfinite(draws[name]).all():
             raise ValueError(f"posterior/{name} holds values that are not finite")
