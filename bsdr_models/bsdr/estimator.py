@@ -237,7 +237,9 @@ class FullRankEstimator(BaseBSDR):
     def model_(self) -> Any:
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
-        :func:`bsdr_models.bsdr.build_model` says how to predict new samples by PyMC.
+        ``idata_`` holds its free variables, so that the functions of PyMC take it. Scale new
+        samples by ``(X - mean_) / scale_``; with views, or a kernel other than the linear one, the
+        model has no new samples.
         """
         check_is_fitted(self)
         if self._context.kept is not None:

@@ -254,7 +254,10 @@ class PaperEstimator(BaseBSDR):
     def model_(self) -> Any:
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
-        :func:`bsdr_models.bsdr.build_paper_model` says how to predict new samples by PyMC.
+        Scale new samples by ``(X - mean_) / scale_``. ``idata_`` holds the free variables, so that
+        the functions of PyMC take it; :func:`bsdr_models.bsdr.build_paper_model` says how to
+        predict new samples. ``pm.compute_log_likelihood`` is given the latent coordinates, which
+        the group ``log_likelihood`` of ``idata_`` integrates out, as ``arviz.loo`` needs it.
         """
         check_is_fitted(self)
         if self._context.priors is None:
