@@ -244,7 +244,7 @@ class FullRankEstimator(BaseBSDR):
         check_is_fitted(self)
         if self._context.kept is not None:
             raise AttributeError("model_ needs all training samples in memory")
-        return self._declare(self._posterior.feature_map)
+        return self._context.name_dims(self._declare(self._posterior.feature_map))
 
     def _declare(self, feature_map: FeatureMap) -> Any:
         """The PyMC model of given whitened features."""

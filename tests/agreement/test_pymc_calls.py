@@ -6,9 +6,10 @@ import pymc as pm
 import pytest
 from sklearn.datasets import load_iris
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
+from bsdr_models import BSDRClassifier, BSDRRegressor, DGPLVMClassifier, Sampling
+from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.bsdr import probit_choice
-from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperBSDRRegressor
 
 FAST = {"mode": "FAST_COMPILE"}
 SHORT = {"sampling": Sampling(chains=2, draws=200, tune=200), "random_state": 0}
@@ -28,7 +29,6 @@ MAPS = [
 PAPER = [
     pytest.param(PaperBSDRClassifier(random_state=0), id="mean_field"),
     pytest.param(PaperBSDRClassifier(inference="gibbs", **SHORT), id="gibbs"),
-    pytest.param(PaperBSDRClassifier(inference="nuts", **SHORT), id="paper-nuts", marks=SLOW),
 ]
 REGRESSORS = [
     pytest.param(BSDRRegressor(random_state=0), id="conjugate"),
@@ -159,6 +159,37 @@ def test_arviz_summarises_the_free_variables(model):
         assert np.isfinite(az.loo(tree).elpd)
     else:
         assert tree.attrs["inference_method"] in ("laplace", "advi", "mean_field")
+
+
+@pytest.mark.filterwarnings("error::pymc.sampling.forward.ImplicitFreezeWarning")
+@pytest.mark.parametrize("kind", [BSDRClassifier, PaperBSDRClassifier])
+def test_models_have_the_coordinates_of_the_trees(kind):
+    """PyMC would warn of others."""
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    index = [f"flower {i}" for i in X.index]
+    model = kind(random_state=0).fit(X.set_axis(index), np.array(list("abc"))[y])
+    with model.model_ as declared:
+        drawn = predict(model)
+    assert drawn["obs"].values.tolist() == index
+    assert declared.coords["feature"] == tuple(X.columns)
+    assert declared.coords["outcome"] == ("a", "b", "c")
+
+
+def test_pseudo_likelihoods_have_no_labels():
+    """Features are drawn from BM2PCA, and nothing from D-GPLVM: labels are not an outcome."""
+    X, y, *_ = samples(None)
+    loss = HingeLoss(strategy="shared", C=1.0)
+    factors = PaperBM2PCAClassifier(2, loss=loss, random_state=0).fit(X, y)
+    options = {"random_seed": 0, "progressbar": False, "compile_kwargs": FAST}
+    with pytest.warns(UserWarning, match="effect of Potentials"):
+        found = pm.sample_posterior_predictive(factors.idata_, model=factors.model_, **options)
+    drawn = found["posterior_predictive"].to_dataset()
+    assert set(drawn) == {"X"}
+    np.testing.assert_allclose(drawn["X"].mean(("chain", "draw", "obs")), 0.0, atol=0.2)
+    process = DGPLVMClassifier(random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="effect of Potentials"):
+        found = pm.sample_posterior_predictive(process.idata_, model=process.model_, **options)
+    assert "posterior_predictive" not in found.children
 
 
 @pytest.mark.slow

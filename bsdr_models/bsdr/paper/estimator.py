@@ -262,7 +262,7 @@ class PaperEstimator(BaseBSDR):
         check_is_fitted(self)
         if self._context.priors is None:
             raise AttributeError("model_ is unknown: the draws are of a model of the user")
-        return declare(self._context, self.n_components_)
+        return self._context.name_dims(declare(self._context, self.n_components_))
 
 
 class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
