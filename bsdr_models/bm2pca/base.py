@@ -211,11 +211,15 @@ class ConjugateEstimator(BaseBM2PCA):
 
     @property
     def model_(self) -> Any:
-        """The model with one subspace as a ``pymc.Model`` on the training samples."""
+        """The model with one subspace as a ``pymc.Model`` on the scaled training samples.
+
+        ``pm.sample_posterior_predictive`` with ``idata_`` draws features. Labels have a
+        pseudo-likelihood only: PyMC neither draws them nor computes their log likelihood.
+        """
         check_is_fitted(self)
         if self._task.strategy != "shared":
             raise AttributeError("model_ needs strategy='shared'")
-        return engines.declare(self._task, self.C_)
+        return self._context.name_dims(engines.declare(self._task, self.C_))
 
 
 def finite_csr(X: Any) -> csr_array:

@@ -240,12 +240,14 @@ class FullRankEstimator(BaseBSDR):
     def model_(self) -> Any:
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
-        :func:`bsdr_models.bsdr.build_model` says how to predict new samples by PyMC.
+        ``idata_`` holds its free variables, so that the functions of PyMC take it. Scale new
+        samples by ``(X - mean_) / scale_``; with views, or a kernel other than the linear one, the
+        model has no new samples.
         """
         check_is_fitted(self)
         if self._context.kept is not None:
             raise AttributeError("model_ needs all training samples in memory")
-        return self._declare(self._posterior.feature_map)
+        return self._context.name_dims(self._declare(self._posterior.feature_map))
 
     def _declare(self, feature_map: FeatureMap) -> Any:
         """The PyMC model of given whitened features."""

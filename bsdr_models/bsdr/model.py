@@ -95,9 +95,7 @@ def build_model(
     Notes
     -----
     New samples are given by ``pm.set_data({"X": X, "y_data": y}, coords={"obs": ...})``, where
-    ``y`` is ignored but must have their number. ``idata_`` of the estimators holds functions of the
-    sampled normals, which PyMC would draw from their prior: give
-    ``freeze_vars=["coef", "bias"]`` to ``pm.sample_posterior_predictive``.
+    ``y`` is ignored but must have their number.
 
     Examples
     --------

@@ -9,12 +9,22 @@ import xarray as xr
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.bsdr.draws import Parameters
+from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.fit import Fit, pointwise_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance
+
+# Dims of free variables of the PyMC models that are not in the specification.
+FREE_DIMS = {
+    "projection_offset": (dims.FEATURE, dims.CONTRAST),
+    "basis_offset": (dims.BASIS, dims.CONTRAST),
+    "bias_contrasts": (dims.CONTRAST,),
+    "latent_offset": (dims.OBS, dims.COMPONENT),
+}
 
 # Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
 # certain of a sample, and Pareto smoothing fails on ties.
@@ -75,7 +85,7 @@ class Context(datatree.Context):
             inference_method=inference_method,
             n_components=n_components,
             coords=coords,
-            dims={"parameters": (), **(dims or {})},
+            dims={"parameters": (), **FREE_DIMS, **(dims or {})},
             attrs=attrs,
         )
         if likelihood in tree.children:
@@ -90,12 +100,14 @@ def hierarchical_tree(
 
     Draws are mapped to identified latent coordinates, by an affine map of each draw that leaves the
     linear predictor, and hence all predictions, unchanged. The part of the projection outside the
-    row space of the training samples is drawn by ``rng``.
+    row space of the training samples is drawn by ``rng``. The free variables of the PyMC model are
+    kept beside them.
     """
     posterior, feature_map = fit.posterior, fit.posterior.feature_map
     (n, p), r, k = context.X.shape, posterior.n_components, len(context.labels)
     n_chains, per_chain = fit.log_likelihood.shape
-    n_kept = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k) * n_chains), 5, per_chain))
+    width = p if feature_map.metric is not None else max(p, posterior.draws.projection.shape[2])
+    n_kept = int(np.clip(datatree.MAX_NUMBERS // (width * max(r, k) * n_chains), 5, per_chain))
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(n_chains)[:, None] * per_chain + one).ravel()
     shape = (n_chains, len(one))
@@ -103,8 +115,10 @@ def hierarchical_tree(
     coordinates = posterior.coordinates.thin(kept)
     aligned = coordinates.align(raw)
     maps = coordinates.maps[:, 1:]  # (S, J, R)
-    outside = raw.scale[:, None, None] * rng.standard_normal((len(kept), maps.shape[1], p))
-    variables = {"weights": aligned.weights[:, :r], "bias": aligned.bias, "scale": raw.scale}
+    normal = rng.standard_normal((len(kept), maps.shape[1], p))
+    outside = raw.scale[:, None, None] * normal
+    variables = {"weights": aligned.weights[:, :r], "bias": raw.bias, "scale": raw.scale}
+    variables |= free_variables(raw, feature_map, normal)
     latent = posterior.embed(context.X)
     group: dict[str, Any] = {
         "latent_mean": latent.mean,
@@ -162,6 +176,21 @@ def hierarchical_tree(
         coords={dims.VIEW: feature_map.names} if feature_map.n_views > 1 else None,
         attrs={"alignment": "affine", "nonlinear": int(not feature_map.is_linear), **attrs},
     )
+
+
+def free_variables(
+    draws: Parameters, feature_map: FeatureMap, outside: FloatArray
+) -> dict[str, FloatArray]:
+    """Normals of the PyMC model, (S, D or B, J) and (S, J), from draws and normals (S, J, D)."""
+    normal = draws.projection / draws.scale[:, None, None]
+    if draws.view_scale is not None:
+        normal = normal / draws.view_scale[:, None, feature_map.index]
+    name = "basis_offset"
+    if (metric := feature_map.metric) is not None:
+        name = "projection_offset"
+        normal = outside + (normal - outside @ metric.axes) @ metric.axes.T
+    bias = np.einsum("sk,sjk->sj", draws.bias, draws.weights)
+    return {name: np.swapaxes(normal, 1, 2), "bias_contrasts": bias}
 
 
 def outlier_statistics(

@@ -103,7 +103,7 @@ def build_model(
         ``lengthscale`` and ``noise_variance``, sampled as logarithms; the MAP engine maximises
         the density on that scale, too. Deterministic: ``latent`` (obs, component), identified up
         to a rotation, and ``criterion``, J. The potentials are ``generative``, ``discriminative``
-        and ``map``, the latter two without constants. ``y`` has indices into the coordinate
+        and ``map``, the latter two without constants. ``y_data`` has indices into the coordinate
         ``outcome``, -1 for no label. ``pymc.set_data`` does not change the potentials.
 
     Raises
@@ -155,7 +155,7 @@ def build_model(
     start = _initial_raw(Y, y_index, mapping, n_components)
     with pm.Model(coords=coords) as model:
         pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
-        pm.Data("y", y_index, dims=dims.OBS)
+        pm.Data("y_data", y_index, dims=dims.OBS)
 
         U = pm.Normal("latent_raw", 0.0, 1.0, dims=LATENT_DIMS, initval=start)
         a = _log_normal("signal_variance", priors.signal_variance)

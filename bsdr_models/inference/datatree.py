@@ -135,6 +135,15 @@ class Context:
             [class_frequency(*own) for own in zip(columns, self.class_counts, strict=True)]
         )
 
+    def name_dims(self, model: Any) -> Any:
+        """A PyMC model on the samples of the fit, with the coordinates of the trees."""
+        names = {OBS: self.samples, FEATURE: self.feature_names, LABEL: self.labels}
+        for dim, values in names.items():
+            # Two classes may have a single score.
+            if values is not None and len(model.coords.get(dim) or ()) == len(values):
+                model.set_dim(dim, len(values), coord_values=tuple(values))
+        return model
+
     def fit_tree(
         self,
         groups: dict[str, dict[str, Any]],

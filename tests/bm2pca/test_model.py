@@ -384,7 +384,7 @@ def test_names_dims_and_coordinates():
     assert model.coords["feature"] == ("width", "length")
     assert model.coords["outcome"] == ("a", "b", "c")
     np.testing.assert_array_equal(
-        model["y"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
+        model["y_data"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
     )
     for name in ("latent", "scores", "coef", "intercept", "loadings", "noise_precision"):
         axes = model.named_vars_to_dims.get(name, ())
@@ -398,7 +398,8 @@ def test_variables_match_the_specification(case):
     extra = {"latent_offset", "slack_scale_lower"}
     for augmented in (False, True):
         model = build_model(X, y, augmented=augmented, **options)
-        for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs, model["y"]):
+        assert model.named_vars_to_dims["y_data"] == SPEC.variables["y"].dims
+        for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs):
             if variable.name in extra:
                 continue
             axes = tuple(model.named_vars_to_dims.get(variable.name, ()))

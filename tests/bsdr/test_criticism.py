@@ -26,10 +26,6 @@ PRIORS = Priors(
     noise_rate=0.6,
     latent_scale=0.6,
 )
-FROZEN = {
-    BSDRClassifier: ["coef", "bias"],
-    PaperBSDRClassifier: ["projection", "weights", "bias"],
-}
 TARGETS = ("multiclass", "multilabel", "regression")
 ONE_SCALE = {
     "priors__projection_prior": "columnwise",
@@ -115,7 +111,6 @@ def test_arviz_shows_a_posterior_predictive_check_by_pymc(kind):
     check = pm.sample_posterior_predictive(
         model.idata_,
         model=model.model_,
-        freeze_vars=FROZEN[kind],
         random_seed=0,
         progressbar=False,
         compile_kwargs={"mode": "FAST_COMPILE"},

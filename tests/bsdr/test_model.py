@@ -337,7 +337,7 @@ def test_predictions_for_new_samples_of_the_papers_model(target):
 
 
 def test_predictions_for_new_samples_of_the_hierarchical_model():
-    """Trees hold functions of the sampled normals: they are frozen, not drawn from the prior."""
+    """Trees hold the sampled normals: they are not drawn from the prior."""
     y = np.arange(30) % K
     X = 4.0 * np.eye(K)[y] + np.random.default_rng(9).standard_normal((30, K))
     options = {"temperature": 1.0, "sampling": Sampling(chains=1, draws=64), "random_state": 0}
@@ -347,7 +347,6 @@ def test_predictions_for_new_samples_of_the_hierarchical_model():
         set_samples(model, fitted._samples(new), y[:5])
         drawn = pm.sample_posterior_predictive(
             fitted.idata_,
-            freeze_vars=["coef", "bias"],
             sample_dims=["chain", "draw"],
             random_seed=4,
             progressbar=False,

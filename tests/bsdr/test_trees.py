@@ -118,6 +118,7 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         "weight_precision": ("component", "outcome"),
         "bias_precision": ("outcome",),
         "latent": ("obs", "component"),
+        "latent_offset": ("obs", "component"),
         "coef": ("feature", "outcome"),
         "bias_centered": ("outcome",),
         "projection_precision": (
@@ -128,7 +129,11 @@ def test_every_axis_has_its_name_and_coordinates(fitted, engine, target):
         dims["noise_precision"] = dims["noise_scale"] = ("outcome",)
     if engine == "exact":
         names = {"projection", "weights", "bias", "coef", "bias_centered", "noise_scale"}
-        dims = {"scale": ()} | {name: axes for name, axes in dims.items() if name in names}
+        dims = {name: axes for name, axes in dims.items() if name in names} | {
+            "scale": (),
+            "projection_offset": ("feature", "contrast"),
+            "bias_contrasts": ("contrast",),
+        }
     else:
         dims.pop("noise_scale", None)
     if target != "multiclass":  # outcomes are not exclusive

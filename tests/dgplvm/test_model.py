@@ -157,7 +157,7 @@ def test_names_dims_and_coordinates():
     assert model.coords["feature"] == tuple("pqrs")
     assert model.coords["outcome"] == ("a", "b", "c")
     np.testing.assert_array_equal(model["X"].get_value(), features())
-    np.testing.assert_array_equal(model["y"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
+    np.testing.assert_array_equal(model["y_data"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
 
 
 def test_initial_point_separates_the_classes():

@@ -160,7 +160,7 @@ def build_model(
     }
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X_data", X_array, dims=ROW_DIMS)
-        y_data = pm.Data("y", np.nan_to_num(y_array), dims=SCORE_DIMS)
+        y_data = pm.Data("y_data", np.nan_to_num(y_array), dims=SCORE_DIMS)
         gamma = partial(_gamma, augmented=augmented)
 
         t = pm.Normal("offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)

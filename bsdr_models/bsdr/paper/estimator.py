@@ -271,12 +271,15 @@ class PaperEstimator(BaseBSDR):
     def model_(self) -> Any:
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
-        :func:`bsdr_models.bsdr.build_paper_model` says how to predict new samples by PyMC.
+        Scale new samples by ``(X - mean_) / scale_``. ``idata_`` holds the free variables, so that
+        the functions of PyMC take it; :func:`bsdr_models.bsdr.build_paper_model` says how to
+        predict new samples. ``pm.compute_log_likelihood`` is given the latent coordinates, which
+        the group ``log_likelihood`` of ``idata_`` integrates out, as ``arviz.loo`` needs it.
         """
         check_is_fitted(self)
         if self._context.priors is None:
             raise AttributeError("model_ is unknown: the draws are of a model of the user")
-        return declare(self._context, self.n_components_)
+        return self._context.name_dims(declare(self._context, self.n_components_))
 
 
 class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):

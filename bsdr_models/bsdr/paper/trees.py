@@ -188,8 +188,14 @@ def _fit_group(
 def _groups(
     draws: dict[str, FloatArray], fit: dict[str, FloatArray], context: PaperContext
 ) -> dict[str, dict[str, FloatArray]]:
-    """Groups of draws (chain, draw, ...), with identified quantities and log likelihood."""
+    """Groups of draws (chain, draw, ...), with identified quantities and log likelihood.
+
+    Of a model of ours also the offsets of the latent coordinates, free variables in PyMC.
+    """
     posterior = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
+    if context.priors is not None and "latent" in draws:
+        offset = draws["latent"] - context.X @ draws["projection"]
+        posterior["latent_offset"] = offset / context.latent_scale
     if context.target == "multiclass":
         posterior["bias_centered"] = context.contrast(draws["bias"])
     return {"posterior": posterior, "fit": fit, **log_likelihood_group(draws, context)}
