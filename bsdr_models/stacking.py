@@ -127,9 +127,9 @@ def log_linear_weights(
     def loss(weights: FloatArray) -> tuple[float, FloatArray]:
         pooled = log_softmax(np.tensordot(weights, log_p, 1), axis=1)
         mean = np.sum(np.exp(pooled) * log_p, axis=2)  # (M, N)
-        pull = precision @ (weights - equal)
-        value = -pooled[np.arange(n), y].sum() + 0.5 * pull @ (weights - equal)
-        return value, np.sum(mean - of_class, axis=1) + pull
+        shift = precision @ (weights - equal)
+        value = -pooled[np.arange(n), y].sum() + 0.5 * shift @ (weights - equal)
+        return value, np.sum(mean - of_class, axis=1) + shift
 
     bounds = [(0.0, None)] * n_members
     weights = minimize(loss, equal, jac=True, method="L-BFGS-B", bounds=bounds).x
