@@ -29,7 +29,7 @@ import xarray as xr
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from sklearn.base import clone
-from sklearn.utils import Bunch, _safe_indexing, get_tags
+from sklearn.utils import Bunch, get_tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -37,7 +37,13 @@ from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import BM2PCAClassifier
 from bsdr_models.bsdr import BSDRClassifier
 from bsdr_models.comparison import check_classifiers
-from bsdr_models.cross_validation import Fold, fitted_clone, read_classes, read_folds
+from bsdr_models.cross_validation import (
+    Fold,
+    fitted_clone,
+    read_classes,
+    read_folds,
+    select_samples,
+)
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.dims import FEATURE, LABEL, OBS
 from bsdr_models.inference.callbacks import ProgressBar
@@ -402,10 +408,10 @@ class StackedClassifier(ProbabilisticClassifier):
             train, test = fold
             with warnings.catch_warnings():  # the fit to all samples has warned
                 warnings.simplefilter("ignore")
-                model = fitted_clone(member, _safe_indexing(X, train), y[train])
+                model = fitted_clone(member, select_samples(member, X, train, train), y[train])
                 log_p = np.full((len(test), len(self.classes_)), np.log(FLOOR))
                 columns = np.searchsorted(self.classes_, model.classes_)
-                log_p[:, columns] = _log_proba_of(model, _safe_indexing(X, test))
+                log_p[:, columns] = _log_proba_of(model, select_samples(member, X, test, train))
             return log_p
 
         outcome = run_tasks(predict, folds, n_jobs=self.n_jobs, what="folds")

@@ -35,7 +35,7 @@ from bsdr_models.bsdr.paper import gibbs, predict
 from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.predict import DrawPosterior
-from bsdr_models.bsdr.paper.ridge_draws import draw_columns
+from bsdr_models.bsdr.paper.ridge_draws import draw_deviations
 from bsdr_models.bsdr.posterior import (
     Problem,
     label_log_likelihood,
@@ -230,18 +230,8 @@ def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[
             rng=rng,
             n_restarts=2,
         ).state
-        precision = state.projection_precision.mean
-        of_columns = np.broadcast_to(precision, (precision.shape[0], R_PAPER)).T
-        zero, scale = np.zeros((1, len(y), 1)), np.array([SAMPLING.latent_scale**-2.0])
-        inside = np.stack(
-            [
-                draw_columns(
-                    data.design, zero, phi[None, :, None], scale, rng=rng, n_columns=plan.n_draws
-                )[0].T
-                for phi in of_columns
-            ],
-            axis=2,
-        )
+        precision, shape = state.projection_precision.mean, (plan.n_draws, R_PAPER)
+        inside = draw_deviations(data.design, precision, SAMPLING.latent_scale, shape, rng)
         noise = rng.standard_normal((plan.n_draws, K, 1 + R_PAPER))
         half = np.linalg.cholesky(state.weights.cov)
         full = state.weights.mean + np.einsum("kpq,skq->spk", half, noise)  # (S, 1 + R, K)

@@ -54,6 +54,23 @@ def draw_columns(
     return _anisotropic(design, linear, precision[:, :, 0], scale, noise, rng)
 
 
+def draw_deviations(
+    design: DenseDesign,
+    precision: FloatArray,
+    latent_scale: float,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+) -> FloatArray:
+    """S draws of deviations of Q from its mean under q, (S, D, R) with ``shape`` (S, R)."""
+    n_draws, r = shape
+    zero, scale = np.zeros((1, len(design.X), 1)), np.array([latent_scale**-2.0])
+    noise = [
+        draw_columns(design, zero, phi[None, :, None], scale, rng=rng, n_columns=n_draws)[0]
+        for phi in np.broadcast_to(precision, (precision.shape[0], r)).T
+    ]  # (D, S) of each component
+    return np.stack(noise, axis=2).swapaxes(0, 1)
+
+
 def _isotropic(
     design: DenseDesign,
     linear: FloatArray,

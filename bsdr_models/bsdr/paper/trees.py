@@ -13,7 +13,7 @@ from bsdr_models.arrays import FloatArray, IntArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper import predict
 from bsdr_models.bsdr.paper.mean_field import Data, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
-from bsdr_models.bsdr.paper.ridge_draws import draw_columns
+from bsdr_models.bsdr.paper.ridge_draws import draw_deviations
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.bsdr.trees import Context, outlier_statistics
@@ -144,14 +144,9 @@ def _draw_projection(
     posterior: MeanFieldPosterior, X: FloatArray, n_draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """Draws of Q over features from q, (S, P, R)."""
-    state, design = posterior.state, DenseDesign(X)
-    precision, mean = state.projection_precision.mean, posterior.components().T
-    zero, scale = np.zeros((1, len(X), 1)), np.array([posterior.latent_scale**-2.0])
-    noise = [
-        draw_columns(design, zero, phi[None, :, None], scale, rng=rng, n_columns=n_draws)[0]
-        for phi in np.broadcast_to(precision, (precision.shape[0], mean.shape[1])).T
-    ]  # (P, S) of each component
-    return mean + np.stack(noise, axis=2).swapaxes(0, 1)
+    precision, mean = posterior.state.projection_precision.mean, posterior.components().T
+    shape = n_draws, mean.shape[1]
+    return mean + draw_deviations(DenseDesign(X), precision, posterior.latent_scale, shape, rng)
 
 
 def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
