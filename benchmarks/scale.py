@@ -26,7 +26,7 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.chunks import Chunks, InMemory, Samples
 from bsdr_models.numerics.scaling import Scaler
 
-PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "large_data.md"
 N_CLASSES, N_DRAWS = 5, 256
 # Largest difference of modes and of draws, in posterior standard deviations.
 CLOSE = 1e-3

@@ -67,7 +67,9 @@ extensions = [
     "native_math",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_extensions", "_templates"]
+# Pages for developers stay in the repository, and links to them become their paths.
+DEVELOPERS = ("architecture", "bad_input", "terms", "benchmarks/floors", "decisions/*")
+exclude_patterns = ["_build", "_extensions", "_templates", *(f"{page}.md" for page in DEVELOPERS)]
 default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
@@ -91,7 +93,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "bsdr_models"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
-wide = ("get_started", "pictures", "evidence", "benchmarks", "scale", "examples", "notebooks/*")
+wide = ("get_started", "pictures", "evidence", "benchmarks", "examples", "notebooks/*")
 html_sidebars = {page: [] for page in wide}
 html_math_renderer = "mathml"
 html_copy_source = False
@@ -114,6 +116,19 @@ def _skip_what_scikit_learn_documents(
     return skip or (getattr(obj, "__module__", None) or "").startswith("sklearn")
 
 
+def _name_pages_of_developers(app: Any, page: str, source: list[str]) -> None:
+    """Replace links to pages that are not on the site by their paths in the repository."""
+    folder = (HERE / page).parent
+
+    def path(link: re.Match[str]) -> str:
+        there = (folder / link[2]).resolve().relative_to(HERE)
+        off_site = any(there.match(f"{pattern}.md") for pattern in DEVELOPERS)
+        return f"{link[1]}: `docs/{there}`" if off_site else link[0]
+
+    source[0] = re.sub(r"\[([^]]+)\]\(([\w./-]+\.md)\)", path, source[0])
+
+
 def setup(app: Any) -> None:
-    """Skip methods inherited from scikit-learn."""
+    """Connect the functions above."""
     app.connect("autodoc-skip-member", _skip_what_scikit_learn_documents)
+    app.connect("source-read", _name_pages_of_developers)

@@ -39,9 +39,9 @@ PAGES = {
     "trust": "how_to/trust",
     "save": "how_to/save",
     "maps": "pictures",
-    "outlier": "glossary",
-    "R-hat": "glossary",
-    "credible interval": "glossary",
+    "outlier": "notation",
+    "R-hat": "notation",
+    "credible interval": "notation",
     "when not to": "explanation/when_not_to",
 }
 

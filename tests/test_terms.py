@@ -1,4 +1,4 @@
-"""Package, README, documentation and notebooks avoid the terms that docs/notation.md rules out."""
+"""Package, README, documentation and notebooks avoid the terms that docs/terms.md rules out."""
 
 import io
 import json
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 # Pages that may name former terms: the table itself, and the history of the package.
-EXEMPT = {DOCS / "notation.md", DOCS / "changelog.md", *(DOCS / "decisions").glob("*.md")}
+EXEMPT = {DOCS / "terms.md", DOCS / "changelog.md", *(DOCS / "decisions").glob("*.md")}
 # Tables and captions that benchmarks write between markers.
 GENERATED = re.compile(r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
 
@@ -72,7 +72,7 @@ def violations(path, words, names):
     return [f"{where}:{line}: {term}" for line, term in sorted(found)]
 
 
-WORDS, NAMES = read_terms((DOCS / "notation.md").read_text())
+WORDS, NAMES = read_terms((DOCS / "terms.md").read_text())
 PACKAGE = sorted((ROOT / "bsdr_models").rglob("*.py"))
 PAGES = [
     ROOT / "README.md",
