@@ -69,11 +69,14 @@ def validate_samples(
             if "contains NaN" not in str(error):
                 raise
     samples = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan", input_name="X")
-    row, column = np.argwhere(np.isnan(samples))[0]
+    missing_values = np.isnan(samples)
+    row, column = np.argwhere(missing_values)[0]
+    name = list(table.columns)[column] if _is_frame(table) else int(column)
     kind = "Regressor" if is_regressor(estimator) else "Classifier"
     raise ValueError(
-        f"Input X contains NaN, first in row {row} and column {column}: "
-        f"{type(estimator).__name__} needs complete samples. Impute them in a pipeline, or use "
+        f"Input X contains NaN in {np.count_nonzero(missing_values.any(axis=1))} of {len(samples)} "
+        f"samples, first in row {row} and column {name!r}: {type(estimator).__name__} needs "
+        "complete samples. Drop these, impute their values in a pipeline, or use "
         f"BM2PCA{kind}, which takes NaN as a missing value"
     )
 
@@ -150,7 +153,8 @@ def _check_column(what: str, values: np.ndarray) -> None:
                 float(value)
     except (TypeError, ValueError, OverflowError) as error:
         kind = ValueError if isinstance(error, OverflowError) else type(error)
-        raise kind(f"{what} cannot be read as numbers: {error}") from None
+        hint = ". Drop it, or encode it, as by pandas.get_dummies" if isinstance(value, str) else ""
+        raise kind(f"{what} cannot be read as numbers: {error}{hint}") from None
 
 
 def sample_labels(X: Any) -> np.ndarray | None:
@@ -345,7 +349,10 @@ def read_labels(y: Any) -> np.ndarray:
     """Labels of all samples, (N,) or (N, K), none missing."""
     y = read_targets(y)
     if (lost := _missing_entries(y)).any():
-        raise ValueError(f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}")
+        raise ValueError(
+            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: drop samples "
+            "without a target"
+        )
     check_array(y, ensure_2d=False, dtype=None, input_name="y")
     return _plain_labels(y)
 
