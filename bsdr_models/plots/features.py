@@ -144,7 +144,8 @@ def plot_features(
     One panel per class score, and one for two classes, whose scores are opposite. A line is the
     central interval with probability `prob`, its thick part that with 50 %, the point the median;
     filled and coloured if the sign has a probability of at least .95, which is written on the
-    right. A diamond is the correlation of the feature with the score, on the upper scale.
+    right. Approximations that overstate this probability do not show it, and fill all points. A
+    diamond is the correlation of the feature with the score, on the upper scale.
 
     Nonlinear models have a panel per latent coordinate, with mean slopes and no intervals.
 
@@ -218,12 +219,14 @@ def plot_features(
     reach = max(float(np.abs(values).max()) for values in ends[:2]) or 1.0
     for i, (k, lines) in enumerate(zip(shown, titles, strict=True)):
         panel = _panel(ax, left[i], width[i], "\n".join(lines), x=-1.06 * reach, y=0.2 - header)
-        panel.set_xlim(-1.06 * reach, 1.7 * reach)
-        _draw_effects(panel, top.isel({_axis(table): k}), reach, named[i][1])
+        panel.set_xlim(-1.06 * reach, (1.2 if _approximate(tree) else 1.7) * reach)
+        one = top.isel({_axis(table): k})
+        _draw_effects(panel, one, reach, named[i][1], signs=not _approximate(tree))
     if stability is not None:
         panel = _panel(ax, left[-1], width[-1], "Selected", x=0.0, y=0.2 - header)
         _draw_selected(panel, top["selected"].values, float(stability.attrs["chance"]))
-    set_title(ax, _title(tree, table), note)
+    what = "Effects" if "sign_probability" in table else "Mean slopes"
+    set_title(ax, f"{what} of the features", note)
     return ax
 
 
@@ -312,15 +315,17 @@ def _panel(ax: Axes, left: float, width: float, title: str, *, x: float, y: floa
     return panel
 
 
-def _draw_effects(panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str, str]) -> None:
-    """Effects of the features on one score."""
+def _draw_effects(
+    panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str, str], *, signs: bool
+) -> None:
+    """Effects of the features on one score, and the probabilities of their signs if ``signs``."""
     n = one.sizes[FEATURE]
     place = np.arange(n)
     small: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.0, "color": GREY}
     panel.vlines(0.0, -0.6, n - 0.4, color=GREY, linewidth=0.9, zorder=1)
     if "sign_probability" in one:
         probability, middle = one["sign_probability"].values, one["median"].values
-        certain = probability >= CERTAIN
+        certain = (probability >= CERTAIN) | (not signs)
         shade = np.where(certain, np.where(middle > 0.0, shades[1], shades[0]), UNCERTAIN).tolist()
         panel.hlines(place, one["low"], one["high"], colors=shade, linewidth=1.2, zorder=3)
         panel.hlines(place, one["low_50"], one["high_50"], colors=shade, linewidth=3.4, zorder=3)
@@ -328,12 +333,13 @@ def _draw_effects(panel: Axes, one: xr.Dataset, reach: float, shades: tuple[str,
         edge = np.where(certain, INK, GREY).tolist()
         panel.scatter(middle, place, s=26, c=fill, edgecolors=edge, linewidths=0.9, zorder=4)
         right = {**small, "ha": "right"}
-        for i in np.flatnonzero(probability >= WRITTEN):
+        for i in np.flatnonzero((probability >= WRITTEN) & signs):
             below = np.floor(100.0 * probability[i] + 1e-9) / 100.0  # 0.949 is no 0.95
             text = f"{below:.2f}" if probability[i] < 0.995 else ">0.99"
             written = panel.text(1.68 * reach, float(i), text, path_effects=HALO, **right)
             written.set(fontsize=7.5, color=INK if certain[i] else GREY)
-        panel.text(1.68 * reach, -0.75, "P(sign)", **right)
+        if signs:
+            panel.text(1.68 * reach, -0.75, "P(sign)", **right)
     else:
         panel.scatter(one["mean"], place, s=26, c="white", edgecolors=GREY, zorder=4)
     if "alone" in one:
@@ -367,16 +373,6 @@ def _approximate(tree: xr.DataTree) -> bool:
     return tree.attrs.get("inference_method") in APPROXIMATE
 
 
-def _title(tree: xr.DataTree, table: xr.Dataset) -> str:
-    if "sign_probability" not in table:
-        return "Mean slopes of the features"
-    if _approximate(tree):
-        return "Effects of the features"
-    if count := len(_certain(table)):
-        return f"Sign of {count} of {table.sizes[FEATURE]} features certain"
-    return "No sign of a feature is certain"
-
-
 def _unit(tree: xr.DataTree) -> str:
     """Unit of the features that the model sees."""
     standardize = json.loads(tree.attrs.get("config", "{}")).get("standardize")
@@ -393,27 +389,23 @@ def _caption(
     d, n_scores = table.sizes[FEATURE], table.sizes[_axis(table)]
     linear = "sign_probability" in table
     score = ("class score" if _has_classes(tree) else "output") if linear else "latent coordinate"
-    parts = []
+    shown = "All" if n == d else f"{n} of {d}"
+    note = f"{shown} features, the largest effects first."
     if "alone" in table:
         related = int((abs(table["alone"]) >= RELATED).any(_axis(table)).sum())
         a = "an" if score == "output" else "a"
-        parts.append(f"alone, {related} of {d} features go with {a} {score} (|r| ≥ {RELATED:g})")
-    if linear:
+        note += f" Alone, {related} of {d} go with {a} {score} (|r| ≥ {RELATED:g})."
+    if linear and not _approximate(tree):
         sure = _certain(table)
-        if _approximate(tree):
-            said = f"P(sign) ≥ {CERTAIN:g} for {len(sure)}, by an approximation that overstates it"
-        else:
-            wrong = f" ({np.sum(1.0 - sure):.1f} expected wrong)" if len(sure) else ""
-            said = f"the sign of {len(sure)} is certain{wrong}"
-        parts.append(f"given the others {said}")
-    note = "; ".join(parts)
-    note = note[:1].upper() + note[1:] + "." if note else ""
+        wrong = f" ({np.sum(1.0 - sure):.1f} expected wrong)" if len(sure) else ""
+        note += f" Given the others, the sign of {len(sure)} is certain{wrong}."
     if linear:
         mean = "mean effect over the training samples," if tree.attrs.get("nonlinear") else "effect"
         note += (
             f" Points and lines: {mean} given the other features, with intervals of 50% and"
-            f" {table.attrs['prob']:.0%}, filled if P(sign) ≥ {CERTAIN:g}."
+            f" {table.attrs['prob']:.0%}"
         )
+        note += "." if _approximate(tree) else f", filled if P(sign) ≥ {CERTAIN:g}."
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
     if "alone" in table:
@@ -423,8 +415,6 @@ def _caption(
             f" Selected: among the first {stability.attrs['n_selected']} in that share of"
             f" {stability.sizes['refit']} refits to 50% of the samples; dotted: chance."
         )
-    if n < d:
-        note += f" Shown: the {n} features with the largest effects of {d}."
     if n_panels < n_scores and not _opposite(tree, table):
         note += f" {n_panels} of {n_scores} {score}s."
     return note + caveats(tree, "intervals are approximate, usually too narrow" if linear else None)
