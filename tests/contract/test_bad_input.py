@@ -637,7 +637,7 @@ def test_a_failed_fit_leaves_nothing_of_the_last_one(zoo, name):
 def test_the_limit_of_iterations_warns_and_the_result_is_usable(zoo, kind):
     if kind.startswith("BSDR"):  # a sampler has no such limit
         return
-    if kind == "BM2PCAClassifier":
+    if zoo.takes(kind, "max_iter"):
         model = zoo.make(kind, max_iter=2)
     else:
         model = zoo.make(kind, optimization__max_iter=2, optimization__tol=0.0)
