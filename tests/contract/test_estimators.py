@@ -233,6 +233,42 @@ def test_a_pickled_model_predicts_the_same(frames, kind):
     assert back.idata_.equals(model.idata_)
 
 
+def test_trees_of_predictions_are_those_of_the_methods(zoo, name):
+    model, new, known = zoo.fitted(name), zoo.X[:7], zoo.target(name)[:7]
+    tree = model.predict_idata(new, known)
+    group = tree["predictions"]
+    mean, cov = model.transform(new, return_cov=True)
+    expected = {"latent_mean": mean, "latent_cov": cov, "y": known}
+    if is_regressor(model):
+        expected["prediction"], expected["prediction_sd"] = model.predict(new, return_std=True)
+    else:
+        expected |= {"probability": model.predict_proba(new), "predicted": model.predict(new)}
+    for variable, values in expected.items():
+        np.testing.assert_allclose(group[variable].values.reshape(values.shape), values, rtol=1e-12)
+    assert tree.attrs["inference_method"] == model.idata_.attrs["inference_method"]
+    assert "y" not in model.predict_idata(new)["predictions"]
+    with pytest.raises(ValueError, match="y has 6 samples, X has 7"):
+        model.predict_idata(new, known[:6])
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        (np.ones((3, 7)), "Z must have shape"),
+        (np.ones(3), "Z must have shape"),
+        (np.full((3, 2), np.nan), "Z contains NaN or infinity"),
+        (np.full((3, 2), np.inf), "Z contains NaN or infinity"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["PaperBM2PCAClassifier", "DGPLVMClassifier"])
+def test_invalid_latent_coordinates_are_refused(zoo, kind, rows, match):
+    model = zoo.fitted(kind)
+    if rows.shape == (3, 2):
+        rows = np.resize(rows, (3, model.transform(zoo.X[:1]).shape[1]))
+    with pytest.raises(ValueError, match=match):
+        model.inverse_transform(rows)
+
+
 # -------------------------------------------------------------------------- settings, once more
 
 SEARCHES = {
