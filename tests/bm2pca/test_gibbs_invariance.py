@@ -175,7 +175,7 @@ def worst(drift):
 @pytest.mark.parametrize("n_labels", LABELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_sweep_keeps_the_joint(target, n_labels):
-    drift = drifts(target, n_labels, n_chains=20_000, n_sweeps=8, seed=1)
+    drift = drifts(target, n_labels, n_chains=10_000, n_sweeps=8, seed=1)
     assert abs(worst(drift)[1]) < BOUND, worst(drift)
 
 
