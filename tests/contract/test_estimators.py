@@ -79,7 +79,12 @@ CHECKED = [
 
 # Estimators whose `fit` and methods are those of another one in the list, but for the engine, and
 # the checks that depend on it.
-ALIKE = (BSDRRegressor, PaperBM2PCAClassifier, PaperDGPLVMClassifier)
+ALIKE = (
+    BSDRRegressor,
+    PaperBSDRClassifier,
+    PaperBM2PCAClassifier,
+    PaperDGPLVMClassifier,
+)
 OF_ENGINES = {
     *("check_classifiers_train", "check_regressors_train", "check_fit_idempotent"),
     *("check_methods_subset_invariance", "check_methods_sample_order_invariance"),
