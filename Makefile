@@ -17,7 +17,7 @@ QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE
 # Tests in which other packages take part: fits, checks of scikit-learn, tables, PyMC models, trees,
 # files, plots and Dask arrays.
 LOWEST_TESTS := $(addprefix tests/,contract/test_estimators.py contract/test_tables.py inference/test_datatree.py \
-	inference/test_engines.py inference/test_parallel.py inference/test_dask_joblib.py plots \
+	inference/test_engines.py inference/test_dask_joblib.py plots/test_every_picture.py \
 	test_dask_arrays.py test_imports.py test_persistence.py test_readme.py test_summary.py) \
 	$(wildcard tests/*/test_model.py tests/*/test_trees.py)
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
@@ -47,7 +47,6 @@ test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 
 # With a cache of compiled functions of its own: the versions of Numba delete each other's.
 test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
-	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
 		--editable ".[io,nuts,notebook,scale]" --group test
@@ -55,7 +54,6 @@ test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the olde
 		-m "not slow" -W default --durations=20 $(LOWEST_TESTS)
 
 package: $(STAMP)  ## Build the sdist and from it the wheel, install it into an empty environment, use it
-	$(BIN)/python -m pip install --quiet --group package
 	$(BIN)/python tools/check_package.py
 
 bench: $(STAMP)  ## Accuracy with few samples, and speed: ten minutes, data of scikit-learn
@@ -76,7 +74,6 @@ notebooks: $(STAMP)  ## Re-execute the notebooks in place
 	$(BIN)/python tools/execute_notebooks.py
 
 docs: $(STAMP)  ## The site, in docs/_build/html; warnings are errors
-	$(BIN)/python -m pip install --quiet --group docs
 	$(BIN)/python -m sphinx -j auto -b html -q -W --keep-going docs docs/_build/html
 	$(BIN)/python tools/check_site.py docs/_build/html
 

@@ -30,7 +30,6 @@ _PUBLIC = {
     "Priors": "bsdr_models.bsdr.priors",
     "Sampling": "bsdr_models.options",
     "StackedClassifier": "bsdr_models.stacking",
-    "REGISTRY": "bsdr_models.registry",
     "align_draws": "bsdr_models.alignment",
     "compare_models": "bsdr_models.comparison",
     "cross_validated_map": "bsdr_models.cross_validation",
@@ -40,35 +39,7 @@ _PUBLIC = {
     "select_task": "bsdr_models.tasks",
 }
 
-__all__ = [
-    "REGISTRY",
-    "BM2PCAClassifier",
-    "BM2PCAOptimization",
-    "BM2PCAPriors",
-    "BM2PCARegressor",
-    "BSDRClassifier",
-    "BSDROptimization",
-    "BSDRRegressor",
-    "DGPLVMClassifier",
-    "DGPLVMMapping",
-    "DGPLVMOptimization",
-    "DGPLVMPriors",
-    "EpsilonInsensitiveLoss",
-    "HierarchicalPriors",
-    "HingeLoss",
-    "PredictionPlane",
-    "Priors",
-    "Sampling",
-    "StackedClassifier",
-    "align_draws",
-    "compare_models",
-    "cross_validated_map",
-    "diagnose",
-    "feature_stability",
-    "load",
-    "plots",
-    "select_task",
-]
+__all__ = [*_PUBLIC, "plots"]
 
 # Silent unless the application configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -29,9 +29,9 @@ from sklearn.base import (
 )
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
@@ -44,7 +44,16 @@ from bsdr_models.options import N_DRAWS, N_JOBS, check_parameters
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
-from bsdr_models.validation import read_numbers, read_truth, sample_labels, validate_samples
+from bsdr_models.validation import (
+    encode_known,
+    feature_names,
+    known_entries,
+    read_numbers,
+    read_truth,
+    require_targets,
+    sample_labels,
+    validate_samples,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -495,6 +504,30 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
 
     classes_: np.ndarray
     _exclusive = True  # False for multi-label problems
+
+    def _read_training(
+        self, X: Any, y: Any, unlabeled: Any = None
+    ) -> tuple[FloatArray, IntArray, dict[str, Any]]:
+        """Samples (N, D), class indices (N,), -1 if unlabelled, and what a `Context` says of both.
+
+        Checks the arguments, deletes an earlier fit and sets ``classes_``.
+        """
+        self._reset()
+        self._check_params()
+        require_targets(self, y)
+        samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
+        given, known = known_entries(y, unlabeled)
+        self.classes_, index = encode_known(given, known)
+        check_consistent_length(X, index)
+        described = {
+            "target": "multiclass",
+            "y": given.ravel(),
+            "index": index,
+            "samples": samples,
+            "feature_names": feature_names(self),
+            "labels": self.classes_,
+        }
+        return X, index, described
 
     def _log_proba(self, X: Any) -> FloatArray:
         """Log probabilities of scaled samples, (M, K)."""

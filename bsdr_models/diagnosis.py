@@ -16,8 +16,7 @@ from bsdr_models.alignment import SUFFIX, align_draws
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.registry import REGISTRY
-from bsdr_models.spec import ModelSpec
+from bsdr_models.spec import ModelSpec, find_spec
 from bsdr_models.trees import check_draws, read_draws
 
 type Row = dict[str, Any]
@@ -120,7 +119,7 @@ def diagnose(
         )
     if method not in MCMC:
         return _frame(_approximation(tree, method), converged=None)
-    spec = next((spec for spec in REGISTRY if spec.name == tree.attrs.get("model")), None)
+    spec = find_spec(str(tree.attrs.get("model")))
     named = _identified(dataset, quantities, spec, tree, group)
     if spec is not None and quantities is None:
         named |= _derived(tree, dataset, spec)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +55,12 @@ class ModelSpec:
     citation_bibtex: str
     variables: Mapping[str, Variable]
     identified: tuple[str, ...]
+
+
+def find_spec(name: str) -> ModelSpec | None:
+    """Specification in the folder of that name, None if there is no such model."""
+    try:
+        spec: ModelSpec = import_module(f"bsdr_models.{name}.spec").SPEC
+    except ModuleNotFoundError:
+        return None
+    return spec

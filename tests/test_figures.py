@@ -13,30 +13,6 @@ DECIMAL = re.compile(r"(?<![\w.])\d*\.\d{2,}(?![\w.]*\d)")
 
 # The same figure, as a group of a pattern, in several pages.
 FIGURES = {
-    "coverage of mean-field ellipses": {
-        "docs/models/bsdr.md": r"mean field have a coverage of (\d+) %",
-        "docs/evidence.md": r"Ellipses of mean field cover (\d+) %",
-        "docs/decisions/0003-positions.md": r"those of q cover (\d+) %",
-    },
-    "samples at which Laplace's method replaces sampling": {
-        "docs/models/bsdr.md": r"Beyond about (\d+ 000) samples \(ten classes",
-        "bsdr_models/bsdr/estimator.py": r"up to about (\d+ 000) samples \(ten classes",
-        "docs/explanation/when_not_to.md": r"sampled exactly up to some (\d+ 000) samples",
-    },
-    "samples of the likelihood of D-GPLVM": {
-        "docs/models/dgplvm.md": r"per step up to (\d+) samples",
-        "docs/models/index.md": r"N² from (\d+) samples on",
-        "docs/explanation/when_not_to.md": r"D-GPLVM is exact up to (\d+) samples",
-        "CHANGELOG.md": r"evenly spaced samples from (\d+) samples on",
-    },
-    "samples of D-GPLVM in a minute": {
-        "docs/models/dgplvm.md": r"(\d+ 000) × 256: about a minute",
-        "docs/explanation/when_not_to.md": r"(\d+ 000) x 256 take about a minute",
-    },
-    "R² of BM2PCARegressor with independent features": {
-        "docs/models/bm2pca.md": r"R² \.80 for (\.\d+) with 20 independent features",
-        "docs/derivations/bm2pca.md": r"R² is (\.\d+) and the mean log density of new samples",
-    },
     "lapse": {
         "docs/how_to/choose_priors_and_engine.md": r"`lapse` \| (0\.\d+)",
         "bsdr_models/bsdr/priors.py": r"lapse: float = (0\.\d+)",

@@ -552,7 +552,7 @@ def test_files_of_other_kinds(tmp_path, small):
 
 def test_a_file_cut_anywhere(saved):
     whole = saved.read_bytes()
-    for length in {*range(1, len(whole), 211), *range(len(whole) - 50, len(whole))}:
+    for length in {*range(1, len(whole), 997), *range(len(whole) - 50, len(whole))}:
         saved.write_bytes(whole[:length])
         assert_refused(saved, "not a zip file")
 
@@ -563,7 +563,7 @@ def test_one_wrong_byte_anywhere(saved, small):
     whole = bytearray(saved.read_bytes())
     draw = random.Random(0)
     n_refused = 0
-    for place in draw.sample(range(len(whole)), 200):
+    for place in draw.sample(range(len(whole)), 100):
         kept = whole[place]
         whole[place] ^= 1 << draw.randrange(8)
         saved.write_bytes(whole)
@@ -574,7 +574,7 @@ def test_one_wrong_byte_anywhere(saved, small):
         else:
             assert_same(back.predict_proba(X), model.predict_proba(X))
         whole[place] = kept
-    assert n_refused > 150
+    assert n_refused > 75
 
 
 @pytest.mark.parametrize(

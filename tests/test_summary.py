@@ -92,6 +92,7 @@ def test_a_summary_says_what_the_fit_has_left(name):
         assert found["classes"] == "3: blue (16), green (24), red (20)"
     if name in ("bsdr", "bsdr real"):
         assert found["log evidence"].startswith(f"{model.log_evidence_:.1f} ")
+        assert found["log Bayes factor"].startswith(f"{model.log_bayes_factor_:.1f} nats")
     else:
         bound = model.lower_bounds_ if hasattr(model, "lower_bounds_") else model.log_density_
         assert f"{bound[-1]:.6g}" in found.values()

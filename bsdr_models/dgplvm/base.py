@@ -27,14 +27,8 @@ from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     check_latent,
-    encode_known,
-    feature_names,
     fit_scaler,
-    known_entries,
     one_thread,
-    require_targets,
-    sample_labels,
-    validate_samples,
 )
 
 # Relative participation ratio of the variances below which features have different units.
@@ -74,13 +68,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             If the input is not finite or of the wrong shape, fewer than two classes are labelled,
             no feature varies, or an argument is out of range.
         """
-        self._reset()
-        self._check_params()
-        require_targets(self, y)
-        samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
-        given, known = known_entries(y, self.unlabeled)
-        self.classes_, index = encode_known(given, known)
-        check_consistent_length(X, index)
+        X, index, described = self._read_training(X, y, self.unlabeled)
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
@@ -106,14 +94,9 @@ class BaseDGPLVM(ProbabilisticClassifier):
             )
             result = self._learn(task, rng)
             context = Context(
-                target="multiclass",
                 X=X,
-                y=given.ravel(),
-                samples=samples,
-                index=index,
-                feature_names=feature_names(self),
-                labels=self.classes_,
                 config=self._config(),
+                **described,
                 attrs={
                     "weight": task.weight,
                     "criterion": criterion,

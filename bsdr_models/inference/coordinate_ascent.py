@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -27,21 +26,23 @@ logger = logging.getLogger(__name__)
 FALL_TOL = 1e-6
 
 
-class BoundInfo(Protocol):
-    """Lower bound in nats after a step, and its terms by factor name."""
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Terms of the lower bound in nats after a step, by factor name."""
+
+    terms: Mapping[str, float]
 
     @property
-    def elbo(self) -> float: ...  # noqa: D102
-
-    @property
-    def terms(self) -> Mapping[str, float]: ...  # noqa: D102
+    def elbo(self) -> float:
+        """Sum of the terms."""
+        return sum(self.terms.values())
 
 
 class FallingBoundError(RuntimeError):
     """A step lowered the bound."""
 
 
-type Step[S] = Callable[[S], tuple[S, BoundInfo]]
+type Step[S] = Callable[[S], tuple[S, Bound]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class _Ascent[S]:
     state: S
     max_iter: int
     bar: ProgressBar
-    trace: list[BoundInfo] = field(default_factory=list)
+    trace: list[Bound] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -99,7 +100,7 @@ class _Ascent[S]:
                 return True
         return False
 
-    def accept(self, state: S, info: BoundInfo) -> None:
+    def accept(self, state: S, info: Bound) -> None:
         """Accept a state."""
         self.state = state
         self.trace.append(info)

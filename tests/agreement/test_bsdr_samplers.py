@@ -58,7 +58,7 @@ def by_numpy(step, *, seed):
         lambda rng: gibbs.initial_chains(data, PRIORS, n_components=R, n_chains=8, rng=rng),
         lambda state, rng: step(state, data, PRIORS, rng=rng),
         record=record,
-        draws=2500,
+        draws=1500,
         tune=300,
         thin=2,
         rng=np.random.default_rng(seed),
@@ -70,8 +70,8 @@ def by_nuts(*, seed):
     _, declare = problem()
     with declare():
         trace = pm.sample(
-            draws=1000,
-            tune=500,
+            draws=700,
+            tune=400,
             chains=2,
             cores=1,
             target_accept=0.95,

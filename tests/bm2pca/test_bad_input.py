@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor, HingeLoss
 from bsdr_models.bm2pca.paper import engines
@@ -170,25 +170,6 @@ def test_constant_and_missing_outputs_raise(iris):
         BM2PCARegressor().fit(X, np.column_stack([y, np.full(len(y), np.nan)]))
 
 
-@pytest.mark.parametrize(
-    ("rows", "match"),
-    [
-        (np.ones((3, 7)), "Z must have shape"),
-        (np.ones(3), "Z must have shape"),
-        (np.full((3, 2), np.nan), "Z contains NaN"),
-        (np.full((3, 2), np.inf), "Z contains NaN or infinity"),
-    ],
-)
-@each_classifier_fit
-def test_invalid_latent_coordinates_raise(iris, name, rows, match):
-    model = CLASSIFIERS[name](n_components=2).fit(iris[0], iris[1] > 0)
-    size = model.transform(iris[0]).shape[1]
-    if rows.ndim == 2 and rows.shape[1] == 2:
-        rows = np.resize(rows, (3, size))
-    with pytest.raises(ValueError, match=match):
-        model.inverse_transform(rows)
-
-
 @pytest.mark.parametrize("inference", ["gibbs", "nuts", "advi"])
 def test_samplers_need_one_subspace(iris, inference):
     model = PaperBM2PCAClassifier(inference=inference, loss=HingeLoss(strategy="one_vs_rest"))
@@ -228,29 +209,6 @@ def test_predictions_do_not_depend_on_the_batch(iris, fitted, name, missing):
         for key, values in outputs(model, X[n : n + 1]).items():
             if key not in ("predict", "components"):
                 np.testing.assert_allclose(values[0], together[key][n], rtol=1e-8, atol=1e-10)
-
-
-LIMITED = {
-    "paper": lambda: CLASSIFIERS["paper"](
-        optimization__n_sweeps="converged", optimization__max_iter=2, optimization__tol=0.0
-    ),
-    "label_free": lambda: CLASSIFIERS["label_free"](max_iter=2),
-    "label_free_one_vs_rest": lambda: CLASSIFIERS["label_free_one_vs_rest"](max_iter=2),
-    "regressor": lambda: ESTIMATORS["regressor"](optimization__max_iter=2, optimization__tol=0.0),
-}
-
-
-@pytest.mark.parametrize("kind", LIMITED)
-def test_max_iter_warns_and_the_result_is_usable(iris, kind):
-    X, y = iris
-    model = LIMITED[kind]()
-    with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
-        model.fit(X, y)
-    assert not model.converged_
-    assert not model.interrupted_
-    assert model.n_iter_ == len(model.lower_bounds_)
-    assert_finite(model, X)
-    assert model.idata_.attrs["converged"] == 0
 
 
 @pytest.mark.parametrize("name", ["paper", "paper_one_vs_rest", "regressor"])

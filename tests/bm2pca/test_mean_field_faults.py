@@ -85,15 +85,6 @@ def every_sample(view):
     return replace(view, count=0.0 * view.count + len(view.X))
 
 
-def hidden(view):
-    """Number of features less working coordinates."""
-    return view.n_features - view.total.size
-
-
-def loading_spread(view, own):
-    return view.copies * own.loadings.cov.sum(axis=1)
-
-
 def uncrossed(second, weights):
     """E[eta eta'] with E[e0] E[eta] in its corner."""
     second = second.copy()
@@ -127,27 +118,10 @@ BOUND_FAULTS = [
         view_term("features", lambda own, view: 0.5 * view.n_observed * LOG_2PI),
     ),
     Fault(
-        "values of wide X counted in working coordinates",
-        BOUND,
-        view_term("features", lambda own, view: -0.5 * view.count[0] * hidden(view) * LOG_2PI),
-        "wide",
-    ),
-    Fault(
         "working coordinates for features, everywhere",
         BOUND,
         computed(views.View, "copies", lambda copies, view: view.total.size),
         "wide",
-    ),
-    Fault(
-        "d S_w missing from R, everywhere",
-        ALL,
-        after(
-            views,
-            "residual",
-            lambda R, own, moments, view: (
-                R - np.einsum("prs,pjrs->p", loading_spread(view, own), moments.second)
-            ),
-        ),
     ),
     Fault(
         "variance of the offset missing from R, everywhere",
@@ -156,49 +130,6 @@ BOUND_FAULTS = [
             views,
             "residual",
             lambda R, own, moments, view: R - view.copies * (own.offset.variance @ view.count),
-        ),
-    ),
-    Fault(
-        "S_w missing from E[W'W], everywhere",
-        ALL,
-        computed(
-            views.Loadings,
-            "second",
-            lambda value, self: value - self.copies * self.cov.sum(axis=1),
-        ),
-    ),
-    Fault(
-        "log determinants of the covariances of all samples but one dropped",
-        ("monte_carlo", "monotone"),
-        after(
-            mf,
-            "inverse_pencils",
-            lambda found, *_: (found[0], found[1] * (np.arange(found[1].shape[1]) == 0)),
-        ),
-    ),
-    Fault(
-        "s for E[lambda] = s + 1",
-        BOUND,
-        term("margins", lambda state, data: 0.5 * np.abs(data.margins.y).sum(axis=(1, 2))),
-    ),
-    Fault(
-        "linear part of the margins dropped",
-        ALL,
-        after(
-            Hinge,
-            "bound",
-            lambda value, self, mean, variance, s: (
-                value + np.sum(self.cost * (1.0 - self.y * mean), axis=(1, 2))
-            ),
-        ),
-    ),
-    Fault(
-        "S_eta missing from Var f, everywhere",
-        ALL,
-        before(
-            mf,
-            "score_moments",
-            lambda s: (replace(s, weights=replace(s.weights, cov=0.0 * s.weights.cov)),),
         ),
     ),
     Fault(
@@ -237,21 +168,8 @@ ROW_FAULTS = [
         after(views, "row_space", lambda found, X: (found[0][1:], found[1][:, 1:])),
         "wide",
     ),
-    Fault(
-        "moments of an older q(Z)",
-        ("monte_carlo", "monotone"),
-        after(
-            mf, "update_latent", lambda new, state, _: replace(new, moments=state.latent.moments)
-        ),
-    ),
 ]
 UPDATE_FAULTS = [
-    Fault(
-        "working coordinates for features in the shape of r",
-        CLIMB,
-        gamma(views, "loading_precision", shape=lambda own, view, _: -0.5 * hidden(view)),
-        "wide",
-    ),
     Fault(
         "missing values counted in the shape of tau",
         CLIMB,
@@ -261,26 +179,6 @@ UPDATE_FAULTS = [
             shape=lambda own, moments, view, _: 0.5 * (view.mask.size - view.n_observed),
         ),
         "missing",
-    ),
-    Fault(
-        "all samples in the precision of an offset with missing values",
-        CLIMB,
-        before(
-            views, "offset", lambda own, moments, view, p: (own, moments, every_sample(view), p)
-        ),
-        "missing",
-    ),
-    Fault(
-        "sign of the offset in the update of z",
-        CLIMB,
-        before(
-            views,
-            "latent_linear_term",
-            lambda own, view: (
-                replace(own, offset=replace(own.offset, mean=-own.offset.mean)),
-                view,
-            ),
-        ),
     ),
     Fault(
         "offset of missing values taken from z",
@@ -302,26 +200,6 @@ UPDATE_FAULTS = [
         "jitter on the precision of z",
         BEST,
         before(mf, "inverse_pencils", lambda A, *rest: (A + 1e-4 * np.eye(3), *rest)),
-    ),
-    Fault(
-        "sum of z z' without their covariances in the update of the weights",
-        CLIMB,
-        before(
-            mf,
-            "update_weights",
-            lambda s, data: (replace(s, latent=replace(s.latent, cov=0.0 * s.latent.cov)), data),
-        ),
-    ),
-    Fault(
-        "1 / E[lambda] for E[1 / lambda]",
-        CLIMB,
-        before(Hinge, "weights", lambda self, s: (self, s + 1.0)),
-    ),
-    Fault(
-        "cost of the second problem for both",
-        BEST,
-        after(Hinge, "weights", lambda value, self, s: value / self.cost**2 * self.cost[1] ** 2),
-        "batch",
     ),
     Fault(
         "unlabelled samples weighted as labelled ones",

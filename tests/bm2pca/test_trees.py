@@ -233,33 +233,3 @@ def test_draws_of_a_label_free_fit_have_the_variance_of_its_classifier(fitted, e
     _, std = model.decision_function(toy("multiclass")[0], return_std=True)
     assert (spread < 1.2 * std).all()
     assert (spread > 0.3 * std).all()
-
-
-# ------------------------------------------------------------------------------- predictions
-
-
-@every_case
-def test_predictions_tree_equals_the_methods(fitted, engine, target):
-    model = fitted(engine, target)
-    X, y = toy(target)
-    new, known = X.iloc[:7], y[:7]
-    tree = model.predict_idata(new, known)
-    group = tree["predictions"]
-    mean, cov = model.transform(new, return_cov=True)
-    np.testing.assert_array_equal(group["latent_mean"], mean)
-    np.testing.assert_array_equal(group["latent_cov"], cov)
-    np.testing.assert_array_equal(group["y"], known)
-    if target == "regression":
-        for name, values in zip(
-            ("prediction", "prediction_sd"), model.predict(new, return_std=True), strict=True
-        ):
-            assert group[name].dims == ("obs", "outcome")
-            np.testing.assert_allclose(group[name], values, rtol=1e-12)
-    else:
-        assert group["probability"].dims == ("obs", "outcome")
-        np.testing.assert_array_equal(group["probability"], model.predict_proba(new))
-        np.testing.assert_array_equal(group["predicted"], model.predict(new))
-    assert tree.attrs["inference_method"] == model.idata_.attrs["inference_method"]
-    assert "y" not in model.predict_idata(new)["predictions"]
-    with pytest.raises(ValueError, match="y has 6 samples, X has 7"):
-        model.predict_idata(new, known[:6])

@@ -376,10 +376,6 @@ def scale_without_jacobian(patch):
     )
 
 
-def noise_without_prior(patch):
-    patch.setattr(conjugate, "_log_prior_noise", lambda s, _: np.where(abs(s) < 7.0, -2.6, -90.0))
-
-
 def no_bias(patch):
     original = Statistics.log_marginal
     patch.setattr(
@@ -393,16 +389,6 @@ def bias_not_in_the_solution(patch):
         "solve",
         lambda self, t, s, y, _: (self.scaled(t, s)[0] * y, np.zeros(y.shape[:-1])),
     )
-
-
-def nothing_outside_the_basis(patch):
-    original = Statistics.learn.__func__
-
-    def faulty(cls, *args):
-        found = original(cls, *args)
-        return dataclasses.replace(found, rest=0.0 * found.rest)
-
-    patch.setattr(Statistics, "learn", classmethod(faulty))
 
 
 def scores_of_the_average(patch):
@@ -424,16 +410,6 @@ def scores_of_the_average(patch):
     patch.setattr(conjugate, "average_leave_one_out", faulty)
 
 
-def scores_without_the_scale(patch):
-    original = conjugate.average_leave_one_out
-
-    def faulty(statistics, grid, *args):
-        grid = dataclasses.replace(grid, density=0.0 * grid.density)
-        return original(statistics, grid, *args)
-
-    patch.setattr(conjugate, "average_leave_one_out", faulty)
-
-
 def most_likely_scales(patch):
     original = conjugate._draw
 
@@ -445,28 +421,14 @@ def most_likely_scales(patch):
     patch.setattr(conjugate, "_draw", faulty)
 
 
-def loadings_of_the_mean(patch):
-    original = conjugate.draw_loadings
-
-    def faulty(*args):
-        each = [original(*args) for _ in range(8)]
-        return tuple(np.mean(part, axis=0) for part in zip(*each, strict=True))
-
-    patch.setattr(conjugate, "draw_loadings", faulty)
-
-
 FAULTS = {
     "scale without Jacobian": (scale_without_jacobian, check_evidence, (9, 3)),
-    "noise without prior": (noise_without_prior, check_evidence, (9, 3)),
     "no bias": (no_bias, check_marginal, (9, 3)),
     "bias not in the solution": (bias_not_in_the_solution, check_loadings, (9, 3)),
     "bias not left out": (bias_not_in_the_solution, check_leave_one_out, (9, 3)),
     "bias not in the gradient": (bias_not_in_the_solution, check_views, (9, 3)),
-    "nothing outside the basis": (nothing_outside_the_basis, check_marginal, (9, 3)),
     "average of log densities": (scores_of_the_average, check_score, (9, 3)),
-    "densities without weights": (scores_without_the_scale, check_score, (5, 8)),
     "most likely scales": (most_likely_scales, check_calibration, (7, 4)),
-    "mean loadings": (loadings_of_the_mean, check_calibration, (7, 4)),
 }
 
 

@@ -124,19 +124,3 @@ def test_arviz_shows_a_posterior_predictive_check_by_pymc(kind):
         warnings.filterwarnings("ignore", message="Found chain dimension")
         az.plot_ppc_rootogram(check, backend="none")
         az.plot_ppc_pava(check, data_type="categorical", backend="none")
-
-
-def test_prior_predictive_classes_are_exchangeable():
-    """Every class takes a third on average; 200 prior draws are independent."""
-    X, y = toy("multiclass")
-    model = PaperBSDRClassifier(2, random_state=0).set_params(**ONE_SCALE).fit(X, y).model_
-    found = pm.sample_prior_predictive(
-        200, model=model, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
-    )
-    drawn = found["prior_predictive/y"].values.reshape(200, N)
-    share = np.stack([(drawn == c).mean(axis=1) for c in range(K)], axis=1)
-    error = share.std(axis=0) / np.sqrt(200)
-    assert np.all(np.abs(share.mean(axis=0) - 1.0 / K) < 4.0 * error)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Found chain dimension")
-        az.plot_ppc_rootogram(found, group="prior_predictive", backend="none")

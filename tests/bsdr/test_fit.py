@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, load
+from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors
 from bsdr_models.bsdr import draws as draws_module
 from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import held_out, hmc, probit_choice
@@ -242,12 +242,6 @@ def test_temperature_is_selected_by_held_out_samples(fitted, target):
     assert one.idata_["posterior"].equals(model.idata_["posterior"])
 
 
-@pytest.mark.parametrize("temperature", ["warm", 0.0, -0.1, np.nan, True, None])
-def test_invalid_temperature_raises(temperature):
-    with pytest.raises(ValueError, match="'temperature' parameter"):
-        estimator("multiclass", temperature=temperature).fit(*toy("multiclass"))
-
-
 def folds(y, target="multiclass"):
     X = np.random.default_rng(5).standard_normal((len(y), 3))
     k = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
@@ -349,17 +343,6 @@ def test_kernel_is_chosen_by_held_out_samples():
 
 
 # --------------------------------------------------------------------------------- invariance
-
-
-@every_target
-def test_fits_are_reproducible(target):
-    X, y = toy(target)
-    first, second = (estimator(target).fit(X, y) for _ in range(2))
-    np.testing.assert_array_equal(answers(first, X), answers(second, X))
-    assert first.log_evidence_ == second.log_evidence_
-    assert first.idata_.equals(second.idata_)
-    other = estimator(target, random_state=1).fit(X, y)
-    assert not np.array_equal(answers(other, X), answers(first, X))
 
 
 @pytest.mark.slow
@@ -584,31 +567,6 @@ def test_arviz_reads_the_tree(fitted, target):
     found = az.loo(tree, pointwise=True)
     assert found.n_data_points == N
     assert np.isfinite(found.elpd_i).all()
-
-
-@every_target
-def test_saved_models_predict_the_same(fitted, target, tmp_path):
-    model, X, _ = fitted(target, 60)
-    model.save(tmp_path / "model.skops")
-    back = load(tmp_path / "model.skops")
-    np.testing.assert_array_equal(answers(back, X), answers(model, X))
-    np.testing.assert_array_equal(
-        back.transform(X, return_cov=True)[1], model.transform(X, return_cov=True)[1]
-    )
-    assert back.summary().equals(model.summary())
-    assert back.idata_["posterior"].equals(model.idata_["posterior"])
-
-
-@every_target
-def test_summary_describes_the_fit(fitted, target):
-    model, _, _ = fitted(target)
-    said = model.summary()["value"]
-    exact = target == "regression"
-    assert exact or said["draws of a chain"] == "64"
-    assert said["log evidence"].startswith(f"{model.log_evidence_:.1f}")
-    assert said["log Bayes factor"].startswith(f"{model.log_bayes_factor_:.1f} nats")
-    assert ("R-hat" in said) == (not exact)
-    assert model._repr_html_()
 
 
 # --------------------------------------------------------------------------------- interrupts

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import gammaln
 
 from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.numerics.design import DenseDesign
@@ -82,28 +81,11 @@ def precise_latent(z, state, priors):
     return NormalRows(mean=np.linalg.solve(z.cov, z.mean.T).T @ cov, cov=cov, log_det=log_det)
 
 
-def unlinked(moment):
-    """A moment of [1; z] with no entry that links bias and weights."""
-    moment = moment.copy()
-    moment[0, 1:] = moment[1:, 0] = 0.0
-    return moment
-
-
 FAULTS = [
     # ------------------------------------------------------------------------------ the bound
     Fault(
         name="trace of Cov(Q) dropped",
         plant=term("latent", lambda s, p: 0.5 * s.projection.gram_trace.sum() / p.latent_scale**2),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="trace of Cov(z) counted for one sample",
-        plant=term(
-            "latent",
-            lambda s, p: (
-                0.5 * (len(s.latent.mean) - 1) * np.trace(s.latent.cov) / p.latent_scale**2
-            ),
-        ),
         check="monte_carlo",
     ),
     Fault(
@@ -120,46 +102,9 @@ FAULTS = [
         blind=("monotone", "stationary"),
     ),
     Fault(
-        name="entropy of Z missing",
-        plant=term("latent", lambda s, p: -s.latent.entropy()),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="entropy of Phi missing",
-        plant=term("projection_precision", lambda s, p: -s.projection_precision.entropy()),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="entropy of (b, W) missing",
-        plant=term("weights", lambda s, p: -s.weights.entropy()),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="scale for rate in the prior of Phi, in the bound",
-        plant=term(
-            "projection_precision",
-            lambda s, p: other_prior(
-                s.projection_precision,
-                (p.projection_shape, p.projection_rate),
-                (p.projection_shape, 1.0 / p.projection_rate),
-            ),
-        ),
-        check="monte_carlo",
-    ),
-    Fault(
         name="prior of Psi used for lambda, in the bound",
         plant=term("bias_precision", bias_of_psi),
         seed=1,
-        check="monte_carlo",
-    ),
-    Fault(
-        name="bias missing from the utilities",
-        plant=after(mf, "linear_predictor_mean", lambda eta, state: eta - state.weights.mean[0]),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="plain instead of truncated entropy of T",
-        plant=term("utilities", lambda s, p: -s.utilities.log_prob),
         check="monte_carlo",
     ),
     Fault(
@@ -169,76 +114,10 @@ FAULTS = [
         check="monte_carlo",
     ),
     Fault(
-        name="origin of T taken to be its present mean",
-        plant=term(
-            "utilities",
-            lambda s, p: (
-                -np.vdot(s.utilities.mean, mf.linear_predictor_mean(s) - s.utilities.origin)
-            ),
-        ),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="off-diagonal of E[b~ b~'] dropped",
-        plant=after(
-            mf,
-            "expected_square",
-            lambda _, state: np.einsum(
-                "kpp,pp->k", mf.second_moment(state.weights), mf.latent_moment(state.latent)
-            ),
-        ),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="covariance of the weights dropped from the square of the utilities",
-        plant=before(mf, "expected_square", lambda state: (certain(state, "weights"),)),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="log 2 pi per output instead of per entry",
-        plant=term(
-            "utilities",
-            lambda s, p: 0.5 * LOG_2PI * (s.utilities.mean.size - s.utilities.mean.shape[1]),
-        ),
-        problem={"kind": "entrywise", "target": "regression"},
-        check="monte_carlo",
-        blind=("monotone", "stationary"),
-    ),
-    Fault(
         name="variance of Q missing from E[Q**2] everywhere",
         plant=(RidgeColumns, "mean_square", lambda sound: property(lambda self: self.mean**2)),
         seed=1,
         check="monte_carlo",
-    ),
-    Fault(
-        name="Cov(z) of one sample for the sum of all, everywhere",
-        plant=after(
-            mf,
-            "latent_moment",
-            lambda moment, latent: (
-                moment - (len(latent.mean) - 1) * np.pad(latent.cov, ((1, 0), (1, 0)))
-            ),
-        ),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="sign of log rate in the entropy of a Gamma",
-        plant=after(
-            Gamma, "entropy", lambda value, self: value + 2.0 * float(np.log(self.rate).sum())
-        ),
-        check="monte_carlo",
-    ),
-    Fault(
-        name="normaliser of a Gamma prior counted once",
-        plant=after(
-            Gamma,
-            "expected_log_prior",
-            lambda value, self, a, b: (
-                value - (self.shape.size - 1) * (a * np.log(b) - float(gammaln(a)))
-            ),
-        ),
-        check="monte_carlo",
-        blind=("monotone", "stationary"),
     ),
     Fault(
         name="log determinant of Woodbury without N log v",
@@ -261,38 +140,10 @@ FAULTS = [
         blind=("monotone", "stationary"),
     ),
     Fault(
-        name="present labels taken for absent ones",
-        plant=before(mf, "make_utilities", lambda origin, data: (origin, replace(data, y=~data.y))),
-        problem={"kind": "entrywise", "target": "multilabel"},
-        check="monte_carlo",
-        blind=("monotone",),
-    ),
-    Fault(
-        name="Cov(b, w) missing from the update of Z",
-        plant=after(
-            mf,
-            "update_latent",
-            lambda z, state, _: pulled(
-                z, np.einsum("k,kr->r", mf.noise_mean(state), state.weights.cov[:, 1:, 0])
-            ),
-        ),
-        check="stationary",
-        blind=("monte_carlo",),
-    ),
-    Fault(
         name="E[w] E[w]' for E[w w'] in the update of Z",
         plant=after(mf, "update_latent", precise_latent),
         check="stationary",
         blind=("monte_carlo",),
-    ),
-    Fault(
-        name="latent scale for latent variance in the update of Q",
-        plant=before(
-            mf,
-            "update_projection",
-            lambda state, data, p: (state, data, replace(p, latent_scale=p.latent_scale**0.5)),
-        ),
-        check="stationary",
     ),
     *(
         Fault(
@@ -311,40 +162,8 @@ FAULTS = [
         for kind in ("columnwise", "rowwise")
     ),
     Fault(
-        name="scale for rate in the update of Phi",
-        plant=before(
-            mf,
-            "update_projection_precision",
-            lambda state, p: (state, replace(p, projection_rate=1.0 / p.projection_rate)),
-        ),
-        check="stationary",
-        blind=("monte_carlo",),
-    ),
-    Fault(
-        name="variance missing from the update of the weight precisions",
-        plant=before(mf, "update_weight_precision", lambda s, p: (certain(s, "weights"), p)),
-        check="stationary",
-        blind=("monte_carlo",),
-    ),
-    Fault(
-        name="shape of the prior of Psi used for lambda, in the update",
-        plant=before(
-            mf,
-            "update_weight_precision",
-            lambda state, p: (state, replace(p, bias_shape=p.weight_shape)),
-        ),
-        check="stationary",
-        blind=("monte_carlo",),
-    ),
-    Fault(
         name="sum of z z' without Cov(z) in the update of (b, W)",
         plant=before(mf, "update_weights", lambda state: (certain(state, "latent"),)),
-        check="stationary",
-        blind=("monte_carlo",),
-    ),
-    Fault(
-        name="bias and weights independent in q(b, W)",
-        plant=before(mf, "weights_cov", lambda moment, *rest: (unlinked(moment), *rest)),
         check="stationary",
         blind=("monte_carlo",),
     ),

@@ -105,6 +105,8 @@ ROWS_REFUSED = {
 # What a model of the features takes for a gap, and what it takes as it is.
 GAPS = {"nan", "masked", "missing_in_nullable"}
 OF_FITS = {"rows_equal", "one_row", "nul_in_the_index"}
+# All estimators read samples by the same function.
+READERS = ("PaperBSDRClassifier", "BM2PCARegressor")
 
 
 def takes(model, case):
@@ -133,6 +135,8 @@ def test_rows_are_refused(zoo, kind, case, request):
 
 @pytest.mark.parametrize("case", [case for case in ROWS_REFUSED if case not in OF_FITS])
 def test_new_rows_are_refused(zoo, kind, case):
+    if kind not in READERS and case not in {*GAPS, "inf", "sparse", "text"}:
+        return
     change, match = ROWS_REFUSED[case]
     model = zoo.fitted(kind)
     if takes(model, case):
@@ -208,8 +212,7 @@ ROWS_TAKEN = {
     "offset_1e6": lambda X: X + 1e6,
     "bool": lambda X: np.median(X, axis=0) < X,
 }
-# Float64 in other words, which all estimators read by the same function.
-READERS = ("PaperBSDRClassifier", "BM2PCARegressor")
+# Float64 in other words.
 TYPES_TAKEN = {
     "objects": lambda X: X.astype(object),
     "numbers_as_text": lambda X: X.astype(str),
@@ -634,7 +637,7 @@ def test_a_failed_fit_leaves_nothing_of_the_last_one(zoo, name):
 def test_the_limit_of_iterations_warns_and_the_result_is_usable(zoo, kind):
     if kind.startswith("BSDR"):  # a sampler has no such limit
         return
-    if kind == "BM2PCAClassifier":
+    if zoo.takes(kind, "max_iter"):
         model = zoo.make(kind, max_iter=2)
     else:
         model = zoo.make(kind, optimization__max_iter=2, optimization__tol=0.0)

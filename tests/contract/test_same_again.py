@@ -103,7 +103,7 @@ def test_units_do_not_matter(zoo, name, units):
     np.testing.assert_allclose(said(moved, zoo.X * UNITS[units]), said(plain, zoo.X), **near)
 
 
-@pytest.mark.parametrize("name", CLIMBS)
+@pytest.mark.parametrize("name", ["bsdr", "bsdr_paper", "bm2pca", "bm2pca_paper", "dgplvm"])
 def test_features_are_never_squared(zoo, name):
     """D = 3000: an array of D x D numbers would take 72 MB."""
     rng = np.random.default_rng(82)

@@ -51,7 +51,13 @@ def said(model, X):
     return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
 
+# All estimators read tables and targets by the same functions.
+READERS = ("PaperBSDRClassifier", "BM2PCARegressor")
+every_reader = pytest.mark.parametrize("kind", READERS)
+
+
 @every_table
+@every_reader
 def test_names_and_numbers_are_carried(zoo, fitted_to_table, kind, library):
     table = TABLES[library](zoo.X, NAMES)
     model = fitted_to_table(kind, library)
@@ -106,9 +112,13 @@ def assert_labelled_by(model, table, expected):
 def test_every_estimator_labels_the_samples_by_the_index(zoo, kind):
     names = np.array([f"cell {i}" for i in range(len(zoo.X))])
     table = pd.DataFrame(zoo.X, columns=NAMES, index=names)
-    assert_labelled(zoo, kind, table, names, names[5:8])
+    model = assert_labelled(zoo, kind, table, names, names[5:8])
+    assert model.feature_names_in_.tolist() == NAMES
+    np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
+    assert model.idata_["constant_data/feature"].values.tolist() == NAMES
 
 
+@every_reader
 @pytest.mark.parametrize("library", ["xarray", "polars"])
 def test_indices_of_other_libraries(zoo, kind, library):
     table, numbers = TABLES[library](zoo.X, NAMES), np.arange(len(zoo.X))
@@ -129,6 +139,7 @@ def assert_labelled(zoo, name, table, names, of_new):
     new = model.predict_idata(table[5:8], y[5:8])["predictions"]
     np.testing.assert_array_equal(new["obs"], of_new)
     np.testing.assert_array_equal(new["y"], y[5:8])
+    return model
 
 
 # What became of the columns, and what the error says.
@@ -140,14 +151,14 @@ CHANGED = {
 }
 
 
+@every_reader
 @pytest.mark.parametrize("change", CHANGED)
 @pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
 def test_changed_columns_are_refused_by_name(zoo, fitted_to_table, kind, library, change):
     model = fitted_to_table(kind, library)
     columns, names, match = CHANGED[change]
-    table = TABLES[library](zoo.X[:, columns], [names[i] for i in range(len(columns))])
-    if change == "reordered":
-        table = TABLES[library](zoo.X[:, columns], [names[i] for i in columns])
+    names = [names[i] for i in columns] if change == "reordered" else names[: len(columns)]
+    table = TABLES[library](zoo.X[:, columns], names)
     for method in ("predict", "predict_proba", "transform", "predict_idata", "impute"):
         if hasattr(model, method):
             with pytest.raises(ValueError, match=match):
@@ -163,6 +174,7 @@ def test_an_array_after_a_frame_is_taken_with_a_warning(zoo, fitted_to_table, ki
         zoo.fitted(kind).predict(table)
 
 
+@every_reader
 @pytest.mark.parametrize("coords", [{}, {"gene": [3, 4, 5, 6]}])
 def test_columns_without_text_have_no_names(zoo, kind, coords):
     """As scikit-learn has it for frames; the tree counts them."""
@@ -192,6 +204,7 @@ def test_what_is_no_table_is_refused_with_advice(zoo, kind, case):
         zoo.make(kind).fit(make(zoo.X), zoo.target(kind))
 
 
+@every_reader
 @pytest.mark.parametrize("container", ["pandas", "polars"])
 @pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
 def test_coordinates_in_the_container_that_was_asked_for(
@@ -217,9 +230,8 @@ WHOLE = {
 }
 
 
-# All estimators read tables and targets by the same functions.
 @pytest.mark.parametrize("case", WHOLE)
-@pytest.mark.parametrize("kind", ["PaperBSDRClassifier", "BM2PCARegressor"])
+@every_reader
 def test_whole_numbers_in_any_type(zoo, fitted_to, kind, case):
     whole = np.round(10 * zoo.X)
     model = fitted_to(kind, "whole numbers", whole)

@@ -136,21 +136,6 @@ def test_invalid_sequences_raise(iris, name, kind):
         make(name).fit(*iris, sequence=sequence)
 
 
-@pytest.mark.parametrize(
-    ("rows", "match"),
-    [
-        (np.ones((3, 7)), r"Z must have shape \(n_samples, 2\), got \(3, 7\)"),
-        (np.ones(3), "Z must have shape"),
-        (np.full((3, 2), np.nan), "Z contains NaN"),
-        (np.full((3, 2), np.inf), "Z contains NaN or infinity"),
-    ],
-)
-@each_model
-def test_invalid_latent_coordinates_raise(fitted, name, rows, match):
-    with pytest.raises(ValueError, match=match):
-        fitted(name).inverse_transform(rows)
-
-
 # ------------------------------------------------------------------------------- arguments
 
 

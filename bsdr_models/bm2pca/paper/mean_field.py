@@ -19,7 +19,7 @@ References
        component analysis. AAAI.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -30,6 +30,7 @@ from bsdr_models.bm2pca.paper import initial_values, views
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
 from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 
@@ -88,14 +89,6 @@ class State:
     weights: Weights  # eta, bias first
     weight_precision: Gamma  # nu, Gammas (P, K)
     slack: FloatArray  # s of q(lambda), (P, N, K); for real targets (2, P, N, K)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
-    """Lower bound in nats after the step, summed over problems, and its terms by factor name."""
-
-    elbo: float
-    terms: Mapping[str, float]
 
 
 def init(
@@ -307,16 +300,16 @@ def sweep(state: State, data: Data, priors: Priors) -> State:
     return replace(state, slack=update_slack(state, data))
 
 
-def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
+def step(state: State, data: Data, priors: Priors) -> tuple[State, Bound]:
     """One sweep of coordinate ascent, which never lowers the bound."""
     state = sweep(state, data, priors)
     return state, info(state, data, priors)
 
 
-def info(state: State, data: Data, priors: Priors) -> Info:
+def info(state: State, data: Data, priors: Priors) -> Bound:
     """The exact bound at any state."""
     terms = {name: float(v.sum()) for name, v in bound_terms(state, data, priors).items()}
-    return Info(elbo=sum(terms.values()), terms=terms)
+    return Bound(terms)
 
 
 def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArray]:

@@ -14,7 +14,6 @@ References
        IEEE Transactions on Cybernetics 43(6), Section II-B.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.priors import Priors
+from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics import normal_tail, orthant, scatter
 from bsdr_models.numerics.design import DenseDesign, Design, SpectralDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
@@ -93,14 +93,6 @@ class State:
     weights: NormalColumns
     utilities: Utilities  # T, in units of the probit noise
     noise_precision: Gamma | None = None  # tau, (K,), of real targets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
-    """Lower bound in nats after the step, and its terms by factor name."""
-
-    elbo: float
-    terms: Mapping[str, float]
 
 
 def init(
@@ -278,7 +270,7 @@ def noise_gamma(residual: FloatArray, n_samples: int, priors: Priors) -> Gamma:
     return Gamma(shape=shape, rate=priors.noise_rate + 0.5 * residual)
 
 
-def step(state: State, data: Data, priors: Priors) -> tuple[State, Info]:
+def step(state: State, data: Data, priors: Priors) -> tuple[State, Bound]:
     """One sweep of coordinate ascent, which never lowers the bound."""
     state = replace(state, projection_precision=update_projection_precision(state, priors))
     state = replace(state, projection=update_projection(state, data, priors))
@@ -312,10 +304,9 @@ def unpack(vector: FloatArray, state: State) -> State:
     )
 
 
-def info(state: State, data: Data, priors: Priors) -> Info:
+def info(state: State, data: Data, priors: Priors) -> Bound:
     """The exact bound at any state."""
-    terms = elbo_terms(state, data, priors)
-    return Info(elbo=sum(terms.values()), terms=terms)
+    return Bound(elbo_terms(state, data, priors))
 
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
