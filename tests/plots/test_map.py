@@ -288,7 +288,7 @@ def test_two_classes_on_one_component_are_strips_with_a_scale(make_fit, make_pre
     )
     assert len(points) == 80
     assert len(np.unique(points.round(9), axis=0)) == 80  # stacked, none hidden
-    assert "probability of yes" in header(ax)
+    assert "probability of yes" in ax.get_xlabel()
     assert background(ax) is not None
 
 
