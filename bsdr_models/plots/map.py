@@ -313,17 +313,17 @@ def _plane_coordinates(dataset: xr.Dataset) -> _Coordinates:
     """Coordinates of the plane of the predictions, learned from them, and its probabilities.
 
     Classes that are predicted for no sample have none. Names contain the share of each coordinate
-    in the variance of the square roots of the probabilities.
+    in the variance of the probabilities.
     """
     probability = dataset["probability"].transpose(OBS, LABEL).values
     plane = PredictionPlane().fit(probability)
     mean = plane.transform(probability)
     grid = evaluate_on_grid(mean, plane.predict_log_proba)[VARIABLE]
     predicted = np.bincount(probability.argmax(axis=1), minlength=probability.shape[1]) > 0
-    root = np.sqrt(probability) - np.sqrt(probability).mean(axis=0)
+    centred = probability - probability.mean(axis=0)
     size = np.maximum(np.sum(mean**2, axis=0), np.finfo(np.float64).tiny)
-    total = max(float(np.sum(root**2)), np.finfo(np.float64).tiny)
-    share = np.sum((mean.T @ root) ** 2, axis=1) / size / total
+    total = max(float(np.sum(centred**2)), np.finfo(np.float64).tiny)
+    share = np.sum((mean.T @ centred) ** 2, axis=1) / size / total
     names = [f"Predictions {i + 1} ({part:.0%} of their variance)" for i, part in enumerate(share)]
     shown = grid.assign_coords({LABEL: dataset[LABEL].values})
     shown = shown.where(xr.DataArray(predicted, dims=LABEL), 0.0)
