@@ -5,9 +5,20 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
+from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator_cloneable
 
-from bsdr_models import PredictionPlane, plane
+from benchmarks.datasets import why_not
+from benchmarks.protocols import per_class
+from bsdr_models import (
+    BM2PCAClassifier,
+    DGPLVMClassifier,
+    PredictionPlane,
+    cross_validated_map,
+    plane,
+)
 
 
 def planted(rng, n=400, k=6, scale=3.0):
@@ -143,3 +154,56 @@ def test_is_a_transformer_of_scikit_learn():
     model = PredictionPlane(ridge=0.1)
     check_estimator_cloneable("PredictionPlane", model)
     assert clone(model).get_params() == {"n_components": 2, "ridge": 0.1}
+
+
+def neighbours(at, y):
+    """Leave-one-out accuracy of five nearest neighbours among the points."""
+    return cross_val_score(KNeighborsClassifier(5), at, y, cv=LeaveOneOut()).mean()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "sizes", "model"),
+    [
+        ("digits", (10, 40), DGPLVMClassifier(random_state=0)),
+        ("vowel", (10, 40), BM2PCAClassifier(random_state=0)),
+        ("ORL", (5,), BM2PCAClassifier(random_state=0)),
+        ("ORL", (5,), SVC(probability=True, random_state=0)),  # right with probabilities of 0.2
+        ("wine", (20,), BM2PCAClassifier(random_state=0)),
+    ],
+    ids=["digits", "vowel", "faces", "faces, flat probabilities", "three classes"],
+)
+def test_a_map_shows_what_is_predicted(name, sizes, model):
+    if why_not(name):
+        pytest.skip(why_not(name))
+    split = per_class(name, sizes, 320)
+    if isinstance(model, SVC):
+        X = np.concatenate([split.X_train, split.X_test])
+        y = np.concatenate([split.y_train, split.y_test])
+        held_out = cross_validated_map(model, X, y, cv=5, random_state=0)["predictions"]
+        p = held_out["probability"].transpose("obs", "outcome").values
+    else:
+        y, p = split.y_test, model.fit(split.X_train, split.y_train).predict_proba(split.X_test)
+    found = PredictionPlane().fit(p)
+    at = found.transform(p)
+    q = np.exp(found.predict_log_proba(at))
+    assert neighbours(at, y) >= 0.95 * np.mean(p.argmax(axis=1) == y)
+    assert np.mean(q.argmax(axis=1) == p.argmax(axis=1)) >= 0.9
+    if name == "wine":
+        assert np.abs(q - p).mean() <= 0.03
+
+
+def test_flat_probabilities_keep_their_size_and_their_classes():
+    """Forty classes; the largest probability of a sample is about .2, the others equal."""
+    rng = np.random.default_rng(9)
+    index = np.repeat(np.arange(40), 8)
+    p = np.full((320, 40), 0.8 / 39)
+    p[np.arange(320), index] = rng.uniform(0.15, 0.25, size=320)
+    p /= p.sum(axis=1, keepdims=True)
+    model = PredictionPlane().fit(p)
+    at = model.transform(p)
+    assert neighbours(at, index) > 0.97
+    q = np.exp(model.predict_log_proba(at))
+    assert np.mean(q.argmax(axis=1) == index) > 0.97
+    assert q.max(axis=1).mean() == pytest.approx(p.max(axis=1).mean(), abs=0.02)
