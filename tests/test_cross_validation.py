@@ -132,6 +132,8 @@ def test_other_estimators_frames_and_tuning(classes):
     assert np.mean(tree["predictions/predicted"] == y) > 0.5
     tree = cross_validated_map(LDA, X, y, cv=2)
     plots.plot_map(tree, group="predictions")
+    table = plots.map_table(tree, "predictions")
+    np.testing.assert_array_equal(table["predicted"], tree["predictions/predicted"])
     plt.close("all")
 
 
