@@ -16,11 +16,14 @@ entropy of the sharpened probabilities, with a penalty that balances V and W and
     + \lambda \bigl(\lVert V \rVert^2 + \lVert W \rVert^2\bigr) :
 
 an autoencoder of the predictions through two dimensions, or a reduced-rank multinomial logistic
-regression [1]_. With g = 1 two dimensions are less sure than the K classes that they show: it is 2
-from four classes on, and more if predictions are flat, until the largest probability of a sample
-is 0.9 on average. W and b are at last multiplied by the number from 0 to 1 that makes q as sure on
-average as the predictions. The loss does not change if V and W are rotated together: coordinates
-are the principal axes of the samples, each of positive third moment.
+regression [1]_. As two dimensions are less sure than the K classes that they show, g is 2, and more
+if predictions are flat: until the largest t of a sample is 0.9 on average. W and b are at last
+multiplied by the number from 0 to 1 that makes q as sure on average as the predictions. The loss
+does not change if V and W are rotated together: coordinates are the principal axes of the samples,
+each of positive third moment.
+
+Up to one class more than axes nothing has to be lost: r is log p, V and W are contrasts of the
+classes, and q is p.
 
 References
 ----------
@@ -31,6 +34,7 @@ References
 from typing import Any, Self
 
 import numpy as np
+from scipy.linalg import helmert
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -42,6 +46,8 @@ from bsdr_models.arrays import FloatArray
 _START, _MAX_ITER = 3.0, 500
 # Largest power g, and mean of the largest sharpened probability at which it is enough.
 _MAX_POWER, _SURE = 12, 0.9
+# Added to probabilities before their logarithm.
+_FLOOR = 1e-4
 # Largest deviation of a sum of probabilities from one.
 _TOLERANCE = 1e-3
 
@@ -63,11 +69,11 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
     Attributes
     ----------
     power_ : int
-        g, by which probabilities are sharpened.
+        g, by which probabilities are sharpened; 1 if nothing is lost.
     mean_ : ndarray of shape (n_classes,)
-        Mean square roots of the sharpened probabilities.
+        Mean square roots of the sharpened probabilities, or log probabilities.
     components_ : ndarray of shape (n_components, n_classes)
-        Coordinates are linear in these square roots, less their mean.
+        Coordinates are linear in these square roots or logarithms, less their mean.
     weights_, intercept_ : ndarray of shape (n_components, n_classes) and (n_classes,)
         Log probabilities of the classes at coordinates u are ``u @ weights_ + intercept_``, up to
         normalisation.
@@ -125,25 +131,34 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         if k < 2:
             raise ValueError("probabilities of one class have no plane")
         rank = min(int(self.n_components), k - 1)
-        self.power_, sharp = 1, p
+        self.power_ = 1
+        x = self._read(p)
         while rank < k - 1 and self.power_ < _MAX_POWER:
             self.power_ += 1
-            sharp = _sharpen(p, self.power_)
-            if sharp.max(axis=1).mean() >= _SURE:
+            x = self._read(p)
+            if (x**2).max(axis=1).mean() >= _SURE:
                 break
-        root = np.sqrt(sharp)
-        self.mean_ = root.mean(axis=0)
-        centred = root - self.mean_
-        size = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))) or 1.0
-        V, W, b = _fit(centred / size, sharp, rank, float(self.ridge))
+        self.mean_ = x.mean(axis=0)
+        centred = x - self.mean_
+        V, W, b, size = helmert(k).T, helmert(k), self.mean_, 1.0
+        if rank < k - 1:
+            size = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))) or 1.0
+            V, W, b = _fit(centred / size, x**2, rank, float(self.ridge))
         latent = centred / size @ V
-        axes = np.linalg.svd(latent, full_matrices=False)[2].T
+        axes = np.linalg.svd(latent.T @ latent)[2].T
         axes = axes * np.where(np.sum((latent @ axes) ** 3, axis=0) < 0.0, -1.0, 1.0)
         scale = _as_sure(latent @ W + b, float(p.max(axis=1).mean()))
         self.components_, self.weights_ = (V @ axes).T / size, scale * axes.T @ W
         self.intercept_ = scale * b
         self.n_features_in_, self._n_features_out = k, rank
         return self
+
+    def _read(self, p: FloatArray) -> FloatArray:
+        """What coordinates are linear in, r (M, K), for probabilities."""
+        if self.power_ == 1:
+            return np.asarray(np.log(p + _FLOOR))
+        raised = (p / p.max(axis=1, keepdims=True)) ** self.power_
+        return np.asarray(np.sqrt(raised / raised.sum(axis=1, keepdims=True)))
 
     def transform(self, probabilities: Any) -> FloatArray:
         """Coordinates of samples with given probabilities.
@@ -165,7 +180,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         p = _check_probabilities(probabilities)
         if p.shape[1] != len(self.mean_):
             raise ValueError(f"expected {len(self.mean_)} classes, got {p.shape[1]}")
-        return np.asarray((np.sqrt(_sharpen(p, self.power_)) - self.mean_) @ self.components_.T)
+        return np.asarray((self._read(p) - self.mean_) @ self.components_.T)
 
     def predict_log_proba(self, coordinates: Any) -> FloatArray:
         """Log probabilities of the classes at places of the plane.
@@ -193,12 +208,6 @@ def _check_probabilities(values: Any) -> FloatArray:
             f"probabilities of sample {int(bad.argmax())} are negative or do not sum to one"
         )
     return np.asarray(p / total[:, None])
-
-
-def _sharpen(p: FloatArray, power: float) -> FloatArray:
-    """Powers of probabilities (M, K), normalised."""
-    raised = (p / p.max(axis=1, keepdims=True)) ** power
-    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
 def _as_sure(scores: FloatArray, aim: float) -> float:

@@ -56,8 +56,10 @@ def test_number_of_classes(k):
     q = model.predict_log_proba(found)
     assert np.exp(q).sum(axis=1) == pytest.approx(1.0)
     if k <= 3:  # the predictions have no more dimensions
-        assert np.mean(q.argmax(axis=1) == p.argmax(axis=1)) > 0.97
-        assert np.abs(np.exp(q) - p).max() < 0.2
+        assert np.exp(q) == pytest.approx(p, abs=1e-3)
+        gaps = np.log(p[:, :-1] / p[:, 1:])
+        likely = p.min(axis=1) > 0.01
+        assert linear_fit(found[likely], gaps[likely]) > 0.999
 
 
 def test_invariant_to_order_of_samples_and_classes():
@@ -192,7 +194,7 @@ def test_a_map_shows_what_is_predicted(name, sizes, model, least):
     assert neighbours(at, y) >= least[0] * np.mean(p.argmax(axis=1) == y)
     assert np.mean(q.argmax(axis=1) == p.argmax(axis=1)) >= least[1]
     if name == "wine":
-        assert np.abs(q - p).mean() <= 0.03
+        assert np.abs(q - p).max() <= 0.03
 
 
 def test_flat_probabilities_keep_their_size_and_their_classes():

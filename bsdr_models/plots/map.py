@@ -313,7 +313,7 @@ def _plane_coordinates(dataset: xr.Dataset) -> _Coordinates:
     """Coordinates of the plane of the predictions, learned from them, and its probabilities.
 
     Classes that are predicted for no sample have none. Names contain the share of each coordinate
-    in the variance of the probabilities.
+    in the variance of the probabilities, unless coordinates carry all of them.
     """
     probability = dataset["probability"].transpose(OBS, LABEL).values
     plane = PredictionPlane().fit(probability)
@@ -324,7 +324,10 @@ def _plane_coordinates(dataset: xr.Dataset) -> _Coordinates:
     size = np.maximum(np.sum(mean**2, axis=0), np.finfo(np.float64).tiny)
     total = max(float(np.sum(centred**2)), np.finfo(np.float64).tiny)
     share = np.sum((mean.T @ centred) ** 2, axis=1) / size / total
-    names = [f"Predictions {i + 1} ({part:.0%} of their variance)" for i, part in enumerate(share)]
+    carried = [f"{part:.0%} of their variance" for part in share]
+    if plane.power_ == 1:
+        carried = ["log ratios of probabilities"] * len(share)
+    names = [f"Predictions {i} ({what})" for i, what in enumerate(carried, start=1)]
     shown = grid.assign_coords({LABEL: dataset[LABEL].values})
     shown = shown.where(xr.DataArray(predicted, dims=LABEL), 0.0)
     return _Coordinates(mean=mean, cov=None, names=names, probability=shown, plane=plane)
