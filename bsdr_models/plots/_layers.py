@@ -272,8 +272,7 @@ def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
         end, y = right - 0.02 * width[0], bottom + 0.06 * width[1]
         style: dict[str, Any] = {"color": INK, "capsize": 2.5, "linewidth": 1.0, "zorder": 8}
         ax.errorbar(end - reach[0], y, xerr=reach[0], gid="own", **style)
-        ax.annotate(name, (end, y), (0, 5), textcoords="offset points", **text)
-        return []
+        return [ax.annotate(name, (end, y), (0, 5), textcoords="offset points", **text)]
     centre = np.array([right, bottom]) + np.array([-1.0, 1.0]) * (reach + 0.02 * width)
     (vertices,) = outline(centre[None], cov[None], prob=OUTLINE)
     shape = Polygon(vertices, fill=False, edgecolor=INK, linewidth=0.9, zorder=7, gid="typical")
