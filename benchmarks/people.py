@@ -157,7 +157,7 @@ def summary(people: People) -> str:
 
 
 def of_projections(people: People) -> str:
-    """Which method has the best map, where each of ours wins, and where it loses."""
+    """Which method predicts best, where each of ours wins, and where it loses."""
     methods = (*OURS, *PROJECTIONS)
     n = len(people.sets) * 2
     lines = [summary(people), ""]

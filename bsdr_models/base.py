@@ -33,6 +33,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dask_arrays import by_chunks
+from bsdr_models.dims import LABEL, OBS
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
@@ -391,7 +392,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._tree = self._make_tree()
         fit = self._tree["fit"]
         if "class_frequency" in fit and VARIABLE not in fit:
-            add_class_probability(self._tree, "fit", cast(Any, self)._log_proba_at)
+            classifier = cast(ProbabilisticClassifier, self)
+            if (probability := classifier._held_out_proba()) is not None:
+                fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
+            add_class_probability(self._tree, "fit", classifier._log_proba_at)
         return self._tree
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
@@ -468,12 +472,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self._embed(X).mean
 
     def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> Any:
-        """Plot samples in the latent space, see :func:`bsdr_models.plots.plot_map`.
+        """Plot samples and what is predicted for them, see :func:`bsdr_models.plots.plot_map`.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), optional
-            New samples; by default the training samples.
+            New samples; by default the training samples, at their predictions without their labels
+            if the fit has made these.
         y : array-like, optional
             Their true targets.
         **options
@@ -559,6 +564,19 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         if log_p is None or not len(log_p):
             log_p = self._log_proba(self._prepare(self._context.X))
         return PredictionPlane().fit(np.exp(log_p))
+
+    def _held_out_proba(self) -> FloatArray | None:
+        """Probabilities of training samples without their labels, (N, K); None if unknown.
+
+        Those of samples without a label are predictions of the fit.
+        """
+        log_p, index = self._result.held_out_log_proba, self._context.index
+        if log_p is None or index is None:
+            return None
+        if np.any(unlabelled := index.reshape(len(index), -1).max(axis=1) < 0):
+            log_p = log_p.copy()
+            log_p[unlabelled] = self._log_proba(self._prepare(self._context.X[unlabelled]))
+        return np.exp(log_p)
 
     def map_coordinates(self, X: Any) -> FloatArray:
         """Coordinates of samples in ``plane_``, by their predictions.

@@ -1,4 +1,4 @@
-"""Latent coordinates of held-out samples by cross-validation.
+"""Predictions of held-out samples by cross-validation, for maps.
 
 A supervised embedding of training samples can show separated classes where there are none: with
 more features than samples even arbitrary labels separate. Held-out samples with arbitrary labels
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.linalg import orthogonal_procrustes
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
@@ -18,15 +17,9 @@ from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dims import COMPONENT, COMPONENT_AUX, GRID_X, GRID_Y, LABEL, OBS
-from bsdr_models.latent_grid import (
-    VARIABLE,
-    LogProbabilities,
-    add_class_probability,
-    class_frequency,
-    nearness,
-)
+from bsdr_models.arrays import IntArray
+from bsdr_models.dims import LABEL, OBS
+from bsdr_models.latent_grid import class_frequency
 from bsdr_models.options import check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.validation import constant_features_ignored
@@ -44,25 +37,17 @@ def cross_validated_map(
     reuse_settings: bool = False,
     random_state: RandomState = None,
 ) -> xr.DataTree:
-    r"""Embed every sample, and predict its class, by a model that was not trained on it.
+    """Predict every sample by a model that was not trained on it, for a map of the predictions.
 
-    Coordinate systems of latent spaces are arbitrary, so each fold's model is aligned to the model
-    of all samples by the rigid motion that fits best on the fold's training samples, which both
-    embed as new samples:
-
-    .. math::
-        \min_{O^\top O = I,\, a} \sum_{n \in \text{train}} |O^\top z_n + a - z_n^{\text{all}}|^2 .
-
-    Rotations, reflections and shifts preserve distances. The coordinates of a model whose
-    likelihood identifies them only up to an affine map, the default of BSDR, are aligned by an
-    affine map. Held-out samples do not enter the alignment, and labels only through the models.
+    Latent spaces of different fits have axes of their own; probabilities of the classes are
+    comparable. The map shows them in their plane (:class:`bsdr_models.PredictionPlane`), which is
+    learned from the held-out probabilities of all folds, without labels.
 
     Parameters
     ----------
     estimator : classifier
         Of this package, or of scikit-learn with ``predict_proba``, or a ``Pipeline`` of either. It
-        is cloned, not fitted itself. Samples have latent coordinates if it has ``transform``, or
-        if it is a classifier of the coordinates of a ``Pipeline``.
+        is cloned, not fitted itself.
     X : array-like or data frame of shape (n_samples, n_features)
         Or the kernel matrix of the samples, if the estimator takes one.
     y : array-like of shape (n_samples,)
@@ -82,11 +67,9 @@ def cross_validated_map(
     Returns
     -------
     xarray.DataTree
-        The tree of the fit to all samples, with a group ``predictions`` of all samples held out:
-        ``latent_mean`` and ``latent_cov``, aligned to that fit, ``probability``, ``predicted``,
-        ``y``, ``fold``; and with at most two components ``class_probability`` over the map, the
-        mean over the folds, weighted by how near their held-out samples are. The covariance is zero
-        for models without uncertainty of coordinates. After a keyboard interrupt it holds the folds
+        The tree of the fit to all samples, if it is a model of this package, with a group
+        ``predictions`` of all samples held out: ``probability``, ``predicted``, ``y``, ``fold`` and
+        ``class_frequency``. After a keyboard interrupt it holds the folds
         completed until then, and the root attribute ``interrupted``.
 
     Raises
@@ -96,8 +79,8 @@ def cross_validated_map(
     TypeError
         If the estimator has no ``predict_proba``.
     ValueError
-        If y does not hold classes, the splits do not hold out every sample once, a class is absent
-        from a training set, or the models differ in their number of components.
+        If y does not hold classes, the splits do not hold out every sample once, or a class is
+        absent from a training set.
 
     See Also
     --------
@@ -138,13 +121,10 @@ def cross_validated_map(
             f"y holds {unknown}, which are not classes of the fitted estimator: leave out "
             "unlabelled samples"
         )
-    reference = _coordinates(full, X)
-    tree = _fit_tree(full, y, reference)
-    affine = tree.attrs.get("alignment") == "affine"
+    tree = _fit_tree(full)
     if reuse_settings:
         estimator = _with_settings_of(full)
     parts: list[xr.Dataset] = []
-    maps: list[LogProbabilities | None] = []
     for number, (train, test) in enumerate(folds):
         X_train = select_samples(estimator, X, train, train)
         try:
@@ -162,78 +142,18 @@ def cross_validated_map(
             )
             break
         part = _predictions(model, select_samples(estimator, X, test, train), y[test])
-        latent = _coordinates(model, X_train)
-        if latent is not None and reference is not None:
-            if latent.shape[1] != reference.shape[1]:
-                raise ValueError(
-                    f"the model of fold {number} has {latent.shape[1]} components, that of all "
-                    f"samples {reference.shape[1]}: give a number of components"
-                )
-            linear, shift = motion(latent, reference[train], affine=affine)
-            mean, cov = part["latent_mean"], part["latent_cov"]
-            part["latent_mean"] = mean.dims, mean.values @ linear + shift
-            part["latent_cov"] = cov.dims, linear.T @ cov.values @ linear
-            maps.append(_log_proba_at(model, linear, shift))
         part["fold"] = OBS, np.full(len(test), number)
         parts.append(part.assign_coords({OBS: test}))
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
-    names = tree["fit"].dataset[OBS].to_numpy()
+    names = tree["fit"].dataset[OBS].to_numpy() if "fit" in tree.children else held_out[OBS].values
     if len(names) == len(y):
         held_out = held_out.assign_coords({OBS: names[held_out[OBS].values]})
     held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
     held_out.attrs["note"] = (
-        f"Every sample is embedded by one of {len(parts)} fits that were not trained on it."
+        f"Every sample is predicted by one of {len(parts)} fits that were not trained on it."
     )
     tree["predictions"] = xr.DataTree(held_out)
-    of_folds = [log_proba for log_proba in maps if log_proba is not None]
-    if of_folds and len(of_folds) == len(parts):
-        log_proba = _mean_log_proba(of_folds, [part["latent_mean"].values for part in parts])
-        add_class_probability(tree, "predictions", log_proba)
     return tree
-
-
-def motion(
-    source: FloatArray, target: FloatArray, *, affine: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Matrix (R, R) and shift (R,) that bring source closest to target, both (N, R).
-
-    The matrix is orthogonal unless ``affine``.
-    """
-    centre, aim = source.mean(axis=0), target.mean(axis=0)
-    if affine:
-        linear = np.linalg.lstsq(source - centre, target - aim, rcond=None)[0]
-    else:
-        linear = orthogonal_procrustes(source - centre, target - aim)[0]
-    return linear, aim - centre @ linear
-
-
-def _log_proba_at(model: Any, linear: FloatArray, shift: FloatArray) -> LogProbabilities | None:
-    """Log probabilities by a fold's model at aligned coordinates; None if unknown there."""
-    classifier = last_step(model)
-    own = getattr(classifier, "_log_proba_at", None)
-    if own is None and hasattr(classifier, "transform"):
-        return None
-    back = np.linalg.pinv(linear)
-
-    def log_proba(at: FloatArray) -> FloatArray:
-        latent = (at - shift) @ back
-        return np.asarray(classifier.predict_log_proba(latent) if own is None else own(latent))
-
-    return log_proba
-
-
-def _mean_log_proba(of_folds: list[LogProbabilities], latent: list[FloatArray]) -> LogProbabilities:
-    """Log of the mean of class probabilities over folds, weighted by their held-out samples."""
-    ends = np.cumsum([len(held_out) for held_out in latent])[:-1]
-
-    def log_proba(at: FloatArray) -> FloatArray:
-        closeness = nearness(at, np.concatenate(latent))  # (G, M)
-        weight = np.stack([part.sum(axis=1) for part in np.split(closeness, ends, axis=1)])
-        probability = np.exp([of_fold(at) for of_fold in of_folds])
-        mean = np.einsum("fg,fgk->gk", weight, probability)
-        return np.asarray(np.log(np.maximum(mean, np.finfo(np.float64).tiny)))
-
-    return log_proba
 
 
 # Classes and folds
@@ -324,12 +244,6 @@ def last_step(model: Any) -> Any:
     return model[-1] if isinstance(model, Pipeline) else model
 
 
-def _before_last_step(model: Any, X: Any) -> Any:
-    """Samples as the last step takes them."""
-    model = getattr(model, "best_estimator_", model)
-    return model[:-1].transform(X) if isinstance(model, Pipeline) and len(model) > 1 else X
-
-
 def _with_settings_of(full: Any) -> Any:
     """Clone of a fitted estimator with the settings that its fit has selected."""
     full, last = getattr(full, "best_estimator_", full), last_step(full)
@@ -340,52 +254,24 @@ def _with_settings_of(full: Any) -> Any:
     return clone(full).set_params(**chosen)
 
 
-def _coordinates(model: Any, X: Any) -> FloatArray | None:
-    """Latent coordinates of new samples, (M, R); None if the model has none."""
-    inner = _before_last_step(model, X)
-    if hasattr(last_step(model), "transform"):
-        inner = last_step(model).transform(inner)
-    return None if inner is X else np.asarray(inner, dtype=np.float64)
-
-
-def _fit_tree(model: Any, y: np.ndarray, latent: FloatArray | None) -> xr.DataTree:
-    """Tree of the fit to all samples, with their latent coordinates."""
+def _fit_tree(model: Any) -> xr.DataTree:
+    """Tree of the fit to all samples; of other packages its name."""
     last = last_step(model)
     if hasattr(last, "idata_"):
         return last.idata_.copy()
-    fit = _embedding(latent, last.classes_, len(y))
-    fit["y_index"] = OBS, np.searchsorted(last.classes_, y)
-    root = xr.Dataset(attrs={"model": type(last).__name__})
-    return xr.DataTree.from_dict({"/": root, "fit": fit})
+    return xr.DataTree(xr.Dataset(attrs={"model": type(last).__name__}))
 
 
 def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
-    """Coordinates and predictions of held-out samples."""
-    last, inner = last_step(model), _before_last_step(model, X)
-    if hasattr(last, "predict_idata"):
-        dataset = last.predict_idata(inner, y)["predictions"].to_dataset()
-        return dataset.drop_vars([VARIABLE, "class_frequency", GRID_X, GRID_Y], errors="ignore")
-    if not hasattr(last, "predict_proba"):
-        raise TypeError(f"{type(last).__name__} has no predict_proba")
-    probability = last.predict_proba(inner)
-    return _embedding(_coordinates(model, X), last.classes_, len(y)).assign(
-        probability=((OBS, LABEL), probability),
-        predicted=(OBS, last.classes_[probability.argmax(axis=1)]),
-        y=(OBS, y),
-    )
-
-
-def _embedding(mean: FloatArray | None, classes: np.ndarray, m: int) -> xr.Dataset:
-    """Latent coordinates (M, R) with zero covariance, if there are any."""
-    coords = {OBS: np.arange(m), LABEL: classes}
-    if mean is None:
-        return xr.Dataset(coords=coords)
-    axes = {COMPONENT: np.arange(mean.shape[1]), COMPONENT_AUX: np.arange(mean.shape[1])}
-    cov = np.zeros((m, mean.shape[1], mean.shape[1]))
+    """Predictions of held-out samples."""
+    if not hasattr(model, "predict_proba"):
+        raise TypeError(f"{type(last_step(model)).__name__} has no predict_proba")
+    probability, classes = model.predict_proba(X), last_step(model).classes_
     return xr.Dataset(
         {
-            "latent_mean": ((OBS, COMPONENT), mean),
-            "latent_cov": ((OBS, COMPONENT, COMPONENT_AUX), cov),
+            "probability": ((OBS, LABEL), probability),
+            "predicted": (OBS, classes[probability.argmax(axis=1)]),
+            "y": (OBS, y),
         },
-        coords=coords | axes,
+        coords={LABEL: classes},
     )

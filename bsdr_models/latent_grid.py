@@ -13,9 +13,6 @@ RESOLUTION = 45
 # Share of the samples that determines the axes, and the part of their range added on each side.
 CENTRAL, REACH, MARGIN = 0.96, 0.35, 0.05
 
-# Width of the kernel between places and samples, in standard deviations of the coordinates.
-WIDTH = 0.15
-
 VARIABLE = "class_probability"
 
 type LogProbabilities = Callable[[FloatArray], FloatArray]
@@ -68,18 +65,6 @@ def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Data
         {VARIABLE: ((*dims, LABEL), probability.reshape(*points.shape[:-1], -1))},
         coords=dict(zip(reversed(dims), axes, strict=True)),
     )
-
-
-def nearness(at: FloatArray, latent: FloatArray) -> FloatArray:
-    """Kernel between places (G, R) and samples (M, R), with rows that sum to one: (G, M).
-
-    (1 + d²)⁻³ at distance d in units of the width: far from all samples their weights become equal.
-    """
-    size = latent.std(axis=0)
-    size = np.where(size > 0.0, size, 1.0)
-    square = np.sum(((at[:, None] - latent) / (WIDTH * size)) ** 2, axis=2)
-    weight = (1.0 + square) ** -3.0
-    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
 def class_at(probability: xr.DataArray, at: FloatArray) -> IntArray:

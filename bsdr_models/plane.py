@@ -1,23 +1,29 @@
 r"""A plane that shows the predictions of a classifier.
 
 Predicted probabilities of K classes are points of a simplex, which has more than two dimensions
-from four classes on; two axes of an embedding would hide the others. With square roots of the
-probabilities of a sample, whose Euclidean distances are Hellinger distances,
+from four classes on; two axes of an embedding would hide the others. With the unit vectors
+:math:`r = \sqrt t` of sharpened probabilities :math:`t_k \propto p_k^g` of a sample,
 
 .. math::
-    u = V^\top \frac{\sqrt p - m}{s}, \qquad
-    q(k \mid u) = \frac{e^{w_k^\top u + b_k}}{\sum_j e^{w_j^\top u + b_j}},
+    u = V^\top \frac{r - m}{s}, \qquad
+    q(k \mid u) \propto e^{w_k^\top u + b_k},
 
 where m is their mean and s their root mean square distance from it. V, W and b minimise the cross
-entropy of the probabilities themselves, with a penalty that balances V and W and bounds both,
+entropy of the sharpened probabilities, with a penalty that balances V and W and bounds both,
 
 .. math::
-    - \sum_n \sum_k p_{nk} \log q(k \mid u_n)
+    - \sum_n \sum_k t_{nk} \log q(k \mid u_n)
     + \lambda \bigl(\lVert V \rVert^2 + \lVert W \rVert^2\bigr) :
 
 an autoencoder of the predictions through two dimensions, or a reduced-rank multinomial logistic
-regression [1]_ of the probabilities on their square roots. The loss does not change if V and W are
-rotated together: coordinates are the principal axes of the samples, each of positive third moment.
+regression [1]_. As two dimensions are less sure than the K classes that they show, g is 2, and more
+if predictions are flat: until the largest t of a sample is 0.9 on average. W and b are at last
+multiplied by the number from 0 to 1 that makes q as sure on average as the predictions. The loss
+does not change if V and W are rotated together: coordinates are the principal axes of the samples,
+each of positive third moment.
+
+Up to one class more than axes nothing has to be lost: r is log p, V and W are contrasts of the
+classes, and q is p.
 
 References
 ----------
@@ -28,8 +34,9 @@ References
 from typing import Any, Self
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy.linalg import helmert
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -37,6 +44,10 @@ from bsdr_models.arrays import FloatArray
 
 # Size of the coordinates at the start of the search, and most iterations.
 _START, _MAX_ITER = 3.0, 500
+# Largest power g, and mean of the largest sharpened probability at which it is enough.
+_MAX_POWER, _SURE = 12, 0.9
+# Added to probabilities before their logarithm.
+_FLOOR = 1e-4
 # Largest deviation of a sum of probabilities from one.
 _TOLERANCE = 1e-3
 
@@ -57,10 +68,12 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
+    power_ : int
+        g, by which probabilities are sharpened; 1 if nothing is lost.
     mean_ : ndarray of shape (n_classes,)
-        Mean square roots of the probabilities.
+        Mean square roots of the sharpened probabilities, or log probabilities.
     components_ : ndarray of shape (n_components, n_classes)
-        Coordinates are linear in the square roots of probabilities, less their mean.
+        Coordinates are linear in these square roots or logarithms, less their mean.
     weights_, intercept_ : ndarray of shape (n_components, n_classes) and (n_classes,)
         Log probabilities of the classes at coordinates u are ``u @ weights_ + intercept_``, up to
         normalisation.
@@ -118,17 +131,34 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         if k < 2:
             raise ValueError("probabilities of one class have no plane")
         rank = min(int(self.n_components), k - 1)
-        root = np.sqrt(p)
-        self.mean_ = root.mean(axis=0)
-        centred = root - self.mean_
-        size = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))) or 1.0
-        V, W, b = _fit(centred / size, p, rank, float(self.ridge))
+        self.power_ = 1
+        x = self._read(p)
+        while rank < k - 1 and self.power_ < _MAX_POWER:
+            self.power_ += 1
+            x = self._read(p)
+            if (x**2).max(axis=1).mean() >= _SURE:
+                break
+        self.mean_ = x.mean(axis=0)
+        centred = x - self.mean_
+        V, W, b, size = helmert(k).T, helmert(k), self.mean_, 1.0
+        if rank < k - 1:
+            size = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))) or 1.0
+            V, W, b = _fit(centred / size, x**2, rank, float(self.ridge))
         latent = centred / size @ V
-        axes = np.linalg.svd(latent, full_matrices=False)[2].T
+        axes = np.linalg.svd(latent.T @ latent)[2].T
         axes = axes * np.where(np.sum((latent @ axes) ** 3, axis=0) < 0.0, -1.0, 1.0)
-        self.components_, self.weights_, self.intercept_ = (V @ axes).T / size, axes.T @ W, b
+        scale = _as_sure(latent @ W + b, float(p.max(axis=1).mean()))
+        self.components_, self.weights_ = (V @ axes).T / size, scale * axes.T @ W
+        self.intercept_ = scale * b
         self.n_features_in_, self._n_features_out = k, rank
         return self
+
+    def _read(self, p: FloatArray) -> FloatArray:
+        """What coordinates are linear in, r (M, K), for probabilities."""
+        if self.power_ == 1:
+            return np.asarray(np.log(p + _FLOOR))
+        raised = (p / p.max(axis=1, keepdims=True)) ** self.power_
+        return np.asarray(np.sqrt(raised / raised.sum(axis=1, keepdims=True)))
 
     def transform(self, probabilities: Any) -> FloatArray:
         """Coordinates of samples with given probabilities.
@@ -150,7 +180,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         p = _check_probabilities(probabilities)
         if p.shape[1] != len(self.mean_):
             raise ValueError(f"expected {len(self.mean_)} classes, got {p.shape[1]}")
-        return np.asarray((np.sqrt(p) - self.mean_) @ self.components_.T)
+        return np.asarray((self._read(p) - self.mean_) @ self.components_.T)
 
     def predict_log_proba(self, coordinates: Any) -> FloatArray:
         """Log probabilities of the classes at places of the plane.
@@ -178,6 +208,15 @@ def _check_probabilities(values: Any) -> FloatArray:
             f"probabilities of sample {int(bad.argmax())} are negative or do not sum to one"
         )
     return np.asarray(p / total[:, None])
+
+
+def _as_sure(scores: FloatArray, aim: float) -> float:
+    """Factor in (0, 1) of scores (M, K) by which their largest probability is `aim` on average."""
+
+    def distance(factor: float) -> float:
+        return float(softmax(factor * scores, axis=1).max(axis=1).mean() - aim) ** 2
+
+    return float(minimize_scalar(distance, bounds=(0.0, 1.0), method="bounded").x)
 
 
 def _fit(

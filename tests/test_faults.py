@@ -252,7 +252,7 @@ def test_a_map_of_the_folds_until_an_interrupt():
     rows = rows.isel(obs=rows["fold"].values < 2)
     found = tree["predictions"].dataset
     np.testing.assert_array_equal(found["obs"], rows["obs"])
-    np.testing.assert_array_equal(found["latent_mean"], rows["latent_mean"])
+    np.testing.assert_array_equal(found["probability"], rows["probability"])
     assert set(found["fold"].values) == {0, 1}
 
 

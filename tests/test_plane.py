@@ -5,9 +5,20 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
+from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator_cloneable
 
-from bsdr_models import PredictionPlane, plane
+from benchmarks.datasets import why_not
+from benchmarks.protocols import per_class
+from bsdr_models import (
+    BM2PCAClassifier,
+    DGPLVMClassifier,
+    PredictionPlane,
+    cross_validated_map,
+    plane,
+)
 
 
 def planted(rng, n=400, k=6, scale=3.0):
@@ -29,9 +40,9 @@ def test_planted_plane_is_recovered():
     u, p = planted(np.random.default_rng(0))
     model = PredictionPlane(ridge=1e-3).fit(p)
     found = model.transform(p)
-    assert linear_fit(found, u) > 0.95
+    assert linear_fit(found, u) > 0.8  # sure predictions are drawn together
     q = np.exp(model.predict_log_proba(found))
-    assert np.abs(q - p).mean() < 0.02
+    assert np.abs(q - p).mean() < 0.05
     assert np.mean(q.argmax(axis=1) == p.argmax(axis=1)) > 0.97
 
 
@@ -45,8 +56,10 @@ def test_number_of_classes(k):
     q = model.predict_log_proba(found)
     assert np.exp(q).sum(axis=1) == pytest.approx(1.0)
     if k <= 3:  # the predictions have no more dimensions
-        assert np.mean(q.argmax(axis=1) == p.argmax(axis=1)) > 0.97
-        assert np.abs(np.exp(q) - p).max() < 0.2
+        assert np.exp(q) == pytest.approx(p, abs=1e-3)
+        gaps = np.log(p[:, :-1] / p[:, 1:])
+        likely = p.min(axis=1) > 0.01
+        assert linear_fit(found[likely], gaps[likely]) > 0.999
 
 
 def test_invariant_to_order_of_samples_and_classes():
@@ -143,3 +156,57 @@ def test_is_a_transformer_of_scikit_learn():
     model = PredictionPlane(ridge=0.1)
     check_estimator_cloneable("PredictionPlane", model)
     assert clone(model).get_params() == {"n_components": 2, "ridge": 0.1}
+
+
+def neighbours(at, y):
+    """Leave-one-out accuracy of five nearest neighbours among the points."""
+    return cross_val_score(KNeighborsClassifier(5), at, y, cv=LeaveOneOut()).mean()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "sizes", "model", "least"),
+    [
+        ("digits", (10, 40), DGPLVMClassifier(random_state=0), (0.95, 0.9)),
+        ("vowel", (10, 40), BM2PCAClassifier(random_state=0), (0.95, 0.9)),
+        ("ORL", (5,), BM2PCAClassifier(random_state=0), (0.95, 0.9)),
+        # Right with probabilities of 0.2 where 0.1 is second.
+        ("ORL", (5,), SVC(probability=True, random_state=0), (0.87, 0.85)),
+        ("wine", (20,), BM2PCAClassifier(random_state=0), (0.95, 0.9)),
+    ],
+    ids=["digits", "vowel", "faces", "faces, flat probabilities", "three classes"],
+)
+def test_a_map_shows_what_is_predicted(name, sizes, model, least):
+    if why_not(name):
+        pytest.skip(why_not(name))
+    split = per_class(name, sizes, 320)
+    if isinstance(model, SVC):
+        X = np.concatenate([split.X_train, split.X_test])
+        y = np.concatenate([split.y_train, split.y_test])
+        held_out = cross_validated_map(model, X, y, cv=5, random_state=0)["predictions"]
+        p = held_out["probability"].transpose("obs", "outcome").values
+    else:
+        y, p = split.y_test, model.fit(split.X_train, split.y_train).predict_proba(split.X_test)
+    found = PredictionPlane().fit(p)
+    at = found.transform(p)
+    q = np.exp(found.predict_log_proba(at))
+    assert neighbours(at, y) >= least[0] * np.mean(p.argmax(axis=1) == y)
+    assert np.mean(q.argmax(axis=1) == p.argmax(axis=1)) >= least[1]
+    if name == "wine":
+        assert np.abs(q - p).max() <= 0.03
+
+
+def test_flat_probabilities_keep_their_size_and_their_classes():
+    """Forty classes; the largest probability of a sample is about .2, the others equal."""
+    rng = np.random.default_rng(9)
+    index = np.repeat(np.arange(40), 8)
+    p = np.full((320, 40), 0.8 / 39)
+    p[np.arange(320), index] = rng.uniform(0.15, 0.25, size=320)
+    p /= p.sum(axis=1, keepdims=True)
+    model = PredictionPlane().fit(p)
+    at = model.transform(p)
+    assert neighbours(at, index) > 0.97
+    q = np.exp(model.predict_log_proba(at))
+    assert np.mean(q.argmax(axis=1) == index) > 0.97
+    assert q.max(axis=1).mean() == pytest.approx(p.max(axis=1).mean(), abs=0.02)

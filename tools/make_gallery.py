@@ -59,7 +59,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     comparison = compare_models(rows, known, random_state=0, progressbar=False)
     return {
         "map_held_out": lambda: plots.plot_map(held_out),
-        "map_training": lambda: plots.plot_map(tree),
+        "map_training": lambda: plots.plot_map(tree, space="latent"),
         "map_two_classes": lambda: plots.plot_map(two),
         "map_digits": lambda: plots.plot_map(digits),
         "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful", contour=0.5),

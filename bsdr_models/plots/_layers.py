@@ -122,15 +122,20 @@ def draw_samples(ax: Axes, samples: Samples, colors: list[Any], *, may_write: bo
     return False
 
 
+def ring_style(doubtful: BoolArray) -> dict[str, Any]:
+    """Rings of wrong predictions (M,), thin and grey around doubtful ones."""
+    return {
+        "edgecolors": np.where(doubtful, GREY, "black").tolist(),
+        "linewidths": np.where(doubtful, 0.6, 1.1).tolist(),
+    }
+
+
 def _ring(ax: Axes, samples: Samples, size: float) -> None:
-    """Rings around wrong predictions, thin and grey around doubtful ones."""
-    if not samples.wrong.any():
-        return
-    doubtful = samples.doubtful[samples.wrong]
-    x, y = samples.at[samples.wrong].T
-    rings = ax.scatter(x, y, s=size, facecolors="none")
-    rings.set(edgecolors=np.where(doubtful, GREY, "black").tolist(), zorder=6, gid="wrong")
-    rings.set_linewidth(np.where(doubtful, 0.6, 1.1).tolist())
+    """Rings around wrong predictions."""
+    if samples.wrong.any():
+        x, y = samples.at[samples.wrong].T
+        style = ring_style(samples.doubtful[samples.wrong])
+        ax.scatter(x, y, s=size, facecolors="none", zorder=6, gid="wrong", **style)
 
 
 def _write_points(ax: Axes, samples: Samples, target: Classes, colors: list[Any]) -> None:
@@ -199,9 +204,7 @@ def _probability_scale(ax: Axes, x: FloatArray, probability: FloatArray, name: s
             drawn.append(place)
             ax.plot([place] * 2, [0.975, 1.0], color=INK, linewidth=0.8, transform=_across(ax))
             ax.text(place, 0.965, f"{level:g}", ha="center", **text)
-    if drawn:
-        left = min(drawn) - 0.04 * size
-        ax.text(left, 0.965, f"probability of {name}", ha="right", **text)
+    ax.set_xlabel(f"{ax.get_xlabel()}; on top: probability of {name}")
 
 
 def draw_contours(ax: Axes, samples: Samples, colors: list[Any], share: float) -> None:
@@ -269,8 +272,7 @@ def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
         end, y = right - 0.02 * width[0], bottom + 0.06 * width[1]
         style: dict[str, Any] = {"color": INK, "capsize": 2.5, "linewidth": 1.0, "zorder": 8}
         ax.errorbar(end - reach[0], y, xerr=reach[0], gid="own", **style)
-        ax.annotate(name, (end, y), (0, 5), textcoords="offset points", **text)
-        return []
+        return [ax.annotate(name, (end, y), (0, 5), textcoords="offset points", **text)]
     centre = np.array([right, bottom]) + np.array([-1.0, 1.0]) * (reach + 0.02 * width)
     (vertices,) = outline(centre[None], cov[None], prob=OUTLINE)
     shape = Polygon(vertices, fill=False, edgecolor=INK, linewidth=0.9, zorder=7, gid="typical")

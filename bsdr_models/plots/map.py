@@ -29,6 +29,7 @@ from bsdr_models.plots._layers import (
     label_strips,
     mark_beyond,
     plain_samples,
+    ring_style,
     stack_strips,
     tint,
 )
@@ -57,8 +58,8 @@ from bsdr_models.plots._style import (
 SURE = STEPS[1]
 # Most classes whose probabilities latent coordinates show.
 MOST_LATENT = 3
-# Share of samples with the class of the background below which the key states it, and warns of it.
-AGREEMENT, POOR, BOTH = 0.95, 0.9, "Background and prediction"
+# Share of samples whose predicted class is that of the background, below which the header warns.
+POOR = 0.9
 # Quantile of the normal for the lower bound of the gain over class frequencies.
 ONE_SIDED = 1.645
 GOOD, BAD = "#1a6b3a", "#bd1f01"
@@ -100,15 +101,20 @@ def plot_map(
     (:class:`bsdr_models.PredictionPlane`), which shows all that is predicted for many classes: near
     samples have similar predictions, and doubtful ones lie between the classes in question.
 
+    Training samples are drawn where the fit has predicted them without their labels, by
+    cross-validation or leaving one out (``held_out_log_proba_``). In the latent space, where they
+    are separated even if labels are arbitrary, they are watermarked.
+
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. Colour and marker of a point are its true
     class; it is hollow if the largest predicted probability is below 0.7, and ringed if the
-    predicted class is wrong, thinly if it is doubtful. The ellipse in the corner holds a typical
-    sample's coordinates, relative to those of the others, with probability 0.5.
+    predicted class is wrong, thinly if it is doubtful as well. The ellipse in the corner holds a
+    typical sample's coordinates, relative to those of the others, with probability 0.5.
 
-    The header compares the log loss with that of the class frequencies among the training samples.
-    Unless the gain per sample, less 1.645 standard errors, is above 0.01 nats, there is no
-    background. Training samples are separated even if labels are arbitrary; they are watermarked.
+    The header gives accuracy and log loss of the predictions and of the background alone, the share
+    of samples for which the two name the same class, and the log loss of the class frequencies
+    among the training samples. Unless the gain over these per sample, less 1.645 standard errors,
+    is above 0.01 nats, there is no background.
 
     With one component there is a strip for each class, and for two classes a scale of the
     probability.
@@ -124,7 +130,8 @@ def plot_map(
         training samples.
     space
         "latent", or "predictions" for a plane learned from the predicted probabilities of the
-        samples drawn, without their labels: the default for more than three classes.
+        samples drawn, without their labels: the default for more than three classes, for training
+        samples, and where latent coordinates are unknown.
     components
         Indices of one or two latent components, by default the first two. There is no background
         if the model has others.
@@ -183,19 +190,26 @@ def plot_map(
         check_prob("contour", contour)
     dataset = read(tree, group)
     if space is None:
-        needed = uncertainty is None and components is None and _needs_plane(dataset)
+        needed = uncertainty is None and components is None and _needs_plane(dataset, group)
         space = "predictions" if needed else "latent"
+    target = read_target(tree, group, label)
+    if groups is not None:
+        target = _groups(groups, dataset.sizes[OBS])
     if space == "predictions":
         dataset = read(tree, group, "probability")
+        seen = dataset["probability"].notnull().all(LABEL).values
+        dataset = dataset.isel({OBS: seen})
+        if isinstance(target, Classes):
+            target = replace(target, index=target.index[seen])
         place = _plane_coordinates(dataset)
     else:
         dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
         place = _latent_coordinates(tree, dataset, (0, 1) if components is None else components)
-    target = read_target(tree, group, label)
-    if groups is not None:
-        target = _groups(groups, len(place.mean))
+    fitted = group == "fit" and space == "latent"
+    if fitted:
+        dataset = dataset.drop_vars("probability", errors="ignore")
     samples = _read_samples(dataset, place.mean, target)
-    gain = _held_out(group, dataset, samples)
+    gain = _held_out(dataset, samples)
     colors = class_colors(target, palette)
     shown = groups is None and (gain is None or _convinces(gain))
     probability = place.probability if shown else None
@@ -215,7 +229,8 @@ def plot_map(
         ax.set(ylim=(low[1], high[1]), ylabel=place.names[1])
     else:
         label_strips(ax, target)
-    header, verdict = _header(tree, group, samples, gain, place)
+    agreement = None if probability is None else _agreement(probability, place.mean, samples)
+    header, verdict = _header(tree, group, samples, gain, place, agreement)
     if title is None:
         kind = "Training" if group == "fit" else "Held-out" if "fold" in dataset else "New"
         where = "latent space" if place.plane is None else "plane of their predictions"
@@ -227,7 +242,7 @@ def plot_map(
         ax.grid(visible=False)
     if contour is not None:
         draw_contours(ax, samples, colors, contour)
-    if group == "fit" and isinstance(target, Classes):
+    if fitted and isinstance(target, Classes):
         ax.text(0.5, 0.5, "training samples", transform=ax.transAxes, fontsize=26.0,
                 fontweight="bold", color=GREY, alpha=0.3, rotation=20.0, ha="center", va="center",
                 zorder=2, gid="watermark")  # fmt: skip
@@ -242,8 +257,7 @@ def plot_map(
     if isinstance(target, Classes) and groups is not None:
         add_legend(ax, title=target.title)
     elif isinstance(target, Classes) and own_figure:
-        agreement = None if probability is None else _agreement(probability, place.mean, samples)
-        _draw_key(ax, colors, samples, written, beyond, agreement, gain)
+        _draw_key(ax, colors, samples, written, beyond, probability is not None, gain)
     fix_layout(figure_of(ax))  # the size of names is measured next
     if isinstance(target, Classes) and groups is None and plane and not written:
         beside += name_classes(ax, samples.at, target, colors, probability)
@@ -284,30 +298,38 @@ def _latent_coordinates(
     )
 
 
-def _needs_plane(dataset: xr.Dataset) -> bool:
+def _needs_plane(dataset: xr.Dataset, group: str) -> bool:
     """Whether probabilities of classes are known that latent coordinates do not show."""
-    if "probability" not in dataset or not np.allclose(dataset["probability"].sum(LABEL), 1.0):
+    if "probability" not in dataset:
         return False
-    return "latent_mean" not in dataset or dataset.sizes[LABEL] > MOST_LATENT
+    total = dataset["probability"].dropna(OBS).sum(LABEL)
+    if not total.size or not np.allclose(total, 1.0):
+        return False
+    many = "latent_mean" not in dataset or dataset.sizes[LABEL] > MOST_LATENT
+    return many or group == "fit"
 
 
 def _plane_coordinates(dataset: xr.Dataset) -> _Coordinates:
     """Coordinates of the plane of the predictions, learned from them, and its probabilities.
 
     Classes that are predicted for no sample have none. Names contain the share of each coordinate
-    in the variance of the square roots of the probabilities.
+    in the variance of the probabilities, unless coordinates carry all of them.
     """
     probability = dataset["probability"].transpose(OBS, LABEL).values
     plane = PredictionPlane().fit(probability)
     mean = plane.transform(probability)
     grid = evaluate_on_grid(mean, plane.predict_log_proba)[VARIABLE]
     predicted = np.bincount(probability.argmax(axis=1), minlength=probability.shape[1]) > 0
-    root = np.sqrt(probability) - np.sqrt(probability).mean(axis=0)
+    centred = probability - probability.mean(axis=0)
     size = np.maximum(np.sum(mean**2, axis=0), np.finfo(np.float64).tiny)
-    total = max(float(np.sum(root**2)), np.finfo(np.float64).tiny)
-    share = np.sum((mean.T @ root) ** 2, axis=1) / size / total
-    names = [f"Predictions {i + 1} ({part:.0%} of their variance)" for i, part in enumerate(share)]
-    shown = grid.where(xr.DataArray(predicted, dims=LABEL), 0.0)
+    total = max(float(np.sum(centred**2)), np.finfo(np.float64).tiny)
+    share = np.sum((mean.T @ centred) ** 2, axis=1) / size / total
+    carried = [f"{part:.0%} of their variance" for part in share]
+    if plane.power_ == 1:
+        carried = ["log ratios of probabilities"] * len(share)
+    names = [f"Predictions {i} ({what})" for i, what in enumerate(carried, start=1)]
+    shown = grid.assign_coords({LABEL: dataset[LABEL].values})
+    shown = shown.where(xr.DataArray(predicted, dims=LABEL), 0.0)
     return _Coordinates(mean=mean, cov=None, names=names, probability=shown, plane=plane)
 
 
@@ -329,22 +351,24 @@ def _read_samples(dataset: xr.Dataset, mean: FloatArray, target: Target) -> Samp
     probability = dataset["probability"].transpose(OBS, LABEL).values
     if not np.allclose(probability.sum(axis=1), 1.0):
         return samples
-    wrong = (probability.argmax(axis=1) != target.index) & (target.title == "class")
+    wrong = (probability.argmax(axis=1) != target.index) & (target.index >= 0)
+    wrong &= target.title == "class"
     doubtful = probability.max(axis=1) < SURE
     return replace(samples, probability=probability, wrong=wrong, doubtful=doubtful)
 
 
-def _held_out(group: str, dataset: xr.Dataset, samples: Samples) -> HeldOutScore | None:
+def _held_out(dataset: xr.Dataset, samples: Samples) -> HeldOutScore | None:
     """Score of predictions with known labels; None if there are none."""
     target, probability = samples.target, samples.probability
     if probability is None or not isinstance(target, Classes) or target.title != "class":
         return None
-    if "class_frequency" not in dataset or group == "fit" or len(probability) < 2:
+    known = target.index >= 0
+    if "class_frequency" not in dataset or known.sum() < 2:
         return None
     # A class without training samples has the frequency of a rounding error.
     frequency = np.maximum(dataset["class_frequency"].values, np.finfo(np.float64).eps)
-    log_p = -log_losses(probability, target.index)
-    return HeldOutScore.of(log_p, target.index, frequency[target.index])
+    log_p = -log_losses(probability[known], target.index[known])
+    return HeldOutScore.of(log_p, target.index[known], frequency[target.index[known]])
 
 
 def _convinces(score: HeldOutScore) -> bool:
@@ -365,34 +389,41 @@ def _header(
     samples: Samples,
     gain: HeldOutScore | None,
     place: _Coordinates,
+    agreement: float | None,
 ) -> tuple[str, tuple[str, str] | None]:
     """Caption, and the verdict with its colour."""
-    n = len(samples.at)
-    if group == "fit":
+    n, target = len(samples.at), samples.target
+    if group == "fit" and samples.probability is None:
         caption = f"{n} training samples." + caveats(tree, None)
-        if not isinstance(samples.target, Classes):
+        if not isinstance(target, Classes):
             return caption, None
         return caption, ("Training samples: separation here is no evidence", BAD)
-    if gain is None:
+    if gain is None or not isinstance(target, Classes):
         caption = f"{n} samples, held out or new."
         if samples.probability is not None:
             caption = f"{n} samples without known labels; colour: predicted class."
         return caption + caveats(tree, None), None
-    right, loss, by_plane = f"{np.mean(~samples.wrong):.0%}", f"{-gain.score:.2f}", ("", "")
-    if place.plane is not None and isinstance(samples.target, Classes):
-        log_q, truth = place.plane.predict_log_proba(place.mean), samples.target.index
-        by_plane = (
-            f" (plane {np.mean(log_q.argmax(axis=1) == truth):.0%})",
-            f"plane {-log_q[np.arange(n), truth].mean():.2f}, ",
-        )
-    caption = (
-        f"{n} held-out samples · {right} right{by_plane[0]} · log loss {loss} "
-        f"({by_plane[1]}class frequencies {gain.gain - gain.score:.2f})"
+    kind = (
+        "training samples, predicted without their labels" if group == "fit" else "held-out samples"
     )
-    text = f"gain over the class frequencies: {gain.gain:.2f} ± {gain.gain_se:.2f} nats"
-    if _convinces(gain):
-        return caption, (f"Better than chance; {text}", GOOD)
-    return caption, (f"Not shown to be better than chance; {text}", BAD)
+    known = target.index >= 0
+    right, loss = f"{np.mean(~samples.wrong[known]):.0%} right", f"log loss {-gain.score:.2f}"
+    guess = f"class frequencies {gain.gain - gain.score:.2f}"
+    if place.plane is not None:
+        log_q, truth = place.plane.predict_log_proba(place.mean[known]), target.index[known]
+        right += f" (plane {np.mean(log_q.argmax(axis=1) == truth):.0%})"
+        guess = f"plane {-log_q[np.arange(len(truth)), truth].mean():.2f}, {guess}"
+    parts = [f"{n} {kind}", right, f"{loss} ({guess})"]
+    if agreement is not None:
+        parts.append(f"background and prediction agree for {agreement:.0%}")
+    text = f"gain over the class frequencies: {gain.gain:z.2f} ± {gain.gain_se:.2f} nats"
+    verdict = (f"Better than chance; {text}", GOOD)
+    if not _convinces(gain):
+        verdict = (f"Not shown to be better than chance; {text}", BAD)
+    elif agreement is not None and agreement < POOR:
+        other = f"{1.0 - agreement:.0%} of the samples lie in the colour of another class"
+        verdict = (f"{verdict[0]}. Careful: {other} than the predicted one", BAD)
+    return " · ".join(parts), verdict
 
 
 def _to_name(names: int | bool | Sequence[Hashable], samples: Samples) -> np.ndarray:
@@ -425,7 +456,7 @@ def _draw_key(
     samples: Samples,
     written: bool,
     beyond: int,
-    agreement: float | None,
+    background: bool,
     gain: HeldOutScore | None,
 ) -> None:
     """Meaning of background and points, beside the axes."""
@@ -435,31 +466,31 @@ def _draw_key(
     notes = []
     if gain is not None and not _convinces(gain):
         notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
-    if agreement is not None and agreement < AGREEMENT:
-        warning = "Careful: background\nand prediction" if agreement < POOR else BOTH
-        notes.append(f"{warning}\nhave the same class for\n{agreement:.0%} of the samples")
     if beyond:
         notes.append(f"{beyond} beyond the axes\n(arrowheads)")
     ax.text(left, 1.0, "\n\n".join(notes), va="top", color=GREY, **text)
     if samples.probability is None:
         return
-    meanings = {"doubtful": f"doubtful: below {SURE:g}", "sure": "sure"}
-    if samples.wrong.any():
-        meanings = {"wrong": "predicted wrongly", **meanings}
     y = 0.0
-    for kind, meaning in meanings.items():
+    for wrong, doubtful in ((True, True), (True, False), (False, True), (False, False)):
+        if wrong and not samples.wrong.any():
+            continue
         y += 0.05
-        shade = GREY if kind == "doubtful" else INK
+        shade = GREY if doubtful else INK
         if written:
-            weight = "bold" if kind == "sure" else "normal"
+            weight = "normal" if doubtful else "bold"
             ax.text(at, y, "a", color=shade, weight=weight, ha="center", va="center", **text)
         else:
-            face, edge = ("white", GREY) if kind == "doubtful" else (GREY, "white")
+            face, edge = ("white", GREY) if doubtful else (GREY, "white")
             ax.scatter(at, y, s=22, facecolors=face, edgecolors=edge, **outside)
-        if kind == "wrong":
-            ax.scatter(at, y, s=80, facecolors="none", edgecolors="black", **outside)
-        ax.text(beside, y, meaning, va="center", **text)
-    if agreement is None:
+        if wrong:
+            ring = ring_style(np.array([doubtful]))
+            ax.scatter(at, y, s=80, facecolors="none", **ring, **outside)
+        meaning = f"doubtful: below {SURE:g}" if doubtful else "sure"
+        ax.text(
+            beside, y, f"wrong, {meaning.split(':')[0]}" if wrong else meaning, va="center", **text
+        )
+    if not background:
         return
     steps = ("undecided", *(f"{low:g} to {high:g}" for low, high in pairwise((*STEPS, 1.0))))
     y += 0.09

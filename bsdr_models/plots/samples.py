@@ -26,14 +26,15 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
     Parameters
     ----------
     tree
-        Needs `latent_mean` and `latent_cov` in `group`.
+        Needs `latent_mean` and `latent_cov` in `group`, or `probability`.
     group
-        "fit" for the training samples, "predictions" for new ones.
+        "fit" for the training samples, predicted without their labels, "predictions"
+        for new ones.
 
     Returns
     -------
     Dataset
-        `mean` and `sd` (obs, component) of the latent coordinates; if known, the class or value
+        If known, `mean` and `sd` (obs, component) of the latent coordinates, and the class or value
         `observed` (obs,). If the group has class probabilities: `predicted` (obs,), the largest
         probability `confidence` (obs,), and `entropy` (obs,), :math:`-\sum_c p_c \log p_c` in nats.
         If the group has them: `t2` and `q_residual` (linear maps) or `out_of_range` (D-GPLVM), and
@@ -55,10 +56,13 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
     >>> table["confidence"].sizes
     Frozen({'obs': 89})
     """
-    dataset = read(tree, group, "latent_mean", "latent_cov")
-    cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
-    mean = dataset["latent_mean"].transpose(OBS, COMPONENT)
-    table = xr.Dataset({"mean": mean, "sd": mean.copy(data=np.sqrt(np.diagonal(cov, 0, 1, 2)))})
+    dataset = read(tree, group)
+    table = xr.Dataset(coords={OBS: dataset[OBS]})
+    if "probability" not in dataset or "latent_mean" in dataset:
+        dataset = read(tree, group, "latent_mean", "latent_cov")
+        cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
+        mean = dataset["latent_mean"].transpose(OBS, COMPONENT)
+        table["mean"], table["sd"] = mean, mean.copy(data=np.sqrt(np.diagonal(cov, 0, 1, 2)))
     match read_target(tree, group):
         case Classes(index=index, names=names, title=title) if title != "predicted class":
             table["observed"] = (OBS, np.array([*names, "no label"])[index])

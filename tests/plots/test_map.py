@@ -164,11 +164,51 @@ def test_without_evidence_there_is_no_background(wine, make_predictions):
     assert "No background" in header(ax)
 
 
-def test_training_samples_are_watermarked(wine, new):
+def test_training_samples_in_the_latent_space_are_watermarked(wine, new):
     ax = plot_map(wine)
     assert artists(ax, "watermark")
     assert "separation here is no evidence" in header(ax)
     assert not artists(plot_map(new), "watermark")
+
+
+def test_training_samples_are_drawn_where_they_were_predicted_without_their_labels():
+    """One is without a label, and one is the only sample of its class, hence not held out."""
+    X, y = load_wine(return_X_y=True)
+    kept = np.append(np.flatnonzero(y < 2)[::4], np.flatnonzero(y == 2)[0])
+    X, y = X[kept], y[kept]
+    y[3] = -1
+    with pytest.warns(match=r"."):
+        model = DGPLVMClassifier(unlabeled=-1, random_state=0).fit(X, y)
+    p = np.exp(model.held_out_log_proba_)
+    p[3] = model.predict_proba(X[3:4])[0]
+    fit = model.idata_["fit"]
+    np.testing.assert_allclose(fit["probability"], p)
+    assert np.isnan(p[-1]).all()
+    ax = model.plot_map(names=False)
+    points = artists(ax, "sure") + artists(ax, "doubtful")
+    at = np.concatenate([item.get_offsets() for item in points])
+    expected = PredictionPlane().fit_transform(p[:-1])
+    np.testing.assert_allclose(at[np.lexsort(at.T)], expected[np.lexsort(expected.T)])
+    known = np.setdiff1d(np.arange(len(y) - 1), [3])
+    right = np.mean(p[known].argmax(axis=1) == y[known])
+    text = header(ax)
+    assert f"{len(at)} training samples, predicted without their labels · {right:.0%} right" in text
+    assert not artists(ax, "watermark")
+    latent = model.plot_map(space="latent")
+    assert artists(latent, "watermark")
+    assert not artists(latent, "wrong") + artists(latent, "doubtful")
+
+
+def test_a_map_that_contradicts_the_predictions_says_so(new):
+    dataset = new["predictions"].to_dataset()
+    turned = dataset["class_probability"].roll(outcome=1, roll_coords=False)
+    tree = new.copy()
+    tree["predictions"] = xr.DataTree(dataset.assign(class_probability=turned))
+    assert "Careful: 100% of the samples lie in the colour of another class" in header(
+        plot_map(tree)
+    )
+    assert "background and prediction agree for" in header(plot_map(new))
+    assert "Careful" not in header(plot_map(new))
 
 
 # ---------------------------------------------------------------- points
@@ -288,7 +328,7 @@ def test_two_classes_on_one_component_are_strips_with_a_scale(make_fit, make_pre
     )
     assert len(points) == 80
     assert len(np.unique(points.round(9), axis=0)) == 80  # stacked, none hidden
-    assert "probability of yes" in header(ax)
+    assert "probability of yes" in ax.get_xlabel()
     assert background(ax) is not None
 
 
