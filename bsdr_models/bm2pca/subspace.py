@@ -413,10 +413,12 @@ class SubspacePosterior:
         weights, bias = full[:, 1:], full[:, 0]
         if self.one_vs_rest:
             coef = np.stack([self.metric.back(each) for each in weights])
-            return {"coef": coef, "intercept": bias - self.metric.mean @ coef}
-        coef = self.projection @ weights
-        intercept = bias - self.metric.mean @ coef
-        return {"weights": weights, "bias": bias, "coef": coef, "intercept": intercept}
+            free = {"metric_weights": weights, "bias": bias}
+        else:
+            coef = self.projection @ weights
+            Q = np.broadcast_to(self.state.projection, (n_draws, *self.state.projection.shape))
+            free = {"metric_projection": Q, "weights": weights, "bias": bias}
+        return {"coef": coef, "intercept": bias - self.metric.mean @ coef, **free}
 
     @property
     def projection(self) -> FloatArray:
