@@ -293,7 +293,7 @@ def posterior_tree(
         n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
         draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
     recorded = _recorded(draws, context)
-    dims = dict(FREE_DIMS)
+    dims: dict[str, tuple[str, ...]] = dict(FREE_DIMS)
     if "bias" in recorded and len(context.labels) > recorded["bias"].shape[-1]:
         n_scores = recorded["bias"].shape[-1]
         coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
@@ -340,7 +340,7 @@ def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, Float
 
 
 def latent_offset(draws: dict[str, FloatArray], X: FloatArray) -> FloatArray:
-    """Offsets of the PyMC model, (chain, draw, N, R): L'z - L^-1 tau W'(x - t), L L' = I + tau W'W."""
+    """L'z - L^-1 tau W'(x - t), L L' = I + tau W'W, of the PyMC model: (chain, draw, N, R)."""
     W, tau = draws["loadings"], draws["noise_precision"][..., None, None]
     L = np.linalg.cholesky(np.eye(W.shape[-1]) + tau * (W.mT @ W))
     linear = tau * ((X - draws["offset"][..., None, :]) @ W)

@@ -411,13 +411,14 @@ class SubspacePosterior:
         noise = half @ rng.standard_normal((*half.shape[:2], n_draws))  # (K, 1 + R, S)
         full = self.state.weights + noise.T
         weights, bias = full[:, 1:], full[:, 0]
-        if self.one_vs_rest:
+        Q = self.state.projection
+        if Q is None:
             coef = np.stack([self.metric.back(each) for each in weights])
             free = {"metric_weights": weights, "bias": bias}
         else:
             coef = self.projection @ weights
-            Q = np.broadcast_to(self.state.projection, (n_draws, *self.state.projection.shape))
-            free = {"metric_projection": Q, "weights": weights, "bias": bias}
+            given = np.broadcast_to(Q, (n_draws, *Q.shape))
+            free = {"metric_projection": given, "weights": weights, "bias": bias}
         return {"coef": coef, "intercept": bias - self.metric.mean @ coef, **free}
 
     @property

@@ -11,6 +11,7 @@ _PUBLIC = {
     "Optimization": "settings",
     "Priors": "settings",
     "build_model": "model",
+    "build_paper_model": "paper.model",
 }
 
 __all__ = list(_PUBLIC)

@@ -202,7 +202,7 @@ def declare(task: Task, cost: float) -> Any:
 
     check_samples(task, "model_")
     axes = {FEATURE: range(task.X.shape[1]), task.score_axis: range(task.Y.shape[1])}
-    options = {"n_components": task.n_components, "C": cost, "epsilon": task.epsilon}
+    options: Any = {"n_components": task.n_components, "C": cost, "epsilon": task.epsilon}
     return model.declare(task.X, task.Y, axes, priors=task.priors, **options)
 
 
