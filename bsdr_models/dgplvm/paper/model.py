@@ -33,7 +33,7 @@ from bsdr_models.options import check_number
 from bsdr_models.validation import check_features
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
-RAW_SCALE = 100.0
+RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
 
 
 def build_paper_model(
