@@ -351,7 +351,7 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
         n_labels=3,
         n_components=2,
         priors=Priors(weight=3.0),
-        mapping=Mapping(kind=mapping),
+        mapping=Mapping(kind=mapping, width=2.0),
         optimization=Optimization(max_iter=1, n_restarts=1),
     )
     objective = fit_paper(task, np.random.default_rng(0)).objective

@@ -18,7 +18,6 @@ precisions, and writes the latent coordinates as offsets.
 """
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,9 @@ from bsdr_models.arrays import Target
 from bsdr_models.bsdr.model import (
     RESPONSE_DIMS,
     Tensor,
+    binary_probit,
     check_target,
-    draw_choice,
-    draw_sign,
-    log_choice_probability,
-    log_sign_probability,
+    multinomial_probit,
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.validation import check_features
@@ -259,23 +256,24 @@ def _choice(
     augmented: bool,
 ) -> None:
     """y (obs,) = argmax of utilities N(eta, I)."""
-    options = {"signature": "(k)->()", "dtype": "int64", "observed": y_data, "dims": dims.OBS}
+    options: dict[str, Any] = {"observed": y_data, "dims": dims.OBS}
     if augmented:
         T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=np.eye(n_labels)[y])
+        options |= {"signature": "(k)->()", "dtype": "int64"}
         pm.CustomDist("y", T, dist=_largest, logp=_is_largest, **options)
     else:
-        logp = partial(log_choice_probability, n_labels=n_labels)
-        pm.CustomDist("y", eta, dist=draw_choice, logp=logp, **options)
+        multinomial_probit("y", eta, n_classes=n_labels, **options)
 
 
 def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -> None:
     """y (obs, outcome) = 1 where the utility N(eta, 1) is positive."""
-    options = {"signature": "()->()", "dtype": "int64", "observed": y_data, "dims": RESPONSE_DIMS}
+    options: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS}
     if augmented:
         T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=2.0 * y - 1.0)
+        options |= {"signature": "()->()", "dtype": "int64"}
         pm.CustomDist("y", T, dist=_positive, logp=_is_sign, **options)
     else:
-        pm.CustomDist("y", eta, dist=draw_sign, logp=log_sign_probability, **options)
+        binary_probit("y", eta, **options)
 
 
 def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) -> None:
