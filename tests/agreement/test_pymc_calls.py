@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
+from sklearn.preprocessing import scale
 
 from bsdr_models import (
     BM2PCAClassifier,
@@ -16,6 +17,9 @@ from bsdr_models import (
     DGPLVMClassifier,
     DGPLVMOptimization,
     Sampling,
+    bm2pca,
+    bsdr,
+    dgplvm,
 )
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.bsdr import probit_choice
@@ -220,7 +224,7 @@ def test_models_have_the_coordinates_of_the_trees(kind):
 @pytest.mark.parametrize("model", PSEUDO)
 def test_class_scores_of_a_pseudo_likelihood(model):
     """Labels have no draws; class scores do, of new samples too, and agree with predictions."""
-    X, y, new, _ = samples(model)
+    X, _, new, _ = samples(model)
     observed = {"X"} if isinstance(model, PaperBM2PCAClassifier) else set()
     with fitted(model).model_ as declared:
         assert {variable.name for variable in declared.observed_RVs} == observed
@@ -265,7 +269,7 @@ def test_latent_coordinates_of_a_mode(model):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore:Found chain dimension")
 @pytest.mark.parametrize("data", ["iris", "wine"])
 @pytest.mark.parametrize("model", EVERY)
 def test_arviz_takes_every_tree(model, data, tmp_path):
@@ -275,7 +279,7 @@ def test_arviz_takes_every_tree(model, data, tmp_path):
     free = [variable.name for variable in model.model_.free_RVs]
     table = az.summary(tree, var_names=free, kind="stats", round_to=3)
     assert np.isfinite(table["mean"]).all()
-    names = [name for name in free if tree["posterior"][name].size < 40_000][:1]
+    names = free[-1:]  # the first may be the same in all draws, at a mode
     az.plot_forest(tree, var_names=names)
     if not mode:  # of a single draw there is no density
         az.plot_trace_dist(tree, var_names=names)
@@ -284,12 +288,15 @@ def test_arviz_takes_every_tree(model, data, tmp_path):
         assert np.isfinite(loo.elpd)
         assert len(az.compare({"one": loo, "other": az.loo(tree)})) == 2
     else:
-        with pytest.raises(Exception, match="log_likelihood"):
+        with pytest.raises((TypeError, ValueError), match="log.likelihood"):
             az.loo(tree)
     with model.model_ as declared:
         if "y" in declared.named_vars:
             found = draw(model)
-            az.plot_ppc_dist(found, group="posterior_predictive", var_names=["y"], num_samples=10)
+            if hasattr(model, "classes_"):  # for discrete variables
+                az.plot_ppc_rootogram(found, var_names=["y"])
+            else:
+                az.plot_ppc_dist(found, var_names=["y"], num_samples=10)
     groups = {
         group: {str(k): v.values for k, v in tree[group].data_vars.items()}
         for group in ("posterior", "observed_data")
@@ -322,3 +329,38 @@ def test_any_sampler_of_pymc_draws_what_the_tree_has(sampler):
         assert trace["posterior"][name].dims == here[name].dims
     ratio = trace["posterior/scale"].mean() / here["scale"].mean()
     assert float(ratio) == pytest.approx(1.0, abs=0.2)
+
+
+DECLARED = {
+    "bsdr": lambda X, y: bsdr.build_model(X, y),
+    "paper-bsdr": lambda X, y: bsdr.build_paper_model(X, y, n_components=1),
+    "probit": lambda X, y: bsdr.build_mnp_model(X, y),
+    "paper-bm2pca": lambda X, y: bm2pca.build_model(
+        X, y, n_components=1, C=1.0, priors=bm2pca.SAMPLING
+    ),
+    "bm2pca": lambda X, y: BM2PCAClassifier(1, loss=LOSS, random_state=0).fit(X, y).model_,
+    "dgplvm": lambda X, y: dgplvm.build_model(X, y, n_components=1),
+    "paper-dgplvm": lambda X, y: dgplvm.build_paper_model(X, y, n_components=1, weight=10.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("sampler", ["numpyro", "nutpie"])
+@pytest.mark.parametrize("name", DECLARED)
+def test_every_sampler_takes_every_model(name, sampler):
+    """Numba compiles Cholesky factors for minutes, so nutpie uses JAX for D-GPLVM."""
+    pytest.importorskip(sampler)
+    options = {}
+    if sampler == "nutpie" and "dgplvm" in name:
+        pytest.importorskip("jax")
+        options["nuts_sampler_kwargs"] = {"backend": "jax"}
+    X, y = load_iris(return_X_y=True)
+    with DECLARED[name](scale(X)[::5], y[::5]) as model:
+        trace = pm.sample(
+            20, tune=20, chains=1, nuts_sampler=sampler, progressbar=False, random_seed=0, **options
+        )
+    for variable in model.free_RVs:
+        values = trace["posterior"][variable.name]
+        assert values.sizes["draw"] == 20
+        assert np.isfinite(values).all()
