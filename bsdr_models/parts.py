@@ -5,7 +5,6 @@ from typing import Any
 
 _PUBLIC = {
     "back_constraint": "dgplvm.model",
-    "binary_probit": "bsdr.model",
     "class_separation": "dgplvm.model",
     "margin_factor": "bm2pca.paper.model",
     "multinomial_probit": "bsdr.model",

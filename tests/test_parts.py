@@ -53,16 +53,6 @@ def test_multinomial_probit(lapse):
         assert stats.chisquare(counts, 4000 * probability[index]).pvalue > 1e-4
 
 
-def test_binary_probit():
-    with pm.Model():
-        label = parts.binary_probit("y", pt.as_tensor(ETA), lapse=0.2)
-    expected = 0.8 * stats.norm.cdf(ETA) + 0.1
-    np.testing.assert_allclose(pm.logp(label, 1).eval(**FAST), np.log(expected), rtol=1e-10)
-    np.testing.assert_allclose(pm.logp(label, 0).eval(**FAST), np.log1p(-expected), rtol=1e-10)
-    drawn = pm.draw(label, 4000, random_seed=2, **FAST).mean(axis=0)
-    assert (np.abs(drawn - expected) < 4.5 * np.sqrt(expected * (1.0 - expected) / 4000)).all()
-
-
 @pytest.mark.parametrize("exponent", [0.0, 1.0])
 def test_covariance_of_a_shrunk_projection(exponent):
     """The square of the root; the mean variance of the projected samples does not change."""

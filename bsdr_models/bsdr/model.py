@@ -90,7 +90,6 @@ def build_model(
     See Also
     --------
     build_paper_model : the model of the paper.
-    build_mnp_model : the paper's probit on all features.
 
     Notes
     -----
@@ -257,7 +256,7 @@ def multinomial_probit(
 
     See Also
     --------
-    binary_probit : labels that do not exclude each other.
+    build_model : a model with this likelihood.
 
     Examples
     --------
@@ -276,33 +275,7 @@ def multinomial_probit(
 
 
 def binary_probit(name: str, eta: Tensor, *, lapse: float = 0.0, **options: Any) -> Tensor:
-    r"""Label that is 1 if its utility :math:`t \sim N(\eta, 1)` is positive, else 0.
-
-    Parameters
-    ----------
-    name, lapse, **options
-        As for :func:`multinomial_probit`.
-    eta : tensor of any shape
-        Linear predictors.
-
-    Returns
-    -------
-    tensor of the shape of eta
-
-    See Also
-    --------
-    multinomial_probit : classes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pymc as pm
-    >>> from bsdr_models.parts import binary_probit
-    >>> with pm.Model() as model:
-    ...     label = binary_probit("y", np.array([9.0, -9.0]))
-    >>> pm.draw(label, mode="FAST_COMPILE").tolist()
-    [1, 0]
-    """
+    """Label that is 1 if its utility N(eta, 1) is positive, else 0, of the shape of eta."""
     return _label(name, eta, draw_sign, log_sign_probability, "()->()", 2, lapse, options)
 
 

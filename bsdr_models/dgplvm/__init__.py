@@ -11,7 +11,6 @@ _PUBLIC = {
     "Optimization": "settings",
     "Priors": "settings",
     "build_model": "model",
-    "build_paper_model": "paper.model",
 }
 
 __all__ = list(_PUBLIC)

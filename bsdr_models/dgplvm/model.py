@@ -130,7 +130,7 @@ def build_model(
     check_number("width", width)
     check_number("map_noise", map_noise)
     X_array, features = check_features(X, n_components)
-    y_index, classes = check_labels(y, unlabeled, n_samples=len(X_array))
+    y_index, classes = _check_labels(y, unlabeled, n_samples=len(X_array))
     if criterion not in NAMES:
         raise ValueError(f"criterion must be one of {NAMES}, got {criterion!r}")
     choose_criterion(criterion, n_components, len(classes), int((y_index >= 0).sum()))
@@ -351,7 +351,7 @@ def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int
 # Validation
 
 
-def check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, list[Any]]:
+def _check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, list[Any]]:
     """Class indices (N,), -1 for no label, and the classes."""
     array = np.asarray(y)
     if array.shape != (n_samples,):

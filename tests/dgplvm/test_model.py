@@ -18,7 +18,7 @@ from bsdr_models.dgplvm import criteria, sampling
 from bsdr_models.dgplvm.learn import mapping_settings
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
-from bsdr_models.dgplvm.paper.model import RAW_SCALE, build_paper_model
+from bsdr_models.dgplvm.paper.model import RAW_SCALE, declare
 from bsdr_models.dgplvm.paper.objective import fit_paper
 from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
 from bsdr_models.inference.engines import hand_written
@@ -344,7 +344,6 @@ def test_other_criteria_have_their_values_and_gradients(criterion):
 def test_the_papers_density_is_its_objective_within_bounds(mapping):
     """Eq. (13) at interior parameters, and the priors of log theta and the raw coordinates."""
     X, y = features(), np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
-    model = build_paper_model(X, y, n_components=2, weight=3.0, mapping=mapping)
     task = Task(
         X=X,
         y_index=y,
@@ -355,6 +354,7 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
         optimization=Optimization(max_iter=1, n_restarts=1),
     )
     objective = fit_paper(task, np.random.default_rng(0)).objective
+    model = declare(task, objective.mapping)
     low, high = objective.parameter_bounds
     log_density, rng = model.compile_logp(jacobian=False, **FAST), np.random.default_rng(2)
     for _ in range(3):

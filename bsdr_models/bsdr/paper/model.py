@@ -1,4 +1,4 @@
-r"""PyMC models of Gönen (2013): BSDR, and the multinomial probit on all features.
+r"""PyMC model of Gönen (2013).
 
 For each sample n = 1..N with features :math:`x_n` (D,), R components and K labels,
 
@@ -115,7 +115,7 @@ def build_paper_model(
 
         Q = _projection(priors, augmented=augmented)
         Z = _latent(X_data @ Q, priors.latent_scale, augmented=augmented)
-        W, b = _classifier(dims.COMPONENT, priors, augmented=augmented)
+        W, b = _classifier(priors, augmented=augmented)
         if target == "multiclass":
             contrast = W - W.mean(axis=1, keepdims=True)
             pm.Deterministic("coef", Q @ contrast, dims=(dims.FEATURE, dims.LABEL))
@@ -130,57 +130,6 @@ def build_paper_model(
             _label_set(eta, y_data, y_array, augmented=augmented)
         else:
             _choice(eta, y_data, y_array, n_labels=len(labels), augmented=augmented)
-    return model
-
-
-def build_mnp_model(
-    X: Any, y: Any, *, priors: Priors | None = None, augmented: bool = False
-) -> pm.Model:
-    """Declare the multinomial probit on all features, the baseline of the paper.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        Scaled features; the columns of a data frame name them.
-    y : array-like of shape (n_samples,)
-        Classes.
-    priors : Priors, optional
-        Of weights and biases; the paper's by default.
-    augmented : bool, default=False
-        Keep precisions and utilities as variables, as in the paper; otherwise they are integrated
-        out.
-
-    Returns
-    -------
-    pymc.Model
-
-    Raises
-    ------
-    ValueError
-        If X or y are not finite, of the wrong shape or of different lengths.
-
-    See Also
-    --------
-    build_paper_model : the same likelihood on a projection.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from bsdr_models.bsdr import build_mnp_model
-    >>> model = build_mnp_model(*load_iris(return_X_y=True))
-    >>> [variable.name for variable in model.free_RVs]
-    ['weights', 'bias']
-    """
-    X_array, features = check_features(X, 1)
-    y_array, labels = check_target(y, "multiclass", n_samples=len(X_array))
-    coords = {dims.OBS: list(range(len(X_array))), dims.FEATURE: features, dims.LABEL: labels}
-    with pm.Model(coords=coords) as model:
-        X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
-        y_data = pm.Data("y_data", y_array, dims=dims.OBS)
-        W, b = _classifier(dims.FEATURE, priors or PAPER, augmented=augmented)
-        pm.Deterministic("coef", W - W.mean(axis=1, keepdims=True), dims=(dims.FEATURE, dims.LABEL))
-        pm.Deterministic("bias_centered", b - b.mean(), dims=(dims.LABEL,))
-        _choice(X_data @ W + b, y_data, y_array, n_labels=len(labels), augmented=augmented)
     return model
 
 
@@ -203,9 +152,9 @@ def _scale_mixture(
     return pm.Normal(name, 0.0, tau=precision, dims=dims)
 
 
-def _classifier(inputs: str, priors: Priors, *, augmented: bool) -> tuple[Tensor, Tensor]:
-    """Weights (inputs, outcome) and biases (outcome,)."""
-    both, of_bias = (inputs, dims.LABEL), (priors.bias_shape, priors.bias_rate)
+def _classifier(priors: Priors, *, augmented: bool) -> tuple[Tensor, Tensor]:
+    """Weights (component, outcome) and biases (outcome,)."""
+    both, of_bias = (dims.COMPONENT, dims.LABEL), (priors.bias_shape, priors.bias_rate)
     of_weights = (priors.weight_shape, priors.weight_rate)
     return (
         _scale_mixture("weights", "weight_precision", of_weights, both, augmented=augmented),
