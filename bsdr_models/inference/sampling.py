@@ -72,8 +72,8 @@ def run_sampler[S](
     from bsdr_models.inference import engines
 
     model = declare()
-    names = spec.variables.keys() & model.named_vars.keys() - {v.name for v in model.observed_RVs}
-    kept = [name for name in model.named_vars if name in names - excluded]
+    names = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
+    kept = [name for name in names if name in spec.variables.keys() - excluded]
     options = {"var_names": kept, **asdict(schedule)}
     return engines.run_pymc(engine, model, spec, rng=rng, **options)
 

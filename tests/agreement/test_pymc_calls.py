@@ -4,6 +4,7 @@ import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
@@ -23,6 +24,7 @@ from bsdr_models import (
 )
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.bsdr import probit_choice
+from bsdr_models.inference import engines
 from bsdr_models.papers import (
     PaperBM2PCAClassifier,
     PaperBSDRClassifier,
@@ -329,6 +331,24 @@ def test_any_sampler_of_pymc_draws_what_the_tree_has(sampler):
         assert trace["posterior"][name].dims == here[name].dims
     ratio = trace["posterior/scale"].mean() / here["scale"].mean()
     assert float(ratio) == pytest.approx(1.0, abs=0.2)
+
+
+@pytest.mark.parametrize("kind", [PaperBM2PCAClassifier, PaperBSDRClassifier])
+def test_draws_by_pymc_hold_every_free_variable(kind, monkeypatch):
+    """Those of each sample as well; a few steps of ADVI."""
+    few = {"n_iterations": 100, "n_starts": 1}
+    for name, value in few.items():
+        monkeypatch.setitem(engines.fit_advi.__kwdefaults__, name, value)
+    monkeypatch.setattr(pytensor.config, "mode", "FAST_COMPILE")
+    options = {"inference": "advi", "sampling": Sampling(draws=20), "random_state": 0}
+    if kind is PaperBM2PCAClassifier:
+        options["loss"] = HingeLoss(C=1.0, calibrate=False)
+    X, y, *_ = samples(None)
+    model = kind(1, **options).fit(X, y)
+    posterior = model.idata_["posterior"]
+    for variable in model.model_.free_RVs:
+        axes = model.model_.named_vars_to_dims.get(variable.name, ())
+        assert posterior[variable.name].dims == ("chain", "draw", *axes)
 
 
 DECLARED = {
