@@ -5,7 +5,7 @@ r"""The multinomial probit of Gönen (2013), "MNP" and "+MNP" of the paper, by m
     t_n \sim N(W^\top x_n + b, I), \quad y_n = \operatorname{argmax}_c t_{nc},
 
 with Gammas on psi and lambda. q factorises as q(psi, lambda) q(b, W) q(T), with the updates of BSDR
-for features as latent coordinates; :func:`bsdr_models.bsdr.build_mnp_model` declares the model.
+for features as latent coordinates.
 """
 
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.task import FitResult, Task
 from bsdr_models.dask_arrays import is_chunked, not_in_memory
-from bsdr_models.dims import TERM
+from bsdr_models.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.numerics.outliers import OutlierMeasures, Reference
@@ -39,6 +39,9 @@ from bsdr_models.validation import (
 
 # Draws from the q of mean field.
 N_DRAWS = 500
+# Dims of free variables of the PyMC models that are not in the specification.
+FREE_DIMS = {"latent_offset": (OBS, COMPONENT), "metric_projection": (BASIS, COMPONENT)}
+FREE_DIMS["metric_weights"] = (BASIS, LABEL)
 
 validate_samples = partial(validation.validate_samples, missing=True)
 
@@ -289,13 +292,21 @@ def posterior_tree(
         size = projection.shape[0] * posterior.mean_weights.shape[1]
         n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
         draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
+    recorded = _recorded(draws, context)
+    dims: dict[str, tuple[str, ...]] = dict(FREE_DIMS)
+    if "bias" in recorded and len(context.labels) > recorded["bias"].shape[-1]:
+        n_scores = recorded["bias"].shape[-1]
+        coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
+        dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
+        dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
     return context.fit_tree(
-        {"posterior": _recorded(draws, context), "fit": group, **groups},
+        {"posterior": recorded, "fit": group, **groups},
         SPEC,
         inference_method=method,
         n_components=r,
         attrs=attrs,
         coords=coords,
+        dims=dims,
     )
 
 
@@ -313,13 +324,24 @@ def complete(result: FitResult, X: Rows) -> Rows:
 
 
 def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
-    """Draws, those of a single score expanded to two classes, without loadings too large."""
+    """Draws, effects of a single score expanded to two classes, without loadings too large.
+
+    Several scores of a sample share its latent coordinates, whose offsets are free in PyMC.
+    """
+    complete = not issparse(context.X) and not np.isnan(context.X).any()
+    if complete and "latent" in draws and draws["bias"].shape[-1] > 1:
+        draws["latent_offset"] = latent_offset(draws, context.X)
     if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
         del draws["loadings"]
-    for name in ("coef", "intercept", "weights", "bias"):
-        if name in draws and draws[name].shape[-1] != len(context.labels):
+    for name in ("coef", "intercept"):
+        if draws[name].shape[-1] != len(context.labels):
             draws[name] = per_class(context, draws[name])
-    precision = draws.get("weight_precision")
-    if precision is not None and precision.shape[-1] != len(context.labels):
-        del draws["weight_precision"]  # it belongs to the single score
     return draws
+
+
+def latent_offset(draws: dict[str, FloatArray], X: FloatArray) -> FloatArray:
+    """L'z - L^-1 tau W'(x - t), L L' = I + tau W'W, of the PyMC model: (chain, draw, N, R)."""
+    W, tau = draws["loadings"], draws["noise_precision"][..., None, None]
+    L = np.linalg.cholesky(np.eye(W.shape[-1]) + tau * (W.mT @ W))
+    linear = tau * ((X - draws["offset"][..., None, :]) @ W)
+    return draws["latent"] @ L - np.linalg.solve(L, linear.mT).mT

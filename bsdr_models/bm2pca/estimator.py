@@ -5,6 +5,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca import label_free, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
@@ -82,6 +83,8 @@ class BM2PCAClassifier(MarginClassifier):
         Whether the user stopped the fit, which remains usable.
     idata_ : xarray.DataTree
         Posterior draws, objective and data, for ArviZ and :mod:`bsdr_models.plots`.
+    model_ : pymc.Model
+        The pseudo-posterior on the training samples.
 
     See Also
     --------
@@ -221,6 +224,18 @@ class BM2PCAClassifier(MarginClassifier):
         super()._report(result, chosen)
         if not (result.converged or result.interrupted):
             warn_not_converged(self.max_iter, label_free.TOL, stacklevel=4)
+
+    @property
+    def model_(self) -> Any:
+        """The pseudo-posterior as a ``pymc.Model`` on the scaled training samples.
+
+        Labels have a pseudo-likelihood only: PyMC neither draws them nor computes their log
+        likelihood. ``scores`` of new samples are drawn after ``pm.set_data``.
+        """
+        from bsdr_models.bm2pca import model
+
+        check_is_fitted(self)
+        return self._context.name_dims(model.declare(self._task, self._posterior))
 
     def _selected_params(self) -> dict[str, Any]:
         return {"metric_scale": self.metric_scale_, **super()._selected_params()}

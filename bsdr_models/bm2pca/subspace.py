@@ -411,12 +411,15 @@ class SubspacePosterior:
         noise = half @ rng.standard_normal((*half.shape[:2], n_draws))  # (K, 1 + R, S)
         full = self.state.weights + noise.T
         weights, bias = full[:, 1:], full[:, 0]
-        if self.one_vs_rest:
+        Q = self.state.projection
+        if Q is None:
             coef = np.stack([self.metric.back(each) for each in weights])
-            return {"coef": coef, "intercept": bias - self.metric.mean @ coef}
-        coef = self.projection @ weights
-        intercept = bias - self.metric.mean @ coef
-        return {"weights": weights, "bias": bias, "coef": coef, "intercept": intercept}
+            free = {"metric_weights": weights, "bias": bias}
+        else:
+            coef = self.projection @ weights
+            given = np.broadcast_to(Q, (n_draws, *Q.shape))
+            free = {"metric_projection": given, "weights": weights, "bias": bias}
+        return {"coef": coef, "intercept": bias - self.metric.mean @ coef, **free}
 
     @property
     def projection(self) -> FloatArray:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import column_or_1d
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.bm2pca.spec import PAPER, Priors
+from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.row_space import Rows
@@ -46,6 +47,11 @@ class Task:
     def observed(self) -> BoolArray:
         """Mask of the observed targets, (N, K)."""
         return self.Y != 0.0 if self.epsilon is None else ~np.isnan(self.Y)
+
+    @property
+    def score_axis(self) -> str:
+        """The axis of Y in models and trees: two classes have one score, not one each."""
+        return SCORE if 1 in self.sizes else LABEL
 
     @property
     def complete(self) -> bool:

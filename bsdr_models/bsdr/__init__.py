@@ -14,7 +14,6 @@ _PUBLIC = {
     "SAMPLING": "priors",
     "SPARSE": "priors",
     "Priors": "priors",
-    "build_mnp_model": "paper.model",
     "build_model": "model",
     "build_paper_model": "paper.model",
 }
@@ -30,7 +29,6 @@ __all__ = [
     "Kernel",
     "Optimization",
     "Priors",
-    "build_mnp_model",
     "build_model",
     "build_paper_model",
 ]

@@ -40,6 +40,9 @@ class BaseDGPLVM(ProbabilisticClassifier):
 
     _spec = SPEC
     _result: FitResult
+    _task: Task
+    # Dims of free variables of the PyMC model, if not those of the specification.
+    _free_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
     _most_components: ClassVar[int]  # of the default
     n_components: int | None
     optimization: settings.Optimization | None
@@ -82,7 +85,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         self._scaler = scaler if of_each else common_scale(scaler)
         X = self._scaler.transform(X)
         with one_thread(), self._fitting(X.shape):
-            task = Task(
+            task = self._task = Task(
                 X=X,
                 y_index=index,
                 n_labels=n_classes,
@@ -207,7 +210,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         else:
             groups["posterior"] = dict(sampled.draws)
             if sampled.draws["latent"].size > datatree.MAX_NUMBERS:
-                del groups["posterior"]["latent"]
+                del groups["posterior"]["latent"], groups["posterior"]["latent_raw"]
             groups["sample_stats"] = dict(sampled.sample_stats)
             fit |= sampled.fit
         tree = self._context.fit_tree(
@@ -216,7 +219,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             inference_method=self._method,
             n_components=self._n_features_out,
             attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
-            dims={"objective_terms": (TERM,), "class_size": (LABEL,)},
+            dims={"objective_terms": (TERM,), "class_size": (LABEL,), **self._free_dims},
             coords={TERM: list(result.terms)},
         )
         if "projection_sd" in fit:

@@ -13,7 +13,7 @@ from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.sampling import declare_model, find_mode, learn_draws
+from bsdr_models.dgplvm.sampling import declare_model, learn_draws
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.datatree import Context
@@ -182,7 +182,6 @@ class DGPLVMClassifier(BaseDGPLVM):
         return {"priors": self._option("priors"), "mapping": self._option("mapping")}
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
-        self._task = task
         if self.inference == "map":
             return learn_mode(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
         return learn_draws(self.inference, task, self._schedule(), rng)
@@ -268,7 +267,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         """The model on the training samples as a ``pymc.Model``.
 
         Its factors are potentials. It has no observed variable, so that
-        ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` do not apply.
+        ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` find nothing to draw.
         """
         check_is_fitted(self)
-        return declare_model(self._task, find_mode(self._task, np.random.default_rng(0)))
+        return self._context.name_dims(declare_model(self._task, self._result.settings))

@@ -121,7 +121,7 @@ class FitResult(Result):
     posterior: Posterior
     latent: FloatArray
     left_out: LatentCoordinates
-    variables: Mapping[str, float]
+    variables: Mapping[str, Any]
     decoder: Decoder
     terms: Mapping[str, float]
     restarts: tuple[float, ...]
@@ -143,7 +143,7 @@ def mode_fields(mode: Mode[Any]) -> dict[str, Any]:
 
 
 def mapping_settings(fit: MapFit) -> dict[str, float]:
-    """Settings of the mapping by the names that estimators and trees give them."""
+    """Settings of the mapping by the names that the PyMC model and trees give them."""
     return {f"map_{name}": value for name, value in fit.settings._asdict().items()}
 
 
@@ -167,7 +167,11 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
         messages.append(fit.collapse)
     if (message := disagreement(fit.search)) is not None:
         messages.append(message)
-    variables = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
+    variables: dict[str, Any] = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
+    if task.dense:
+        variables["latent_raw"] = fit.objective.unpack(fit.objective.pack(fit.latent, log_kernel))[
+            0
+        ]
     return FitResult(
         posterior=posterior,
         latent=fit.latent,

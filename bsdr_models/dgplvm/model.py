@@ -29,7 +29,7 @@ References
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -44,17 +44,16 @@ from bsdr_models.dgplvm.back_constraint import (
     make_mapping,
     shrink_towards_loo,
 )
-from bsdr_models.dgplvm.criteria import choose_criterion
+from bsdr_models.dgplvm.criteria import NAMES, choose_criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.settings import LogNormal, Priors
+from bsdr_models.dgplvm.settings import CriterionName, LogNormal, Priors
+from bsdr_models.inference.engines import hand_written
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, encode_classes
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
-
-Criterion = Literal["trace_ratio", "total"]
 
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 
@@ -65,7 +64,7 @@ def build_model(
     *,
     n_components: int,
     weight: float = 10.0,
-    criterion: Criterion = "trace_ratio",
+    criterion: CriterionName = "trace_ratio",
     width: float = 2.0,
     map_noise: float = 0.02,
     priors: Priors | None = None,
@@ -85,8 +84,8 @@ def build_model(
         R, from 1 to D and below N; with ``trace_ratio`` at most one less than there are classes.
     weight : float
         kappa: the weight of J is :math:`w = \kappa n D_\mathrm{eff}`, with n labelled samples.
-    criterion : {"trace_ratio", "total"}
-        J of the labelled samples: tr(S_b^-1 S_w), or tr(S_t^-1 S_w), which is finite for any R.
+    criterion : {"trace_ratio", "total", "inverse_trace", "local_fisher", "mcml"}
+        J of the labelled samples, see :func:`bsdr_models.parts.class_separation`.
     width, map_noise : float
         g and lambda of the mapping from features to latent coordinates.
     priors : Priors, optional
@@ -132,8 +131,8 @@ def build_model(
     check_number("map_noise", map_noise)
     X_array, features = check_features(X, n_components)
     y_index, classes = _check_labels(y, unlabeled, n_samples=len(X_array))
-    if criterion not in get_args(Criterion):
-        raise ValueError(f"criterion must be one of {get_args(Criterion)}, got {criterion!r}")
+    if criterion not in NAMES:
+        raise ValueError(f"criterion must be one of {NAMES}, got {criterion!r}")
     choose_criterion(criterion, n_components, len(classes), int((y_index >= 0).sum()))
 
     Y = X_array - X_array.mean(axis=0)
@@ -163,7 +162,7 @@ def build_model(
         b = _log_normal("noise_variance", priors.noise_variance)
 
         latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
-        J = pm.Deterministic("criterion", scatter_ratio(latent, y_index, criterion))
+        J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion, features=Y))
         if density is not None:
             pm.Potential("density", density(U, pt.log(pt.stack([a, ell, b]))))
             return model
@@ -180,6 +179,47 @@ def _log_normal(name: str, prior: LogNormal) -> Tensor:
     return pm.LogNormal(
         name, mu=prior.log_median, sigma=np.float64(prior.log_sd), initval=prior.median
     )
+
+
+def back_constraint(
+    raw: Tensor, X: FloatArray, *, width: float = 2.0, noise: float = 0.02
+) -> Tensor:
+    r"""Latent coordinates that are smooth in the features: a Gaussian process of each component.
+
+    Parameters
+    ----------
+    raw : tensor of shape (N, R)
+        Independent standard normal variables.
+    X : ndarray of shape (N, D)
+        Features.
+    width, noise : float
+        g and lambda of the kernel :math:`e^{-g |x - x'|^2 / 2 m} + \lambda \delta`, m the median
+        squared distance between samples.
+
+    Returns
+    -------
+    tensor of shape (N, R)
+
+    See Also
+    --------
+    build_model : a model with a back-constraint.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from sklearn.datasets import load_iris
+    >>> from bsdr_models.parts import back_constraint
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> with pm.Model():
+    ...     raw = pm.Normal("raw", shape=(150, 2))
+    ...     latent = pm.Deterministic("latent", back_constraint(raw, X))
+    >>> pm.draw(latent).shape
+    (150, 2)
+    """
+    weights = np.full(len(X), 1.0 / len(X))
+    mapping = make_mapping(X, weights, width=width, noise=noise, mean_variance=0.0)
+    assert isinstance(mapping, DenseMapping)
+    return pt.as_tensor(mapping.factor) @ raw
 
 
 def whiten(A: Tensor, y_index: IntArray) -> Tensor:
@@ -220,8 +260,65 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
     return -0.5 * (n_features * (log_det + constant) + square)
 
 
-def scatter_ratio(latent: Tensor, y_index: IntArray, criterion: Criterion) -> Tensor:
-    """J of the labelled samples: tr(S_b^-1 S_w), or tr(S_t^-1 S_w)."""
+def class_separation(
+    latent: Tensor,
+    y: IntArray,
+    criterion: str = "trace_ratio",
+    *,
+    features: FloatArray | None = None,
+) -> Tensor:
+    r"""Overlap J of classes in latent coordinates: Fisher's criterion and others, for a potential.
+
+    Parameters
+    ----------
+    latent : tensor of shape (N, R)
+    y : ndarray of shape (N,)
+        Indices of the classes, -1 without a label.
+    criterion : {"trace_ratio", "total", "inverse_trace", "local_fisher", "mcml"}
+        :math:`tr(S_b^{-1} S_w)`, for fewer components than classes; :math:`tr(S_t^{-1} S_w)`, for
+        any number; :math:`1 / tr(S_w^{-1} S_b)`; the first with local scatter matrices; or that of
+        maximally collapsing metric learning. All but the first two are NumPy code, with gradients,
+        which JAX cannot compile.
+    features : ndarray of shape (N, D), optional
+        Samples whose neighbours the local scatter matrices weigh.
+
+    Returns
+    -------
+    tensor of shape ()
+        Positive; infinite where a scatter matrix is singular.
+
+    See Also
+    --------
+    build_model : a model with this prior.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from sklearn.datasets import load_iris
+    >>> from bsdr_models.parts import class_separation
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with pm.Model() as model:
+    ...     projection = pm.Normal("projection", shape=(4, 2))
+    ...     J = pm.Potential("discriminative", -10.0 * class_separation(X @ projection, y))
+    >>> bool(pm.draw(J) < 0.0)
+    True
+    """
+    if criterion not in ("trace_ratio", "total"):
+        affinity = None
+        if criterion == "local_fisher":
+            if features is None:
+                raise ValueError("criterion='local_fisher' needs features")
+            affinity = local_affinity(features, y)
+        measure = make_criterion(criterion, y, int(y.max()) + 1, affinity=affinity)
+
+        def value_and_gradient(X: FloatArray) -> tuple[float, FloatArray]:
+            try:
+                return measure(X)
+            except np.linalg.LinAlgError:
+                return np.inf, np.zeros_like(X)
+
+        return hand_written(value_and_gradient)(latent)
+    y_index = y
     known = y_index >= 0
     indicator = (y_index[known, None] == np.unique(y_index[known])).astype(np.float64)  # (N, K)
     mean = (indicator / indicator.sum(axis=0)).T

@@ -11,6 +11,7 @@ averaged over all rotations. Warm-up then only adapts the step size.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.alignment import rotations
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.back_constraint import DenseMapping
 from bsdr_models.dgplvm.learn import (
     KERNEL,
     FitResult,
@@ -38,10 +40,8 @@ from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-# Criteria of the PyMC model.
-CRITERIA = ("trace_ratio", "total")
 # Variables stored for every draw.
-NAMES = ("latent", *KERNEL, "criterion")
+NAMES = ("latent_raw", "latent", *KERNEL, "criterion")
 # Target acceptance rate of NUTS.
 TARGET_ACCEPT = 0.9
 # Steps of ADVI from each initialisation.
@@ -95,24 +95,27 @@ def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Gene
 def find_mode(task: Task, rng: np.random.Generator) -> MapFit:
     """The posterior mode, at which chains are initialised, from one initialisation.
 
-    A ValueError says that the density of the task is improper or has no PyMC model. An interrupt is
-    raised again: there are no draws yet to return.
+    A ValueError is of :func:`check_declared`. An interrupt is raised again: there are no draws yet
+    to return.
     """
-    if not np.isfinite(task.weight):
-        raise ValueError("sampling needs a finite weight, got infinity")
-    if task.criterion not in CRITERIA:
-        raise ValueError(f"sampling needs a criterion in {CRITERIA}, got {task.criterion!r}")
-    if task.dynamics is not None:
-        raise ValueError("sampling does not support sequences; use inference='map'")
-    if not task.dense:
-        raise ValueError(
-            "sampling needs a dense mapping (n_centres=None, kind='kernel', at most "
-            f"{EXACT_SAMPLES} samples)"
-        )
+    check_declared(task)
     mode = fit_map(replace(task, optimization=replace(task.optimization, n_restarts=1)), rng)
     if mode.search.interrupted:
         raise KeyboardInterrupt
     return mode
+
+
+def check_declared(task: Task) -> None:
+    """Raise a ValueError if the density of a task is improper or has no PyMC model."""
+    if not np.isfinite(task.weight):
+        raise ValueError("the PyMC model needs a finite weight, got infinity")
+    if task.dynamics is not None:
+        raise ValueError("the PyMC model has no sequences; use inference='map'")
+    if not task.dense:
+        raise ValueError(
+            "the PyMC model needs a dense mapping (n_centres=None, kind='kernel', at most "
+            f"{EXACT_SAMPLES} samples)"
+        )
 
 
 def draws_posterior(
@@ -157,7 +160,8 @@ def sample(
     from bsdr_models.inference import engines
 
     objective = make_objective(task, mode.objective.mapping)
-    model = declare_model(task, mode, density=engines.hand_written(Density(objective)))
+    density = engines.hand_written(Density(objective))
+    model = declare_model(task, mapping_settings(mode), density=density)
     options: dict[str, Any] = {
         "spec": SPEC,
         "rng": rng,
@@ -182,21 +186,25 @@ def sample(
         starts = [_initial_values(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
         sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
     latent = align_draws(sampled.draws["latent"], mode.latent)
-    return replace(sampled, draws={**sampled.draws, "latent": latent})
+    raw = sampled.draws["latent_raw"]
+    assert isinstance(mode.objective.mapping, DenseMapping)
+    raw = turn_raw(raw, mode.objective.mapping.factor @ raw, latent, task.known)
+    return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
 
 
-def declare_model(task: Task, mode: MapFit, *, density: Any = None) -> Any:
-    """The PyMC model on the training samples, with the settings of the mapping of a mode."""
+def declare_model(task: Task, settings: Mapping[str, float], *, density: Any = None) -> Any:
+    """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
+    check_declared(task)
     return build_model(
         task.X,
         task.y_index,
         n_components=task.n_components,
         weight=task.weight,
         criterion=task.criterion,  # type: ignore[arg-type]
-        width=mode.settings.width,
-        map_noise=mode.settings.noise,
+        width=settings["map_width"],
+        map_noise=settings["map_noise"],
         priors=task.priors,
         unlabeled=-1,
         density=density,
@@ -271,3 +279,16 @@ def align_draws(latent: FloatArray, mode: FloatArray) -> FloatArray:
     flat = flat @ rotations(flat)
     left, _, right = np.linalg.svd(flat.mean(axis=0).T @ mode)
     return (flat @ (left @ right)).reshape(latent.shape)
+
+
+def turn_raw(raw: FloatArray, image: FloatArray, latent: FloatArray, known: IntArray) -> FloatArray:
+    """Rotate raw coordinates (..., N, R) so that the PyMC model maps them to ``latent``.
+
+    With B their ``image`` under the root of the mapping, centred, latent is B M. The model whitens
+    the image of rotated coordinates U Q by L^-T, with B'B = Q L L'Q' n, so M is Q times L^-T, an
+    upper triangle.
+    """
+    B, Z = (each[..., known, :] for each in (image, latent))
+    B = B - B.mean(axis=-2, keepdims=True)
+    Q, triangle = np.linalg.qr(np.linalg.solve(B.mT @ B, B.mT @ Z))
+    return raw @ (Q * np.sign(np.diagonal(triangle, axis1=-2, axis2=-1))[..., None, :])

@@ -28,6 +28,7 @@ from bsdr_models.dims import (
     ITERATION,
     LABEL,
     OBS,
+    SCORE,
     TASK,
     TERM,
 )
@@ -85,10 +86,12 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "out_of_range": (OBS,),
 }
 
+# Of the groups ``posterior`` that are no draws of a sampler.
 VARIATIONAL_NOTE = (
     "Independent draws from an approximation, stored as one chain: R-hat and effective sample "
     "size do not measure its quality."
 )
+MODE_NOTE = "The posterior mode as a single draw: it has no spread, R-hat or effective sample size."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +141,10 @@ class Context:
     def name_dims(self, model: Any) -> Any:
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
         names = {OBS: self.samples, FEATURE: self.feature_names, LABEL: self.labels}
+        if len(self.labels) == 2:
+            names[SCORE] = self.labels[1:]
         for dim, values in names.items():
-            # Two classes may have a single score.
-            if values is not None and len(model.coords.get(dim) or ()) == len(values):
+            if values is not None and dim in model.coords and len(model.coords[dim]) == len(values):
                 model.set_dim(dim, len(values), coord_values=tuple(values))
         return model
 
@@ -273,8 +277,9 @@ def to_datatree(
     datasets = {
         group: _dataset(group, variables, known, coords) for group, variables in groups.items()
     }
-    if inference_method in APPROXIMATIONS and "posterior" in datasets:
-        datasets["posterior"].attrs["note"] = VARIATIONAL_NOTE
+    notes = dict.fromkeys(APPROXIMATIONS, VARIATIONAL_NOTE) | {"map": MODE_NOTE}
+    if inference_method in notes and "posterior" in datasets:
+        datasets["posterior"].attrs["note"] = notes[inference_method]
     root = {
         "model": spec.name,
         "inference_method": inference_method,

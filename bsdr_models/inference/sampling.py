@@ -56,7 +56,7 @@ def run_sampler[S](
 ) -> Sampled:
     """Draws by "gibbs", as :func:`run_gibbs`, or by "nuts" or "advi" of the declared PyMC model.
 
-    Variables ``excluded`` of Gibbs sampling are not kept.
+    Variables of the specification are kept, but for those ``excluded``.
     """
     if engine == "gibbs":
         return run_gibbs(
@@ -71,7 +71,11 @@ def run_sampler[S](
     # PyMC takes most of a second to load.
     from bsdr_models.inference import engines
 
-    return engines.run_pymc(engine, declare(), spec, rng=rng, **asdict(schedule))
+    model = declare()
+    names = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
+    kept = [name for name in names if name in spec.variables.keys() - excluded]
+    options = {"var_names": kept, **asdict(schedule)}
+    return engines.run_pymc(engine, model, spec, rng=rng, **options)
 
 
 def run_gibbs[S](

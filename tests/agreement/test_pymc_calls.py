@@ -1,15 +1,36 @@
 """Functions of PyMC and ArviZ take the trees of fits: a table of models and calls."""
 
 import arviz as az
+import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.preprocessing import scale
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, DGPLVMClassifier, Sampling
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCARegressor,
+    BSDRClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    DGPLVMOptimization,
+    Sampling,
+    bm2pca,
+    bsdr,
+    dgplvm,
+)
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.bsdr import probit_choice
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperBSDRRegressor
+from bsdr_models.inference import engines
+from bsdr_models.papers import (
+    PaperBM2PCAClassifier,
+    PaperBSDRClassifier,
+    PaperBSDRRegressor,
+    PaperDGPLVMClassifier,
+)
 
 FAST = {"mode": "FAST_COMPILE"}
 SHORT = {"sampling": Sampling(chains=2, draws=200, tune=200), "random_state": 0}
@@ -33,7 +54,28 @@ PAPER = [
 REGRESSORS = [
     pytest.param(BSDRRegressor(random_state=0), id="conjugate"),
     pytest.param(PaperBSDRRegressor(random_state=0), id="paper-regression"),
+    pytest.param(BM2PCARegressor(2, random_state=0), id="margins-regression"),
 ]
+LOSS = HingeLoss(C=1.0)
+PSEUDO = [
+    pytest.param(BM2PCAClassifier(2, loss=LOSS, random_state=0), id="margins"),
+    pytest.param(
+        BM2PCAClassifier(loss=HingeLoss(C=1.0, strategy="one_vs_rest"), random_state=0), id="rest"
+    ),
+    pytest.param(PaperBM2PCAClassifier(2, loss=LOSS, random_state=0), id="paper-margins"),
+    pytest.param(
+        PaperBM2PCAClassifier(2, loss=LOSS, inference="gibbs", **SHORT), id="paper-margins-gibbs"
+    ),
+]
+GAUSSIAN_PROCESSES = [
+    pytest.param(DGPLVMClassifier(random_state=0), id="process"),
+    pytest.param(
+        PaperDGPLVMClassifier(optimization=DGPLVMOptimization(max_iter=50), random_state=0),
+        id="paper-process",
+        marks=pytest.mark.filterwarnings("ignore"),
+    ),
+]
+EVERY = [*LINEAR, *MAPS, *PAPER, *REGRESSORS, *PSEUDO, *GAUSSIAN_PROCESSES]
 FITS = {}
 
 # Short chains have not mixed; their draws still have to agree with their predictions.
@@ -44,7 +86,7 @@ def samples(model):
     """Iris with noise in two halves: classes, or two features given the others."""
     X, y = load_iris(return_X_y=True)
     X = X + 0.3 * np.random.default_rng(0).standard_normal(X.shape)
-    if isinstance(model, BSDRRegressor | PaperBSDRRegressor):
+    if isinstance(model, BSDRRegressor | PaperBSDRRegressor | BM2PCARegressor):
         X, y = X[:, :2], X[:, 2:]
     return X[::2], y[::2], X[1::2], y[1::2]
 
@@ -57,11 +99,14 @@ def fitted(model):
     return FITS[key]
 
 
-def predict(model, **options):
-    found = pm.sample_posterior_predictive(
+def draw(model, **options):
+    return pm.sample_posterior_predictive(
         model.idata_, random_seed=0, progressbar=False, compile_kwargs=FAST, **options
     )
-    return found["posterior_predictive/y"]
+
+
+def predict(model, **options):
+    return draw(model, **options)["posterior_predictive/y"]
 
 
 def assert_right(drawn, model, X, y, *, informed=False):
@@ -79,8 +124,9 @@ def assert_right(drawn, model, X, y, *, informed=False):
 
 
 def set_samples(model, X, y):
+    name = "X_data" if isinstance(model, BM2PCARegressor) else "X"
     pm.set_data(
-        {"X": (X - model.mean_) / model.scale_, "y_data": y}, coords={"obs": np.arange(len(X))}
+        {name: (X - model.mean_) / model.scale_, "y_data": y}, coords={"obs": np.arange(len(X))}
     )
 
 
@@ -109,7 +155,7 @@ def test_means_of_outputs(model):
     with fitted(model).model_:
         training = predict(model)
         set_samples(model, new, y)
-        held_out = predict(model, **(own if isinstance(model, PaperBSDRRegressor) else {}))
+        held_out = predict(model, **({} if isinstance(model, BSDRRegressor) else own))
     if isinstance(model, BSDRRegressor):  # the paper's has latent coordinates that know y
         assert_means(training, model, X)
     assert_means(held_out, model, new)
@@ -117,7 +163,8 @@ def test_means_of_outputs(model):
 
 def assert_means(drawn, model, X):
     mean, std = model.predict(X, return_std=True)
-    error = drawn.mean(("chain", "draw")) * model.y_scale_ + model.y_mean_ - mean
+    slope = getattr(model, "slope_", 1.0)  # of a calibration by held-out samples
+    error = drawn.mean(("chain", "draw")) * model.y_scale_ * slope + model.y_mean_ - mean
     assert np.abs(error / std).max() < 4.5 / np.sqrt(drawn.sizes["draw"])
 
 
@@ -175,21 +222,98 @@ def test_models_have_the_coordinates_of_the_trees(kind):
     assert declared.coords["outcome"] == ("a", "b", "c")
 
 
-def test_pseudo_likelihoods_have_no_labels():
-    """Features are drawn from BM2PCA, and nothing from D-GPLVM: labels are not an outcome."""
-    X, y, *_ = samples(None)
-    loss = HingeLoss(strategy="shared", C=1.0)
-    factors = PaperBM2PCAClassifier(2, loss=loss, random_state=0).fit(X, y)
-    options = {"random_seed": 0, "progressbar": False, "compile_kwargs": FAST}
-    with pytest.warns(UserWarning, match="effect of Potentials"):
-        found = pm.sample_posterior_predictive(factors.idata_, model=factors.model_, **options)
-    drawn = found["posterior_predictive"].to_dataset()
-    assert set(drawn) == {"X"}
-    np.testing.assert_allclose(drawn["X"].mean(("chain", "draw", "obs")), 0.0, atol=0.2)
-    process = DGPLVMClassifier(random_state=0).fit(X, y)
-    with pytest.warns(UserWarning, match="effect of Potentials"):
-        found = pm.sample_posterior_predictive(process.idata_, model=process.model_, **options)
-    assert "posterior_predictive" not in found.children
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+@pytest.mark.parametrize("model", PSEUDO)
+def test_class_scores_of_a_pseudo_likelihood(model):
+    """Labels have no draws; class scores do, of new samples too, and agree with predictions."""
+    X, _, new, _ = samples(model)
+    observed = {"X"} if isinstance(model, PaperBM2PCAClassifier) else set()
+    with fitted(model).model_ as declared:
+        assert {variable.name for variable in declared.observed_RVs} == observed
+        found = draw(model)
+        drawn = found["posterior_predictive"].to_dataset() if observed else {}
+        assert set(drawn) == observed
+        if observed:
+            np.testing.assert_allclose(drawn["X"].mean(("chain", "draw", "obs")), 0.0, atol=0.3)
+        scores = draw(model, var_names="scores")["posterior_predictive/scores"]
+        assert_scores(scores, model, X, informed=bool(observed))
+        zeros = np.zeros((len(new), scores.shape[-1]))
+        data = {"X_data" if observed else "X": (new - model.mean_) / model.scale_, "y_data": zeros}
+        pm.set_data(data, coords={"obs": np.arange(len(new))})
+        names = {"sample_vars": ["latent_offset"]} if "latent_offset" in declared.named_vars else {}
+        scores = draw(model, var_names="scores", **names)["posterior_predictive/scores"]
+    assert_scores(scores, model, new)
+
+
+def assert_scores(scores, model, X, *, informed=False):
+    """Means of draws (chain, draw, obs, score) are the class scores of the estimator."""
+    mean = scores.mean(("chain", "draw")).values
+    expected = model.decision_function(X).reshape(mean.shape)
+    if not informed:
+        assert np.sqrt(np.mean((mean - expected) ** 2)) < 0.12 * expected.std()
+    chosen = mean.argmax(axis=1) if mean.shape[1] > 1 else (mean[:, 0] > 0).astype(int)
+    agree = np.mean(model.classes_[chosen] == model.predict(X))
+    assert agree > (0.7 if informed else 0.95)
+
+
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+@pytest.mark.parametrize("model", GAUSSIAN_PROCESSES)
+def test_latent_coordinates_of_a_mode(model):
+    """Nothing is observed; the model maps the mode to the latent coordinates of the tree."""
+    with fitted(model).model_:
+        assert "posterior_predictive" not in draw(model).children
+        names = ["latent", "criterion"]
+        found = draw(model, sample_vars=names)["posterior_predictive"]
+    tree = model.idata_["posterior"]
+    assert "one" in tree.attrs["note"] or "single draw" in tree.attrs["note"]
+    for name in names:
+        np.testing.assert_allclose(found[name], tree[name], atol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore:Found chain dimension")
+@pytest.mark.parametrize("data", ["iris", "wine"])
+@pytest.mark.parametrize("model", EVERY)
+def test_arviz_takes_every_tree(model, data, tmp_path):
+    """Tables, plots, comparison and a round trip; ArviZ says so where a group is missing."""
+    model = fitted(model) if data == "iris" else clone(model).fit(*wine(model))
+    tree, mode = model.idata_, model.idata_.attrs["inference_method"] == "map"
+    free = [variable.name for variable in model.model_.free_RVs]
+    table = az.summary(tree, var_names=free, kind="stats", round_to=3)
+    assert np.isfinite(table["mean"]).all()
+    names = free[-1:]  # the first may be the same in all draws, at a mode
+    az.plot_forest(tree, var_names=names)
+    if not mode:  # of a single draw there is no density
+        az.plot_trace_dist(tree, var_names=names)
+    if "log_likelihood" in tree:
+        loo = az.loo(tree)
+        assert np.isfinite(loo.elpd)
+        assert len(az.compare({"one": loo, "other": az.loo(tree)})) == 2
+    else:
+        with pytest.raises((TypeError, ValueError), match=r"log.likelihood"):
+            az.loo(tree)
+    with model.model_ as declared:
+        if "y" in declared.named_vars:
+            found = draw(model)
+            if hasattr(model, "classes_"):  # for discrete variables
+                az.plot_ppc_rootogram(found, var_names=["y"])
+            else:
+                az.plot_ppc_dist(found, var_names=["y"], num_samples=10)
+    groups = {
+        group: {str(k): v.values for k, v in tree[group].data_vars.items()}
+        for group in ("posterior", "observed_data")
+    }
+    dims = {str(k): list(v.dims[2:]) for k, v in tree["posterior"].data_vars.items()}
+    again = az.from_dict(groups, dims=dims, coords=dict(tree["posterior"].coords))
+    np.testing.assert_array_equal(again["posterior"][free[0]], tree["posterior"][free[0]])
+    plt.close("all")
+
+
+def wine(model):
+    X, y = load_wine(return_X_y=True)
+    if isinstance(model, BSDRRegressor | PaperBSDRRegressor | BM2PCARegressor):
+        X, y = X[:, :9], X[:, 9:11]
+    return X[::2], y[::2]
 
 
 @pytest.mark.slow
@@ -207,3 +331,57 @@ def test_any_sampler_of_pymc_draws_what_the_tree_has(sampler):
         assert trace["posterior"][name].dims == here[name].dims
     ratio = trace["posterior/scale"].mean() / here["scale"].mean()
     assert float(ratio) == pytest.approx(1.0, abs=0.2)
+
+
+@pytest.mark.parametrize("kind", [PaperBM2PCAClassifier, PaperBSDRClassifier])
+def test_draws_by_pymc_hold_every_free_variable(kind, monkeypatch):
+    """Those of each sample as well; a few steps of ADVI."""
+    few = {"n_iterations": 100, "n_starts": 1}
+    for name, value in few.items():
+        monkeypatch.setitem(engines.fit_advi.__kwdefaults__, name, value)
+    monkeypatch.setattr(pytensor.config, "mode", "FAST_COMPILE")
+    options = {"inference": "advi", "sampling": Sampling(draws=20), "random_state": 0}
+    if kind is PaperBM2PCAClassifier:
+        options["loss"] = HingeLoss(C=1.0, calibrate=False)
+    X, y, *_ = samples(None)
+    model = kind(1, **options).fit(X, y)
+    posterior = model.idata_["posterior"]
+    for variable in model.model_.free_RVs:
+        axes = model.model_.named_vars_to_dims.get(variable.name, ())
+        assert posterior[variable.name].dims == ("chain", "draw", *axes)
+
+
+DECLARED = {
+    "bsdr": lambda X, y: bsdr.build_model(X, y),
+    "paper-bsdr": lambda X, y: bsdr.build_paper_model(X, y, n_components=1),
+    "paper-bm2pca": lambda X, y: bm2pca.build_model(
+        X, y, n_components=1, C=1.0, priors=bm2pca.SAMPLING
+    ),
+    "bm2pca": lambda X, y: BM2PCAClassifier(1, loss=LOSS, random_state=0).fit(X, y).model_,
+    "dgplvm": lambda X, y: dgplvm.build_model(X, y, n_components=1),
+    "paper-dgplvm": lambda X, y: (
+        PaperDGPLVMClassifier(1, weight=10.0, random_state=0).fit(X, y).model_
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("sampler", ["numpyro", "nutpie"])
+@pytest.mark.parametrize("name", DECLARED)
+def test_every_sampler_takes_every_model(name, sampler):
+    """Numba compiles Cholesky factors for minutes, so nutpie uses JAX for D-GPLVM."""
+    pytest.importorskip(sampler)
+    options = {}
+    if sampler == "nutpie" and "dgplvm" in name:
+        pytest.importorskip("jax")
+        options["nuts_sampler_kwargs"] = {"backend": "jax"}
+    X, y = load_iris(return_X_y=True)
+    with DECLARED[name](scale(X)[::5], y[::5]) as model:
+        trace = pm.sample(
+            20, tune=20, chains=1, nuts_sampler=sampler, progressbar=False, random_seed=0, **options
+        )
+    for variable in model.free_RVs:
+        values = trace["posterior"][variable.name]
+        assert values.sizes["draw"] == 20
+        assert np.isfinite(values).all()

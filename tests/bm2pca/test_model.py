@@ -13,7 +13,15 @@ from arviz_stats.base import array_stats
 from scipy import stats
 from sklearn.datasets import load_wine
 
-from bsdr_models.bm2pca.paper.model import TINY, build_model, log_expected_factor
+from bsdr_models import BM2PCAClassifier
+from bsdr_models.bm2pca import HingeLoss, label_free, subspace
+from bsdr_models.bm2pca.paper.model import (
+    TINY,
+    _draw_target,
+    build_model,
+    log_expected_factor,
+    margin_factor,
+)
 from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
 from bsdr_models.inference.engines import sample_nuts
 
@@ -179,7 +187,7 @@ def test_parametrisations_agree(target):
     options["epsilon"] = EPSILON
     marginal = build_model(X, y, **options)
     point = random_point(marginal, rng)
-    names = ["X", "margins"]
+    names = ["X", "margins" if target == "signs" else "y"]
     got = compiled_terms(marginal, names)(on_value_scale(marginal, point))
     got = got[0] + got[1][:, 0]
 
@@ -202,7 +210,7 @@ def test_parametrisations_agree(target):
         augmented=True,
         **options,
     )
-    names += ["latent", "slack_scale", "slack_scale_lower"][: 1 + n_slacks]
+    names = ["X", "margins", "latent", "slack_scale", "slack_scale_lower"][: 3 + n_slacks]
     at = {name: point[name] for name in point}
     at["latent"] = np.tile(z[index[0]], 2)[:, None]
     for name, i in zip(names[3:], index[1:], strict=True):
@@ -331,7 +339,7 @@ def test_targets_of_a_proper_likelihood_integrate_to_one():
     grid = np.linspace(-60.0, 60.0, 20_001)
     model = build_model(np.repeat(X[:1], len(grid), axis=0), grid, **options)
     point = random_point(model, np.random.default_rng(2))
-    log_density = compiled_terms(model, ["margins", "bias"])(on_value_scale(model, point))[1]
+    log_density = compiled_terms(model, ["y"])(on_value_scale(model, point))[0]
     total = np.exp(log_density).sum() * (grid[1] - grid[0])
     np.testing.assert_allclose(total, 1.0, rtol=1e-5)
 
@@ -398,12 +406,17 @@ def test_variables_match_the_specification(case):
     extra = {"latent_offset", "slack_scale_lower"}
     for augmented in (False, True):
         model = build_model(X, y, augmented=augmented, **options)
-        assert model.named_vars_to_dims["y_data"] == SPEC.variables["y"].dims
+        single = {"outcome": "score"} if case == "sign" else {}
+
+        def dims_of(name, single=single):
+            return tuple(single.get(dim, dim) for dim in SPEC.variables[name].dims)
+
+        assert model.named_vars_to_dims["y_data"] == dims_of("y")
         for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs):
             if variable.name in extra:
                 continue
             axes = tuple(model.named_vars_to_dims.get(variable.name, ()))
-            assert axes == SPEC.variables[variable.name].dims
+            assert axes == dims_of(variable.name)
 
 
 @pytest.mark.parametrize(
@@ -473,3 +486,63 @@ def test_nuts_mixes_on_separable_classes(wine):
     mean = {name: draws.mean(axis=(0, 1)) for name, draws in sampled.draws.items()}
     scores = X @ mean["coef"][:, 0] + mean["intercept"][0]
     assert ((scores > 0) == y).mean() > 0.95
+
+
+@pytest.mark.parametrize("spread", [None, 0.7])
+def test_real_targets_are_drawn_from_their_density(spread):
+    """A Kolmogorov-Smirnov test, after the integral of the density."""
+    f = pt.as_tensor(np.full(4000, 0.4))
+    variance = [] if spread is None else [pt.as_tensor(spread**2)]
+    drawn = pm.draw(
+        _draw_target(f, *variance, None, C=COST, epsilon=EPSILON),
+        random_seed=1,
+        mode="FAST_COMPILE",
+    )
+    grid = np.linspace(-12.0, 12.0, 4001)
+    log_density = margin_factor(grid, f[:1], *variance, C=COST, epsilon=EPSILON).eval()
+    cdf = np.cumsum(np.exp(log_density)) * (grid[1] - grid[0])
+    assert stats.kstest(drawn, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
+
+
+# The recommended model
+
+
+@pytest.mark.parametrize(
+    ("case", "strategy", "n_components"),
+    [
+        ("classes", "shared", 1),
+        ("classes", "shared", 2),
+        ("two classes", "shared", 1),
+        ("classes", "one_vs_rest", 1),
+        ("tasks", "shared", 2),
+    ],
+)
+def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
+    """The log density differs from the objective by a constant; the tree holds its variables."""
+    X, y = load_wine(return_X_y=True)
+    X, y = X[::3], y[::3].astype(float)
+    y[4] = np.nan
+    if case == "two classes":
+        X, y = X[y != 0.0], y[y != 0.0]
+    if case == "tasks":
+        y = np.column_stack([y, X[:, 0] > 13.0])
+    loss = HingeLoss(C=0.7, strategy=strategy)
+    model = BM2PCAClassifier(n_components, loss=loss, unlabeled=np.nan, random_state=0).fit(X, y)
+    declared, posterior = model.model_, model._posterior
+    log_density = declared.compile_logp(**FAST)
+    _, signs = label_free.learn_within_class(model._task)
+    rng, gaps = np.random.default_rng(7), []
+    for _ in range(3):
+        point = posterior.state.unpack(rng.standard_normal(posterior.state.packed.size))
+        value, _ = subspace.objective(point, posterior.metric.A, signs, posterior.settings)
+        names = {"metric_weights": point.weights[1:]}
+        if strategy == "shared":
+            names = {"metric_projection": point.projection, "weights": point.weights[1:]}
+        gaps.append(log_density({"bias": point.weights[0], **names}) - value)
+    np.testing.assert_allclose(gaps, gaps[0], rtol=1e-9)
+    posterior = model.idata_["posterior"]
+    for variable in declared.free_RVs:
+        axes = declared.named_vars_to_dims[variable.name]
+        assert posterior[variable.name].dims == ("chain", "draw", *axes)
+        for axis in axes:
+            assert posterior[axis].values.tolist() == list(declared.coords[axis])

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -120,10 +119,15 @@ def test_dims_and_coordinates(fitted, engine, target):
     if engine in ("paper", "gibbs", *SLOW):
         assert {"loadings", "offset", "noise_precision"} <= set(posterior.data_vars)
     for name, values in posterior.data_vars.items():
-        assert values.dims == ("chain", "draw", *SPEC.variables[name].dims), name
+        dims = base.FREE_DIMS[name] if name in base.FREE_DIMS else SPEC.variables[name].dims
+        if target == "binary" and name not in ("coef", "intercept"):  # of the score of both classes
+            dims = tuple("score" if dim == "outcome" else dim for dim in dims)
+        assert values.dims == ("chain", "draw", *dims), name
         assert np.isfinite(values).all(), name
     assert posterior["feature"].values.tolist() == FEATURES
     assert posterior["outcome"].values.tolist() == outcomes
+    if target == "binary" and "score" in posterior.coords:
+        assert posterior["score"].values.tolist() == outcomes[1:]
     fit = tree["fit"]
     for name, axes in {
         "latent_mean": ("obs", "component"),
@@ -204,13 +208,12 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     n = posterior.sizes["draw"]
     assert n >= 100
     view, state = result.posterior.factor_model.states[0], result.posterior.state
-    per_class = partial(base.per_class, model._context)
     for name, mean in {
         "loadings": view.loadings.mean[0],
         "offset": view.offset.mean[0],
         "noise_precision": view.noise_precision.mean[0],
-        "weights": per_class(state.weights.mean[0, 1:]),
-        "bias": per_class(state.weights.mean[0, 0]),
+        "weights": state.weights.mean[0, 1:],
+        "bias": state.weights.mean[0, 0],
         "loading_precision": state.views[0].loading_precision.mean[0],
     }.items():
         values = posterior[name]

@@ -15,10 +15,9 @@ from scipy import integrate, stats
 from scipy.special import log_ndtr
 
 from bsdr_models import BSDRClassifier, Sampling
-from bsdr_models.bsdr import build_mnp_model, build_paper_model
+from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.model import build_model, log_choice_probability, log_phi
-from bsdr_models.bsdr.priors import PAPER, HierarchicalPriors, Priors
-from bsdr_models.numerics import orthant
+from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
 N, D, R, K = 7, 4, 2, 3
 PRIORS = Priors(
@@ -407,16 +406,3 @@ def test_bad_input_raises(change, message):
     build = build_paper_model if "n_components" in arguments else build_model
     with pytest.raises(ValueError, match=message):
         build(X, y, **arguments)
-
-
-def test_the_probit_on_all_features_has_the_joint_density():
-    """Student-t weights and biases, and the probability of each label, at random points."""
-    rng = np.random.default_rng(31)
-    X, y = rng.standard_normal((9, 4)), np.arange(9) % 3
-    density = build_mnp_model(X, y, priors=PAPER).compile_logp()
-    t = stats.t(2.0 * PAPER.weight_shape, scale=(PAPER.weight_rate / PAPER.weight_shape) ** 0.5)
-    for _ in range(3):
-        W, b = rng.standard_normal((4, 3)), rng.standard_normal(3)
-        choice = orthant.label_log_probs(X @ W + b, np.ones((9, 3)))[np.arange(9), y]
-        expected = t.logpdf(W).sum() + t.logpdf(b).sum() + choice.sum()
-        np.testing.assert_allclose(density({"weights": W, "bias": b}), expected, rtol=1e-6)

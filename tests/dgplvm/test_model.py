@@ -1,21 +1,29 @@
 """The declared model against explicit contrasts, scatter matrices and inverses."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from pymc.blocking import DictToArrayBijection
 from scipy import stats
 from scipy.linalg import helmert, sqrtm
+from sklearn.datasets import load_iris
 
-from bsdr_models.dgplvm import sampling
+from bsdr_models.dgplvm import criteria, sampling
+from bsdr_models.dgplvm.learn import mapping_settings
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
-from bsdr_models.dgplvm.model import build_model
-from bsdr_models.dgplvm.settings import LogNormal, Mapping, Priors
+from bsdr_models.dgplvm.model import build_model, class_separation
+from bsdr_models.dgplvm.paper.model import RAW_SCALE, declare
+from bsdr_models.dgplvm.paper.objective import fit_paper
+from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.inference.sampling import Schedule
+from bsdr_models.papers import PaperDGPLVMClassifier
 
 FAST = {"mode": "FAST_COMPILE"}
 PRIORS = Priors(
@@ -178,7 +186,8 @@ def test_initial_point_separates_the_classes():
         ({"weight": -1.0}, "weight must be"),
         ({"width": 0.0}, "width must be"),
         ({"map_noise": 0.0}, "map_noise must be"),
-        ({"criterion": "inverse_trace"}, "criterion must be one of"),
+        ({"criterion": "inverse_trace", "n_components": 2}, "needs n_components <= 1"),
+        ({"criterion": "auto"}, "criterion must be one of"),
         ({"y": TWO[:-1]}, "X has 9 samples and y has shape"),
         ({"y": np.zeros(9)}, "at least two classes"),
         ({"y": TWO, "unlabeled": 7}, "at least two classes"),
@@ -219,7 +228,7 @@ def task_and_mode(case):
 def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
     density = hand_written(sampling.Density(make_objective(task, mode.objective.mapping)))
-    fused = sampling.declare_model(task, mode, density=density)
+    fused = sampling.declare_model(task, mapping_settings(mode), density=density)
     declared_model = declared(case)
     functions = [
         model.logp_dlogp_function(ravel_inputs=True, **FAST) for model in (fused, declared_model)
@@ -272,8 +281,6 @@ def test_draws_are_aligned_to_the_mode():
     ("changes", "message"),
     [
         ({"priors": Priors(weight=np.inf)}, "finite weight"),
-        ({"criterion": "inverse_trace"}, "criterion in"),
-        ({"criterion": "mcml"}, "criterion in"),
         ({"mapping": Mapping(kind="none")}, "embedded by the mapping"),
         ({"mapping": Mapping(n_centres=3)}, "dense mapping"),
     ],
@@ -303,10 +310,73 @@ def test_a_few_draws(engine, monkeypatch):
         rng=np.random.default_rng(13),
     )
     assert not sampled.interrupted
-    assert set(sampled.draws) == {"latent", "criterion", *KERNEL}
+    assert set(sampled.draws) == {"latent_raw", "latent", "criterion", *KERNEL}
     latent = sampled.draws["latent"]
     assert latent.shape == (1, 10, len(TWO), 1)
     np.testing.assert_allclose((latent**2).mean(axis=2), 1.0, rtol=1e-10)
     assert all(np.isfinite(values).all() for values in sampled.draws.values())
     assert ("diverging" in sampled.sample_stats) == (engine == "nuts")
     assert ("elbo" in sampled.fit) == (engine == "advi")
+    declared = sampling.declare_model(task, mapping_settings(mode))
+    values = {declared["latent_raw"]: sampled.draws["latent_raw"][0, 3]}
+    np.testing.assert_allclose(declared["latent"].eval(values, mode="FAST_COMPILE"), latent[0, 3])
+
+
+# Other criteria, and the paper's model.
+
+
+@pytest.mark.parametrize("criterion", ["inverse_trace", "local_fisher", "mcml"])
+def test_other_criteria_have_their_values_and_gradients(criterion):
+    """Those of the criteria, which are tested by themselves; in two components."""
+    y = np.array([0, 1, 2, 0, 1, 2, 0, -1, 2])
+    affinity = criteria.local_affinity(features(), y) if criterion == "local_fisher" else None
+    expected = criteria.make_criterion(criterion, y, 3, affinity=affinity)
+    latent = pt.dmatrix()
+    J = class_separation(latent, y, criterion, features=features())
+    compiled = pytensor.function([latent], [J, pytensor.grad(J, latent)], **FAST)
+    Z = np.random.default_rng(1).standard_normal((9, 2))
+    for found, wanted in zip(compiled(Z), expected(Z), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert compiled(np.zeros((9, 2)))[0] == np.inf
+
+
+@pytest.mark.parametrize("mapping", ["kernel", "none"])
+def test_the_papers_density_is_its_objective_within_bounds(mapping):
+    """Eq. (13) at interior parameters, and the priors of log theta and the raw coordinates."""
+    X, y = features(), np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+    task = Task(
+        X=X,
+        y_index=y,
+        n_labels=3,
+        n_components=2,
+        priors=Priors(weight=3.0),
+        mapping=Mapping(kind=mapping, width=2.0),
+        optimization=Optimization(max_iter=1, n_restarts=1),
+    )
+    objective = fit_paper(task, np.random.default_rng(0)).objective
+    model = declare(task, objective.mapping)
+    low, high = objective.parameter_bounds
+    log_density, rng = model.compile_logp(jacobian=False, **FAST), np.random.default_rng(2)
+    for _ in range(3):
+        raw, share = rng.standard_normal((9, 2)), rng.uniform(0.2, 0.8, 4)
+        values = objective.terms(objective.transform(raw)[0], low + share * (high - low)).values
+        expected = -values["likelihood"] - values["criterion"] - np.log(high - low).sum()
+        expected += stats.norm(0.0, RAW_SCALE).logpdf(raw).sum()
+        point = {"latent_raw": raw, "log_theta_interval__": np.log(share / (1.0 - share))}
+        np.testing.assert_allclose(log_density(point), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"mapping": "none"}, {"n_centres": 5}])
+def test_the_tree_of_the_papers_fit_holds_its_free_variables(options):
+    X, y = load_iris(return_X_y=True)
+    fit = PaperDGPLVMClassifier(random_state=0, optimization=Optimization(max_iter=20), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit.fit(X[::5], y[::5])
+    declared, posterior = fit.model_, fit.idata_["posterior"]
+    assert "mode" in posterior.attrs["note"]
+    for name in ("log_theta", "latent_raw"):
+        assert posterior[name].dims == ("chain", "draw", *declared.named_vars_to_dims[name])
+    values = {declared["latent_raw"]: posterior["latent_raw"].values[0, 0]}
+    np.testing.assert_allclose(declared["latent"].eval(values), fit.latent_, atol=1e-10)
+    np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())

@@ -16,8 +16,9 @@ from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.mean_field import Data, State
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.paper.views import make_view
-from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.spec import SPEC, Priors
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.dims import FEATURE
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics.row_space import Rows
@@ -167,7 +168,7 @@ def fit_draws(
         rng=rng,
     )
     # C order, as in a model loaded from a file.
-    aligned = align_components(dict(sampled.draws)).items()
+    aligned = align_components(dict(sampled.draws), task.priors, rng).items()
     sampled = replace(sampled, draws={name: np.ascontiguousarray(v) for name, v in aligned})
     return FitResult(
         posterior=DrawPosterior.of(sampled.draws),
@@ -197,19 +198,12 @@ def path_scores_of_draws(
 
 def declare(task: Task, cost: float) -> Any:
     """The PyMC model on the samples of a task; raise a ValueError unless `check_samples`."""
-    from bsdr_models.bm2pca.paper.model import build_model
+    from bsdr_models.bm2pca.paper import model
 
     check_samples(task, "model_")
-    epsilon = task.epsilon
-    return build_model(
-        task.X,
-        task.Y,
-        n_components=task.n_components,
-        C=cost,
-        priors=task.priors,
-        target="signs" if epsilon is None else "regression",
-        epsilon=0.1 if epsilon is None else float(np.squeeze(epsilon)),
-    )
+    axes = {FEATURE: range(task.X.shape[1]), task.score_axis: range(task.Y.shape[1])}
+    options: Any = {"n_components": task.n_components, "C": cost, "epsilon": task.epsilon}
+    return model.declare(task.X, task.Y, axes, priors=task.priors, **options)
 
 
 def check_samples(task: Task, what: str) -> None:
@@ -221,19 +215,23 @@ def check_samples(task: Task, what: str) -> None:
         )
 
 
-def align_components(draws: dict[str, FloatArray]) -> dict[str, FloatArray]:
+def align_components(
+    draws: dict[str, FloatArray], priors: Priors, rng: np.random.Generator
+) -> dict[str, FloatArray]:
     """Rotate the components of every draw into alignment.
 
     Products over the component axis, such as W z and eta' z, are unchanged. Precisions of columns
-    of the loadings are not defined after a rotation and are left out.
+    of the loadings are not defined after a rotation, and drawn given the rotated loadings.
     """
-    chains, n_draws, _, r = draws["loadings"].shape
+    chains, n_draws, d, r = draws["loadings"].shape
     stacked = np.concatenate([draws["loadings"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
     rotation = rotations(stacked.reshape(chains * n_draws, -1, r))
-    out = {name: values for name, values in draws.items() if name != "loading_precision"}
+    out = dict(draws)
     for name, axis in COMPONENT_AXES.items():
         if name in draws:
             last = np.moveaxis(draws[name], axis, -1)
             flat = last.reshape(chains * n_draws, -1, r) @ rotation
             out[name] = np.moveaxis(flat.reshape(last.shape), -1, axis)
+    rate = priors.loading_rate + 0.5 * np.sum(out["loadings"] ** 2, axis=2)
+    out["loading_precision"] = rng.gamma(priors.loading_shape + 0.5 * d, 1.0 / rate)
     return out

@@ -16,8 +16,8 @@ with Gammas by shape and rate [1]_. Each outcome has a margin factor,
   (2 \epsilon + 1 / C)`.
 
 The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depends on f, so labels
-cannot be drawn, and C cannot be chosen by the evidence. The factor of a real target integrates to
-one over y.
+cannot be drawn, and C cannot be chosen by the evidence. The factor of a real target is its density:
+uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
 The *augmented* parametrisation keeps the latent coordinates and writes each hinge as a scale
 mixture of normals [2]_: with :math:`u = C (1 - y f)`,
@@ -68,7 +68,6 @@ Target = Literal["multiclass", "signs", "regression"]
 
 ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
-SCORE_DIMS = (dims.OBS, dims.LABEL)
 
 # Added to the variance of a score, which is zero at the initial weights of ADVI.
 TINY = 1e-16
@@ -120,11 +119,17 @@ def build_model(
         outcomes of a sample depend on the same latent coordinates, which are kept as an offset
         from their mean given the features. Its density has kinks, which slow NUTS; with K = 1 it
         is smooth.
-        The features are the observed variable ``X``, the margin factors the potential
-        ``margins`` (obs, outcome). ``coef`` (feature, outcome) and ``intercept`` (outcome,) give
-        the mean class score of a new sample as ``x @ coef + intercept``; they are identified,
-        unlike the rotation of loadings and weights. Predictive draws of PyMC contain ``X`` alone
-        and ignore the margins; y has no draws and no ``log_likelihood``.
+        Observed are the features ``X`` and real targets ``y``; margin factors of signs are the
+        potential ``margins`` (obs, outcome), which predictive draws ignore: signs have no draws and
+        no ``log_likelihood``. ``scores`` (obs, outcome) are class scores, with K = 1 their means
+        given the features. ``coef`` (feature, outcome) and ``intercept`` (outcome,) give the mean
+        class score of a new sample as ``x @ coef + intercept``; they are identified, unlike the
+        rotation of loadings and weights. A single sign has the axis ``score``, not ``outcome``.
+
+    Notes
+    -----
+    New samples are given by ``pm.set_data({"X_data": X, "y_data": y}, coords={"obs": ...})``, where
+    y has a row of zeros for each.
 
     Raises
     ------
@@ -152,15 +157,35 @@ def build_model(
     check_number("epsilon", epsilon, sign="non-negative")
     X_array, features = check_features(X, n_components)
     y_array, outcomes = _check_target(y, target, n_samples=len(X_array))
-    coords: dict[str, list[Any]] = {
-        dims.OBS: list(range(len(X_array))),
+    coords = {
         dims.FEATURE: features,
-        dims.COMPONENT: list(range(n_components)),
-        dims.LABEL: outcomes,
+        dims.LABEL if len(outcomes) > 1 or target == "regression" else dims.SCORE: outcomes,
     }
+    width = epsilon if target == "regression" else None
+    options: dict[str, Any] = {"n_components": n_components, "C": C, "epsilon": width}
+    return declare(X_array, y_array, coords, priors=priors, augmented=augmented, **options)
+
+
+def declare(
+    X: FloatArray,
+    y: FloatArray,
+    coords: dict[str, Any],
+    *,
+    n_components: int,
+    C: float,
+    priors: Priors,
+    epsilon: float | None,
+    augmented: bool = False,
+) -> pm.Model:
+    """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
+    *_, axis = coords
+    score_dims = (dims.OBS, axis)
+    coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
+    n_scores = y.shape[1]
     with pm.Model(coords=coords) as model:
-        X_data = pm.Data("X_data", X_array, dims=ROW_DIMS)
-        y_data = pm.Data("y_data", np.nan_to_num(y_array), dims=SCORE_DIMS)
+        X_data = pm.Data("X_data", X, dims=ROW_DIMS)
+        # PyMC has no NaN in data.
+        y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)
         gamma = partial(_gamma, augmented=augmented)
 
         t = pm.Normal("offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
@@ -168,42 +193,46 @@ def build_model(
         r = gamma("loading_precision", priors.loading_shape, priors.loading_rate, dims.COMPONENT)
         W = pm.Normal("loadings", 0.0, sigma=r**-0.5, dims=(dims.FEATURE, dims.COMPONENT))
         tau = gamma("noise_precision", priors.noise_shape, priors.noise_rate)
-        nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, dims.LABEL)
-        eta = pm.Normal("weights", 0.0, sigma=nu**-0.5, dims=(dims.COMPONENT, dims.LABEL))
-        e0 = pm.Normal("bias", 0.0, sigma=nu**-0.5, dims=dims.LABEL)
+        nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, axis)
+        eta = pm.Normal("weights", 0.0, sigma=nu**-0.5, dims=(dims.COMPONENT, axis))
+        e0 = pm.Normal("bias", 0.0, sigma=nu**-0.5, dims=axis)
 
         # Compiled code broadcasts an axis of length one only if it is known to have that length.
-        W = pt.specify_shape(W, (len(features), n_components))
-        eta = pt.specify_shape(eta, (n_components, len(outcomes)))
+        W = pt.specify_shape(W, (X.shape[1], n_components))
+        eta = pt.specify_shape(eta, (n_components, n_scores))
 
         T, V, _ = whitening(W, tau, n_components=n_components)
         h = product(T, eta)  # (R, K)
-        coef = pm.Deterministic("coef", product(V, h), dims=(dims.FEATURE, dims.LABEL))
-        pm.Deterministic("intercept", e0 - (t[:, None] * coef).sum(axis=0), dims=dims.LABEL)
+        coef = pm.Deterministic("coef", product(V, h), dims=(dims.FEATURE, axis))
+        pm.Deterministic("intercept", e0 - (t[:, None] * coef).sum(axis=0), dims=axis)
 
-        if target == "regression":
-            known, constant = ~np.isnan(y_array), math.log(2.0 * epsilon + 1.0 / C)
-            excesses = partial(_epsilon_insensitive, y_data, epsilon=epsilon)
-        else:
-            known, constant = y_array != 0.0, 0.0
-            excesses = partial(_hinge, y_data)
         if augmented:
             Z = pm.Normal("latent", 0.0, 1.0, dims=LATENT_DIMS)
             pm.Normal("X", Z @ W.T + t, tau=tau, observed=X_data, dims=ROW_DIMS)
-            f = pm.Deterministic("scores", Z @ eta + e0, dims=SCORE_DIMS)
-            factor = _mixture(excesses(f), C)
+            f = pm.Deterministic("scores", Z @ eta + e0, dims=score_dims)
+            factor = _mixture(y_data, f, C, epsilon, score_dims)
+            pm.Potential("margins", factor, dims=score_dims)
         else:
             _samples(X_data, t, W, tau, n_components)
             b = whitened_mean(X_data, t, V)
-            if len(outcomes) == 1:
-                variance = (h**2).sum(axis=0) + TINY
-                factor = log_expected_factor(excesses(product(b, h) + e0), variance, C)
-            else:
-                b = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS)
+            variance = [(h**2).sum(axis=0) + TINY]
+            if n_scores > 1:
+                b, variance = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS), []
                 pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
-                f = pm.Deterministic("scores", product(b, h) + e0, dims=SCORE_DIMS)
-                factor = -2.0 * C * sum(pt.maximum(v, 0.0) for v in excesses(f))
-        pm.Potential("margins", known * (factor - constant), dims=SCORE_DIMS)
+            f = pm.Deterministic("scores", product(b, h) + e0, dims=score_dims)
+            if epsilon is not None:
+                pm.CustomDist(
+                    "y",
+                    *(f, *variance),
+                    dist=partial(_draw_target, C=C, epsilon=epsilon),
+                    logp=partial(margin_factor, C=C, epsilon=epsilon),
+                    signature="(),()->()" if variance else "()->()",
+                    observed=y_data,
+                    dims=score_dims,
+                )
+            else:
+                factor = margin_factor(y_data, f, *variance, C=C)
+                pm.Potential("margins", factor, dims=score_dims)
     return model
 
 
@@ -269,21 +298,92 @@ def _samples(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: in
 # A margin factor is the product of exp(-2 C max(0, v)) over the excesses v of a score.
 
 
-def _hinge(y: Tensor, f: Tensor) -> list[Tensor]:
-    return [1.0 - y * f]
+def margin_factor(
+    y: Tensor,
+    scores: Tensor,
+    variance: Tensor | None = None,
+    *,
+    C: float = 1.0,
+    epsilon: float | None = None,
+) -> Tensor:
+    r"""Log of the factor by which a max-margin classifier or regression weighs a score.
+
+    Parameters
+    ----------
+    y : array or tensor
+        Signs +1 and -1, 0 for a missing label; or real targets, NaN or infinite if missing.
+    scores : tensor
+        f, of the same shape as y, or the mean of normal scores.
+    variance : tensor, optional
+        Of normal scores, over which the factor is then averaged.
+    C : float
+        Cost of a violated margin.
+    epsilon : float, optional
+        Half width of the insensitive interval of real targets. By default y are signs.
+
+    Returns
+    -------
+    tensor
+        Of signs :math:`-2 C \max(0, 1 - y f)`, a pseudo-likelihood; of real targets the density
+        :math:`-2 C \max(0, |y - f| - \epsilon) - \log(2 \epsilon + 1 / C)`; 0 if y is missing.
+
+    See Also
+    --------
+    build_model : a model with these factors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> from bsdr_models.parts import margin_factor
+    >>> X, signs = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
+    >>> with pm.Model() as model:
+    ...     weights = pm.Normal("weights", shape=1)
+    ...     margins = pm.Potential("margins", margin_factor(signs, X @ weights, C=2.0))
+    >>> pm.draw(margins, draws=3).shape
+    (3, 2)
+    """
+    known, excesses, constant = _excesses(y, scores, C, epsilon)
+    if variance is None:
+        factor = -2.0 * C * sum(pt.maximum(v, 0.0) for v in excesses)
+    else:
+        factor = log_expected_factor(excesses, variance, C)
+    return known * (factor - constant)
 
 
-def _epsilon_insensitive(y: Tensor, f: Tensor, *, epsilon: float) -> list[Tensor]:
-    return [y - f - epsilon, f - y - epsilon]
+def _excesses(
+    y: Tensor, f: Tensor, C: float, epsilon: float | None
+) -> tuple[Tensor, list[Tensor], float]:
+    """Which targets are known, the excesses v of the scores, and the log of the normaliser."""
+    y = pt.as_tensor(y)
+    if epsilon is None:
+        return pt.neq(y, 0.0), [1.0 - y * f], 0.0
+    known = pt.lt(pt.abs(y), np.inf)
+    y = pt.switch(known, y, 0.0)  # no NaN in a gradient
+    return known, [y - f - epsilon, f - y - epsilon], math.log(2.0 * epsilon + 1.0 / C)
 
 
-def _mixture(excesses: list[Tensor], C: float) -> Tensor:
+def _mixture(y: Tensor, f: Tensor, C: float, epsilon: float | None, axes: Any) -> Tensor:
     """Log of the factor given a slack scale for each hinge, lambda ~ Ga(1/2, 1/2)."""
-    total = 0.0
+    known, excesses, constant = _excesses(y, f, C, epsilon)
+    total = -constant
     for name, v in zip(("slack_scale", "slack_scale_lower"), excesses, strict=False):
-        scale = _gamma(name, 0.5, 0.5, SCORE_DIMS, augmented=True)
+        scale = _gamma(name, 0.5, 0.5, axes, augmented=True)
         total = total - C * v - (C * v) ** 2 / (2.0 * scale)
-    return total
+    return known * total
+
+
+def _draw_target(f: Tensor, *more: Any, C: float, epsilon: float) -> Tensor:
+    """Real targets at scores f, or at normal scores of a variance."""
+    *variance, _ = more  # the last is the size
+    for each in variance:
+        f = f + pt.sqrt(each) * pm.Normal.dist(0.0, 1.0, shape=f.shape)
+    share = 2.0 * epsilon / (2.0 * epsilon + 1.0 / C)  # of the interval
+    inside, place = (pm.Uniform.dist(0.0, 1.0, shape=f.shape) for _ in range(2))
+    tail = epsilon + pm.Exponential.dist(2.0 * C, shape=f.shape)
+    size = pt.switch(inside < share, epsilon * place, tail)
+    sign = pt.sign(pm.Uniform.dist(-1.0, 1.0, shape=f.shape))
+    return f + sign * size
 
 
 def log_expected_factor(excesses: list[Tensor], variance: Tensor, C: float) -> Tensor:

@@ -10,6 +10,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, concatenate_problems
 from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
+from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
@@ -67,7 +68,10 @@ class MarginPosterior:
         return block_diag(*self.state.weights.mean[:, 1:])
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Draws of coef and intercept from q by name, and of all variables of one problem."""
+        """Draws of coef and intercept from q by name, and of all variables of one problem.
+
+        Latent coordinates are drawn unless they are too large.
+        """
         factor_model, weights = self.factor_model, self.state.weights
         p, r = factor_model.shape
         states = factor_model.states
@@ -106,6 +110,11 @@ class MarginPosterior:
             ):
                 stacked[name] = rng.gamma(gamma.shape[0], size=(n_draws, gamma.shape.shape[1]))
                 stacked[name] /= gamma.rate[0]
+            mean = self.state.latent.mean[0]
+            if n_draws * mean.size <= MAX_NUMBERS:
+                half = cholesky(self.state.latent.cov[0], name="latent covariance")  # (N, R, R)
+                noise = rng.standard_normal((n_draws, *mean.shape))
+                stacked["latent"] = mean + np.einsum("nrs,dns->dnr", half, noise)
         return stacked
 
 

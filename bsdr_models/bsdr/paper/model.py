@@ -1,4 +1,4 @@
-r"""PyMC models of Gönen (2013): BSDR, and the multinomial probit on all features.
+r"""PyMC model of Gönen (2013).
 
 For each sample n = 1..N with features :math:`x_n` (D,), R components and K labels,
 
@@ -18,7 +18,6 @@ precisions, and writes the latent coordinates as offsets.
 """
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,9 @@ from bsdr_models.arrays import Target
 from bsdr_models.bsdr.model import (
     RESPONSE_DIMS,
     Tensor,
+    binary_probit,
     check_target,
-    draw_choice,
-    draw_sign,
-    log_choice_probability,
-    log_sign_probability,
+    multinomial_probit,
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.validation import check_features
@@ -118,7 +115,7 @@ def build_paper_model(
 
         Q = _projection(priors, augmented=augmented)
         Z = _latent(X_data @ Q, priors.latent_scale, augmented=augmented)
-        W, b = _classifier(dims.COMPONENT, priors, augmented=augmented)
+        W, b = _classifier(priors, augmented=augmented)
         if target == "multiclass":
             contrast = W - W.mean(axis=1, keepdims=True)
             pm.Deterministic("coef", Q @ contrast, dims=(dims.FEATURE, dims.LABEL))
@@ -133,57 +130,6 @@ def build_paper_model(
             _label_set(eta, y_data, y_array, augmented=augmented)
         else:
             _choice(eta, y_data, y_array, n_labels=len(labels), augmented=augmented)
-    return model
-
-
-def build_mnp_model(
-    X: Any, y: Any, *, priors: Priors | None = None, augmented: bool = False
-) -> pm.Model:
-    """Declare the multinomial probit on all features, the baseline of the paper.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        Scaled features; the columns of a data frame name them.
-    y : array-like of shape (n_samples,)
-        Classes.
-    priors : Priors, optional
-        Of weights and biases; the paper's by default.
-    augmented : bool, default=False
-        Keep precisions and utilities as variables, as in the paper; otherwise they are integrated
-        out.
-
-    Returns
-    -------
-    pymc.Model
-
-    Raises
-    ------
-    ValueError
-        If X or y are not finite, of the wrong shape or of different lengths.
-
-    See Also
-    --------
-    build_paper_model : the same likelihood on a projection.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from bsdr_models.bsdr import build_mnp_model
-    >>> model = build_mnp_model(*load_iris(return_X_y=True))
-    >>> [variable.name for variable in model.free_RVs]
-    ['weights', 'bias']
-    """
-    X_array, features = check_features(X, 1)
-    y_array, labels = check_target(y, "multiclass", n_samples=len(X_array))
-    coords = {dims.OBS: list(range(len(X_array))), dims.FEATURE: features, dims.LABEL: labels}
-    with pm.Model(coords=coords) as model:
-        X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
-        y_data = pm.Data("y_data", y_array, dims=dims.OBS)
-        W, b = _classifier(dims.FEATURE, priors or PAPER, augmented=augmented)
-        pm.Deterministic("coef", W - W.mean(axis=1, keepdims=True), dims=(dims.FEATURE, dims.LABEL))
-        pm.Deterministic("bias_centered", b - b.mean(), dims=(dims.LABEL,))
-        _choice(X_data @ W + b, y_data, y_array, n_labels=len(labels), augmented=augmented)
     return model
 
 
@@ -206,9 +152,9 @@ def _scale_mixture(
     return pm.Normal(name, 0.0, tau=precision, dims=dims)
 
 
-def _classifier(inputs: str, priors: Priors, *, augmented: bool) -> tuple[Tensor, Tensor]:
-    """Weights (inputs, outcome) and biases (outcome,)."""
-    both, of_bias = (inputs, dims.LABEL), (priors.bias_shape, priors.bias_rate)
+def _classifier(priors: Priors, *, augmented: bool) -> tuple[Tensor, Tensor]:
+    """Weights (component, outcome) and biases (outcome,)."""
+    both, of_bias = (dims.COMPONENT, dims.LABEL), (priors.bias_shape, priors.bias_rate)
     of_weights = (priors.weight_shape, priors.weight_rate)
     return (
         _scale_mixture("weights", "weight_precision", of_weights, both, augmented=augmented),
@@ -259,23 +205,24 @@ def _choice(
     augmented: bool,
 ) -> None:
     """y (obs,) = argmax of utilities N(eta, I)."""
-    options = {"signature": "(k)->()", "dtype": "int64", "observed": y_data, "dims": dims.OBS}
+    options: dict[str, Any] = {"observed": y_data, "dims": dims.OBS}
     if augmented:
         T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=np.eye(n_labels)[y])
+        options |= {"signature": "(k)->()", "dtype": "int64"}
         pm.CustomDist("y", T, dist=_largest, logp=_is_largest, **options)
     else:
-        logp = partial(log_choice_probability, n_labels=n_labels)
-        pm.CustomDist("y", eta, dist=draw_choice, logp=logp, **options)
+        multinomial_probit("y", eta, n_classes=n_labels, **options)
 
 
 def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -> None:
     """y (obs, outcome) = 1 where the utility N(eta, 1) is positive."""
-    options = {"signature": "()->()", "dtype": "int64", "observed": y_data, "dims": RESPONSE_DIMS}
+    options: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS}
     if augmented:
         T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=2.0 * y - 1.0)
+        options |= {"signature": "()->()", "dtype": "int64"}
         pm.CustomDist("y", T, dist=_positive, logp=_is_sign, **options)
     else:
-        pm.CustomDist("y", eta, dist=draw_sign, logp=log_sign_probability, **options)
+        binary_probit("y", eta, **options)
 
 
 def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) -> None:

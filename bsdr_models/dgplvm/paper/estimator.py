@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
@@ -81,6 +83,8 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     converged_, interrupted_ : bool
     idata_ : xarray.DataTree
         Mode, latent coordinates and data.
+    model_ : pymc.Model
+        The objective within bounds on the training samples.
 
     See Also
     --------
@@ -105,6 +109,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     """
 
     _most_components: ClassVar[int] = 2
+    _free_dims: ClassVar = {"latent_raw": (dims.BASIS, dims.COMPONENT), "log_theta": (dims.THETA,)}
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": Optimization}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
@@ -192,7 +197,9 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
             latent=fit.latent,
             left_out=_certain(fit.latent),
-            variables=dict(zip(KERNEL, kernel, strict=True)) | {"criterion": fit.terms.criterion},
+            variables=dict(zip(KERNEL, kernel, strict=True))
+            | {"criterion": fit.terms.criterion, "log_theta": fit.log_parameters[:4]}
+            | {"latent_raw": fit.objective.unpack(fit.search.x)[0]},
             decoder=decoder,
             settings={},
             messages=tuple(message for message in messages if message is not None),
@@ -218,6 +225,27 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     @property
     def _method(self) -> settings.Inference:
         return "map"
+
+    @property
+    def model_(self) -> Any:
+        """The objective within bounds as a ``pymc.Model`` on the training samples.
+
+        Its factors are potentials: labels and features have no draws and no log likelihood.
+        """
+        from bsdr_models.dgplvm.paper.model import declare
+
+        check_is_fitted(self)
+        task, embedder = self._task, self._posterior.embedder
+        if task.dynamics is not None:
+            raise ValueError("the PyMC model has no sequences")
+        mapping = None
+        if isinstance(embedder, PaperEmbedder):
+            mapping = embedder.kernel_mapping
+        elif task.mapping.kind == "kernel":
+            if task.mapping.n_centres is not None:
+                raise ValueError("the PyMC model needs placement='map' or n_centres=None")
+            mapping = KernelMapping.at(task.X, task.X, float(task.mapping.width))
+        return self._context.name_dims(declare(task, mapping))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

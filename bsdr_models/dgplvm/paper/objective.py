@@ -87,6 +87,11 @@ class KernelMapping:
     centres: FloatArray
     width: float
 
+    @classmethod
+    def at(cls, X: FloatArray, centres: FloatArray, width: float) -> "KernelMapping":
+        """At centres (M, D); the width is in units of 1 / the median squared distance."""
+        return cls(X=X, centres=centres, width=width / median_distance(X))
+
     @cached_property
     def factor(self) -> FloatArray:
         """L, lower, of the kernel between centres, (M, M)."""
@@ -148,8 +153,7 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[Pape
         centres, n_centres = X, task.mapping.n_centres
         if n_centres is not None:
             centres = X[np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))]
-        width = float(task.mapping.width) / median_distance(X)
-        mapping = KernelMapping(X=X, centres=centres, width=width)
+        mapping = KernelMapping.at(X, centres, float(task.mapping.width))
     objective = PaperObjective(
         gram=gram,
         criterion=task.make_criterion(),

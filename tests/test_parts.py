@@ -1,0 +1,100 @@
+"""Parts for models of others, against their definitions."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import integrate, stats
+from sklearn.covariance import LedoitWolf
+from sklearn.datasets import load_wine
+from sklearn.metrics import pairwise_distances
+from sklearn.preprocessing import scale
+
+from bsdr_models import parts
+
+FAST = {"mode": "FAST_COMPILE"}
+ETA = np.array([[[0.3, -1.2, 0.8], [4.0, 0.0, -2.0]], [[0.0, 0.0, 0.0], [-1.0, 2.5, 2.0]]])
+
+
+def choice_probability(eta, c):
+    """Integral over the utility of class c of the probability that the others are smaller."""
+    others = np.delete(eta, c)
+    return integrate.quad(
+        lambda t: stats.norm.pdf(t - eta[c]) * stats.norm.cdf(t - others).prod(), -12.0, 12.0
+    )[0]
+
+
+@pytest.mark.parametrize("lapse", [0.0, 0.1])
+def test_multinomial_probit(lapse):
+    """A batch of linear predictors: probabilities, gradient, and frequencies of draws."""
+    probability = [[choice_probability(eta, c) for c in range(3)] for eta in ETA.reshape(4, 3)]
+    probability = (1.0 - lapse) * np.reshape(probability, (2, 2, 3)) + lapse / 3.0
+    eta = pt.dtensor3(shape=(2, 2, 3))
+    with pm.Model():
+        label = parts.multinomial_probit("y", eta, n_classes=3, lapse=lapse)
+    y = np.array([[0, 1], [2, 2]])
+    log_p = pm.logp(label, y)
+    compiled = pytensor.function([eta], [log_p, pytensor.grad(log_p.sum(), eta)], **FAST)
+    found, gradient = compiled(ETA)
+    expected = np.take_along_axis(probability, y[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(found, np.log(expected), atol=1e-6)
+    step = 1e-5
+    for index in np.ndindex(ETA.shape):
+        moved = np.zeros(ETA.shape)
+        moved[index] = step
+        slope = (compiled(ETA + moved)[0].sum() - compiled(ETA - moved)[0].sum()) / (2.0 * step)
+        np.testing.assert_allclose(gradient[index], slope, atol=1e-6)
+    with pm.Model():
+        label = parts.multinomial_probit("y", pt.as_tensor(ETA), n_classes=3, lapse=lapse)
+    drawn = pm.draw(label, 4000, random_seed=1, **FAST)
+    for index in np.ndindex(2, 2):
+        counts = np.bincount(drawn[:, *index], minlength=3)
+        assert stats.chisquare(counts, 4000 * probability[index]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_covariance_of_a_shrunk_projection(exponent):
+    """The square of the root; the mean variance of the projected samples does not change."""
+    X = scale(load_wine().data[::6])
+    root = parts.shrunk_projection(pt.as_tensor(np.eye(13)), X, exponent).eval(**FAST)
+    shrunk = LedoitWolf(assume_centered=True).fit(X).covariance_
+    S = np.cov(X.T, bias=True)
+    shape = np.eye(13) if exponent == 0.0 else np.linalg.inv(shrunk)
+    expected = shape * np.trace(S) / np.trace(shape @ S) / 13
+    np.testing.assert_allclose(root @ root.T, expected, rtol=0.02, atol=0.02 * expected.max())
+
+
+def test_covariance_of_a_back_constraint():
+    X = scale(load_wine().data)[::6]
+    root = parts.back_constraint(pt.as_tensor(np.eye(len(X))), X, width=1.5, noise=0.1).eval(**FAST)
+    square = pairwise_distances(X) ** 2
+    median = np.median(square[np.triu_indices(len(X), 1)])
+    expected = np.exp(-1.5 * square / (2.0 * median)) + 0.1 * np.eye(len(X))
+    np.testing.assert_allclose(root @ root.T, expected, atol=1e-10)
+
+
+def test_calibration_of_a_model_made_of_parts():
+    """Ranks of a weight of the prior in draws of its posterior, on a grid, are uniform."""
+    rng, X, grid = np.random.default_rng(0), np.linspace(-1.0, 1.0, 12), np.linspace(-4.5, 4.5, 301)
+    eta = grid[:, None, None] * X[None, :, None] * np.array([1.0, 0.0, -1.0])  # (grid, N, K)
+    y, weight = pt.lvector(), pt.dscalar()
+    predictor = weight * X[:, None] * np.array([1.0, 0.0, -1.0])
+    with pm.Model():
+        label = parts.multinomial_probit("y", predictor, n_classes=3)
+        every = parts.multinomial_probit("z", pt.as_tensor(eta), n_classes=3)
+    draw = pm.compile([weight], label, random_seed=3, **FAST)
+    density = pytensor.function(
+        [y], pm.logp(every, y[None, :].repeat(301, axis=0)).sum(axis=1), **FAST
+    )
+    ranks = []
+    for truth in rng.standard_normal(200):
+        log_p = density(draw(truth)) + stats.norm.logpdf(grid)
+        cdf = np.cumsum(np.exp(log_p - log_p.max()))
+        ranks.append(np.interp(truth, grid, cdf / cdf[-1]))
+    assert stats.kstest(ranks, "uniform").pvalue > 1e-3
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="no attribute 'probit'"):
+        parts.probit  # noqa: B018
