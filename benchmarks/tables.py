@@ -22,6 +22,7 @@ PROJECTIONS = (
     "supervised UMAP",
 )
 CLASSIFIERS = (
+    "stack",
     "logistic regression",
     "LDA, all directions",
     "PLS-DA, number chosen",

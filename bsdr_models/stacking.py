@@ -8,7 +8,7 @@ With M members, whose log probabilities are :math:`\log p_m(k \mid x)`, the log-
 Weights maximise the log score of samples that the members' fits have not seen, less a penalty,
 
 .. math::
-    \lambda \sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2 + 3 \lambda \Bigl(\sum_m w_m - 1\Bigr)^2 .
+    \lambda \sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2 + 10 \lambda \Bigl(\sum_m w_m - 1\Bigr)^2 .
 
 The score is that of a multinomial logistic regression on the members' log probabilities, so it is
 concave; with the penalty as a normal prior, its curvature gives standard deviations of the weights.
@@ -64,10 +64,11 @@ from bsdr_models.validation import (
     validate_samples,
 )
 
-# Probabilities below are taken as this one, so that one member cannot veto a class.
-FLOOR = 1e-5
+# Probabilities below are taken as this one: members are overconfident about samples unlike the
+# training samples, which held-out ones do not show, and one of them could exclude a class.
+FLOOR = 1e-3
 # Penalty of the sum of the weights, in multiples of that of single ones.
-OF_SUM = 3.0
+OF_SUM = 10.0
 # Steps of the expectation maximisation of linear pooling.
 N_STEPS = 1000
 MEMBER = "member"
@@ -183,8 +184,8 @@ class StackedClassifier(ProbabilisticClassifier):
         BSDRClassifier, BM2PCAClassifier and DGPLVMClassifier with their defaults.
     pooling : {"log", "linear"}, default="log"
         Weighted sum of log probabilities, or of probabilities.
-    shrinkage : float, default=10
-        Penalty of squared distances from equal weights, in nats, and three times as much of that of
+    shrinkage : float, default=3
+        Penalty of squared distances from equal weights, in nats, and ten times as much of that of
         their sum from one; for ``"linear"`` a number of samples shared equally.
     cv : int, default=5
         Number of folds.
@@ -247,7 +248,7 @@ class StackedClassifier(ProbabilisticClassifier):
         estimators: Sequence[tuple[str, Any]] | None = None,
         *,
         pooling: Literal["log", "linear"] = "log",
-        shrinkage: float = 10.0,
+        shrinkage: float = 3.0,
         cv: int = 5,
         n_jobs: int | None = None,
         progressbar: bool = False,
