@@ -120,10 +120,10 @@ def compare_models(
     """Compare the classifiers of this package and common ones by cross-validation.
 
     The models are, from the simplest: "none", the class frequencies of the training samples;
-    "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores; and
-    "BM2PCA", "BSDR" and "D-GPLVM" with their defaults, and "stack", these three as one. Features are standardised. Within each
-    training set penalties, and the number of PLS scores, are chosen by the log loss of an inner
-    cross-validation.
+    "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores;
+    "BM2PCA", "BSDR" and "D-GPLVM" with their defaults; and "stack", these three as one
+    (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
+    the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
     Recommended is the model of lowest log loss or, of those within 0.01 nats of it, the simplest.
     The sentence doubts it if the interval of its gain over the class frequencies includes zero.
