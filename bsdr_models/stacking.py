@@ -194,7 +194,7 @@ class Stack(Estimator, _BaseComposition):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Sparse, or with missing values, if all members take such samples.
+            Sparse, or with NaN for missing values, if all members take such samples.
         y : array-like of shape (n_samples,), or (n_samples, n_labels or n_outputs)
             Classes or an indicator matrix of labels; for a regressor numbers.
         groups : array-like of shape (n_samples,), optional
@@ -276,15 +276,12 @@ class Stack(Estimator, _BaseComposition):
                 warnings.simplefilter("always")
                 return clone(member[1]).fit(X, y), caught
 
+        def stopped(result: tuple[Any, Any]) -> bool:
+            return bool(getattr(result[0], "interrupted_", False))
+
         with ProgressBar(len(members), "Members", enabled=self.progressbar) as bar:
-            outcome = run_tasks(
-                fit,
-                members,
-                n_jobs=self.n_jobs,
-                what="members",
-                stopped=lambda result: getattr(result[0], "interrupted_", False),
-                on_done=lambda _: bar.update(),
-            )
+            options: Any = {"n_jobs": self.n_jobs, "on_done": lambda _: bar.update()}
+            outcome = run_tasks(fit, members, what="members", stopped=stopped, **options)
         for (name, _), (_, caught) in zip(members, outcome.results.values(), strict=False):
             for warning in caught:
                 warnings.warn(f"{name}: {warning.message}", warning.category, stacklevel=3)
@@ -738,12 +735,11 @@ class StackedRegressor(GaussianRegressor, Stack):
         }
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        mean, sd = np.split(self._combine(self._posterior, X), 2, axis=1)
+        mean, sd = self._named(self._combine(self._posterior, X)).values()
         return mean, sd
 
     def _coordinates(self, values: FloatArray) -> FloatArray:
-        """The predictions themselves."""
-        return np.split(values, 2, axis=1)[0]
+        return self._named(values)["prediction"]
 
     def log_density(self, X: Any, y: Any) -> FloatArray:
         """Log predictive density of the targets of new samples, of several outputs their sum.
