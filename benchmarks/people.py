@@ -16,7 +16,7 @@ from scipy import stats
 from benchmarks.charts import save
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.rows import Row, of
-from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, TABLES
+from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, Table
 from bsdr_models.plots._names import Names
 from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE
 
@@ -78,9 +78,8 @@ class People:
     scores: pd.DataFrame
 
     @classmethod
-    def of(cls, rows: Sequence[Row], seeds: range) -> "People":
+    def of(cls, rows: Sequence[Row], seeds: range, table: Table) -> "People":
         """From rows of results, of the given splits."""
-        table = TABLES["people"]
         lines = [
             {
                 "set": task.source,
@@ -226,6 +225,13 @@ def of_all_features(people: People) -> str:
         )
     ranks = people.ranks((*OURS, *CLASSIFIERS), (5,))
     return "\n\n".join([*lines, _table(ranks, people.means.loc[5], ", R = 5")])
+
+
+def of_stack(people: People) -> str:
+    """The three models stacked, among classifiers of all features."""
+    ranks = people.ranks((*OURS, "stack", *CLASSIFIERS), (5,))
+    head = f"{len(people.sets)} sets, {people.n_splits} splits."
+    return f"{head}\n\n{_table(ranks, people.means.loc[5], ', R = 5')}"
 
 
 def of_calibration(people: People) -> str:

@@ -83,11 +83,13 @@ def left_out(rows: Sequence[Row], table: Table) -> str:
     )
 
 
-def people_of(lines: Sequence[dict], seeds: range | None = None) -> people.People:
+def people_of(
+    lines: Sequence[dict], seeds: range | None = None, name: str = "people"
+) -> people.People:
     """The comparison of all methods, of the complete splits if not of given ones."""
-    table = TABLES["people"]
+    table = TABLES[name]
     rows = newest(lines, seeds or range(*table.seeds))
-    return people.People.of(rows, seeds or complete(table, rows))
+    return people.People.of(rows, seeds or complete(table, rows), table)
 
 
 def paper_text(name: str, rows: Sequence[Row], seeds: range) -> str:
@@ -109,6 +111,9 @@ def parts(lines: Sequence[dict], names: Sequence[str]) -> Iterator[tuple[Path, s
             found = people_of(lines)
             yield from ((PAGE, part, text(found)) for part, text in people.PARTS.items())
             yield CHOICE, "summary", people.summary(found)
+            continue
+        if name == "stack":
+            yield PAGE, name, people.of_stack(people_of(lines, name=name))
             continue
         rows, seeds = _rows(TABLES[name], lines)
         yield PAPERS_PAGE, name, paper_text(name, rows, seeds)
@@ -144,7 +149,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", action="store_true", help="put into the pages")
     arguments = parser.parse_args()
-    names = arguments.table or ["people", *PAPERS]
+    names = arguments.table or ["people", "stack", *PAPERS]
     lines = read(arguments.results)
     for page, name, text in parts(lines, names):
         if arguments.write:

@@ -558,12 +558,15 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         check_is_fitted(self)
         if not (self._exclusive and self._context.target == "multiclass"):
             raise AttributeError("plane_ needs one class per sample")
+        if "_plane" in vars(self):
+            return self._plane
         log_p = self.held_out_log_proba_
         if log_p is not None:
             log_p = log_p[~np.isnan(log_p).any(axis=1)]
         if log_p is None or not len(log_p):
             log_p = self._log_proba(self._prepare(self._context.X))
-        return PredictionPlane().fit(np.exp(log_p))
+        self._plane: PredictionPlane = PredictionPlane().fit(np.exp(log_p))
+        return self._plane
 
     def _held_out_proba(self) -> FloatArray | None:
         """Probabilities of training samples without their labels, (N, K); None if unknown.

@@ -18,19 +18,26 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.cross_validation import Fold, fitted_clone, read_classes, read_folds
+from bsdr_models.cross_validation import (
+    Fold,
+    check_classifiers,
+    fitted_clone,
+    read_classes,
+    read_folds,
+    select_samples,
+)
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.stacking import StackedClassifier
 from bsdr_models.validation import check_classes, one_thread, validate_samples
 
 BASE_RATE = "none"
@@ -113,10 +120,10 @@ def compare_models(
     """Compare the classifiers of this package and common ones by cross-validation.
 
     The models are, from the simplest: "none", the class frequencies of the training samples;
-    "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores; and
-    "BM2PCA", "BSDR" and "D-GPLVM" with their defaults. Features are standardised. Within each
-    training set penalties, and the number of PLS scores, are chosen by the log loss of an inner
-    cross-validation.
+    "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores;
+    "BM2PCA", "BSDR" and "D-GPLVM" with their defaults; and "stack", these three as one
+    (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
+    the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
     Recommended is the model of lowest log loss or, of those within 0.01 nats of it, the simplest.
     The sentence doubts it if the interval of its gain over the class frequencies includes zero.
@@ -279,16 +286,6 @@ def compare_models(
     )
 
 
-def check_classifiers(models: Mapping[str, Any], argument: str) -> None:
-    """Raise a TypeError that names a member of an argument which is not a usable classifier."""
-    for name, model in models.items():
-        if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
-            raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
-        if not hasattr(model, "predict_proba"):
-            kind = type(model).__name__
-            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
-
-
 def _models(
     folds: Sequence[Fold],
     index: IntArray,
@@ -301,17 +298,20 @@ def _models(
     inner = min(N_INNER_FOLDS, fewest)
     smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
     sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
-    *seeds, logistic, pls = (int(seed) for seed in rng.integers(2**31, size=5))
+    *seeds, logistic, pls, stack = (int(seed) for seed in rng.integers(2**31, size=6))
     of_ours = {} if n_components is None else {"n_components": n_components}
     kinds = {"BM2PCA": BM2PCAClassifier, "BSDR": BSDRClassifier, "D-GPLVM": DGPLVMClassifier}
+    ours = {
+        name: kind(random_state=seed).set_params(**of_ours)
+        for (name, kind), seed in zip(kinds.items(), seeds, strict=True)
+    }
     return {
         BASE_RATE: DummyClassifier(strategy="prior"),
         "shrinkage LDA": shrinkage_lda(),
         "logistic regression": logistic_regression(n_folds=inner, random_state=logistic),
         "PLS-DA": pls_da(sizes, n_folds=inner, random_state=pls),
-    } | {
-        name: kind(random_state=seed).set_params(**of_ours)
-        for (name, kind), seed in zip(kinds.items(), seeds, strict=True)
+        **ours,
+        "stack": StackedClassifier(list(ours.items()), random_state=stack),
     }
 
 
@@ -385,10 +385,11 @@ def _fit(model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold) -> 
         warnings.simplefilter("always")
         try:
             begin = time.perf_counter()
-            fitted = fitted_clone(model, _safe_indexing(X, train), y[train])
+            fitted = fitted_clone(model, select_samples(model, X, train, train), y[train])
             seconds = time.perf_counter() - begin
             columns = np.searchsorted(fitted.classes_, classes)
-            probability = np.asarray(fitted.predict_proba(_safe_indexing(X, test)))[:, columns]
+            new = select_samples(model, X, test, train)
+            probability = np.asarray(fitted.predict_proba(new))[:, columns]
         except Exception as error:  # other models are still compared
             return _Fit(message=f"{type(error).__name__}: {error}")
     if not np.isfinite(probability).all():

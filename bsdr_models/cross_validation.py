@@ -6,6 +6,7 @@ overlap.
 """
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,23 @@ def read_folds(
     return folds
 
 
-# Fitted models
+# Models
+
+
+def check_estimators(models: Mapping[str, Any], argument: str) -> None:
+    """Raise a TypeError that names a member of an argument which is no estimator."""
+    for name, model in models.items():
+        if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
+            raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
+
+
+def check_classifiers(models: Mapping[str, Any], argument: str) -> None:
+    """Raise a TypeError that names a member of an argument which is not a usable classifier."""
+    check_estimators(models, argument)
+    for name, model in models.items():
+        if not hasattr(model, "predict_proba"):
+            kind = type(model).__name__
+            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
 
 
 def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -> Any:

@@ -25,9 +25,9 @@ from bsdr_models.inference.datatree import package_version
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 7
+SCHEMA = 8
 HEADER, SCHEMA_JSON = "bsdr_models.json", "schema.json"
-STACKED = "bsdr_models.stacking.StackedClassifier"
+STACKED = tuple(f"bsdr_models.stacking.Stacked{kind}" for kind in ("Classifier", "Regressor"))
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
 MAX_JSON = 2**26
 # Bytes of all members together: so many, or so many times the size of the file if that is more.
@@ -81,12 +81,13 @@ STATE = {
     "numerics.row_space": "DenseAxes SparseAxes",
     "numerics.scaling": "Scaler",
     "options": "Sampling",
-    "stacking": "Pool StackedClassifier",
+    "plane": "PredictionPlane",
+    "stacking": "StackedClassifier StackedRegressor",
 }
 TRUSTED = [f"bsdr_models.{module}.{name}" for module in STATE for name in STATE[module].split()]
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
-# Nodes of skops that files may hold, outside of the members of a StackedClassifier.
+# Nodes of skops that files may hold, outside of the members of a stack.
 NODES = frozenset(
     {
         "DictNode",
@@ -123,7 +124,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    BSDRClassifier, BSDRRegressor, BM2PCAClassifier, BM2PCARegressor or DGPLVMClassifier
+    BSDRClassifier, BSDRRegressor, BM2PCAClassifier, BM2PCARegressor, DGPLVMClassifier, \
+    StackedClassifier or StackedRegressor
         Fitted; predictions are bitwise equal on the same platform with the same versions of NumPy
         and SciPy.
 
@@ -297,12 +299,12 @@ def _check_array(name: str, values: bytes) -> None:
 def _check_nodes(schema: dict[str, Any]) -> set[str]:
     """Names of the classes of this package in a schema of skops; ValueError for what is refused.
 
-    Objects of scikit-learn are refused unless they are members of a StackedClassifier.
+    Objects of scikit-learn are refused unless they are members of a stack.
     """
     held: set[str] = set()
     owner: dict[str, Any] = {}
     stack: list[tuple[Any, bool]] = [(schema, False)]
-    stacked = _name(schema["__module__"], schema["__class__"]) == STACKED
+    stacked = _name(schema["__module__"], schema["__class__"]) in STACKED
     while stack:
         node, member = stack.pop()
         if isinstance(node, list):

@@ -22,7 +22,7 @@ from bsdr_models import compare_models
 from bsdr_models.metrics import expected_calibration_error
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
-NAMES = ("shrinkage LDA", "logistic regression", "PLS-DA", "BM2PCA", "BSDR", "D-GPLVM")
+NAMES = ("shrinkage LDA", "logistic regression", "PLS-DA", "BM2PCA", "BSDR", "D-GPLVM", "stack")
 SCORES = ["accuracy", "log_loss", "calibration_error", "difference", "low", "high"]
 
 
@@ -95,6 +95,15 @@ def test_samples_held_out_several_times_count_once(classes):
     ]
     assert found["log_loss"] == pytest.approx(np.mean([log_loss(y, part) for part in parts]))
     assert compare(X, y, cv=splits[:2]).table.loc["BSDR", "log_loss"] > 0.0
+
+
+def test_kernel_matrices_are_selected_on_both_axes(classes):
+    X, y = classes
+    precomputed = SVC(kernel="precomputed", probability=True, random_state=0)
+    linear = SVC(kernel="linear", probability=True, random_state=0)
+    found = compare(X @ X.T, y, {"kernel": precomputed}, cv=FOLDS).table.loc["kernel", "log_loss"]
+    expected = compare(X, y, {"linear": linear}, cv=FOLDS).table.loc["linear", "log_loss"]
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_model_that_fails_leaves_the_others(classes):

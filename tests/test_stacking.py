@@ -1,19 +1,31 @@
-"""Classifiers stacked by pooling their predictive distributions."""
+"""Models stacked by pooling or mixing their predictive distributions."""
 
+import arviz as az
+import arviz_stats
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from scipy.stats import norm
 from sklearn.base import clone
-from sklearn.datasets import load_wine
-from sklearn.linear_model import LogisticRegression
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
-from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, StackedClassifier, load
-from bsdr_models.stacking import FLOOR, Pool, fit_pool, mixture_weights
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCARegressor,
+    DGPLVMClassifier,
+    StackedClassifier,
+    StackedRegressor,
+    load,
+)
+from bsdr_models.stacking import FLOOR, log_linear_weights, log_pool, mixture_weights
 
 X, Y = load_wine(return_X_y=True)
 X, Y = X[::3], Y[::3]
@@ -30,20 +42,24 @@ def simulated(n=200, n_members=3, n_classes=4, seed=0):
 
 def penalised(weights, log_p, y, shrinkage):
     pooled = log_softmax(np.tensordot(weights, log_p, 1), axis=1)
-    distance = np.sum((weights - 1.0 / len(weights)) ** 2) + 3.0 * (weights.sum() - 1.0) ** 2
+    distance = np.sum((weights - 1.0 / len(weights)) ** 2) + 10.0 * (weights.sum() - 1.0) ** 2
     return -pooled[np.arange(len(y)), y].sum() + shrinkage * distance
+
+
+def mixture(log_p, y, shrinkage):
+    return mixture_weights(log_p[:, np.arange(len(y)), y], shrinkage)
 
 
 class TestWeights:
     def test_weights_minimise_the_penalised_loss(self):
         log_p, y = simulated()
         log_p = np.maximum(log_p, np.log(FLOOR))
-        pool = fit_pool(log_p, y, pooling="log", shrinkage=5.0)
+        weights, _ = log_linear_weights(log_p, y, 5.0)
         direct = minimize(
             penalised, np.full(3, 0.3), args=(log_p, y, 5.0), method="Nelder-Mead",
             options={"xatol": 1e-7, "fatol": 1e-9, "maxiter": 4000},
         )  # fmt: skip
-        np.testing.assert_allclose(pool.weights, direct.x, atol=1e-4)
+        np.testing.assert_allclose(weights, direct.x, atol=1e-4)
 
     def test_loss_is_convex_along_lines(self):
         log_p, y = simulated()
@@ -55,49 +71,48 @@ class TestWeights:
 
     def test_standard_deviations_are_of_the_curvature(self):
         log_p, y = simulated()
-        pool = fit_pool(log_p, y, pooling="log", shrinkage=5.0)
-        log_p = np.maximum(log_p, np.log(FLOOR))
+        weights, sd = log_linear_weights(log_p, y, 5.0)
         h, steps = 1e-3, np.eye(3) * 1e-3
 
         def value(shift):
-            return penalised(pool.weights + shift, log_p, y, 5.0)
+            return penalised(weights + shift, log_p, y, 5.0)
 
         hessian = [
             [(value(a + b) - value(a - b) - value(b - a) + value(-a - b)) / (4 * h * h)
              for a in steps] for b in steps
         ]  # fmt: skip
-        np.testing.assert_allclose(pool.sd, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-3)
+        np.testing.assert_allclose(sd, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-3)
 
-    @pytest.mark.parametrize("pooling", ["log", "linear"])
-    def test_equal_members_have_equal_weights(self, pooling):
+    @pytest.mark.parametrize("fit", [log_linear_weights, mixture])
+    def test_equal_members_have_equal_weights(self, fit):
         log_p, y = simulated(n_members=1)
-        pool = fit_pool(np.repeat(log_p, 3, axis=0), y, pooling=pooling, shrinkage=5.0)
-        np.testing.assert_allclose(pool.weights, pool.weights[0], rtol=1e-4)
+        weights, _ = fit(np.repeat(log_p, 3, axis=0), y, 5.0)
+        np.testing.assert_allclose(weights, weights[0], rtol=1e-4)
 
-    @pytest.mark.parametrize("pooling", ["log", "linear"])
-    def test_useless_member_has_little_weight(self, pooling):
+    @pytest.mark.parametrize("fit", [log_linear_weights, mixture])
+    def test_useless_member_has_little_weight(self, fit):
         weights = []
         for seed in range(10):
             log_p, y = simulated(seed=seed)
             log_p[2] = log_p[2][np.random.default_rng(seed).permutation(len(y))]
-            weights.append(fit_pool(log_p, y, pooling=pooling, shrinkage=10.0).weights[2])
+            weights.append(fit(log_p, y, 3.0)[0][2])
         assert np.mean(weights) < 0.1
 
     def test_ten_samples_leave_weights_near_equal(self):
         shift = []
         for seed in range(20):
             log_p, y = simulated(n=10, seed=seed)
-            weights = fit_pool(log_p, y, pooling="log", shrinkage=10.0).weights
+            weights, _ = log_linear_weights(log_p, y, 3.0)
             shift.append(np.abs(weights / weights.sum() - 1.0 / 3.0).max())
-        assert np.mean(shift) < 0.1
+        assert np.mean(shift) < 1.0 / 6.0
 
     def test_sum_of_weights_calibrates(self):
         rng = np.random.default_rng(0)
         log_p = log_softmax(rng.standard_normal((2000, 3)), axis=1)
         y = np.array([rng.choice(3, p=p) for p in np.exp(log_p)])
         sharp = log_softmax(3.0 * log_p, axis=1)  # overconfident by a temperature of 3
-        pool = fit_pool(np.stack([sharp, sharp]), y, pooling="log", shrinkage=0.01)
-        assert pool.weights.sum() == pytest.approx(1.0 / 3.0, abs=0.05)
+        weights, _ = log_linear_weights(np.stack([sharp, sharp]), y, 0.01)
+        assert weights.sum() == pytest.approx(1.0 / 3.0, abs=0.05)
 
     def test_mixture_weights_agree_with_a_direct_search(self):
         log_p, y = simulated()
@@ -111,13 +126,21 @@ class TestWeights:
         direct = minimize(loss, np.zeros(2), method="BFGS").x
         np.testing.assert_allclose(weights, np.exp(log_softmax(np.append(direct, 0.0))), atol=1e-5)
 
-    def test_linear_pool_is_the_weighted_mean(self):
-        log_p, _ = simulated(n=5)
-        log_p = np.maximum(log_p, np.log(FLOOR))
-        pool = Pool(weights=np.array([0.2, 0.3, 0.5]), sd=np.zeros(3), pooling="linear")
-        mean = np.tensordot(pool.weights, np.exp(log_p), 1)
-        mean /= mean.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(np.exp(pool.log_probabilities(log_p)), mean)
+    def test_mixture_weights_are_those_of_arviz(self):
+        log_p, y = simulated()
+        log_density = log_p[:, np.arange(len(y)), y]
+        elpd = {
+            str(m): arviz_stats.ELPDData(
+                elpd=each.sum(), se=np.sqrt(len(y)) * each.std(), p=0.0, n_samples=1,
+                n_data_points=len(y), scale="log", warning=False, good_k=0.7,
+                elpd_i=xr.DataArray(each, dims="obs"),
+                pareto_k=xr.DataArray(0.0 * each, dims="obs"),
+            )
+            for m, each in enumerate(log_density)
+        }  # fmt: skip
+        theirs = az.compare(elpd).loc[list(elpd), "weight"]
+        weights, _ = mixture_weights(log_density, 1e-6)
+        np.testing.assert_allclose(weights, theirs, atol=6e-3)  # theirs are rounded
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +156,10 @@ class TestEstimator:
 
     def test_own_held_out_probabilities_serve(self, wine):
         own = wine.named_estimators_["dgplvm"].held_out_log_proba_
-        np.testing.assert_array_equal(wine._log_p[0], own)
+        np.testing.assert_array_equal(wine._held_out[0], own)
 
     def test_held_out_probabilities_are_those_of_refits(self, wine):
-        log_p, fold = wine._log_p[1], wine._fold
+        log_p, fold = wine._held_out[1], wine._fold
         for number in np.unique(fold):
             test = fold == number
             p = GaussianNB().fit(X[~test], Y[~test]).predict_proba(X[test])
@@ -144,8 +167,9 @@ class TestEstimator:
 
     def test_score_of_a_sample_does_not_see_its_label(self, wine):
         fold = wine._fold == 0
-        pool = fit_pool(wine._log_p[:, ~fold], Y[~fold], pooling="log", shrinkage=10.0)
-        expected = pool.log_probabilities(wine._log_p[:, fold])
+        log_p = np.maximum(wine._held_out, np.log(FLOOR))
+        weights, _ = log_linear_weights(log_p[:, ~fold], Y[~fold], 3.0)
+        expected = log_pool(weights, log_p[:, fold])
         np.testing.assert_allclose(wine.held_out_log_proba_[fold], expected)
         score = wine.held_out_log_proba_[np.arange(len(Y)), Y].mean()
         assert wine.held_out_score_ == pytest.approx(score)
@@ -186,7 +210,7 @@ class TestEstimator:
         model = StackedClassifier(MEMBERS, random_state=0).fit(X, Y, groups=groups)
         assert all(len(set(model._fold[groups == g])) == 1 for g in np.unique(groups))
         assert not np.allclose(
-            model._log_p[0], model.named_estimators_["dgplvm"].held_out_log_proba_
+            model._held_out[0], model.named_estimators_["dgplvm"].held_out_log_proba_
         )
 
     def test_missing_values_if_all_members_take_them(self):
@@ -212,16 +236,52 @@ class TestEstimator:
         loss = -model.predict_log_proba(new)[np.arange(600), rng.integers(3, size=600)].mean()
         assert loss < np.log(3.0) + 0.05
 
-    def test_interrupted_member_is_the_last(self, monkeypatch):
+    @pytest.mark.parametrize("n_fits", [0, 1, 4])
+    def test_interrupt_keeps_what_is_fitted(self, monkeypatch, n_fits):
+        """Of the member, of its first refit, or later: weights by the folds until then."""
+        fit, calls = GaussianNB.fit, []
+
         def stop(self, X, y):
-            raise KeyboardInterrupt
+            calls.append(1)
+            if len(calls) > n_fits:
+                raise KeyboardInterrupt
+            return fit(self, X, y)
 
         monkeypatch.setattr(GaussianNB, "fit", stop)
-        model = StackedClassifier(MEMBERS, random_state=0)
-        model.fit(X, Y)
+        model = StackedClassifier(MEMBERS, random_state=0).fit(X, Y)
         assert model.interrupted_
-        assert list(model.named_estimators_) == ["dgplvm"]
+        assert list(model.named_estimators_) == ["dgplvm", "bayes"][: 1 + (n_fits > 0)]
+        assert np.count_nonzero(np.unique(model._fold) >= 0) == {0: 5, 1: 0, 4: 3}[n_fits]
         assert np.isfinite(model.predict_proba(X)).all()
+        assert np.isfinite(model.idata_["fit"]["latent_mean"]).all()
+
+    def test_members_are_asked_once(self, wine, monkeypatch):
+        calls, predict = [], GaussianNB.predict_proba
+        monkeypatch.setattr(GaussianNB, "predict_proba", lambda *a: calls.append(1) or predict(*a))
+        wine.predict_idata(X, Y)
+        assert len(calls) == 1
+        assert wine.plane_ is wine.plane_
+
+    def test_label_sets(self):
+        """A pool for each label, of Bernoulli probabilities."""
+        on = np.stack([Y == 0, Y > 0, X[:, 0] > 13.0], axis=1).astype(int)
+        members = [("knn", KNeighborsClassifier(5)), ("bm2pca", BM2PCAClassifier(random_state=0))]
+        model = StackedClassifier(members, random_state=0).fit(X, on)
+        p = model.predict_proba(X)
+        assert p.shape == on.shape
+        assert (model.predict(X) == on).mean() > 0.9
+        single = [np.stack([each[:, 1] for each in m.predict_proba(X)], axis=1) if n == "knn"
+                  else m.predict_proba(X) for n, m in model.named_estimators_.items()]  # fmt: skip
+        single = np.clip(single, FLOOR, 1.0 - FLOOR)
+        odds = np.tensordot(model.weights_, np.log(single) - np.log1p(-single), 1)
+        np.testing.assert_allclose(np.log(p) - np.log1p(-p), odds, atol=1e-8)
+        score = np.where(
+            on, model.held_out_log_proba_, np.log1p(-np.exp(model.held_out_log_proba_))
+        )
+        assert model.held_out_score_ == pytest.approx(score.mean())
+        assert model.comparison().loc["stack", "elpd"] == pytest.approx(score.sum())
+        assert model.predict_idata(X, on)["predictions"]["probability"].shape == on.shape
+        assert model.transform(X).shape == on.shape
 
     def test_save_and_load(self, wine, tmp_path):
         wine.save(tmp_path / "stack.skops")
@@ -235,7 +295,7 @@ class TestEstimator:
         assert model.get_params()["bayes__var_smoothing"] == 0.1
         assert isinstance(model.get_params()["dgplvm"], LogisticRegression)
         assert MEMBERS[1][1].var_smoothing == 1e-9
-        with pytest.raises(ValueError, match="no argument"):
+        with pytest.raises(ValueError, match="Invalid parameter"):
             model.set_params(knn__n=1)
 
     def test_summary_names_weights(self, wine):
@@ -265,9 +325,10 @@ class TestEstimator:
     @pytest.mark.parametrize(
         ("members", "error", "match"),
         [
-            ([], ValueError, "unique names"),
-            ([("a", GaussianNB()), ("a", GaussianNB())], ValueError, "unique names"),
-            ([("a__b", GaussianNB())], ValueError, "unique names"),
+            ([], TypeError, "pairs"),
+            ([("a", GaussianNB()), ("a", GaussianNB())], ValueError, "not unique"),
+            ([("a__b", GaussianNB())], ValueError, "must not contain __"),
+            ([("cv", GaussianNB())], ValueError, "conflict"),
             ([GaussianNB()], TypeError, "pairs"),
             ([("a", GaussianNB)], TypeError, "not an estimator"),
             ([("a", 3)], TypeError, "not an estimator"),
@@ -278,13 +339,69 @@ class TestEstimator:
             StackedClassifier(members).fit(X, Y)
 
     def test_bad_arguments(self):
-        for bad in ({"pooling": "geometric"}, {"shrinkage": 0.0}, {"cv": 1}):
+        for bad in ({"shrinkage": 0.0}, {"cv": 1}):
             with pytest.raises(ValueError, match=next(iter(bad))):
                 StackedClassifier(**bad).fit(X, Y)
         with pytest.raises(ValueError, match="one class per sample"):
             StackedClassifier(MEMBERS).fit(X, np.stack([Y, Y], axis=1))
+        with pytest.raises(TypeError, match="no standard deviation"):
+            StackedRegressor([("ridge", Ridge())]).fit(X, X[:, 0])
 
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):
         members = [("knn", KNeighborsClassifier(3)), ("bayes", GaussianNB())]
         check_estimator(StackedClassifier(members, random_state=0))
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return StackedRegressor(random_state=0).fit(TestRegressor.X, TestRegressor.Y)
+
+
+class TestRegressor:
+    X, Y = (part[::5] for part in load_diabetes(return_X_y=True))
+
+    def test_moments_and_density_are_those_of_the_mixture(self, regressor):
+        mean, sd = regressor.predict(self.X, return_std=True)
+        parts = [m.predict(self.X, return_std=True) for m in regressor.estimators_]
+        grid = np.linspace(-600.0, 1000.0, 3001)
+        density = sum(
+            w * norm.pdf(grid, m[:, None], s[:, None])
+            for w, (m, s) in zip(regressor.weights_, parts, strict=True)
+        )
+        np.testing.assert_allclose(np.trapezoid(grid * density, grid), mean, rtol=1e-6)
+        variance = np.trapezoid(grid**2 * density, grid) - mean**2
+        np.testing.assert_allclose(np.sqrt(variance), sd, rtol=1e-5)
+        at = [np.log(np.interp(y, grid, each)) for y, each in zip(self.Y, density, strict=True)]
+        np.testing.assert_allclose(regressor.log_density(self.X, self.Y), at, atol=1e-4)
+
+    def test_held_out_scores_and_weights(self, regressor):
+        assert regressor.weights_.sum() == pytest.approx(1.0)
+        table = regressor.comparison()
+        assert table.loc["stack", "elpd"] == pytest.approx(regressor.held_out_score_ * len(self.Y))
+        assert table.loc["stack", "elpd"] > table["elpd"].max() - 5.0
+        assert "weight of bsdr" in regressor.summary().index
+
+    def test_useless_member_has_little_weight(self, regressor):
+        constant = GaussianProcessRegressor(optimizer=None, alpha=1e4, normalize_y=True)
+        members = [("bsdr", regressor.estimators_[0]), ("constant", constant)]
+        assert StackedRegressor(members, random_state=0).fit(self.X, self.Y).weights_[1] < 0.2
+
+    def test_several_outputs_trees_and_saving(self, tmp_path):
+        Y = np.stack([self.Y, self.X[:, 2]], axis=1)
+        members = [("bm2pca", BM2PCARegressor(random_state=0))]
+        model = StackedRegressor(members, random_state=0).fit(self.X, Y)
+        mean, sd = model.predict(self.X, return_std=True)
+        assert mean.shape == sd.shape == model.transform(self.X).shape == Y.shape
+        assert model.log_density(self.X, Y).shape == (len(Y),)
+        with pytest.raises(ValueError, match="2 output"):
+            model.log_density(self.X, self.Y)
+        tree = model.predict_idata(self.X, Y)
+        np.testing.assert_array_equal(tree["predictions"]["prediction"], mean)
+        assert model.idata_["predictions"]["prediction_sd"].shape == Y.shape
+        model.save(tmp_path / "stack.skops")
+        np.testing.assert_array_equal(load(tmp_path / "stack.skops").predict(self.X), mean)
+
+    @pytest.mark.filterwarnings("ignore::UserWarning")
+    def test_scikit_learn_checks(self):
+        check_estimator(StackedRegressor([("gp", GaussianProcessRegressor())], random_state=0))

@@ -7,6 +7,7 @@ from benchmarks.methods import (
     full_space,
     probit,
     projections,
+    stack,
     tempered,
 )
 from benchmarks.methods.base import Method
@@ -18,5 +19,6 @@ METHODS: dict[str, Method] = {
     **projections.METHODS,
     **probit.METHODS,
     **full_space.METHODS,
+    **stack.METHODS,
     **tempered.METHODS,
 }

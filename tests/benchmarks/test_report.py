@@ -22,7 +22,7 @@ def between(page, name):
     return page.read_text().partition(begin)[2].partition(end)[0]
 
 
-@pytest.mark.parametrize("name", ["people", *PAPERS])
+@pytest.mark.parametrize("name", ["people", "stack", *PAPERS])
 def test_pages_are_those_of_the_lines(name):
     """Every comparing sentence, and every cell."""
     for page, part, text in report.parts(LINES, [name]):
