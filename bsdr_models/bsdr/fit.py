@@ -24,17 +24,17 @@ from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
-# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
-WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 200, 50
-# Work of an evaluation, see `work`, and draws of each for it; work above which Laplace's method is
-# the default.
-_MODERATE, _DRAWS, TOO_HEAVY = 3400.0, 130.0, 1e6
+# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, at most and for a
+# moderate `work`; draws of these together, and fewest of each.
+_MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 400, 100
+# Work above which there are fewer draws, and above which Laplace's method is the default.
+_HEAVY, TOO_HEAVY = 1e5, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
 # Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
 GOOD_K, _N_EVALUATIONS = 0.7, 60
 # Linear predictors, of a class for a sample, of which R-hat is computed.
-_N_CHECKED = 48
+_N_CHECKED = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +144,14 @@ def work(problem: Problem) -> float:
     return n * len(problem.contrasts) * (1.0 + b / 20.0)
 
 
+def size_of_run(problem: Problem) -> tuple[int, int]:
+    """Chains side by side in a chain of the result, and draws of each of these."""
+    cost = max(work(problem), 1.0)
+    n_walkers = int(np.clip(round(_WALKERS * (_MODERATE / cost) ** 0.25), 2, _MOST_WALKERS))
+    n_draws = max(_DRAWS // n_walkers, _FEWEST_DRAWS) * min(1.0, _HEAVY / cost) ** 0.5
+    return n_walkers, int(n_draws) * (1 if problem.views is None else 2)
+
+
 def default_engine(problem: Problem) -> Engine:
     """Engine for a target and a size."""
     if problem.target == "regression":
@@ -157,15 +165,13 @@ def _fit_hmc(
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
-    share = (_MODERATE / max(work(problem), 1.0)) ** 0.25
-    n_walk = int(np.clip(_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
-    n_walk *= 1 if problem.views is None else 2
-    n_walk = -(-options.draws(WALKERS * n_walk) // WALKERS)
+    n_walkers, n_walk = size_of_run(problem)
+    n_walk = -(-options.draws(n_walkers * n_walk) // n_walkers)
     n_chains = int(options.sampling.chains)
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
         sampled = hmc.sample(
             problem,
-            n_chains=WALKERS * n_chains,
+            n_chains=n_walkers * n_chains,
             n_draws=n_walk,
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),

@@ -157,6 +157,30 @@ def test_rotated_parameters_have_the_same_density(views):
     )
     gradient = whitening.rotate(problem.log_density(theta)[2])
     assert_allclose(inside.evaluate(rotated)[1], gradient, rtol=1e-4, atol=1e-4)
+    difference = rotated - whitening.centre
+    z = whitening.standardised(difference)
+    assert_allclose(whitening.product(z), difference)
+    products = np.sum(whitening.transposed(gradient) * z, axis=1)
+    assert_allclose(products, np.sum(gradient * difference, axis=1))
+
+
+def test_whitening_has_the_hessian_of_the_biases():
+    """By differences of gradients; L in rotated parameters is inverse to a root of the Hessian."""
+    problem = make_problem("multilabel", n=40, d=3, k=2)
+    problem = replace(problem, priors=replace(PRIORS, lapse=1e-9))
+    theta = 0.3 * np.random.default_rng(0).standard_normal((1, problem.n_parameters))
+    whitening, n = Whitening.learn(problem, theta, sd_log_scale=0.0), problem.n_loadings
+    moved, step = np.repeat(theta, n + 2, axis=0), 1e-5
+    moved[:, : n + 2] += step * np.eye(n + 2)
+    change = (problem.log_density(theta)[2] - problem.log_density(moved)[2]) / step
+    hessian = whitening.rotate(whitening.rotate(change)[:, :-1].T @ pad(n + 2))[:, :-1]
+    assert_allclose(whitening.root @ whitening.root.T @ hessian[n:, n:], np.eye(2), atol=1e-3)
+    assert_allclose(hessian[n:, n:] @ whitening.cross, hessian[n:, :n], atol=1e-3)
+
+
+def pad(n):
+    """Identity (N, N) with a column of zeros for log tau."""
+    return np.eye(n, n + 1)
 
 
 # ---------------------------------------------------------------------------------- evidence
