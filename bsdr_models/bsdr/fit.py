@@ -59,8 +59,8 @@ class Fit(Result):
     """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``.
 
     Log evidences are in nats, with standard error, and NaN if unknown. Mixing is that of the log
-    likelihood and of the linear predictor of some training samples: largest R-hat, smallest bulk
-    effective sample size, and the share of them with an R-hat above the limit.
+    likelihood and of the linear predictor of some training samples: largest R-hat and smallest bulk
+    effective sample size.
     """
 
     posterior: Posterior
@@ -73,7 +73,6 @@ class Fit(Result):
     held_out: HeldOutScore = field(default_factory=HeldOutScore)  # at the selected temperature
     r_hat: float = np.nan
     ess: float = np.nan
-    unmixed: float = np.nan
     pareto_k: float = np.nan  # of the importance ratios of Laplace's method
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
 
@@ -96,7 +95,6 @@ class Fit(Result):
             "pareto_k": self.pareto_k,
             "r_hat": self.r_hat,
             "ess_bulk": self.ess,
-            "unmixed": self.unmixed,
             "log_evidence": self.log_evidence,
             "log_evidence_error": self.log_evidence_error,
             "log_bayes_factor": self.log_bayes_factor,
@@ -335,7 +333,7 @@ def _assemble(
     """Fit from draws of an engine: coordinates, diagnostics, and warnings."""
     coordinates = Coordinates.learn(problem.X, problem.y, problem.target, draws)
     width, shown = coordinates.axes.shape[1], options.n_components
-    r_hat, ess, unmixed = mixing(problem, draws, log_likelihood)
+    r_hat, ess = mixing(problem, draws, log_likelihood)
     reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
     fit = Fit(
         posterior=Posterior(
@@ -354,7 +352,6 @@ def _assemble(
         log_likelihood=log_likelihood,
         r_hat=r_hat,
         ess=ess,
-        unmixed=unmixed,
         pareto_k=pareto_k,
         **result,
     )
@@ -383,16 +380,11 @@ def _advice(fit: Fit, *, signal: bool) -> str:
     return ""
 
 
-def mixing(
-    problem: Problem, draws: Parameters, log_likelihood: FloatArray
-) -> tuple[float, float, float]:
-    """Largest R-hat, smallest bulk ESS, and share of R-hats above the limit, as in :class:`Fit`.
-
-    NaN for one chain, or for too few draws.
-    """
+def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> tuple[float, float]:
+    """Largest R-hat and smallest bulk ESS, as in :class:`Fit`; NaN for one chain or few draws."""
     n_chains, n_draws = log_likelihood.shape
     if n_chains < 2 or n_draws < 4:
-        return np.nan, np.nan, np.nan
+        return np.nan, np.nan
     import arviz_stats
 
     n, k = len(problem.X), problem.contrasts.shape[1]
@@ -401,7 +393,7 @@ def mixing(
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
-    return float(np.max(r_hat)), float(np.min(ess)), float(np.mean(r_hat > R_HAT_LIMIT))
+    return float(np.max(r_hat)), float(np.min(ess))
 
 
 def pointwise_log_likelihood(

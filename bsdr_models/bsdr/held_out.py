@@ -167,7 +167,8 @@ def choose_map(
     index = stratified_subset(groups, _N_COMPARED)
     problems = [build(feature_map, index) for feature_map, _, _ in candidates]
     if target == "regression":
-        scores = [_leave_one_out(problem) for problem in problems]
+        exact = (fit_conjugate(p, n_draws=1, rng=np.random.default_rng(0)) for p in problems)
+        scores = [float(each.log_score.mean()) for each in exact]  # leave-one-out
     else:
         scores = compare(problems)
     best = int(np.argmax(scores))
@@ -181,11 +182,6 @@ def choose_map(
         for _, each, exponent in candidates
     ]
     return feature_map, chosen, dict(zip(names, scores, strict=True))
-
-
-def _leave_one_out(problem: Problem) -> float:
-    """Mean leave-one-out log score of real outputs, which is exact; draws are not used."""
-    return float(fit_conjugate(problem, n_draws=1, rng=np.random.default_rng(0)).log_score.mean())
 
 
 def compare(problems: Sequence[Problem]) -> list[float]:

@@ -58,6 +58,8 @@ from bsdr_models.bsdr.posterior import (
 # Nodes of log tau: the first and the distance between them; trajectories at a node after the first
 # one. The path ends where the posterior density has fallen by so many nats.
 _FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -3.5, 0.6, 4, 5.0
+# Factor of these trajectories for fewer scores (samples times contrasts), for a precise evidence.
+_FEW_SCORES, _MORE = 200, 3
 # Rounds of adaptation, and trajectories of each.
 _ROUNDS, _PER_ROUND = 3, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
@@ -448,6 +450,8 @@ def _follow_path(
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
     theta[:, end:] = 0.0
+    few = len(problem.y) * len(problem.contrasts) <= _FEW_SCORES
+    per_node = _PER_NODE * (_MORE if few else 1)
     step, nodes, steps = _FIRST_STEP, list[float](), list[float]()
     derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in count(_FIRST_NODE, _NODE_STEP):
@@ -456,10 +460,10 @@ def _follow_path(
         whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
         stepper = Stepper(problem, whitening, rng, step=step)
         states = States.at(problem, theta)
-        for _ in range(max(_PER_NODE // 3, 1) if nodes else 2 * _PER_NODE):
+        for _ in range(max(per_node // 3, 1) if nodes else 2 * per_node):
             states = _fit_views(problem, stepper.move(states, _PATH_ANGLE)[0])
         visited = []
-        for _ in range(_PER_NODE):
+        for _ in range(per_node):
             states, _, _ = stepper.move(states, _PATH_ANGLE)
             visited.append(states)
         theta, step = states.theta, stepper.step
@@ -532,6 +536,8 @@ def _log_evidence_of_counts(
     rng: np.random.Generator,
 ) -> float:
     """Log evidence of counts of labels that all have the same linear predictor."""
+    from scipy.stats import multivariate_t
+
     j = len(contrasts)
     target, lapse = problem.target, problem.priors.lapse
 
@@ -555,13 +561,6 @@ def _log_evidence_of_counts(
     degrees = 8.0
     z = rng.standard_normal((_N_IMPORTANCE, j))
     z *= np.sqrt(degrees / rng.chisquare(degrees, _N_IMPORTANCE))[:, None]
-    log_q = _log_t(z, degrees) - np.sum(np.log(np.diag(root)))
+    log_q = multivariate_t.logpdf(z, np.zeros(j), df=degrees) - np.sum(np.log(np.diag(root)))
     log_weight = log_density(mode + z @ root.T)[0] - log_q
     return float(logsumexp(log_weight) - np.log(_N_IMPORTANCE))
-
-
-def _log_t(z: FloatArray, degrees: float) -> FloatArray:
-    """Log density of Student's t at standardised points (S, J), (S,)."""
-    from scipy.stats import multivariate_t
-
-    return np.atleast_1d(multivariate_t.logpdf(z, np.zeros(z.shape[1]), df=degrees))

@@ -42,6 +42,7 @@ EXPONENT = 0.5
 def short_path(monkeypatch):
     """The evidence is not needed."""
     monkeypatch.setattr(hmc, "_PER_NODE", 3)
+    monkeypatch.setattr(hmc, "_MORE", 1)
 
 
 def features(n, d, rng):
