@@ -28,7 +28,7 @@ type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 # moderate `work`; draws of these together, and fewest of each.
 _MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 400, 100
 # Work above which there are fewer draws, and above which Laplace's method is the default.
-_HEAVY, TOO_HEAVY = 1e5, 1e6
+_HEAVY, TOO_HEAVY = 4e4, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
 # Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.

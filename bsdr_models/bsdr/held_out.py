@@ -70,18 +70,13 @@ def make_folds(problem: Problem) -> IntArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Predictions of samples that were held out.
+    """Predictions of samples that were held out, at their temperature.
 
-    temperature
-        1 if no sample can be held out, and at least 1 if there is no signal.
-    score
-        At that temperature.
-    log_proba
-        Log probabilities of the classes at that temperature, (N, K), NaN of samples that were not
-        held out; of each label, that it is 1.
+    ``log_proba`` are log probabilities of the classes, or of each label that it is 1, (N, K); NaN
+    of samples that were not held out.
     """
 
-    temperature: float
+    temperature: float  # 1 if no sample can be held out, at least 1 without a signal
     score: HeldOutScore
     log_proba: FloatArray
 

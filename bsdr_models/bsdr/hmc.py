@@ -111,7 +111,8 @@ class Whitening:
 
     Loadings and biases are rotated to the axes of the mean curvature, and loadings to those of the
     features, which leaves their prior as it is. L is diagonal but for the rows of the biases, whose
-    mean depends on the loadings. Relative scales of views are not among the rotated parameters.
+    mean depends on the loadings, and has single precision. Relative scales of views are not among
+    the rotated parameters.
     """
 
     centre: FloatArray  # (P - V,)
@@ -138,9 +139,9 @@ class Whitening:
         sd_scale = _deviation_of_scale(problem, theta, sd_log_scale)
         whitening = cls(
             centre=np.empty(0),
-            deviations=np.concatenate([precision**-0.5, np.ones(j), [sd_scale]]),
-            cross=cho_solve((chol, True), mutual.T),
-            root=np.linalg.inv(chol).T,
+            deviations=np.float32(np.concatenate([precision**-0.5, np.ones(j), [sd_scale]])),
+            cross=np.float32(cho_solve((chol, True), mutual.T)),
+            root=np.float32(np.linalg.inv(chol).T),
             features=features,
             axes=axes,
         )
@@ -186,11 +187,6 @@ class Whitening:
         bias = difference[:, n:-1] + difference[:, :n] @ self.cross.T
         out[:, n:-1] = np.linalg.solve(self.root, bias.T).T
         return out
-
-    def single(self) -> "Whitening":
-        """In single precision."""
-        names = ("deviations", "cross", "root")
-        return replace(self, **{name: getattr(self, name).astype(np.float32) for name in names})
 
     def rotated(self, problem: Problem, theta: FloatArray) -> Problem:
         """The problem in rotated parameters, with relative scales as in one vector (P,).
@@ -241,7 +237,7 @@ class Stepper:
         w, rng = self.whitening, self.rng
         step = self.step * float(np.exp(_JITTER * rng.standard_normal()))
         n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
-        inside, near = w.rotated(self.problem, states.theta[0]), w.single()
+        inside = w.rotated(self.problem, states.theta[0])
         free, rotated = w.deviations > 0.0, w.rotate(states.theta)
         centre = np.where(free, w.centre, rotated)
         z: FloatArray = w.standardised(rotated - centre).astype(np.float32)
@@ -253,7 +249,7 @@ class Stepper:
         for i in range(n_steps):
             z, p = cos * z + sin * p, cos * p - sin * z
             if i < n_steps - 1:
-                p += kick * (near.transposed(inside.evaluate(start + near.product(z))[1]) + z)
+                p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
         new = States.at(self.problem, w.rotate_back(centre + w.product(z), states.theta))
         p += half * (w.transposed(w.rotate(new.gradient)).astype(np.float32) + z)
         change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
