@@ -142,14 +142,6 @@ def work(problem: Problem) -> float:
     return n * len(problem.contrasts) * (1.0 + b / 20.0)
 
 
-def size_of_run(problem: Problem) -> tuple[int, int]:
-    """Chains side by side in a chain of the result, and draws of each of these."""
-    cost = max(work(problem), 1.0)
-    n_walkers = int(np.clip(round(_WALKERS * (_MODERATE / cost) ** 0.25), 2, _MOST_WALKERS))
-    n_draws = max(_DRAWS // n_walkers, _FEWEST_DRAWS) * min(1.0, _HEAVY / cost) ** 0.5
-    return n_walkers, int(n_draws) * (1 if problem.views is None else 2)
-
-
 def default_engine(problem: Problem) -> Engine:
     """Engine for a target and a size."""
     if problem.target == "regression":
@@ -163,7 +155,10 @@ def _fit_hmc(
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
-    n_walkers, n_walk = size_of_run(problem)
+    cost = max(work(problem), 1.0)
+    n_walkers = int(np.clip(round(_WALKERS * (_MODERATE / cost) ** 0.25), 2, _MOST_WALKERS))
+    n_walk = int(max(_DRAWS // n_walkers, _FEWEST_DRAWS) * min(1.0, _HEAVY / cost) ** 0.5)
+    n_walk *= 1 if problem.views is None else 2
     n_walk = -(-options.draws(n_walkers * n_walk) // n_walkers)
     n_chains = int(options.sampling.chains)
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:

@@ -446,8 +446,8 @@ def _follow_path(
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
     theta[:, end:] = 0.0
-    few = len(problem.y) * len(problem.contrasts) <= _FEW_SCORES
-    per_node = _PER_NODE * (_MORE if few else 1)
+    n_scores = len(problem.y) * len(problem.contrasts)
+    per_node = _PER_NODE * (_MORE if n_scores <= _FEW_SCORES else 1)
     step, nodes, steps = _FIRST_STEP, list[float](), list[float]()
     derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in count(_FIRST_NODE, _NODE_STEP):

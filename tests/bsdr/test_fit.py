@@ -752,7 +752,7 @@ def test_thin_maps_colour_a_grid(fitted):
     aligned = posterior.coordinates.align(posterior.draws)
     u = model.transform(X)
     eta = u @ aligned.weights + aligned.bias[:, None]
-    kept = posterior.draws.spaced(100)
+    kept = np.linspace(0, len(posterior.draws.scale) - 1, 100).round().astype(int)
     p = probit_choice.probabilities(eta[kept], 0.003).mean(axis=0)
     expected = temper(np.log(p), model.temperature_, 0.003)
     np.testing.assert_allclose(posterior.log_probabilities_at(u), expected, atol=1e-8)
