@@ -14,7 +14,7 @@ def wine():
 
 # Draws of a walker, rounds of adaptation, trajectories of a fold and at a node of the path.
 SHORT_RUNS = {
-    "fit._MOST_DRAWS": 8,
+    "fit._DRAWS": 8,
     "fit._FEWEST_DRAWS": 8,
     "hmc._ROUNDS": 2,
     "hmc._PER_NODE": 1,

@@ -107,7 +107,7 @@ def test_hamiltonian_monte_carlo_keeps_its_draws(monkeypatch):
     before = trajectories_before_draws(monkeypatch)
     interrupt(monkeypatch, hmc.Stepper, "move", before + 6)
     model = BSDRClassifier(random_state=0).fit(X, y)
-    assert model.idata_["posterior"].sizes["draw"] == 4 * 5
+    assert model.idata_["posterior"].sizes["draw"] == 8 * 5
     assert_usable(model)
 
 

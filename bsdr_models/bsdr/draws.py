@@ -55,11 +55,6 @@ class Parameters:
     outside: FloatArray  # (S, R)
     view_scale: FloatArray | None = None  # lambda, (S, V); None for one view
 
-    def spaced(self, n_draws: int) -> IntArray:
-        """Indices of at most so many draws, evenly spaced."""
-        total = len(self.scale)
-        return np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(np.int64))
-
     def take(self, index: IntArray | slice) -> "Parameters":
         """A subset of the draws."""
         values = ((each.name, getattr(self, each.name)) for each in fields(self))
@@ -326,7 +321,8 @@ class Posterior:
         deviation from u in single draws is zero: what all samples share, the shift, scale and shear
         of each draw, is averaged over.
         """
-        kept = self.draws.spaced(_GRID_DRAWS)
+        total = len(self.draws.scale)
+        kept = np.linspace(0, total - 1, min(_GRID_DRAWS, total)).round().astype(np.int64)
         aligned = self.coordinates.thin(kept).align(self.draws.take(kept))
         weights = aligned.weights[:, : self.n_components]
         out = np.empty((len(latent), aligned.bias.shape[1]))

@@ -328,9 +328,9 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     sampling : Sampling, optional
-        Draws, warm-up and chains. By default 160 to 800 draws of each chain of ``"hmc"``, by the
-        size of the problem, 1000 of other engines. A chain of ``"hmc"`` holds the draws of four
-        chains that run side by side, one after the other.
+        Draws, warm-up and chains. By default 400 to 800 draws of each chain of ``"hmc"``, fewer
+        above some 1000 samples or 30 classes, 1000 of other engines. A chain of ``"hmc"`` holds the
+        draws of two to eight chains that run side by side, one after the other.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         A Generator is advanced by each fit, so that two fits differ.

@@ -24,17 +24,17 @@ from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
-# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, and draws of each.
-WALKERS, _MOST_DRAWS, _FEWEST_DRAWS = 4, 200, 50
-# Work of an evaluation, see `work`, and draws of each for it; work above which Laplace's method is
-# the default.
-_MODERATE, _DRAWS, TOO_HEAVY = 3400.0, 130.0, 1e6
+# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, at most and for a
+# moderate `work`; draws of these together, and fewest of each.
+_MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 400, 100
+# Work above which there are fewer draws, and above which Laplace's method is the default.
+_HEAVY, TOO_HEAVY = 4e4, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
 # Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
 GOOD_K, _N_EVALUATIONS = 0.7, 60
 # Linear predictors, of a class for a sample, of which R-hat is computed.
-_N_CHECKED = 48
+_N_CHECKED = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class Fit(Result):
     """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``.
 
     Log evidences are in nats, with standard error, and NaN if unknown. Mixing is that of the log
-    likelihood and of the linear predictor of some training samples: largest R-hat, smallest bulk
-    effective sample size, and the share of them with an R-hat above the limit.
+    likelihood and of the linear predictor of some training samples: largest R-hat and smallest bulk
+    effective sample size.
     """
 
     posterior: Posterior
@@ -73,7 +73,6 @@ class Fit(Result):
     held_out: HeldOutScore = field(default_factory=HeldOutScore)  # at the selected temperature
     r_hat: float = np.nan
     ess: float = np.nan
-    unmixed: float = np.nan
     pareto_k: float = np.nan  # of the importance ratios of Laplace's method
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
 
@@ -96,7 +95,6 @@ class Fit(Result):
             "pareto_k": self.pareto_k,
             "r_hat": self.r_hat,
             "ess_bulk": self.ess,
-            "unmixed": self.unmixed,
             "log_evidence": self.log_evidence,
             "log_evidence_error": self.log_evidence_error,
             "log_bayes_factor": self.log_bayes_factor,
@@ -157,15 +155,16 @@ def _fit_hmc(
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
-    share = (_MODERATE / max(work(problem), 1.0)) ** 0.25
-    n_walk = int(np.clip(_DRAWS * share, _FEWEST_DRAWS, _MOST_DRAWS))
+    cost = max(work(problem), 1.0)
+    n_walkers = int(np.clip(round(_WALKERS * (_MODERATE / cost) ** 0.25), 2, _MOST_WALKERS))
+    n_walk = int(max(_DRAWS // n_walkers, _FEWEST_DRAWS) * min(1.0, _HEAVY / cost) ** 0.5)
     n_walk *= 1 if problem.views is None else 2
-    n_walk = -(-options.draws(WALKERS * n_walk) // WALKERS)
+    n_walk = -(-options.draws(n_walkers * n_walk) // n_walkers)
     n_chains = int(options.sampling.chains)
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
         sampled = hmc.sample(
             problem,
-            n_chains=WALKERS * n_chains,
+            n_chains=n_walkers * n_chains,
             n_draws=n_walk,
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),
@@ -329,7 +328,7 @@ def _assemble(
     """Fit from draws of an engine: coordinates, diagnostics, and warnings."""
     coordinates = Coordinates.learn(problem.X, problem.y, problem.target, draws)
     width, shown = coordinates.axes.shape[1], options.n_components
-    r_hat, ess, unmixed = mixing(problem, draws, log_likelihood)
+    r_hat, ess = mixing(problem, draws, log_likelihood)
     reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
     fit = Fit(
         posterior=Posterior(
@@ -348,7 +347,6 @@ def _assemble(
         log_likelihood=log_likelihood,
         r_hat=r_hat,
         ess=ess,
-        unmixed=unmixed,
         pareto_k=pareto_k,
         **result,
     )
@@ -377,16 +375,11 @@ def _advice(fit: Fit, *, signal: bool) -> str:
     return ""
 
 
-def mixing(
-    problem: Problem, draws: Parameters, log_likelihood: FloatArray
-) -> tuple[float, float, float]:
-    """Largest R-hat, smallest bulk ESS, and share of R-hats above the limit, as in :class:`Fit`.
-
-    NaN for one chain, or for too few draws.
-    """
+def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> tuple[float, float]:
+    """Largest R-hat and smallest bulk ESS, as in :class:`Fit`; NaN for one chain or few draws."""
     n_chains, n_draws = log_likelihood.shape
     if n_chains < 2 or n_draws < 4:
-        return np.nan, np.nan, np.nan
+        return np.nan, np.nan
     import arviz_stats
 
     n, k = len(problem.X), problem.contrasts.shape[1]
@@ -395,7 +388,7 @@ def mixing(
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
-    return float(np.max(r_hat)), float(np.min(ess)), float(np.mean(r_hat > R_HAT_LIMIT))
+    return float(np.max(r_hat)), float(np.min(ess))
 
 
 def pointwise_log_likelihood(

@@ -36,8 +36,9 @@ _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
 # Exponents of the prior covariance that are compared, and the least gain in the held-out log score,
 # in nats per sample, for anything but the first of all that are compared.
 EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
-# Samples by which whitened features are compared, and iterations of the search for a mode.
-_N_COMPARED, _MAX_ITER = 500, 60
+# Samples by which whitened features are compared, iterations of the search for a mode, and typical
+# curvature of the log likelihood of a sample.
+_N_COMPARED, _MAX_ITER, _CURVATURE = 500, 30, 0.05
 
 
 def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
@@ -69,18 +70,13 @@ def make_folds(problem: Problem) -> IntArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Predictions of samples that were held out.
+    """Predictions of samples that were held out, at their temperature.
 
-    temperature
-        1 if no sample can be held out, and at least 1 if there is no signal.
-    score
-        At that temperature.
-    log_proba
-        Log probabilities of the classes at that temperature, (N, K), NaN of samples that were not
-        held out; of each label, that it is 1.
+    ``log_proba`` are log probabilities of the classes, or of each label that it is 1, (N, K); NaN
+    of samples that were not held out.
     """
 
-    temperature: float
+    temperature: float  # 1 if no sample can be held out, at least 1 without a signal
     score: HeldOutScore
     log_proba: FloatArray
 
@@ -166,7 +162,8 @@ def choose_map(
     index = stratified_subset(groups, _N_COMPARED)
     problems = [build(feature_map, index) for feature_map, _, _ in candidates]
     if target == "regression":
-        scores = [_leave_one_out(problem) for problem in problems]
+        exact = (fit_conjugate(p, n_draws=1, rng=np.random.default_rng(0)) for p in problems)
+        scores = [float(each.log_score.mean()) for each in exact]  # leave-one-out
     else:
         scores = compare(problems)
     best = int(np.argmax(scores))
@@ -180,11 +177,6 @@ def choose_map(
         for _, each, exponent in candidates
     ]
     return feature_map, chosen, dict(zip(names, scores, strict=True))
-
-
-def _leave_one_out(problem: Problem) -> float:
-    """Mean leave-one-out log score of real outputs, which is exact; draws are not used."""
-    return float(fit_conjugate(problem, n_draws=1, rng=np.random.default_rng(0)).log_score.mean())
 
 
 def compare(problems: Sequence[Problem]) -> list[float]:
@@ -208,12 +200,19 @@ def compare(problems: Sequence[Problem]) -> list[float]:
 
 def find_mode(problem: Problem, log_scale: float) -> FloatArray:
     """Parameters (P,) near the mode of the posterior density given log tau."""
+    # The search is in units of approximate posterior standard deviations.
+    n, j = problem.n_loadings, len(problem.contrasts)
+    size = np.ones(problem.n_parameters - 1)
+    squares = np.exp(2.0 * log_scale) * np.sum(problem.X**2, axis=0)
+    size[:n] = np.repeat(1.0 / np.sqrt(1.0 + _CURVATURE * squares), j)
+    total = len(problem.X) * problem.priors.bias_scale**2
+    size[n : n + j] = 1.0 / np.sqrt(1.0 + _CURVATURE * total)
 
-    def negative(normal: FloatArray) -> tuple[float, FloatArray]:
-        value, prior, gradient = problem.log_density(np.append(normal, log_scale)[None])
-        return -float(value[0] + prior[0]), -gradient[0, :-1]
+    def negative(z: FloatArray) -> tuple[float, FloatArray]:
+        value, prior, gradient = problem.log_density(np.append(size * z, log_scale)[None])
+        return -float(value[0] + prior[0]), -size * gradient[0, :-1]
 
-    start = np.zeros(problem.n_parameters - 1)
     options = {"maxiter": _MAX_ITER}
+    start = np.zeros(len(size))
     found = minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
-    return np.append(found.x, log_scale)
+    return np.append(size * found.x, log_scale)

@@ -2,15 +2,17 @@ r"""Hamiltonian Monte Carlo for the posterior of BSDR, and its evidence.
 
 Given :math:`\tau` the posterior has one mode, so that chains need neither tempering nor jumps.
 They run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
-coordinates z of a normal approximation, :math:`\theta = c + L z`: :math:`L L^\top` is the inverse
-of the Kronecker form :math:`I + \tau^2 X^\top X \otimes \bar H`, with the mean curvature
-:math:`\bar H` of a sample at the states of the chains, and c is their mean. In rotated parameters,
-whose prior is the same, L is diagonal. The flow of the normal part is a rotation, which is solved
-exactly; only the rest of the force is integrated by steps [1]_, so that parameters which the data
-do not determine cost nothing, however many there are. Inside a trajectory the force has single
-precision; the ends, and so the probability of acceptance, have double precision.
+coordinates z of a normal approximation, :math:`\theta = c + L z`. For the loadings
+:math:`L L^\top` is the inverse of the Kronecker form :math:`I + \tau^2 X^\top X \otimes \bar H`,
+with the mean curvature :math:`\bar H` of a sample at the states of the chains; the biases have
+their distribution given the loadings, by the curvatures of single samples; c is the mean of the
+states. In rotated parameters, whose prior is the same, L is diagonal but for the rows of the
+biases. The flow of the normal part is a rotation, which is solved exactly; only the rest of the
+force is integrated by steps [1]_, so that parameters which the data do not determine cost nothing,
+however many there are. Inside a trajectory the force has single precision; the ends, and so the
+probability of acceptance, have double precision.
 
-**Path.** Chains start where the features hardly matter, :math:`\tau = e^{-4}`, and pass through
+**Path.** Chains start where the features hardly matter, :math:`\tau = e^{-3.5}`, and pass through
 increasing values of :math:`\tau`. The mean derivative of the log likelihood in
 :math:`u = \log \tau` along the path integrates to the evidence (path sampling [2]_),
 
@@ -40,6 +42,7 @@ from itertools import count
 
 import numpy as np
 from scipy.interpolate import CubicSpline
+from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtr
 
@@ -54,7 +57,7 @@ from bsdr_models.bsdr.posterior import (
 
 # Nodes of log tau: the first and the distance between them; trajectories at a node after the first
 # one. The path ends where the posterior density has fallen by so many nats.
-_FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -4.0, 0.5, 4, 5.0
+_FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -3.5, 0.6, 4, 5.0
 # Factor of these trajectories for fewer scores (samples times contrasts), for a precise evidence.
 _FEW_SCORES, _MORE = 200, 3
 # Rounds of adaptation, and trajectories of each.
@@ -104,61 +107,85 @@ class States:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitening:
-    """Normal approximation of the posterior in rotated parameters, phi = centre + deviations z.
+    """Normal approximation of the posterior in rotated parameters, phi = centre + L z.
 
-    Loadings are rotated to the axes of the features and of the mean curvature, and biases to those
-    of the sum of curvatures, which leaves their prior as it is. Relative scales of views are not
-    among the rotated parameters.
+    Loadings and biases are rotated to the axes of the mean curvature, and loadings to those of the
+    features, which leaves their prior as it is. L is diagonal but for the rows of the biases, whose
+    mean depends on the loadings, and has single precision. Relative scales of views are not among
+    the rotated parameters.
     """
 
     centre: FloatArray  # (P - V,)
-    deviations: FloatArray  # (P - V,); 0 of log tau if it is fixed
+    deviations: FloatArray  # (P - V,); 1 of biases, 0 of log tau if it is fixed
+    cross: FloatArray  # decrease of the mean of the biases for each loading, (J, B J)
+    root: FloatArray  # of the covariance of the biases given the loadings, (J, J)
     features: FloatArray | None  # rotation (B, B); None for one view: uncorrelated
     axes: FloatArray  # rotation (J, J)
-    bias: FloatArray  # rotation (J, J)
 
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
         """From states of the chains (C, P); ``sd_log_scale`` is 0 where log tau is fixed."""
         curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
-        column_scale = np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
+        scaled = problem.X * np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
         value, axes = np.linalg.eigh(curvature.mean(axis=0))
-        features, information = None, np.sum(problem.X**2, axis=0) * column_scale**2
+        features, information = None, np.sum(scaled**2, axis=0)
         if problem.views is not None:
-            scaled = problem.X * column_scale
             information, features = np.linalg.eigh(scaled.T @ scaled)
-            information = np.maximum(information, 0.0)
-        total, bias = np.linalg.eigh(problem.priors.bias_scale**2 * curvature.sum(axis=0))
-        precision = 1.0 + np.multiply.outer(information, np.maximum(value, 0.0))
+            information, scaled = np.maximum(information, 0.0), scaled @ features
+        precision = 1.0 + np.multiply.outer(information, np.maximum(value, 0.0)).ravel()
+        curvature, size, j = axes.T @ curvature @ axes, problem.priors.bias_scale, len(axes)
+        chol = np.linalg.cholesky(np.eye(j) + size**2 * curvature.sum(axis=0))
+        mutual = size * np.tensordot(scaled, curvature, (0, 0)).reshape(-1, j)
         sd_scale = _deviation_of_scale(problem, theta, sd_log_scale)
-        squares = [1.0 / precision.ravel(), 1.0 / (1.0 + np.maximum(total, 0.0)), [sd_scale**2]]
         whitening = cls(
             centre=np.empty(0),
-            deviations=np.sqrt(np.concatenate(squares)),
+            deviations=np.float32(np.concatenate([precision**-0.5, np.ones(j), [sd_scale]])),
+            cross=np.float32(cho_solve((chol, True), mutual.T)),
+            root=np.float32(np.linalg.inv(chol).T),
             features=features,
             axes=axes,
-            bias=bias,
         )
         return replace(whitening, centre=whitening.rotate(theta).mean(axis=0))
 
     def rotate(self, vectors: FloatArray) -> FloatArray:
         """Rotated parameters, or gradients in them, (C, P - V), of vectors (C, P)."""
-        loadings, bias = self._split(vectors)
-        loadings = loadings @ self.axes
+        n, j = self.cross.shape[1], len(self.axes)
+        loadings = vectors[:, :n].reshape(len(vectors), -1, j) @ self.axes
         if self.features is not None:
             loadings = self.features.T @ loadings
-        loadings = loadings.reshape(len(vectors), -1)
-        return np.concatenate([loadings, bias @ self.bias, vectors[:, -1:]], axis=1)
+        bias = vectors[:, n : n + j] @ self.axes
+        return np.concatenate([loadings.reshape(len(vectors), n), bias, vectors[:, -1:]], axis=1)
 
     def rotate_back(self, rotated: FloatArray, theta: FloatArray) -> FloatArray:
         """Parameters (C, P) from rotated ones, and relative scales from ``theta``."""
-        loadings, bias = self._split(rotated)
-        loadings = loadings @ self.axes.T
+        n, j = self.cross.shape[1], len(self.axes)
+        loadings = rotated[:, :n].reshape(len(rotated), -1, j) @ self.axes.T
         if self.features is not None:
             loadings = self.features @ loadings
-        out, n, j = theta.copy(), loadings[0].size, len(self.bias)
-        out[:, :n] = loadings.reshape(len(out), -1)
-        out[:, n : n + j], out[:, -1] = bias @ self.bias.T, rotated[:, -1]
+        out = theta.copy()
+        out[:, :n] = loadings.reshape(len(out), n)
+        out[:, n : n + j], out[:, -1] = rotated[:, n:-1] @ self.axes.T, rotated[:, -1]
+        return out
+
+    def product(self, z: FloatArray) -> FloatArray:
+        """L z of vectors (C, P - V)."""
+        n, out = self.cross.shape[1], self.deviations * z
+        out[:, n:-1] = z[:, n:-1] @ self.root.T - out[:, :n] @ self.cross.T
+        return out
+
+    def transposed(self, gradient: FloatArray) -> FloatArray:
+        """L' times gradients (C, P - V)."""
+        n, out = self.cross.shape[1], self.deviations * gradient
+        out[:, :n] -= self.deviations[:n] * (gradient[:, n:-1] @ self.cross)
+        out[:, n:-1] = gradient[:, n:-1] @ self.root
+        return out
+
+    def standardised(self, difference: FloatArray) -> FloatArray:
+        """z, (C, P - V), of differences phi - centre; 0 of log tau if it is fixed."""
+        n, sd = self.cross.shape[1], self.deviations
+        out = difference / np.where(sd > 0.0, sd, 1.0)
+        bias = difference[:, n:-1] + difference[:, :n] @ self.cross.T
+        out[:, n:-1] = np.linalg.solve(self.root, bias.T).T
         return out
 
     def rotated(self, problem: Problem, theta: FloatArray) -> Problem:
@@ -176,15 +203,8 @@ class Whitening:
             problem,
             X=np.ascontiguousarray(X, dtype=np.float32),
             contrasts=(self.axes.T @ problem.contrasts).astype(np.float32),
-            bias_contrasts=(self.bias.T @ problem.bias_contrasts).astype(np.float32),
             views=None,
         )
-
-    def _split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Loadings (C, B, J) and biases (C, J) of vectors."""
-        j = len(self.bias)
-        n = len(self.deviations) - j - 1
-        return vectors[:, :n].reshape(len(vectors), -1, j), vectors[:, n : n + j]
 
 
 def _deviation_of_scale(problem: Problem, theta: FloatArray, sd_log_scale: float) -> float:
@@ -220,19 +240,18 @@ class Stepper:
         inside = w.rotated(self.problem, states.theta[0])
         free, rotated = w.deviations > 0.0, w.rotate(states.theta)
         centre = np.where(free, w.centre, rotated)
-        z: FloatArray = ((rotated - centre) / np.where(free, w.deviations, 1.0)).astype(np.float32)
-        near, deviations = centre.astype(np.float32), w.deviations.astype(np.float32)
+        z: FloatArray = w.standardised(rotated - centre).astype(np.float32)
         p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
         begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)
         kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
-        half = np.float32(0.5) * kick
-        p += half * ((w.deviations * w.rotate(states.gradient)).astype(np.float32) + z)
+        half, start = np.float32(0.5) * kick, centre.astype(np.float32)
+        p += half * (w.transposed(w.rotate(states.gradient)).astype(np.float32) + z)
         for i in range(n_steps):
             z, p = cos * z + sin * p, cos * p - sin * z
             if i < n_steps - 1:
-                p += kick * (deviations * inside.evaluate(near + deviations * z)[1] + z)
-        new = States.at(self.problem, w.rotate_back(centre + w.deviations * z, states.theta))
-        p += half * ((w.deviations * w.rotate(new.gradient)).astype(np.float32) + z)
+                p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
+        new = States.at(self.problem, w.rotate_back(centre + w.product(z), states.theta))
+        p += half * (w.transposed(w.rotate(new.gradient)).astype(np.float32) + z)
         change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
         change = np.nan_to_num(change, nan=-np.inf)
         accept = np.exp(np.minimum(change, 0.0))
@@ -363,11 +382,13 @@ def sample(
     stepper = Stepper(problem, whitening, chain_rng, step=step)
     states, steps = States.at(problem, theta), list[float]()
     for i in range(_ROUNDS):
+        visited = []
         for _ in range(_PER_ROUND):
             states = _move_scale(problem, stepper.move(states)[0], chain_rng)
             states = _fit_views(problem, states)
             steps.append(stepper.step)
-        stepper.whitening = Whitening.learn(problem, states.theta, sd_log_scale=sd)
+            visited.append(states.theta)
+        stepper.whitening = Whitening.learn(problem, np.concatenate(visited), sd_log_scale=sd)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     for _ in range(_PER_ROUND):
         states = _move_scale(problem, stepper.move(states)[0], chain_rng)
@@ -405,13 +426,13 @@ def sample(
 def continue_on(
     problem: Problem, sampled: Sampled, *, n_warm_up: int, n_draws: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Draws (C / 2 T, P) for a part of the samples, from last states of half of the chains."""
+    """Draws (S, P) for a part of the samples, from last states of at most about eight chains."""
     first = sampled.stepper
     stepper = Stepper(problem, first.whitening, rng, step=first.step, adapting=True)
-    states, draws = States.at(problem, sampled.theta[::2, -1]), []
+    states, draws = States.at(problem, sampled.theta[:: max(1, len(sampled.theta) // 8), -1]), []
     for i in range(n_warm_up + n_draws):
         stepper.adapting = i < n_warm_up
-        states = _move_scale(problem, stepper.move(states)[0], rng)
+        states = _move_scale(problem, stepper.move(states, _PATH_ANGLE)[0], rng)
         if i >= n_warm_up:
             draws.append(states.theta)
     return np.concatenate(draws)
@@ -425,8 +446,8 @@ def _follow_path(
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
     theta[:, end:] = 0.0
-    few = len(problem.y) * len(problem.contrasts) <= _FEW_SCORES
-    per_node = _PER_NODE * (_MORE if few else 1)
+    n_scores = len(problem.y) * len(problem.contrasts)
+    per_node = _PER_NODE * (_MORE if n_scores <= _FEW_SCORES else 1)
     step, nodes, steps = _FIRST_STEP, list[float](), list[float]()
     derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in count(_FIRST_NODE, _NODE_STEP):
@@ -446,7 +467,7 @@ def _follow_path(
         steps.append(step)
         derivatives.append(_derivative(problem, visited))
         kept.append(theta)
-        on_step(min(len(nodes) / 14.0, 1.0))
+        on_step(min(len(nodes) / 11.0, 1.0))
         if len(nodes) > 5:
             # Below the first node the derivative is proportional to exp(2 u).
             spline = CubicSpline(nodes, np.stack(derivatives))
@@ -511,6 +532,8 @@ def _log_evidence_of_counts(
     rng: np.random.Generator,
 ) -> float:
     """Log evidence of counts of labels that all have the same linear predictor."""
+    from scipy.stats import multivariate_t
+
     j = len(contrasts)
     target, lapse = problem.target, problem.priors.lapse
 
@@ -534,13 +557,6 @@ def _log_evidence_of_counts(
     degrees = 8.0
     z = rng.standard_normal((_N_IMPORTANCE, j))
     z *= np.sqrt(degrees / rng.chisquare(degrees, _N_IMPORTANCE))[:, None]
-    log_q = _log_t(z, degrees) - np.sum(np.log(np.diag(root)))
+    log_q = multivariate_t.logpdf(z, np.zeros(j), df=degrees) - np.sum(np.log(np.diag(root)))
     log_weight = log_density(mode + z @ root.T)[0] - log_q
     return float(logsumexp(log_weight) - np.log(_N_IMPORTANCE))
-
-
-def _log_t(z: FloatArray, degrees: float) -> FloatArray:
-    """Log density of Student's t at standardised points (S, J), (S,)."""
-    from scipy.stats import multivariate_t
-
-    return np.atleast_1d(multivariate_t.logpdf(z, np.zeros(z.shape[1]), df=degrees))

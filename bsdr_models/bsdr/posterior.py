@@ -65,8 +65,8 @@ class Problem:
 
     X, y
         Whitened features, (N, B), and targets as in :class:`bsdr_models.bsdr.paper.data.Data`.
-    contrasts, bias_contrasts
-        C of the projection and of the biases, (J, K).
+    contrasts
+        C, (J, K).
     views
         View of each whitened feature, (B,), in order; None for one view.
     """
@@ -74,7 +74,6 @@ class Problem:
     X: FloatArray
     y: np.ndarray
     contrasts: FloatArray
-    bias_contrasts: FloatArray
     target: Target
     priors: HierarchicalPriors
     views: IntArray | None = None
@@ -91,12 +90,10 @@ class Problem:
         views: IntArray | None = None,
     ) -> "Problem":
         """From whitened features (N, B) and targets."""
-        contrasts = make_contrasts(n_labels, target)
         return cls(
             X=np.ascontiguousarray(X),
             y=y,
-            contrasts=contrasts,
-            bias_contrasts=contrasts,
+            contrasts=make_contrasts(n_labels, target),
             target=target,
             priors=priors,
             views=views,
@@ -138,14 +135,12 @@ class Problem:
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
         loadings, bias, _, _ = self.split(theta)
-        scale = self.column_scale(theta)[:, :, None]
-        if self.views is None:  # one scale, of fewer numbers after the product
-            latent = self.X @ loadings
-            latent *= scale
-        else:
-            latent = self.X @ (loadings * scale)
-        eta = latent @ self.contrasts
-        eta += (self.priors.bias_scale * bias @ self.bias_contrasts)[:, None]
+        return self._linear_predictor(loadings * self.column_scale(theta)[:, :, None], bias)
+
+    def _linear_predictor(self, loadings: FloatArray, bias: FloatArray) -> FloatArray:
+        """eta (S, N, K) from scaled loadings (S, B, J) and standard normals (S, J)."""
+        eta = self.X @ (loadings @ self.contrasts)
+        eta += (self.priors.bias_scale * bias @ self.contrasts)[:, None]
         return eta
 
     def log_prior(self, theta: FloatArray) -> FloatArray:
@@ -176,17 +171,17 @@ class Problem:
 
         In the precision of X, which is that of ``theta``.
         """
-        loadings, _, _, log_scale = self.split(theta)
-        each, slope = label_log_likelihood(
-            self.linear_predictor(theta), self.y, self.target, self.priors.lapse
-        )
+        loadings, bias, _, log_scale = self.split(theta)
+        scale = self.column_scale(theta)[:, :, None]
+        eta = self._linear_predictor(loadings * scale, bias)
+        each, slope = label_log_likelihood(eta, self.y, self.target, self.priors.lapse)
         n, j = self.n_loadings, len(self.contrasts)
         gradient = np.empty_like(theta)
         by_loading = gradient[:, :n].reshape(loadings.shape)  # of the same memory
-        np.matmul(self.X.T, slope @ self.contrasts.T, out=by_loading)
-        by_loading *= self.column_scale(theta)[:, :, None]
+        np.matmul(self.X.T @ slope, self.contrasts.T, out=by_loading)
+        by_loading *= scale
         total = np.ones(len(self.X), slope.dtype) @ slope
-        gradient[:, n : n + j] = total @ self.bias_contrasts.T
+        gradient[:, n : n + j] = total @ self.contrasts.T
         gradient[:, n : n + j] *= self.priors.bias_scale
         np.einsum("sp,sp->s", gradient[:, :n], theta[:, :n], out=gradient[:, -1])
         if self.views is not None:
@@ -218,7 +213,7 @@ class Problem:
             projection=np.ascontiguousarray(scaled.transpose(0, 2, 1)),
             scale=np.exp(log_scale),
             weights=np.broadcast_to(self.contrasts, (len(theta), *self.contrasts.shape)),
-            bias=self.priors.bias_scale * bias @ self.bias_contrasts,
+            bias=self.priors.bias_scale * bias @ self.contrasts,
             noise_scale=None,
             outside=rng.standard_normal((len(theta), len(self.contrasts))),
             view_scale=None if self.views is None else np.exp(self.priors.view_width * views),

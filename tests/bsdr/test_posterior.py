@@ -359,9 +359,7 @@ def test_density_is_invariant_to_permutations_of_classes():
 def test_subset_of_draws():
     problem = make_problem("multiclass", 3, True)
     draws = problem.parameters(draw(problem, 10), rng=np.random.default_rng(0))
-    assert draws.spaced(4).tolist() == [0, 3, 6, 9]
-    assert draws.spaced(99).tolist() == list(range(10))
-    some, outside = draws.take(draws.spaced(4)), np.ones((9, 2))
+    some, outside = draws.take(np.array([0, 3, 6, 9])), np.ones((9, 2))
     assert_allclose(
         some.linear_predictor(problem.X, outside),
         draws.linear_predictor(problem.X, outside)[[0, 3, 6, 9]],
