@@ -148,7 +148,7 @@ def test_noise_is_called_noise(name):
     words = "evidence that the targets depend on X"
     assert sum(words in str(warning.message) for warning in caught) == 1
     assert any(words in remark for remark in remarks(model))
-    ax = plots.plot_map(model.idata_)
+    ax = plots.plot_map(model.idata_, space="latent")
     assert any("No signal" in text.get_text().replace("\n", " ") for text in ax.texts)
 
 

@@ -39,6 +39,7 @@ References
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -139,9 +140,9 @@ class Whitening:
         sd_scale = _deviation_of_scale(problem, theta, sd_log_scale)
         whitening = cls(
             centre=np.empty(0),
-            deviations=np.float32(np.concatenate([precision**-0.5, np.ones(j), [sd_scale]])),
-            cross=np.float32(cho_solve((chol, True), mutual.T)),
-            root=np.float32(np.linalg.inv(chol).T),
+            deviations=_single(np.concatenate([precision**-0.5, np.ones(j), [sd_scale]])),
+            cross=_single(cho_solve((chol, True), mutual.T)),
+            root=_single(np.linalg.inv(chol).T),
             features=features,
             axes=axes,
         )
@@ -205,6 +206,12 @@ class Whitening:
             contrasts=(self.axes.T @ problem.contrasts).astype(np.float32),
             views=None,
         )
+
+
+def _single(values: Any) -> FloatArray:
+    """Numbers in single precision."""
+    single: Any = np.asarray(values, dtype=np.float32)
+    return single
 
 
 def _deviation_of_scale(problem: Problem, theta: FloatArray, sd_log_scale: float) -> float:

@@ -168,10 +168,9 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
     if (message := disagreement(fit.search)) is not None:
         messages.append(message)
     variables: dict[str, Any] = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
-    if task.dense:
-        variables["latent_raw"] = fit.objective.unpack(fit.objective.pack(fit.latent, log_kernel))[
-            0
-        ]
+    raw = fit.objective.unpack(fit.objective.pack(fit.latent, log_kernel))[0]
+    if task.dense and len(raw) == len(fit.latent):  # those of sequences are differences
+        variables["latent_raw"] = raw
     return FitResult(
         posterior=posterior,
         latent=fit.latent,
