@@ -139,9 +139,9 @@ class Whitening:
         sd_scale = _deviation_of_scale(problem, theta, sd_log_scale)
         whitening = cls(
             centre=np.empty(0),
-            deviations=np.float32(np.concatenate([precision**-0.5, np.ones(j), [sd_scale]])),
-            cross=np.float32(cho_solve((chol, True), mutual.T)),
-            root=np.float32(np.linalg.inv(chol).T),
+            deviations=np.concatenate([precision**-0.5, np.ones(j), [sd_scale]]).astype(np.float32),
+            cross=cho_solve((chol, True), mutual.T).astype(np.float32),
+            root=np.linalg.inv(chol).T.astype(np.float32),
             features=features,
             axes=axes,
         )
