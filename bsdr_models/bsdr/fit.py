@@ -34,7 +34,7 @@ N_INDEPENDENT = 1000
 # Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
 GOOD_K, _N_EVALUATIONS = 0.7, 60
 # Linear predictors, of a class for a sample, of which R-hat is computed.
-_N_CHECKED = 24
+_N_CHECKED = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

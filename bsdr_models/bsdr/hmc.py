@@ -39,7 +39,6 @@ References
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -140,9 +139,9 @@ class Whitening:
         sd_scale = _deviation_of_scale(problem, theta, sd_log_scale)
         whitening = cls(
             centre=np.empty(0),
-            deviations=_single(np.concatenate([precision**-0.5, np.ones(j), [sd_scale]])),
-            cross=_single(cho_solve((chol, True), mutual.T)),
-            root=_single(np.linalg.inv(chol).T),
+            deviations=np.concatenate([precision**-0.5, np.ones(j), [sd_scale]]).astype(np.float32),
+            cross=cho_solve((chol, True), mutual.T).astype(np.float32),
+            root=np.linalg.inv(chol).T.astype(np.float32),
             features=features,
             axes=axes,
         )
@@ -206,12 +205,6 @@ class Whitening:
             contrasts=(self.axes.T @ problem.contrasts).astype(np.float32),
             views=None,
         )
-
-
-def _single(values: Any) -> FloatArray:
-    """Numbers in single precision."""
-    single: Any = np.asarray(values, dtype=np.float32)
-    return single
 
 
 def _deviation_of_scale(problem: Problem, theta: FloatArray, sd_log_scale: float) -> float:
