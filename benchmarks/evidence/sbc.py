@@ -127,7 +127,8 @@ def by_default(target: Target, n: int, d: int, plan: Plan) -> Ranks:
             theta = sampled.theta.reshape(-1, problem.n_parameters)
             parameters = problem.parameters(theta, rng=rng)
             likelihood = sampled.log_likelihood.ravel()
-        kept = parameters.spaced(plan.n_draws)
+        last = len(parameters.scale) - 1
+        kept = np.unique(np.linspace(0, last, min(plan.n_draws, last + 1)).round().astype(int))
         draws = of_draws(metric, parameters.take(kept), new, rng)
         draws["log likelihood"] = likelihood[kept]
         true = of_truths(truth, new, target)
