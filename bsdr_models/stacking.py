@@ -30,6 +30,7 @@ import pandas as pd
 import xarray as xr
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.metaestimators import _BaseComposition
@@ -702,8 +703,7 @@ class StackedRegressor(GaussianRegressor, Stack):
     def _log_density(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
         """Log densities of the members, (M, N, K)."""
         mean, sd = np.split(values, 2, axis=2)
-        found = -0.5 * ((targets - mean) / sd) ** 2 - np.log(sd) - 0.5 * np.log(2.0 * np.pi)
-        return np.asarray(found)
+        return np.asarray(norm.logpdf(targets, mean, sd))
 
     def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
         log_density = self._log_density(values, targets).reshape(len(values), -1)
