@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 import xarray as xr
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.path import Path
 from scipy.interpolate import RegularGridInterpolator
 from scipy.special import log_softmax
