@@ -306,7 +306,8 @@ def check_samples(X: Any, *others: Any) -> None:
 
 def check_order(X: Any, y: Any) -> None:
     """ValueError if y has the labels of the samples of X in another order; others do not count."""
-    index, other = (getattr(each, "index", None) for each in (X, y))
+    index: Any = getattr(X, "index", None)
+    other: Any = getattr(y, "index", None)
     if not (hasattr(index, "equals") and hasattr(other, "equals")) or index.equals(other):
         return
     if len(index) == len(other) and {*index} == {*other}:

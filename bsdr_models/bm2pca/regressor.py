@@ -256,9 +256,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         Mean field has them too narrow: their spread is at least that between folds.
         """
         tree = super()._make_tree()
-        draws = tree["posterior"]
-        own = np.sqrt(draws["coef"].var(("chain", "draw")).mean(FEATURE))
-        factor = np.maximum(np.array(self._context.attrs["coef_sd"]) / own.values, 1.0)
+        draws = tree["posterior"].dataset
+        own = draws["coef"].var(("chain", "draw")).mean(FEATURE).values ** 0.5
+        between = np.array(self._context.attrs["coef_sd"])
+        factor = np.maximum(between / np.maximum(own, 1e-300), 1.0)
         for name in ("coef", "intercept"):
             mean = draws[name].mean(("chain", "draw"))
             draws[name].values[:] = self.slope_ * (

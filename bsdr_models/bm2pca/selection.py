@@ -1,7 +1,7 @@
 r"""Cross-validation of settings and softmax temperature.
 
 The candidate with the smallest held-out log loss is chosen, each at its own best temperature. With
-few samples this loss is too small, so temperature and score are those of `cross_fit`.
+few samples this loss is too small, so temperature and score are those of `judge_choice`.
 Accuracy is too coarse for few held-out samples. Folds differ by model:
 
 - The paper's model overfits with the number of sweeps, and how fast depends on the size of the
@@ -126,10 +126,10 @@ def cross_validate(
     scores = np.concatenate(list(outcome.results.values()), axis=1)
     out = np.concatenate([rows[number] for number in outcome.results])
     fold = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
-    return replace(cross_fit(scores, task.Y[out], task.sizes, fold), samples=index[out])
+    return replace(judge_choice(scores, task.Y[out], task.sizes, fold), samples=index[out])
 
 
-def cross_fit(
+def judge_choice(
     scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...], fold: IntArray
 ) -> Selection:
     """Choose as `best_of`, and judge the choice by those that do not see the fold of a sample.

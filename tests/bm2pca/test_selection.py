@@ -16,8 +16,8 @@ from bsdr_models.bm2pca.selection import (
     N_FOLDS,
     balanced_folds,
     best_of,
-    cross_fit,
     cross_validate,
+    judge_choice,
     rows_to_hold_out,
     subsample,
 )
@@ -117,12 +117,12 @@ def test_two_classes_have_one_score():
 
 
 def test_held_out_score_of_noise_is_that_of_no_features():
-    """The best of twelve candidates seems to gain; its cross-fitted score does hardly."""
+    """The best of twelve candidates seems to gain; that score hardly does."""
     naive, honest, temperatures = [], [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
         scores, signs = rng.standard_normal((12, 40, 1)), np.tile([[-1.0], [1.0]], (20, 1))
-        found = cross_fit(scores, signs, (1,), np.arange(40) // 8)
+        found = judge_choice(scores, signs, (1,), np.arange(40) // 8)
         naive.append(found.log_loss.min())
         honest.append(found.held_out.score)
         temperatures.append(found.temperature)
@@ -131,13 +131,13 @@ def test_held_out_score_of_noise_is_that_of_no_features():
     assert np.median(temperatures) > 10.0
 
 
-def test_cross_fit_of_a_clear_choice_is_that_of_all_folds():
+def test_judgement_of_a_clear_choice_is_that_of_all_folds():
     y, scores = classes(n=4000)
-    found = cross_fit(scores, one_hot_signs(y), (4,), np.arange(4000) % 5)
+    found = judge_choice(scores, one_hot_signs(y), (4,), np.arange(4000) % 5)
     plain = rule(scores, one_hot_signs(y))
     assert found.temperature == pytest.approx(plain.temperature, rel=0.01)
     assert found.held_out.score == pytest.approx(plain.held_out.score, abs=1e-3)
-    one_fold = cross_fit(scores, one_hot_signs(y), (4,), np.zeros(4000, dtype=int))
+    one_fold = judge_choice(scores, one_hot_signs(y), (4,), np.zeros(4000, dtype=int))
     assert one_fold.temperature == plain.temperature
 
 
