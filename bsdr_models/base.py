@@ -46,6 +46,7 @@ from bsdr_models.plane import PredictionPlane
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
 from bsdr_models.validation import (
+    check_order,
     encode_known,
     feature_names,
     known_entries,
@@ -415,6 +416,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             and measures of outliers: ``t2``, ``q_residual``, ``tail_probability``
             (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
         """
+        check_order(X, y)
         samples, scaled = sample_labels(X), self._scale_new(X)
         given, X = self._prepare(scaled, bounded=False), self._prepare(scaled)
         return self._context.predictions_tree(
@@ -519,7 +521,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         """
         self._reset()
         self._check_params()
-        require_targets(self, y)
+        require_targets(self, X, y)
         samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
         given, known = known_entries(y, unlabeled)
         self.classes_, index = encode_known(given, known)

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
@@ -38,7 +38,7 @@ from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.stacking import StackedClassifier
-from bsdr_models.validation import check_classes, one_thread, validate_samples
+from bsdr_models.validation import check_classes, check_samples, one_thread, validate_samples
 
 BASE_RATE = "none"
 # Probability of the intervals, and difference of log loss, in nats, below which two models tie.
@@ -201,7 +201,7 @@ def compare_models(
     check_classifiers(models or {}, "models")
     if BASE_RATE in (models or {}):
         raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
-    check_consistent_length(X, y, groups)
+    check_samples(X, y, groups)
     y = read_classes(y)
     classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
     check_classes(classes, counts)

@@ -16,14 +16,14 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import IntArray
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.latent_grid import class_frequency
 from bsdr_models.options import check_parameters
 from bsdr_models.rng import RandomState, as_generator
-from bsdr_models.validation import constant_features_ignored
+from bsdr_models.validation import check_samples, constant_features_ignored
 
 type Fold = tuple[IntArray, IntArray]
 
@@ -105,7 +105,7 @@ def cross_validated_map(
     >>> training = plots.plot_map(tree, group="fit")
     """
     check_parameters({"reuse_settings": ["boolean"]}, locals(), "cross_validated_map")
-    check_consistent_length(X, y, groups)
+    check_samples(X, y, groups)
     y = read_classes(y)
     groups = None if groups is None else column_or_1d(groups)
     classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)

@@ -124,8 +124,11 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
         return f"{few}the Bayes factor against the model without features is {factor}"
     if np.isnan(gain):
         return None
+    few = "too few samples to tell, " if gain > MIN_GAIN else ""
     gain = round(gain, 2) + 0.0  # no -0.00
-    return f"the held-out log score gains {gain:.2f} ± {se:.2f} nats over the class frequencies"
+    return (
+        f"{few}the held-out log score gains {gain:.2f} ± {se:.2f} nats over the class frequencies"
+    )
 
 
 def no_signal(reason: str) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 import xarray as xr
 from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import IntArray
 from bsdr_models.cross_validation import fitted_clone, last_step, select_samples
@@ -23,7 +22,7 @@ from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.trees import Effects, read_effects
-from bsdr_models.validation import constant_features_ignored, read_targets
+from bsdr_models.validation import check_samples, constant_features_ignored, read_targets
 
 
 def feature_stability(
@@ -111,7 +110,7 @@ def feature_stability(
         locals(),
         "feature_stability",
     )
-    check_consistent_length(X, y)
+    check_samples(X, y)
     n_features = np.shape(X)[1] if len(np.shape(X)) == 2 else 1
     if n_selected is None:
         n_selected = max(1, min(10, n_features // 3))

@@ -219,7 +219,7 @@ class Stack(Estimator, _BaseComposition):
         rng = as_generator(self.random_state)
         if self.estimators is not None:
             self._check_given()
-        require_targets(self, y)
+        require_targets(self, X, y)
         samples, (table, X) = sample_labels(X), self._read(X, reset=True)
         check_consistent_length(X, y, groups)
         y, strata, kinds = self._read_targets(y)

@@ -19,7 +19,12 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
 from threadpoolctl import threadpool_limits
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -284,11 +289,32 @@ def _plain(name: Any) -> Any:
 # Targets
 
 
-def require_targets(estimator: BaseEstimator, y: Any) -> None:
-    """Raise a ValueError if there are no targets."""
+def require_targets(estimator: BaseEstimator, X: Any, y: Any) -> None:
+    """Raise a ValueError if there are no targets, or see `check_samples`."""
     if y is None:
         name = type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
+    check_order(X, y)
+
+
+def check_samples(X: Any, *others: Any) -> None:
+    """ValueError if arrays are not of one length, or see `check_order`."""
+    check_consistent_length(X, *others)
+    for other in others:
+        check_order(X, other)
+
+
+def check_order(X: Any, y: Any) -> None:
+    """ValueError if y has the labels of the samples of X in another order; others do not count."""
+    index: Any = getattr(X, "index", None)
+    other: Any = getattr(y, "index", None)
+    if not (hasattr(index, "equals") and hasattr(other, "equals")) or index.equals(other):
+        return
+    if len(index) == len(other) and {*index} == {*other}:
+        raise ValueError(
+            "the index of X and that of the other table hold the same labels in another order: "
+            "give y.loc[X.index] for y"
+        )
 
 
 def read_targets(y: Any) -> np.ndarray:

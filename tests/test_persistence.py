@@ -657,6 +657,15 @@ def many_times(members):
     of_json("schema.json", attribute({**listed, "content": nodes}))(members)
 
 
+def outside(members):
+    one = {"type": "numpy", "file": "../../etc/passwd"}
+    node("numpy.ndarray", "NdArrayNode", **one)(members)
+
+
+def deep(members):
+    members["schema.json"] = b"[" * 10**6 + b"]" * 10**6
+
+
 def matryoshka(members):
     for _ in range(2):
         out = BytesIO()
@@ -693,6 +702,19 @@ FORGED = {
     "a future array": (array(HUGE, (9, 0)), "cannot be loaded"),
     "an array many times": (many_times, "is part of two arrays"),
     "archives in archives": (matryoshka, "is an archive within an archive"),
+    "a command": (node("os.system", "FunctionNode", content="os.system"), "system is not part"),
+    "a command as a type": (node("os.system", "TypeNode"), "cannot be loaded"),
+    "evaluation": (node("builtins.eval", "ObjectNode"), "cannot be loaded"),
+    "a constructor of another package": (node("pathlib.Path", CALL, **EMPTY), "Path is not part"),
+    "a loader that does not exist": (node("builtins.str", "EvilNode"), "str is not part"),
+    "a package that does not exist": (node("nowhere.Thing"), "cannot be loaded"),
+    "a random generator that is none": (node("os.path", "RandomGeneratorNode"), "cannot be loaded"),
+    "an array of objects": (array(HUGE | {"descr": "|O", "shape": (1,)}), "cannot be loaded"),
+    "an array that is no part": (outside, "There is no item"),
+    "lists in lists": (deep, "cannot be loaded"),
+    "a header that is a list": (of_json(persistence.HEADER, dict.clear), "cannot be loaded"),
+    "no schema": (lambda members: members.pop("schema.json"), "cannot be loaded"),
+    "a schema that is a list": (lambda m: m.update({"schema.json": b"[]"}), "cannot be loaded"),
 }
 
 

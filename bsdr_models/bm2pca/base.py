@@ -59,7 +59,7 @@ class BaseBM2PCA(Estimator):
         """Validate training samples: float64, NaN marks a missing value."""
         if is_chunked(X):
             raise not_in_memory(self, X)
-        validation.require_targets(self, y)
+        validation.require_targets(self, X, y)
         return validate_samples(self, X, reset=True, sparse=True, least=2)
 
     def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:

@@ -29,7 +29,13 @@ from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.tasks import by_task, outcome_names
-from bsdr_models.validation import feature_names, known_entries, one_thread, sample_labels
+from bsdr_models.validation import (
+    check_order,
+    feature_names,
+    known_entries,
+    one_thread,
+    sample_labels,
+)
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -311,6 +317,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         float
         """
         check_is_fitted(self)
+        check_order(X, y)
         if len(self._task.sizes) < 2:
             return float(super().score(X, y, sample_weight))
         predicted = self.predict(X)

@@ -4,6 +4,7 @@ import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import xarray as xr
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray, IntArray
@@ -14,6 +15,7 @@ from bsdr_models.bm2pca.selection import N_FOLDS
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.bm2pca.task import Task
+from bsdr_models.dims import FEATURE
 from bsdr_models.inference.datatree import Context, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import assign_folds, sample_keys
@@ -88,7 +90,9 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     interrupted_ : bool
         Whether the user stopped the fit, which remains usable.
     idata_ : xarray.DataTree
-        Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`.
+        Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`. ``coef`` and
+        ``intercept`` are those of predictions: multiplied by ``slope_``, and spread no less than
+        between the folds of the calibration.
     model_ : pymc.Model
         The same model on the training samples.
 
@@ -189,8 +193,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
         with one_thread(), self._fitting(X.shape):
             self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
-            if loss.calibrate:
-                self._calibrate(calibrate_rng)
+            coef_sd = self._calibrate(calibrate_rng) if loss.calibrate else np.zeros(Y.shape[1])
             result = fit_mean_field(
                 self._task,
                 cost=self.C_,
@@ -199,13 +202,16 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 tol=options.tol,
                 progressbar=self.progressbar,
             )
-            self._set_fitted(result, self._make_context(given, samples))
+            self._set_fitted(result, self._make_context(given, samples, coef_sd))
             if not (self.converged_ or self.interrupted_):
                 warn_not_converged(options.max_iter, options.tol)
         return self
 
-    def _calibrate(self, rng: np.random.Generator) -> None:
-        """Set slopes and factors of the standard deviations from held-out predictions."""
+    def _calibrate(self, rng: np.random.Generator) -> FloatArray:
+        """Set slopes and factors of the standard deviations from held-out predictions.
+
+        Return the standard deviation of coefficients between folds, (K,), 0 without folds.
+        """
         task = self._task
         groups = np.where(task.observed.any(axis=1), 0, -1)
         fold = assign_folds(groups, sample_keys(task.X), n_folds=N_FOLDS)
@@ -215,11 +221,14 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 UserWarning,
                 stacklevel=3,
             )
-            return
-        mean, variance = held_out(task, self.C_, fold, rng, n_jobs=self.n_jobs)
+            return np.zeros(task.Y.shape[1])
+        mean, variance, coef_sd = held_out(task, self.C_, fold, rng, n_jobs=self.n_jobs)
         self.slope_, self.std_factor_ = calibration(task.Y, mean, variance)
+        return coef_sd
 
-    def _make_context(self, given: FloatArray, samples: np.ndarray | None) -> Context:
+    def _make_context(
+        self, given: FloatArray, samples: np.ndarray | None, coef_sd: FloatArray
+    ) -> Context:
         """Data and settings that the DataTrees record."""
         return Context(
             X=self._task.X,
@@ -235,10 +244,28 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 "epsilon": self.epsilon_,
                 "slope": self.slope_.tolist(),
                 "std_factor": self.std_factor_.tolist(),
+                "coef_sd": coef_sd.tolist(),
                 "objective": "bound",
                 **output_attrs(self._output_scaler),
             },
         )
+
+    def _make_tree(self) -> xr.DataTree:
+        """Tree whose coefficients and intercepts are those of predictions.
+
+        Mean field has them too narrow: their spread is at least that between folds.
+        """
+        tree = super()._make_tree()
+        draws = tree["posterior"].dataset
+        own = draws["coef"].var(("chain", "draw")).mean(FEATURE).values ** 0.5
+        between = np.array(self._context.attrs["coef_sd"])
+        factor = np.maximum(between / np.maximum(own, 1e-300), 1.0)
+        for name in ("coef", "intercept"):
+            mean = draws[name].mean(("chain", "draw"))
+            draws[name].values[:] = self.slope_ * (
+                mean.values + factor * (draws[name] - mean).values
+            )
+        return tree
 
     def _means(self, X: Any) -> FloatArray:
         return self._posterior.score_means(X) * self.slope_
@@ -261,28 +288,33 @@ def noise_variance(cost: float, epsilon: float) -> float:
 
 def held_out(
     task: Task, cost: float, fold: IntArray, rng: np.random.Generator, *, n_jobs: int | None = 1
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Predictive mean and variance (N, K) of held-out samples, NaN for those of fold -1.
 
-    Raise KeyboardInterrupt if the user stops the fits, which are of a fixed number of plain sweeps.
+    The last is the jackknife standard deviation of coefficients (K,), root mean square over
+    features. Raise KeyboardInterrupt if the user stops the fits, of a fixed number of plain sweeps.
     """
     numbers = np.unique(fold[fold >= 0])
     streams = rng.spawn(len(numbers))
 
-    def moments(index: int) -> tuple[FloatArray, FloatArray]:
+    def moments(index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         test = fold == numbers[index]
         training = task.subset(np.flatnonzero(~test))
         state, data = run_sweeps(training, [cost], SWEEPS, streams[index])
-        return margin_posterior(state, data, training).score_moments(task.X[test])
+        posterior = margin_posterior(state, data, training)
+        coef = posterior.projection @ posterior.mean_weights
+        return *posterior.score_moments(task.X[test]), coef
 
     outcome = run_tasks(moments, range(len(numbers)), n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt
     mean, variance = np.full((2, *task.Y.shape), np.nan)
-    for index, (own_mean, own_variance) in outcome.results.items():
+    for index, (own_mean, own_variance, _) in outcome.results.items():
         test = fold == numbers[index]
         mean[test], variance[test] = own_mean, own_variance
-    return mean, variance + noise_variance(cost, float(task.epsilon or 0.0))
+    coef = np.stack([coef for *_, coef in outcome.results.values()])
+    coef_sd = np.sqrt((len(numbers) - 1) * coef.var(axis=0).mean(axis=0))
+    return mean, variance + noise_variance(cost, float(task.epsilon or 0.0)), coef_sd
 
 
 def calibration(

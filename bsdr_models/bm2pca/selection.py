@@ -1,6 +1,7 @@
 r"""Cross-validation of settings and softmax temperature.
 
-The candidate with the smallest held-out log loss is chosen, each at its own best temperature.
+The candidate with the smallest held-out log loss is chosen, each at its own best temperature. With
+few samples this loss is too small, so temperature and score are those of `judge_choice`.
 Accuracy is too coarse for few held-out samples. Folds differ by model:
 
 - The paper's model overfits with the number of sweeps, and how fast depends on the size of the
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.task import Candidate, Task, log_probabilities
+from bsdr_models.bm2pca.task import Candidate, Task, at_temperature, log_probabilities
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
@@ -51,11 +52,8 @@ class Selection:
     # Softmax temperature of the chosen candidate; of several tasks, (T,), NaN without a held-out
     # label.
     temperature: float | FloatArray
-    # Log score of the chosen candidate at that temperature, both chosen by the same samples.
-    held_out: HeldOutScore
-    # Log probabilities of held-out samples by the chosen candidate at that temperature, (M, .), as
-    # of `log_probabilities`.
-    log_proba: FloatArray
+    held_out: HeldOutScore  # Log score of `log_proba`
+    log_proba: FloatArray  # of held-out samples, (M, .), as of `log_probabilities`
     samples: IntArray  # Indices of these samples, (M,)
 
 
@@ -127,7 +125,34 @@ def cross_validate(
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
     out = np.concatenate([rows[number] for number in outcome.results])
-    return replace(best_of(scores, task.Y[out], task.sizes), samples=index[out])
+    fold = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
+    return replace(judge_choice(scores, task.Y[out], task.sizes, fold), samples=index[out])
+
+
+def judge_choice(
+    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...], fold: IntArray
+) -> Selection:
+    """Choose as `best_of`, and judge the choice by those that do not see the fold of a sample.
+
+    Each fold is predicted by candidate and temperature that the others choose. The temperature that
+    these predictions lack, shrunk since samples may be few, is a factor of that of the choice.
+    """
+    chosen, scaled = best_of(scores, signs, sizes), np.empty(signs.shape)
+    if len(numbers := np.unique(fold)) < 2:
+        return chosen
+    for number in numbers:
+        own = fold == number
+        other = best_of(scores[:, ~own], signs[~own], sizes)
+        known = np.nan_to_num(other.temperature, nan=1.0)
+        scaled[own] = at_temperature(scores[other.best, own], known, sizes)
+    factor = temperature_of(scaled, signs, sizes, shrink=True)
+    log_proba = log_probabilities(scaled, factor, sizes)
+    return replace(
+        chosen,
+        temperature=chosen.temperature * factor,
+        held_out=_held_out_score(log_proba, signs, sizes),
+        log_proba=log_proba,
+    )
 
 
 def best_of(scores: FloatArray, truth: FloatArray, sizes: tuple[int, ...]) -> Selection:
@@ -188,11 +213,11 @@ def _known_labels(
 
 
 def temperature_of(
-    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]
+    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...], *, shrink: bool = False
 ) -> float | FloatArray:
     """Temperature of the smallest log loss; of several tasks, (T,), NaN without a label."""
     found = [
-        fit_temperature(own, _class_index(truth)) if len(own) else np.nan
+        fit_temperature(own, _class_index(truth), shrink=shrink) if len(own) else np.nan
         for own, truth in _known_labels(scores, signs, sizes)
     ]
     return np.array(found) if len(found) > 1 else found[0]

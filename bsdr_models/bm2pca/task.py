@@ -19,6 +19,7 @@ from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.row_space import Rows
+from bsdr_models.tasks import by_task
 from bsdr_models.validation import check_text, encode_known, known_entries
 
 # Values of C and of another setting of a classifier by name.
@@ -202,6 +203,15 @@ def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
     )
 
 
+def at_temperature(
+    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+) -> FloatArray:
+    """Class scores (M, K) divided by the temperature of their task; of labels, by a common one."""
+    return scores / (
+        np.repeat(np.broadcast_to(temperature, len(sizes)), sizes) if sizes else temperature
+    )
+
+
 def log_probabilities(
     scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
 ) -> FloatArray:
@@ -213,8 +223,7 @@ def log_probabilities(
         labels: FloatArray = log_expit(scores / temperature)
         return labels
     log_p = []
-    temperatures = np.repeat(np.broadcast_to(temperature, len(sizes)), sizes)
-    for scaled in np.split(scores / temperatures, np.cumsum(sizes)[:-1], axis=1):
+    for scaled in by_task(at_temperature(scores, temperature, sizes), sizes):
         if scaled.shape[1] == 1:
             log_p += [log_expit(-scaled), log_expit(scaled)]
         else:

@@ -133,7 +133,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         """
         self._reset()
         self._check_params()
-        require_targets(self, y)
+        require_targets(self, X, y)
         if is_chunked(X):
             return self._fit_chunks(X, y)
         samples = sample_labels(X)
@@ -192,7 +192,7 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         """
         self._reset()
         self._check_params()
-        require_targets(self, y)
+        require_targets(self, X, y)
         samples = sample_labels(X)
         X = self._samples_of_fit(X)
         Y, context = self._read_outputs(y, standardize=True)

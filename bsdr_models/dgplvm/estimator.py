@@ -34,7 +34,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     Parameters
     ----------
     n_components : int, optional
-        R, dimension of the latent space; by default one less than the number of classes, at most 5.
+        R, dimension of the latent space; by default one less than there are classes, at most 50.
     inference : {"map", "nuts", "advi"}, default="map"
         Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model.
     priors : Priors, optional
@@ -136,7 +136,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     True
     """
 
-    _most_components: ClassVar[int] = 5
+    _most_components: ClassVar[int] = 50
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": Priors,
         "mapping": Mapping,

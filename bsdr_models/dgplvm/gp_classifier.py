@@ -250,11 +250,11 @@ def fit_gp_classifier(
     variance = None if relative_variance is None else relative_variance[known]
     log_odds = damp_log_odds(probit_log_odds(left_out), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
-    # underconfident. A single probit is calibrated.
-    divisor = fit_temperature(log_odds, y) if len(present) > 2 else 1.0
+    # underconfident; width and noise of the mapping were chosen by the same left-out samples.
+    divisor = fit_temperature(log_odds, y, shrink=True) if len(present) > 1 else 1.0
     if conservative_latent is not None and len(present) > 1:
         conservative = probit_log_odds(functions.probits(conservative_latent[known]))
-        divisor = max(divisor, fit_temperature(conservative, y))
+        divisor = max(divisor, fit_temperature(conservative, y, shrink=True))
     classifier = GPClassifier(
         functions=functions,
         present=present,

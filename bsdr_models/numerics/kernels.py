@@ -15,12 +15,12 @@ def squared_distances(A: FloatArray, B: FloatArray | None = None) -> FloatArray:
     """|a - b|**2 between rows.
 
     (N, D) and (M, D), ``A`` by default, -> (N, M), non-negative, without ``B`` symmetric with an
-    exactly zero diagonal. With many columns the squares are expanded about the mean of the rows, so
-    that the rounding error is proportional to their scatter, not to their distance from the origin.
+    exactly zero diagonal. With many columns the squares are expanded about the mean of B, so that
+    the rounding error is proportional to the scatter, not to the distance from the origin.
     """
     if A.shape[1] <= _FEW_COLUMNS:
         return np.asarray(cdist(A, A if B is None else B, "sqeuclidean"))
-    centre = A.mean(axis=0)
+    centre = (A if B is None else B).mean(axis=0)
     A = A - centre
     squares = np.einsum("nd,nd->n", A, A)
     if B is None:

@@ -8,6 +8,8 @@ References
 ----------
 .. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger (2017). On calibration of modern neural
        networks. ICML.
+.. [2] W. James, C. Stein (1961). Estimation with quadratic loss. Proceedings of the fourth Berkeley
+       symposium on mathematical statistics and probability 1.
 """
 
 import numpy as np
@@ -23,7 +25,7 @@ PSEUDO_SAMPLES = 1.0
 RANGE = 1e4
 
 
-def fit_temperature(scores: FloatArray, y: IntArray) -> float:
+def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) -> float:
     r"""T that minimises the log loss of softmax(scores / T).
 
     The loss is convex in 1/T, with a gradient of
@@ -32,6 +34,10 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
     ``scores`` (N, K) are of held-out samples of class index ``y`` (N,); a single column is of class
     1 against class 0, with probability logistic(scores / T). T is 1 if the class scores of every
     sample are equal.
+
+    ``shrink`` is for few samples: :math:`\beta = 1/T` has a sampling variance v, the inverse of
+    the second derivative, so its square is too large by v, and
+    :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it.
     """
     scores = both_columns(scores)
     n = len(scores)
@@ -52,7 +58,12 @@ def fit_temperature(scores: FloatArray, y: IntArray) -> float:
         return spread * RANGE
     if gradient(high) <= 0.0:
         return spread / RANGE
-    return spread * float(np.exp(-brentq(gradient, low, high, xtol=1e-10)))
+    inverse = float(np.exp(brentq(gradient, low, high, xtol=1e-10)))
+    if shrink:
+        p = softmax(inverse * centred, axis=1)
+        curvature = float(np.sum(p * centred**2) - np.sum(np.sum(p * centred, axis=1) ** 2))
+        inverse = max(inverse - 1.0 / (curvature * inverse), 1.0 / RANGE)
+    return spread / inverse
 
 
 def both_columns(scores: FloatArray) -> FloatArray:

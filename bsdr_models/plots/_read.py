@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -92,13 +93,16 @@ def component_coordinates(
 ) -> tuple[tuple[int, ...], list[str]]:
     """Indices of components, checked, and a name for each; the default (0, 1) may become (0,)."""
     n_components = dataset.sizes[COMPONENT]
-    chosen = (components,) if isinstance(components, int) else tuple(components)
+    given: Any = components
+    chosen: tuple[Any, ...] = (given,) if np.ndim(given) == 0 else tuple(given)
     if n_components == 1 and chosen == (0, 1):
         chosen = (0,)
-    if len(chosen) not in (1, 2) or not all(0 <= c < n_components for c in chosen):
+    known = all(type(c) is not bool and c in range(n_components) for c in chosen)
+    if not known or len(chosen) not in (1, 2) or len({*chosen}) < len(chosen):
         raise ValueError(
             f"components must be one or two of 0..{n_components - 1}, got {components!r}"
         )
+    chosen = tuple(int(c) for c in chosen)
     return chosen, [f"component {name}" for name in dataset[COMPONENT].values[list(chosen)]]
 
 

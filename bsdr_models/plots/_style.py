@@ -87,6 +87,8 @@ def axes_or_new(
 ) -> Axes:
     """Return `ax`, or a new one of that size in inches, wider for a legend of many names."""
     if ax is not None:
+        if getattr(ax, "name", None) != "rectilinear":
+            raise ValueError(f"ax must be plane Axes of Matplotlib, got {type(ax).__name__}")
         return ax
     width += 1.6 * (_n_columns(n_names) - 1)
     return plt.subplots(figsize=(width, height), layout="constrained")[1]

@@ -223,6 +223,8 @@ def plot_map(
         height = float(np.clip(1.9 + 0.75 * n_strips, 3.8, 9.0))
         samples = replace(samples, at=stack_strips(place.mean[:, 0], target))
     ax = axes_or_new(ax, width=7.6, height=height)
+    if not np.isfinite(place.mean).all():
+        raise ValueError("coordinates of samples in the tree contain NaN or infinity")
     low, high = axis_limits(place.mean)
     ax.set(xlim=(low[0], high[0]), xlabel=place.names[0])
     if plane:

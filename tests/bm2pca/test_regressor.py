@@ -196,3 +196,40 @@ def test_slope_is_that_of_targets_on_predictions():
     slope, factor = calibration(Y, mean, np.full((4000, 3), 0.25))
     np.testing.assert_allclose(slope, [2.5, 1.0, 0.0], rtol=0.03)  # never reversed
     np.testing.assert_allclose(factor, [1.0, 1.0, np.sqrt(5.0)], rtol=0.03)
+
+
+def linear_data(seed, *, structured):
+    """100 samples, targets of signal to noise 2, and the coefficients; features of 3 factors."""
+    rng = np.random.default_rng(seed)
+    X, coef = rng.standard_normal((100, 8)), rng.standard_normal(8)
+    if structured:
+        W = rng.standard_normal((8, 3))
+        X = 0.5 * X + rng.standard_normal((100, 3)) @ W.T
+        coef = W @ rng.standard_normal(3)
+    f = X @ coef
+    return X, f + 0.7 * f.std() * rng.standard_normal(100), coef
+
+
+def test_coefficients_of_the_tree_are_those_of_predictions():
+    X, y, _ = linear_data(0, structured=False)
+    model = BM2PCARegressor(random_state=0).fit(X, np.column_stack([y, -2.0 * y + X[:, 0]]))
+    draws = model.idata_["posterior"].dataset.mean(("chain", "draw"))
+    scaled = (X - model.mean_) / model.scale_
+    found = scaled @ draws["coef"].values + draws["intercept"].values
+    assert not np.allclose(model.slope_, 1.0, atol=0.2)
+    predicted = (model.predict(X) - model.y_mean_) / model.y_scale_
+    np.testing.assert_allclose(found, predicted, atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("structured", [True, False])
+def test_intervals_of_coefficients_hold_their_share(structured):
+    inside = []
+    for seed in range(300, 320):
+        X, y, coef = linear_data(seed, structured=structured)
+        model = BM2PCARegressor(random_state=0).fit(X, y)
+        draws = model.idata_["posterior/coef"].values.reshape(-1, 8)
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        true = coef * model.scale_ / model.y_scale_
+        inside.append((low <= true) & (true <= high))
+    assert 0.85 <= np.mean(inside) <= 0.95

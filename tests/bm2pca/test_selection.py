@@ -17,6 +17,7 @@ from bsdr_models.bm2pca.selection import (
     balanced_folds,
     best_of,
     cross_validate,
+    judge_choice,
     rows_to_hold_out,
     subsample,
 )
@@ -113,6 +114,31 @@ def test_two_classes_have_one_score():
     proba = expit(margin[found.best, :, 0] / found.temperature)
     assert found.log_loss[found.best] == pytest.approx(log_loss(y % 2, proba), rel=1e-9)
     np.testing.assert_allclose(found.accuracy, ((margin[:, :, 0] > 0) == y % 2).mean(axis=1))
+
+
+def test_held_out_score_of_noise_is_that_of_no_features():
+    """The best of twelve candidates seems to gain; that score hardly does."""
+    naive, honest, temperatures = [], [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        scores, signs = rng.standard_normal((12, 40, 1)), np.tile([[-1.0], [1.0]], (20, 1))
+        found = judge_choice(scores, signs, (1,), np.arange(40) // 8)
+        naive.append(found.log_loss.min())
+        honest.append(found.held_out.score)
+        temperatures.append(found.temperature)
+    gains = [np.mean(honest) + np.log(2.0), np.log(2.0) - np.mean(naive)]
+    assert 0.0 <= gains[0] < gains[1] / 2.0
+    assert np.median(temperatures) > 10.0
+
+
+def test_judgement_of_a_clear_choice_is_that_of_all_folds():
+    y, scores = classes(n=4000)
+    found = judge_choice(scores, one_hot_signs(y), (4,), np.arange(4000) % 5)
+    plain = rule(scores, one_hot_signs(y))
+    assert found.temperature == pytest.approx(plain.temperature, rel=0.01)
+    assert found.held_out.score == pytest.approx(plain.held_out.score, abs=1e-3)
+    one_fold = judge_choice(scores, one_hot_signs(y), (4,), np.zeros(4000, dtype=int))
+    assert one_fold.temperature == plain.temperature
 
 
 def test_missing_labels_are_ignored():

@@ -181,9 +181,9 @@ def test_attributes(fitted, engine, target):
 
 
 def scores_of(model, X, target):
-    """Mean class scores by the public methods, one column per outcome; before the calibration."""
+    """Mean class scores by the public methods, one column per outcome."""
     if target == "regression":
-        return (model.predict(X) - model.y_mean_) / (model.y_scale_ * model.slope_)
+        return (model.predict(X) - model.y_mean_) / model.y_scale_
     scores = model.decision_function(X)
     return np.column_stack([np.zeros(len(X)), scores]) if target == "binary" else scores
 

@@ -409,7 +409,7 @@ def test_plots_draw_one_component_and_many(headless):
             priors=Priors(latent_scale=0.3),
             optimization=BSDROptimization(max_iter=40, tol=1.0),
         ).fit(X, y)
-        plots.plot_map(model.idata_, components=(0, r - 1))
+        plots.plot_map(model.idata_, components=(0, r - 1) if r > 1 else 0)
         plots.plot_relevance(model.idata_)
 
 

@@ -1,19 +1,27 @@
 """Random bad input: a clear error or finite output, for every estimator.
 
 An example is a small table to which a few accidents have happened, with labels of some kind and
-settings of some kind; the examples are always the same.
+settings of some kind, in one of many containers; the examples are always the same. Others are
+made by ``FUZZ_SEED=1 FUZZ_CASES=100 pytest tests/contract/test_fuzz.py``, 100 per estimator.
 """
 
+import os
 import re
 import traceback
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+import xarray as xr
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from bsdr_models import plots
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -34,6 +42,8 @@ OPENINGS = (
     r"X is not standardised, and ",
     r"\d+ components need more labelled samples",
     r"the centroids of all classes coincide",
+    r"Sparse data was passed for X",
+    r"X is sparse, so never scaled, and ",
 )
 PAPER = (
     {"priors__latent_scale": 30.0, "priors__projection_prior": "rowwise"},
@@ -108,6 +118,20 @@ ACCIDENTS = {
     "empty_row": lambda X, rng: _put(X, rng.integers(len(X)), np.nan),
     "infinite": lambda X, rng: _put(X, _entry(X, rng), -np.inf),
 }
+# Forms of a table. Names of columns are the same at new samples, in another order.
+CONTAINERS = {
+    "array": lambda X: X,
+    "single": lambda X: X.astype(np.float32) if np.nanmax(np.abs(X), initial=0.0) < 1e30 else X,
+    "columns first": np.asfortranarray,
+    "strided": lambda X: np.repeat(X, 2, axis=0)[::2],
+    "read only": lambda X: np.frombuffer(X.tobytes()).reshape(X.shape),
+    "list": lambda X: X.tolist(),
+    "frame": lambda X: pd.DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])]),
+    "nullable": lambda X: pd.DataFrame(X).add_prefix("f").convert_dtypes(),
+    "labelled": lambda X: xr.DataArray(X, dims=("sample", "feature")),
+    "masked": np.ma.masked_invalid,
+    "sparse": lambda X: csr_array(np.nan_to_num(X, posinf=1.0, neginf=1.0)),
+}
 LABELS = ("blocks", "random", "own", "text", "truth", "floats")
 # Those that most estimators refuse, and so for a smaller share of the examples.
 DOUBTFUL = ("one", "halves", "missing", "mixed")
@@ -138,6 +162,7 @@ class Example:
     new: str = "same"
     choice: int = 0
     n_components: int = 1
+    container: str = "array"
 
     def rows(self) -> np.ndarray:
         rng = np.random.default_rng(self.seed)
@@ -200,6 +225,7 @@ def examples(draw):
         new=draw(st.sampled_from(["same", "zeros", "far", "mixed"])),
         choice=draw(st.integers(0, 20)),
         n_components=draw(st.sampled_from([1, 1, 1, 2, 2, 3, 8, 0])),
+        container=draw(st.sampled_from(sorted(CONTAINERS))),
     )
 
 
@@ -211,24 +237,28 @@ def assert_explained(error):
 
 
 def check(zoo, kind, example):
-    """Fit and say everything of new samples, or be refused for a reason that is known."""
+    """Fit, predict, summarise and plot, or be refused for a reason that is known."""
     choices = CHOICES[kind]
     model = zoo.make(kind, **choices[example.choice % len(choices)])
     if "n_components" in model.get_params():
         model.set_params(n_components=example.n_components)
     X, y = example.rows(), example.targets(real=kind.endswith("Regressor"))
+    wrap = CONTAINERS[example.container]
     with warnings.catch_warnings():
         for message in (*zoo.explained, ".* features are constant in the training samples"):
             warnings.filterwarnings("ignore", message)
         try:
-            model.fit(X, y)
+            model.fit(wrap(X), y)
             new = example.new_rows(X)
-            model.predict(new)
-        except ValueError as error:
+            model.predict(wrap(new))
+        except (ValueError, TypeError) as error:
             assert_explained(error)
             return
-    zoo.assert_finite(model, X)
-    zoo.assert_finite(model, new)
+        zoo.assert_finite(model, wrap(X))
+        zoo.assert_finite(model, wrap(new))
+        assert len(model.summary())
+        plots.plot_map(model.idata_)
+    plt.close("all")
 
 
 # What random seeds have found, before it was mended.
@@ -288,12 +318,13 @@ def test_what_was_found_stays_mended(zoo, case):
 
 
 @settings(
-    max_examples=10,
-    derandomize=True,
+    max_examples=int(os.environ.get("FUZZ_CASES", "11")),
+    derandomize="FUZZ_SEED" not in os.environ,
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+@seed(int(os.environ.get("FUZZ_SEED", "0")))
 @given(example=examples())
 def test_random_input(zoo, kind, example):
     check(zoo, kind, example)

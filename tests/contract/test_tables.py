@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 from scipy import sparse
+from sklearn.base import clone
 
-from bsdr_models import load
+from bsdr_models import compare_models, cross_validated_map, feature_stability, load
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -116,6 +117,31 @@ def test_every_estimator_labels_the_samples_by_the_index(zoo, kind):
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
     assert model.idata_["constant_data/feature"].values.tolist() == NAMES
+
+
+TWO_NAMED = {
+    "fit": lambda model, X, y: clone(model).fit(X, y),
+    "predict_idata": lambda model, X, y: model.predict_idata(X, y),
+    "cross_validated_map": lambda model, X, y: cross_validated_map(model, X, y, cv=3),
+    "compare_models": lambda model, X, y: compare_models(X, y, cv=2),
+    "feature_stability": lambda model, X, y: feature_stability(model, X, y),
+}
+
+
+@pytest.mark.parametrize("function", TWO_NAMED)
+def test_samples_in_another_order_are_refused(zoo, fitted_to_table, kind, function):
+    """Whatever takes two tables with names of samples refuses those of another order."""
+    if kind.endswith("Regressor") and function not in ("fit", "predict_idata"):
+        pytest.skip("takes classifiers")
+    model = fitted_to_table(kind, "pandas")
+    X = pd.DataFrame(zoo.X, columns=NAMES).rename(index="cell {}".format)
+    y = pd.Series(zoo.target(kind), index=X.index)
+    with pytest.raises(ValueError, match=r"same labels in another order: give y\.loc\[X\.index\]"):
+        TWO_NAMED[function](model, X, y[::-1])
+    if function == "fit":  # indices of other labels do not count
+        model = zoo.fit(zoo.make(kind), X, y.reset_index(drop=True))
+        expected = zoo.fit(zoo.make(kind), X, y)
+        np.testing.assert_array_equal(model.predict(X), expected.predict(X))
 
 
 @every_reader

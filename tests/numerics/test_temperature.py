@@ -41,6 +41,22 @@ def test_finds_the_temperature_that_made_the_labels():
     assert fit_temperature(scores, y) == pytest.approx(0.3, rel=0.05)
 
 
+def test_shrinkage_removes_the_bias_of_the_squared_inverse_and_spares_strong_scores():
+    """Of few weak samples the mean of beta^2 is too large; at 20 000 samples nothing changes."""
+    strong = make_scores(n=20_000)
+    plain, shrunk = fit_temperature(*strong), fit_temperature(*strong, shrink=True)
+    assert plain < shrunk < 1.001 * plain
+    inverse = []
+    for seed in range(200):
+        scores, y = make_scores(n=40, k=2, T=4.0, seed=seed)
+        found = [fit_temperature(scores, y, shrink=s) for s in (False, True)]
+        assert found[1] >= found[0]
+        inverse.append([1.0 / each for each in found])
+    plain, shrunk = np.mean(np.square(inverse), axis=0)
+    assert plain > 1.5 * 0.25**2
+    assert abs(shrunk - 0.25**2) < abs(plain - 0.25**2) / 2.0
+
+
 def test_follows_the_unit_of_the_scores_and_no_shift_of_a_row():
     scores, y = make_scores()
     T = fit_temperature(scores, y)

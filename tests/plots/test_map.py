@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.path import Path
 from scipy.interpolate import RegularGridInterpolator
 from scipy.special import log_softmax
@@ -428,6 +429,12 @@ def test_groups_take_the_place_of_classes(new):
     [
         ({"components": (0, 2)}, r"one or two of 0\.\.1"),
         ({"components": (0, 1, 1)}, r"one or two of 0\.\.1"),
+        ({"components": (1, 1)}, r"one or two of 0\.\.1"),
+        ({"components": (0.5, 1)}, r"one or two of 0\.\.1"),
+        ({"components": "x"}, r"one or two of 0\.\.1"),
+        ({"components": (True, False)}, r"one or two of 0\.\.1"),
+        ({"ax": Figure().add_subplot(projection="3d")}, "plane Axes of Matplotlib, got Axes3D"),
+        ({"ax": "ax"}, "plane Axes of Matplotlib, got str"),
         ({"uncertainty": "ellipses"}, "uncertainty must be"),
         ({"contour": 1.0}, r"contour must lie in \(0, 1\)"),
         ({"names": -1}, "names must not be negative"),
@@ -437,6 +444,13 @@ def test_groups_take_the_place_of_classes(new):
 def test_bad_arguments_are_named(kwargs, message, wine):
     with pytest.raises(ValueError, match=message):
         plot_map(wine, **kwargs)
+
+
+def test_coordinates_that_are_not_finite_are_named(make_fit):
+    tree = make_fit()
+    tree["fit/latent_mean"].values[3] = np.nan
+    with pytest.raises(ValueError, match="coordinates of samples in the tree contain NaN"):
+        plot_map(tree)
 
 
 def test_contours_need_classes(make_fit):
