@@ -31,7 +31,6 @@ THUMBNAILS = {
     "01_bsdr": 1,
     "02_bm2pca": 6,
     "03_dgplvm": 1,
-    "05_gene_expression": 3,
     "06_spectra": 4,
     "07_change_the_model": 3,
     "08_kernels_and_views": 2,
