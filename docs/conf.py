@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import shutil
 import sys
@@ -73,6 +74,14 @@ default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # Pages with code cells are executed at every build; notebooks are shown as they are committed.
+# A warning is a line without the path of a file.
+os.environ["IPYTHONDIR"] = str(HERE / "_build" / "ipython")
+STARTUP = Path(os.environ["IPYTHONDIR"]) / "profile_default" / "startup" / "warnings.py"
+STARTUP.parent.mkdir(parents=True, exist_ok=True)
+STARTUP.write_text("""import warnings
+
+warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\\n"
+""")
 nb_execution_mode = "auto"
 nb_execution_excludepatterns = ["notebooks/*"]
 nb_execution_timeout = 300
