@@ -101,6 +101,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "bsdr_models"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
+html_search_scorer = "_static/scorer.js"
 wide = ("get_started", "pictures", "evidence", "benchmarks", "examples", "notebooks/*")
 html_sidebars = {page: [] for page in wide}
 html_math_renderer = "mathml"
