@@ -14,7 +14,7 @@ from scipy import optimize, stats
 from scipy.special import gammaln
 
 from bsdr_models.bm2pca.paper import mean_field as mf
-from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.numerics.factors import Gamma
 
@@ -65,7 +65,7 @@ def measurements(problem, state, p, n, c):
     """Margins of (n, c) as measurements y = slope f + noise; and the log constant of them all."""
     if not problem.known[p, n, c]:
         return [], [], [], 0.0
-    y, C, s = problem.y[p, n, c], problem.cost[p, 0, 0], np.atleast_1d(state.slack[..., p, n, c])
+    y, C, s = problem.y[p, n, c], problem.cost[p, 0, 0], state.slack[:, p, n, c]
     if problem.epsilon is None:
         at_zero, slopes, constant = [C], [-C * y], 0.0
     else:
@@ -241,7 +241,7 @@ def classifier(lab, *, Z, y, nu, cost):
     n, r = Z.shape
     data = mf.Data(
         views=(make_view(np.random.default_rng(0).standard_normal((n, r + 1))),),
-        margins=Hinge(y=y[None, :, None], cost=np.full((1, 1, 1), cost)),
+        margins=margins_of(y[None, :, None], np.full((1, 1, 1), cost), None),
     )
     state = mf.init(data, lab.PRIORS, n_components=r, rng=np.random.default_rng(0))
     state = replace(
@@ -273,7 +273,7 @@ def test_bound_of_a_small_classifier_beside_its_pseudo_evidence(lab, cost):
         evidence_at, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
     )
     assert bound == pytest.approx(-best.fun, abs=1e-9)
-    np.testing.assert_allclose(state.slack[0, :, 0], np.exp(best.x), rtol=1e-5)
+    np.testing.assert_allclose(state.slack[0, 0, :, 0], np.exp(best.x), rtol=1e-5)
 
     grid = np.linspace(-9.0, 9.0, 901)
     f = grid[:, None, None] + grid[:, None] * Z[:, 0]  # bias, weight, row

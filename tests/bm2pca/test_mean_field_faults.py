@@ -15,7 +15,7 @@ import pytest
 
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 
 LOG_2PI = np.log(2.0 * np.pi)
 CHECKS = ("monte_carlo", "monotone", "stationary")
@@ -97,12 +97,12 @@ PRINTED = [
     Fault(
         "square of the mean slack for its mean square",
         ALL,
-        before(Hinge, "scales", lambda self, mean, variance: (self, mean, 0.0 * variance)),
+        before(Margins, "scales", lambda self, mean, variance: (self, mean, 0.0 * variance)),
     ),
     Fault(
         "C (1 + w + C w) for C (1 + C w) in the linear term of a label",
         CLIMB,
-        after(Hinge, "linear_terms", lambda pull, self, s: pull + self.cost * self.y / s),
+        after(Margins, "linear_terms", lambda pull, self, s: pull + self.cost * self.y / s[0]),
     ),
     Fault(
         "shape of nu without the bias",
@@ -138,14 +138,14 @@ BOUND_FAULTS = [
         before(
             mf,
             "score_moments",
-            lambda s: (replace(s, latent=replace(s.latent, cov=0.0 * s.latent.cov)),),
+            lambda mean, cov, weights: (mean, 0.0 * cov, weights),
         ),
     ),
     Fault(
         "normaliser of the loss dropped",
         BOUND,
         after(
-            EpsilonInsensitive,
+            Margins,
             "bound",
             lambda value, self, *_: (
                 value
@@ -204,13 +204,13 @@ UPDATE_FAULTS = [
     Fault(
         "unlabelled samples weighted as labelled ones",
         CLIMB,
-        after(Hinge, "weights", lambda value, self, s: self.cost**2 / s),
+        after(Margins, "weights", lambda value, self, s: self.cost**2 / s[0]),
         "shared",
     ),
     Fault(
         "sides of the interval swapped",
         CLIMB,
-        before(EpsilonInsensitive, "linear_terms", lambda self, s: (self, s[::-1])),
+        before(Margins, "linear_terms", lambda self, s: (self, s[::-1])),
         "regression",
     ),
 ]
