@@ -83,7 +83,7 @@ def make_view(X: FloatArray | csr_array, *, reduce: bool = True) -> View:
         basis=basis,
         count=count.astype(np.float64),
         total=np.asarray(X.sum(axis=0), dtype=np.float64).ravel(),
-        square=float(np.sum((X.data if issparse(X) else X) ** 2)),
+        square=float(np.sum(np.square(X.data if issparse(X) else X))),
     )
 
 
