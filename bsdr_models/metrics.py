@@ -194,11 +194,7 @@ def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
 
 
 def mean_of_samples(
-    values: FloatArray,
-    *,
-    prob: float,
-    rng: np.random.Generator,
-    groups: np.ndarray | None = None,
+    values: FloatArray, *, prob: float, rng: np.random.Generator, groups: np.ndarray | None = None
 ) -> Estimate:
     """Mean of the values of samples, (N,), with bootstrap quantiles.
 

@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 
 from bsdr_models import align_draws
+from bsdr_models.alignment import permute, signed_permutations
 
 CHAINS, DRAWS = 4, 500
 # Of independent draws in 8 half chains of 250, R-hat**2 is about 1 + (chi2_7 / 7 - 1) / 250: this
@@ -62,8 +63,7 @@ def worst(values):
 
 @pytest.mark.parametrize("per_draw", [False, True], ids=["each chain", "each draw"])
 @pytest.mark.parametrize(
-    ("method", "draw_one"),
-    [("signed_permutation", signed_permutation), ("procrustes", rotation)],
+    ("method", "draw_one"), [("signed_permutation", signed_permutation), ("procrustes", rotation)]
 )
 def test_scrambled_components_are_brought_together(method, draw_one, per_draw):
     rng = np.random.default_rng(35 + per_draw)
@@ -272,6 +272,24 @@ def test_draws_that_are_not_finite_are_counted_and_missing_axes_named():
     stacked = xr.DataTree.from_dict({"posterior": example()["posterior"].dataset.isel(chain=0)})
     with pytest.raises(ValueError, match="posterior/loadings has no dim 'chain'"):
         align_draws(stacked, loadings="loadings")
+
+
+def test_heavy_tails_of_a_few_draws_and_rows_do_not_rule_the_others():
+    rng = np.random.default_rng(12)
+    clean, weights = planted(rng, k=5, rows=12, noise=0.3)
+    mixed = scramble(rng, clean, weights, signed_permutation, per_draw=True)[0]
+    clean, mixed = clean.reshape(-1, 12, 5), mixed.reshape(-1, 12, 5)
+    size = np.where(rng.random(len(mixed)) < 0.05, 1e4, 1.0)[:, None, None]
+    unit = np.geomspace(1e-3, 1e3, 12)[:, None]
+    aligned = permute(mixed, *signed_permutations(mixed * size * unit))
+    assert aligned.std(axis=0).mean() == pytest.approx(clean.std(axis=0).mean(), rel=1e-12)
+
+
+def test_zero_rows_and_zero_draws_are_harmless():
+    draws = np.random.default_rng(13).standard_normal((20, 6, 3))
+    draws[:, 2] = 0.0
+    draws[4] = 0.0
+    assert np.isfinite(permute(draws, *signed_permutations(draws))).all()
 
 
 def ppca_gibbs(x, k, *, rng):

@@ -192,10 +192,7 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
     [
         BSDRClassifier().set_params(**EXACT),
         PaperBSDRClassifier().set_params(**PAPER),
-        BM2PCAClassifier(
-            loss=HingeLoss(C=0.1, calibrate=False),
-            metric_scale=10.0,
-        ),
+        BM2PCAClassifier(loss=HingeLoss(C=0.1, calibrate=False), metric_scale=10.0),
         DGPLVMClassifier(),
     ],
     ids=lambda model: type(model).__name__,
@@ -263,10 +260,7 @@ PARALLEL = {
         **PAPER
     ),
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
-    "paper's folds": PaperBM2PCAClassifier(
-        loss=HingeLoss(C=10.0),
-        random_state=0,
-    ),
+    "paper's folds": PaperBM2PCAClassifier(loss=HingeLoss(C=10.0), random_state=0),
     "regressor": BM2PCARegressor(n_components=2, random_state=0),
     "starts": DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=4), random_state=0),
 }

@@ -389,7 +389,7 @@ def moves(factor):
 
             def move(step, name=f.name, value=value):
                 return replace(factor, **{name: value * (1.0 + step)})
-        elif f.name in ("mean", "map", "shift"):
+        elif f.name == "mean":
 
             def move(step, name=f.name, value=value):
                 return replace(factor, **{name: value + step})

@@ -290,3 +290,30 @@ def test_sweeps_are_finite_for_constant_features_and_separable_labels(lab):
         for _ in range(20):
             state = gibbs.step_joint(state, changed, problem.priors, rng=rng)
         assert all(np.isfinite(value).all() for value in gibbs.to_variables(state).values())
+
+
+# Slack scales, GIG(1/2, 1, s**2), against their distribution function
+
+
+@pytest.mark.parametrize("s", [0.0, 1e-12, 1e-4, 0.2, 1.0, 30.0, 1e3])
+def test_slack_scales_have_their_law(s):
+    draws = gibbs.draw_slack_scale(np.full(20_000, s), rng=np.random.default_rng(11))
+    assert np.all(draws > 0.0)
+    if s < 1e-6:
+        cdf = stats.chi2(1).cdf
+    else:
+
+        def cdf(x):
+            return stats.invgauss.sf(1.0 / x, 1.0 / s)
+
+    assert stats.kstest(draws, cdf).pvalue > 1e-3
+
+
+def test_reciprocals_of_large_mean_keep_their_digits():
+    """1 / lambda is inverse Gaussian of mean 1 / s; NumPy's own draws lose it."""
+    mean, n = 1e12, 50_000
+    ours = 1.0 / gibbs.draw_slack_scale(np.full(n, 1.0 / mean), rng=np.random.default_rng(13))
+    numpys = np.random.default_rng(13).wald(mean, 1.0, size=n)
+    assert len(np.unique(ours)) > 0.999 * n
+    assert len(np.unique(numpys)) < 0.9 * n
+    assert stats.kstest(ours, stats.invgauss(mean).cdf).pvalue > 1e-3

@@ -19,10 +19,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.paper import (
-    gibbs,
-    soft_margin_draws,
-)
+from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.spec import Priors
 

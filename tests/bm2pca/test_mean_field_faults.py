@@ -135,11 +135,7 @@ BOUND_FAULTS = [
     Fault(
         "S_n missing from Var f, everywhere",
         ALL,
-        before(
-            mf,
-            "score_moments",
-            lambda mean, cov, weights: (mean, 0.0 * cov, weights),
-        ),
+        before(mf, "score_moments", lambda mean, cov, weights: (mean, 0.0 * cov, weights)),
     ),
     Fault(
         "normaliser of the loss dropped",

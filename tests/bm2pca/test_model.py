@@ -1,4 +1,4 @@
-"""The PyMC model against dense normals, quadrature and its other parametrisation."""
+"""The PyMC model against dense normals and quadrature."""
 
 import math
 
@@ -174,62 +174,6 @@ def test_log_density_is_the_joint(case, augmented):
         )
 
 
-@pytest.mark.parametrize("target", ["signs", "regression"])
-def test_parametrisations_agree(target):
-    """One component, two samples: latent and slack scales are integrated out numerically.
-
-    The augmented model is evaluated once, with the grid points as samples.
-    """
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(2, 3))
-    y = np.array([1.0, -1.0]) if target == "signs" else np.array([0.3, -0.8])
-    options = {"n_components": 1, "priors": PRIORS, "target": target, "C": COST}
-    options["epsilon"] = EPSILON
-    marginal = build_model(X, y, **options)
-    point = random_point(marginal, rng)
-    names = ["X", "margins" if target == "signs" else "y"]
-    got = compiled_terms(marginal, names)(on_value_scale(marginal, point))
-    got = got[0] + got[1][:, 0]
-
-    # Cells in z between the kinks of the inner integral; lambda = exp(w), by the trapezium rule.
-    n_slacks = 1 if target == "signs" else 2
-    eta, e0 = point["weights"].item(), point["bias"].item()
-    kinks = (
-        np.array([1.0, -1.0]) if target == "signs" else np.add.outer([EPSILON, -EPSILON], y).ravel()
-    ) - e0
-    ends = np.unique(np.concatenate([np.linspace(-8.0, 8.0, 6), kinks / eta]))
-    nodes, weights = np.polynomial.legendre.leggauss(10)
-    half = np.diff(ends)[:, None] / 2.0
-    z, log_dz = (ends[:-1, None] + half * (1.0 + nodes)).ravel(), np.log(weights * half).ravel()
-    w = np.arange(-36.0, 5.5, 0.5)
-    index = np.indices((len(z), *[len(w)] * n_slacks)).reshape(1 + n_slacks, -1)
-
-    augmented = build_model(
-        np.repeat(X, index.shape[1], axis=0),
-        np.repeat(y, index.shape[1]),
-        augmented=True,
-        **options,
-    )
-    names = ["X", "margins", "latent", "slack_scale", "slack_scale_lower"][: 3 + n_slacks]
-    at = {name: point[name] for name in point}
-    at["latent"] = np.tile(z[index[0]], 2)[:, None]
-    for name, i in zip(names[3:], index[1:], strict=True):
-        at[name] = np.tile(np.exp(w[i]), 2)[:, None]
-    terms = compiled_terms(augmented, names)(at)
-    terms = sum(term.reshape(2, index.shape[1], -1).sum(axis=2) for term in terms)
-    terms += log_dz[index[0]] + (w[index[1:]] + math.log(0.5)).sum(axis=0)
-    np.testing.assert_allclose(np.logaddexp.reduce(terms, axis=1), got, rtol=1e-7)
-
-
-def compiled_terms(model, names):
-    """Log densities of variables and values of potentials, by sample."""
-    found = [model[name] for name in names]
-    terms = model.logp([v for v in found if v not in model.potentials], jacobian=False, sum=False)
-    potentials = [v for v in found if v in model.potentials]
-    terms[1:1] = model.replace_rvs_by_values(potentials)
-    return model.compile_fn(terms, inputs=model.value_vars, on_unused_input="ignore", **FAST)
-
-
 # Closed forms
 
 
@@ -311,12 +255,6 @@ def test_expected_factor_far_out(expected, width):
         assert (np.abs(in_mean) <= 20.0 + 1e-6).all(), sd
 
 
-def compiled_gradient(model):
-    """Log density and its gradient in one function of a point."""
-    outputs = [model.logp(), model.dlogp()]
-    return model.compile_fn(outputs, inputs=model.value_vars, **FAST)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["sign", "signs", "target"])
 def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
@@ -325,23 +263,13 @@ def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
     model = build_model(X, y, **options)
     start = model.initial_point()
     assert not start["weights"].any()
-    evaluate = compiled_gradient(model)
+    outputs = [model.logp(), model.dlogp()]
+    evaluate = model.compile_fn(outputs, inputs=model.value_vars, **FAST)
     for scale in (0.0, 1e4):
         point = start | {"bias": start["bias"] + scale, "weights": start["weights"] - scale}
         value, gradient = evaluate(point)
         assert np.isfinite(value)
         assert np.isfinite(gradient).all()
-
-
-def test_targets_of_a_proper_likelihood_integrate_to_one():
-    """The integral over y given x is one for the epsilon-insensitive density."""
-    X, _, options = toy("target")
-    grid = np.linspace(-60.0, 60.0, 20_001)
-    model = build_model(np.repeat(X[:1], len(grid), axis=0), grid, **options)
-    point = random_point(model, np.random.default_rng(2))
-    log_density = compiled_terms(model, ["y"])(on_value_scale(model, point))[0]
-    total = np.exp(log_density).sum() * (grid[1] - grid[0])
-    np.testing.assert_allclose(total, 1.0, rtol=1e-5)
 
 
 # Predictions

@@ -119,11 +119,7 @@ def test_scores_follow_the_weights():
 # ------------------------------------------------------------------------------------------ slices
 
 
-LAWS = {
-    "skew": stats.gamma(2.5),
-    "two humps": None,
-    "narrow": stats.norm(3.0, 1e-3),
-}
+LAWS = {"skew": stats.gamma(2.5), "two humps": None, "narrow": stats.norm(3.0, 1e-3)}
 
 
 def draw_humps(n, rng):

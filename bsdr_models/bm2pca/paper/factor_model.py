@@ -34,10 +34,7 @@ class FactorModel:
 
     @classmethod
     def of(
-        cls,
-        states: Sequence[ViewState],
-        data: Sequence[View],
-        columns: Sequence[IntArray | None],
+        cls, states: Sequence[ViewState], data: Sequence[View], columns: Sequence[IntArray | None]
     ) -> "FactorModel":
         """Map the factors of the views from working coordinates to features."""
         over_features = []
