@@ -1,9 +1,9 @@
 r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model, chains in parallel.
 
-The target is the pseudo-posterior of [1]_ with the slack scales as variables [2]_. Each
-``sample_*`` draws one block given the others, for C chains along the first axis of every array.
-``step_joint``, a sweep, draws weights and slack scales with Z integrated out: given each other
-they are so strongly correlated that one independent draw of coef would take a thousand sweeps.
+Each ``sample_*`` draws one block given the others, for C chains along the first axis of every
+array. ``step_joint``, a sweep, draws weights and slack scales with Z integrated out: given each
+other they are so strongly correlated that one independent draw of coef would take a thousand
+sweeps.
 
 Labels do not bound class scores from above, so posterior moments of the weights exist only below
 order 2 weight_shape, as under the prior. Under the paper's hyper-parameters (0.1) coef has no
@@ -15,11 +15,7 @@ scales, the margins of one sample and label are a normal factor :math:`\exp(g f 
 
 References
 ----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI.
-.. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
-       Analysis 6(1).
-.. [3] J. R. Michael, W. R. Schucany, R. W. Haas (1976). Generating random variates using
+.. [1] J. R. Michael, W. R. Schucany, R. W. Haas (1976). Generating random variates using
        transformations with multiple roots. The American Statistician 30(2).
 """
 
@@ -96,7 +92,7 @@ def draw_slack_scale(s: FloatArray, *, rng: np.random.Generator) -> FloatArray:
 
     Its reciprocal is inverse Gaussian, of mean 1 / s and shape 1. With Y a squared standard normal,
     lambda is one of the roots of :math:`\lambda + s^2 / \lambda = 2 s + Y`: the larger with
-    probability lambda / (lambda + s) [3]_. The larger root is a sum of positive terms and the
+    probability lambda / (lambda + s) [1]_. The larger root is a sum of positive terms and the
     smaller s**2 over it, so neither loses digits, unlike ``Generator.wald`` for the reciprocal.
     """
     half = 0.5 * rng.standard_normal(s.shape) ** 2

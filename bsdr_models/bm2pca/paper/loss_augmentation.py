@@ -4,7 +4,7 @@ A factor is the product of S hinges exp{-2 max(0, u)}, each a mixture of normals
 
 .. math::
     e^{-2 \max(0, u)} = \int_0^\infty (2 \pi \lambda)^{-1/2} e^{-(\lambda + u)^2 / 2 \lambda}
-    d\lambda, \qquad u = C (a + b f).
+    d\lambda, \qquad u = C (a + b f), \quad b = \pm 1.
 
 Under q(lambda) = GIG(1/2, 1, s**2), s**2 = E[u**2], it is normal in f, with the precision
 ``weights`` and the linear term ``linear_terms``. E[lambda] = s + 1, E[1 / lambda] = 1 / s.
@@ -39,42 +39,34 @@ class Margins:
     cost: FloatArray  # C, (P, 1, 1)
     epsilon: float | None  # In units of y; None for signs
 
-    def _hinges(self) -> tuple[FloatArray, FloatArray]:
-        """a and b, each (S, P, N, K)."""
-        one = np.ones_like(self.y)
+    def _excesses(self, f: FloatArray | float) -> FloatArray:
+        """a + b f of every hinge, (S, P, N, K)."""
         if self.epsilon is None:
-            return one[None], -self.y[None]
-        return np.stack([self.y, -self.y]) - self.epsilon, np.stack([-one, one])
-
-    def _squares(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """E[(a + b f)**2], (S, P, N, K)."""
-        a, b = self._hinges()
-        return (a + b * mean) ** 2 + b**2 * variance
+            return (1.0 - self.y * f)[None]
+        rest = self.y - f
+        return np.stack([rest, -rest]) - self.epsilon
 
     def scales(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Optimal s for scores of these moments, (S, P, N, K); 1 without a target."""
-        found = self.cost * np.sqrt(self._squares(mean, variance))
+        found = self.cost * np.sqrt(self._excesses(mean) ** 2 + variance)
         return np.where(self.observed, np.maximum(found, SMALLEST), 1.0)
 
     def weights(self, scales: FloatArray) -> FloatArray:
-        """Precision of f, C**2 times the sum of b**2 E[1 / lambda], (P, N, K)."""
-        _, b = self._hinges()
-        return self.observed * (b**2 * self.cost**2 / scales).sum(axis=0)
+        """Precision of f, C**2 times the sum of E[1 / lambda], (P, N, K)."""
+        return self.observed * self.cost**2 * (1.0 / scales).sum(axis=0)
 
     def linear_terms(self, scales: FloatArray) -> FloatArray:
         """Linear term of f, minus C times the sum of b (1 + C a E[1 / lambda]), (P, N, K)."""
-        a, b = self._hinges()
-        each = -b * self.cost * (1.0 + self.cost * a / scales)
-        return self.observed * each.sum(axis=0)
+        each = self.cost * (1.0 + self.cost * self._excesses(0.0) / scales)
+        return self.observed * (self.y * each[0] if self.epsilon is None else each[0] - each[1])
 
     def bound(self, mean: FloatArray, variance: FloatArray, scales: FloatArray) -> FloatArray:
         """E[log augmented factor] plus entropy of q(lambda), (P,)."""
-        a, b = self._hinges()
-        square = self.cost**2 * self._squares(mean, variance)
-        each = -self.cost * (a + b * mean) - 0.5 * (square / scales + scales)
-        total = each.sum(axis=0)
+        v = self._excesses(mean)
+        square = self.cost**2 * (v**2 + variance)
+        total = np.sum(-self.cost * v - 0.5 * (square / scales + scales), axis=0)
         if self.epsilon is not None:
-            total = total - np.log(2.0 * self.epsilon + 1.0 / self.cost)
+            total -= np.log(2.0 * self.epsilon + 1.0 / self.cost)
         return np.sum(self.observed * total, axis=(1, 2))
 
     def interval(self) -> tuple[FloatArray, FloatArray]:

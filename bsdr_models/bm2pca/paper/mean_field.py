@@ -304,17 +304,18 @@ def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArra
 def pack(state: State) -> FloatArray:
     """Parameters of the state as a vector, for extrapolation; positive numbers by their log.
 
-    The next sweep recomputes what is left out: loadings and covariances.
+    Left out are the shapes of Gammas, which are constant after the first sweep, and what the next
+    one recomputes: loadings and covariances.
     """
     return np.concatenate([part.ravel() for part in _packed_arrays(state)])
 
 
 def _packed_arrays(state: State) -> list[FloatArray]:
     parts = [state.latent.mean, state.weights.mean]
-    parts += [np.log(state.weight_precision.mean), np.log(state.slack)]
+    parts += [np.log(state.weight_precision.rate), np.log(state.slack)]
     for own in state.views:
         parts.append(own.offset.mean)
-        parts += [np.log(own.loading_precision.mean), np.log(own.noise_precision.mean)]
+        parts += [np.log(own.loading_precision.rate), np.log(own.noise_precision.rate)]
     return parts
 
 
@@ -328,19 +329,15 @@ def unpack(vector: FloatArray, state: State, data: Data) -> State:
         state,
         latent=make_latent(next(parts), state.latent.cov, state.latent.log_det, data),
         weights=replace(state.weights, mean=next(parts)),
-        weight_precision=_with_log_mean(state.weight_precision, next(parts)),
+        weight_precision=replace(state.weight_precision, rate=np.exp(next(parts))),
         slack=np.exp(next(parts)),
         views=tuple(
             replace(
                 own,
                 offset=replace(own.offset, mean=next(parts)),
-                loading_precision=_with_log_mean(own.loading_precision, next(parts)),
-                noise_precision=_with_log_mean(own.noise_precision, next(parts)),
+                loading_precision=replace(own.loading_precision, rate=np.exp(next(parts))),
+                noise_precision=replace(own.noise_precision, rate=np.exp(next(parts))),
             )
             for own in state.views
         ),
     )
-
-
-def _with_log_mean(factor: Gamma, log_mean: FloatArray) -> Gamma:
-    return Gamma(shape=factor.shape, rate=factor.shape / np.exp(log_mean))
