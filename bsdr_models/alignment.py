@@ -163,21 +163,30 @@ def align_draws(
 def _canonical(
     flat: dict[str, FloatArray], loadings: str, weights: str | None
 ) -> dict[str, FloatArray]:
-    """Draws (S, P, R) mapped to canonical axes; the weights by the inverse maps."""
+    r"""Draws (S, P, R) mapped to canonical axes; the weights by the inverse maps.
+
+    Of loadings and weights only the products :math:`B_s = Q_s W_s` are identified. With B their
+    mean, each scaled to the median norm, and V its first R right singular vectors, the maps
+    minimise :math:`|Q_s A_s - B V|^2`.
+    """
     if weights is None:
         raise ValueError("method='affine' needs weights: it is their product that it keeps")
-    r = flat[loadings].shape[2]
-    if min(flat[loadings].shape[1], flat[weights].shape[1]) < r:
+    Q, W = flat[loadings], np.swapaxes(flat[weights], 1, 2)
+    r = Q.shape[2]
+    if min(Q.shape[1], W.shape[2]) < r:
         raise ValueError(
             f"method='affine' needs at least as many other entries as components, {r}, of "
             f"{loadings!r} and {weights!r}"
         )
-    maps = linear_maps(flat[loadings], np.swapaxes(flat[weights], 1, 2))
-    condition = np.linalg.cond(maps)
-    if condition.max() > _SINGULAR:
+    mean = of_common_size(Q @ W, centred=False).mean(axis=0)
+    axes = np.linalg.svd(mean, full_matrices=False)[2][:r].T
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(r)] < 0, -1, 1)
+    maps = np.linalg.pinv(Q) @ (mean @ axes)
+    n_singular = int(np.sum(np.linalg.cond(maps) > _SINGULAR))
+    if n_singular:
         raise ValueError(
-            f"method='affine': in {int(np.sum(condition > _SINGULAR))} draws the components of "
-            f"{loadings!r} depend on each other, leave out components"
+            f"method='affine': in {n_singular} draws the components of {loadings!r} depend on "
+            "each other, leave out components"
         )
     back = np.swapaxes(np.linalg.inv(maps), 1, 2)
     return {name: values @ (back if name == weights else maps) for name, values in flat.items()}
@@ -317,18 +326,3 @@ def rotations(stacked: FloatArray) -> FloatArray:
             break
     _, _, axes = np.linalg.svd(reference, full_matrices=False)
     return found @ axes.T
-
-
-def linear_maps(loadings: FloatArray, weights: FloatArray) -> FloatArray:
-    r"""Invertible matrices that bring the loadings of all draws closest to canonical axes.
-
-    For models that identify the product :math:`B_s = Q_s W_s` only. With B the mean of
-    :math:`B_s`, each scaled to the median norm, and V its first R right singular vectors, the
-    maps minimise :math:`|Q_s A_s - B V|^2`. The weights are to be multiplied by
-    :math:`A_s^{-1}` from the left, which leaves the product unchanged. Shapes are (S, P, R) and
-    (S, R, K), with R of at most P and K; the maps are (S, R, R).
-    """
-    mean = of_common_size(loadings @ weights, centred=False).mean(axis=0)
-    axes = np.linalg.svd(mean, full_matrices=False)[2][: loadings.shape[2]].T
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
-    return np.asarray(np.linalg.pinv(loadings) @ (mean @ axes))

@@ -133,11 +133,7 @@ def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
 def fit_draws(
     task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
 ) -> FitResult:
-    """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned.
-
-    Raise a ValueError unless :func:`check_samples`.
-    """
-    check_samples(task, f"inference={engine!r}")
+    """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
     margins = margins_of(task.Y[None], np.full((1, 1, 1), cost), task.epsilon)
     problem = gibbs.Problem(X=task.X, margins=margins)
     excluded = {"slack_scale", "slack_scale_lower", "scores"}

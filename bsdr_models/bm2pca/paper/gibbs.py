@@ -9,9 +9,8 @@ Labels do not bound class scores from above, so posterior moments of the weights
 order 2 weight_shape, as under the prior. Under the paper's hyper-parameters (0.1) coef has no
 posterior mean; only its direction and the signs of the scores are meaningful.
 
-Letters: t offset, W loadings, r their precision, tau noise precision, Z latent, eta weights with
-e_0 the bias (first), nu their precision, lambda slack scale, f class scores. Given the slack
-scales, the margins of one sample and label are a normal factor :math:`\exp(g f - h f^2 / 2)`.
+Given the slack scales, the margins of one sample and label are a normal factor
+:math:`\exp(g f - h f^2 / 2)` of the class score.
 
 References
 ----------

@@ -9,9 +9,7 @@ P problems with the same samples are fitted at once: one per class for one-vs-re
 costs in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
 subspace. Unlabelled samples contribute their features alone.
 
-The printed updates [1]_ can lower the bound. Here the argument of q(lambda) is E[(1 - y f)**2],
-not (1 - y E[f])**2; the linear term of a label in q(z) is C (1 + C E[1/lambda]) y; the moment
-E[eta_0 eta] includes their covariance; the shape of q(nu) gains (R + 1) / 2.
+The printed updates [1]_ can lower the bound; ``docs/derivations/bm2pca.md`` has the departures.
 
 References
 ----------

@@ -19,14 +19,10 @@ The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depen
 cannot be drawn, and C cannot be chosen by the evidence. The factor of a real target is its density:
 uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
-The *augmented* parametrisation keeps the latent coordinates, and writes each hinge, two for a real
-target, as a scale mixture of normals [2]_, given which all conditionals are conjugate,
-
-.. math::
-    e^{-2 \max(0, u)} = \int_0^\infty \mathrm{Ga}(\lambda; 1/2, 1/2)\,
-    e^{-u - u^2 / 2 \lambda}\, d\lambda .
-
-The *marginal* parametrisation, for NUTS and ADVI, integrates the latent coordinates out: with
+The *augmented* parametrisation keeps the latent coordinates, and the scale :math:`\lambda` of each
+hinge as a mixture of normals (:mod:`~bsdr_models.bm2pca.paper.loss_augmentation`), given which all
+conditionals are conjugate. The *marginal* parametrisation, for NUTS and ADVI, integrates the latent
+coordinates out: with
 :math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
 
 .. math::
@@ -40,8 +36,6 @@ References
 ----------
 .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
        component analysis. AAAI.
-.. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
-       Analysis 6(1).
 """
 
 import math
