@@ -18,18 +18,6 @@ STARTS = ("label", "pca")
 # -------------------------------------------------------------------- the three general checks
 
 
-def test_cases_cover_all_data_formats(lab):
-    """Reduced, sparse, dense and incomplete data."""
-    found = set()
-    for case in lab.CASES:
-        problem = lab.make_problem(case)
-        for view in problem.data.views:
-            found.add(type(view.X).__name__)
-            found |= {"mask"} if view.mask is not None else set()
-            found |= {"basis"} if view.basis is not None else set()
-    assert found == {"ndarray", "csr_array", "mask", "basis"}
-
-
 def test_inverses_of_pencils_of_low_rank_and_weights_of_every_size():
     rng = np.random.default_rng(3)
     root, vector = rng.standard_normal((3, 4)), rng.standard_normal(3)
