@@ -235,22 +235,18 @@ def step_joint(
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis."""
     values: dict[str, FloatArray] = {f.name: getattr(state, f.name) for f in fields(state)}
-    sides = np.moveaxis(state.slack_scale, 1, 0)
-    slack = dict(zip(("slack_scale", "slack_scale_lower"), sides, strict=False))
+    hinges = np.moveaxis(state.slack_scale, 1, 0)
+    values.update(zip(("slack_scale", "slack_scale_lower"), hinges, strict=False))
     bias, eta = state.weights[:, 0], state.weights[:, 1:]
     scaled = state.noise_precision[:, None, None] * state.loadings
     coef = scaled @ np.linalg.solve(_prior_precision(state), eta)
-    return (
-        values
-        | slack
-        | {
-            "bias": bias,
-            "weights": eta,
-            "scores": _scores(state),
-            "coef": coef,
-            "intercept": bias - np.einsum("cdk,cd->ck", coef, state.offset),
-        }
-    )
+    return values | {
+        "bias": bias,
+        "weights": eta,
+        "scores": _scores(state),
+        "coef": coef,
+        "intercept": bias - np.einsum("cdk,cd->ck", coef, state.offset),
+    }
 
 
 def _scores(state: GibbsState) -> FloatArray:

@@ -57,8 +57,10 @@ class Margins:
 
     def linear_terms(self, scales: FloatArray) -> FloatArray:
         """Linear term of f, minus C times the sum of b (1 + C a E[1 / lambda]), (P, N, K)."""
-        each = self.cost * (1.0 + self.cost * self._excesses(0.0) / scales)
-        return self.observed * (self.y * each[0] if self.epsilon is None else each[0] - each[1])
+        each = self.cost**2 * self._excesses(0.0) / scales
+        if self.epsilon is None:
+            return self.observed * self.y * (self.cost + each[0])
+        return self.observed * (each[0] - each[1])
 
     def bound(self, mean: FloatArray, variance: FloatArray, scales: FloatArray) -> FloatArray:
         """E[log augmented factor] plus entropy of q(lambda), (P,)."""
