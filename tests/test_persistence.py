@@ -37,9 +37,6 @@ from bsdr_models import (
     BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
-    DGPLVMMapping,
-    HingeLoss,
-    Priors,
     persistence,
 )
 from bsdr_models.bm2pca import subspace, within_class_metric
@@ -58,17 +55,16 @@ DRAWS = {"sampling__draws": 12, "sampling__chains": 2, "random_state": 0}
 GIBBS = {"inference": "gibbs", "sampling__tune": 12} | DRAWS
 LAPLACE = {"inference": "laplace", "sampling__draws": 30, "random_state": 0}
 MEAN_FIELD = {"priors__latent_scale": 0.3, "optimization__max_iter": 30, "random_state": 0}
+COLUMNWISE = MEAN_FIELD | {"priors__projection_prior": "columnwise"}
 MARGINS = {"loss__C": 1.0, "loss__calibrate": False, "random_state": 0}
 PAPER = MARGINS | {"optimization__n_sweeps": 4}
 LABEL_FREE = MARGINS | {"metric_scale": 1.0}
-MAP = {
-    "mapping__width": 2.0,
-    "mapping__noise": 0.1,
-    "optimization__max_iter": 40,
-    "random_state": 0,
-}
+MAP = {"mapping__width": 2.0, "mapping__noise": 0.1, "optimization__max_iter": 40}
+MAP |= {"random_state": 0}
 SHORT = {"optimization__max_iter": 15}
-ONE_VS_REST = HingeLoss(strategy="one_vs_rest")
+PAPER_LAPLACE = SHORT | {"approximation": "laplace", "n_centres": 6}
+ONE_VS_REST = {"loss__strategy": "one_vs_rest"}
+LIKELIHOOD = MAP | {"mapping__placement": "likelihood", "mapping__n_centres": 6}
 
 # Name: estimator, its arguments, samples (see `features`), targets (see `targets`).
 VARIANTS = {
@@ -79,59 +75,29 @@ VARIANTS = {
     "bsdr, kernel of features": (BSDRClassifier(kernel=Kernel("cosine")), DRAWS, "frame", "text"),
     "bsdr, laplace": (BSDRClassifier(), LAPLACE, "dense", "class"),
     "bsdr, paper": (PaperBSDRClassifier(), MEAN_FIELD, "frame", "text"),
-    "bsdr, paper, wide": (
-        PaperBSDRClassifier(priors=Priors(projection_prior="columnwise")),
-        MEAN_FIELD,
-        "wide",
-        "class",
-    ),
+    "bsdr, paper, wide": (PaperBSDRClassifier(), COLUMNWISE, "wide", "class"),
     "bsdr, paper, gibbs": (PaperBSDRClassifier(), GIBBS, "dense", "class"),
     "bsdr, paper, real": (PaperBSDRRegressor(), MEAN_FIELD, "dense", "real"),
     "bm2pca": (BM2PCAClassifier(2), {"random_state": 0}, "frame", "text"),
-    "bm2pca, one against rest": (
-        BM2PCAClassifier(2, loss=ONE_VS_REST),
-        LABEL_FREE,
-        "wide",
-        "class",
-    ),
+    "bm2pca, one against rest": (BM2PCAClassifier(2), LABEL_FREE | ONE_VS_REST, "wide", "class"),
     "bm2pca, truncated": (BM2PCAClassifier(2), LABEL_FREE, "many sparse", "class"),
     "bm2pca, gaps": (BM2PCAClassifier(2), LABEL_FREE, "gaps", "labels"),
     "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled="?"), LABEL_FREE, "sparse", "partly text"),
     "bm2pca, paper": (PaperBM2PCAClassifier(2, views=list("aabb")), PAPER, "gaps", "class"),
     "bm2pca, paper, one against rest": (
-        PaperBM2PCAClassifier(2, loss=ONE_VS_REST, unlabeled=-1),
-        PAPER,
+        PaperBM2PCAClassifier(2, unlabeled=-1),
+        PAPER | ONE_VS_REST,
         "dense",
         "partly",
     ),
-    "bm2pca, gibbs": (
-        PaperBM2PCAClassifier(2, loss=HingeLoss(C=1.0, calibrate=False)),
-        GIBBS,
-        "dense",
-        "class",
-    ),
+    "bm2pca, gibbs": (PaperBM2PCAClassifier(2), MARGINS | GIBBS, "dense", "class"),
     "bm2pca, reals": (BM2PCARegressor(2), {"random_state": 0}, "gaps", "reals"),
     "dgplvm": (DGPLVMClassifier(), MAP, "frame", "text"),
-    "dgplvm, by likelihood": (
-        DGPLVMClassifier(mapping=DGPLVMMapping(placement="likelihood", n_centres=6)),
-        MAP,
-        "dense",
-        "partly",
-    ),
+    "dgplvm, by likelihood": (DGPLVMClassifier(), LIKELIHOOD, "dense", "partly"),
     "dgplvm, inducing": (DGPLVMClassifier(), MAP, "many", "class"),
-    "dgplvm, sequences": (
-        DGPLVMClassifier(mapping=DGPLVMMapping(kind="none")),
-        MAP,
-        "dense",
-        "sequence",
-    ),
+    "dgplvm, sequences": (DGPLVMClassifier(), MAP | {"mapping__kind": "none"}, "dense", "sequence"),
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),
-    "dgplvm, paper, Laplace": (
-        PaperDGPLVMClassifier(approximation="laplace", n_centres=6),
-        SHORT,
-        "dense",
-        "class",
-    ),
+    "dgplvm, paper, Laplace": (PaperDGPLVMClassifier(), PAPER_LAPLACE, "dense", "class"),
 }
 
 
