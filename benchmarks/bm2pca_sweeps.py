@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.evidence.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca.paper import mean_field
-from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.mean_field import Data, State
 from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.spec import PAPER
@@ -67,7 +67,8 @@ def problem(case: Case) -> Data:
     scores = np.nan_to_num(X) @ rng.standard_normal((case.d, case.problems * case.outcomes))
     y = np.where(scores > 0.0, 1.0, -1.0).reshape(case.n, case.problems, case.outcomes)
     y = np.ascontiguousarray(np.swapaxes(y, 0, 1))
-    return Data(views=(make_view(X),), margins=Hinge(y=y, cost=np.full((len(y), 1, 1), COST)))
+    margins = margins_of(y, np.full((len(y), 1, 1), COST), None)
+    return Data(views=(make_view(X),), margins=margins)
 
 
 def started(data: Data, n_components: int) -> State:
@@ -125,7 +126,7 @@ def check(state: State, data: Data, bounds: np.ndarray) -> None:
         there = np.ones(len(W)) if view.mask is None else view.mask[n]
         spread = np.tensordot(there, own.loadings.cov[0], 1) if view.mask is not None else None
         spread = view.n_features * own.loadings.cov[0, 0] if spread is None else spread
-        y, w = data.margins.y[0, n], COST**2 / state.slack[0, n]
+        y, w = data.margins.y[0, n], COST**2 / state.slack[0, 0, n]
         precision = np.eye(W.shape[1]) + tau * (W.T * there @ W + spread)
         precision += np.einsum("k,krs->rs", w, second[:, 1:, 1:])
         linear_term = tau * W.T @ (there * (view.X[n] - own.offset.mean[0]))

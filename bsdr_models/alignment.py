@@ -7,7 +7,7 @@ this after sampling, for trees of this package and of any other model.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import xarray as xr
@@ -19,13 +19,12 @@ from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import of_common_size
 from bsdr_models.trees import read_draws
 
-METHODS = ("signed_permutation", "procrustes", "affine")
+Method = Literal["signed_permutation", "procrustes", "affine"]
 SUFFIX = "_aligned"
 _N_STARTS, _MAX_ITER = 4, 50
 # Relative gain in agreement at which rotations have converged, and condition number of a linear
 # map above which it has no inverse.
 _ROTATION_TOL, _SINGULAR = 1e-10, 1e12
-REFERENCE = "mean of all aligned draws of all chains, in rows of equal size"
 
 
 def align_draws(
@@ -35,7 +34,7 @@ def align_draws(
     weights: str | None = None,
     others: Sequence[str] = (),
     component: str | None = None,
-    method: Literal["signed_permutation", "procrustes", "affine"] = "signed_permutation",
+    method: Method = "signed_permutation",
     group: str = "posterior",
 ) -> xr.DataTree:
     r"""Align the order, sign and optionally rotation of components over all draws and chains.
@@ -122,18 +121,12 @@ def align_draws(
     >>> bool(spread < 0.2 < posterior["loadings"].std(["chain", "draw"]).max())
     True
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+    if method not in (methods := get_args(Method)):
+        raise ValueError(f"method must be one of {methods}, got {method!r}")
     names = [loadings, *([] if weights is None else [weights]), *others]
     dataset = read_draws(tree, group, *names)
     component = _component_dim(dataset, loadings, weights, component)
-    for name in names:
-        if component not in dataset[name].dims:
-            raise ValueError(
-                f"{group}/{name} has no dim {component!r}; its dims are {dataset[name].dims}"
-            )
-    flat = {name: _flat(dataset[name], component) for name in names}
-    _check_finite(flat, group)
+    flat = {name: _flat(dataset[name], component, f"{group}/{name}") for name in names}
     sizes = {name for name in others if flat[name].min(initial=0.0) >= 0.0}
     if sizes and method != "signed_permutation":
         raise ValueError(
@@ -142,8 +135,8 @@ def align_draws(
         )
     stacked = _balanced(flat[loadings], None if weights is None else flat[weights])
     if method == "procrustes":
-        turn = rotations(stacked)
-        turned = {name: values @ turn for name, values in flat.items()}
+        rotation = rotations(stacked)
+        turned = {name: values @ rotation for name, values in flat.items()}
     elif method == "affine":
         turned = _canonical(flat, loadings, weights)
     else:
@@ -156,7 +149,7 @@ def align_draws(
         {name: _unflat(turned[name], dataset[name], component) for name in names},
         attrs={
             "alignment": method.replace("_", " "),
-            "alignment_reference": REFERENCE,
+            "alignment_reference": "mean of all aligned draws of all chains, in rows of equal size",
             "alignment_component": component,
             "alignment_matched_on": [loadings] if weights is None else [loadings, weights],
             "alignment_source": group,
@@ -170,21 +163,30 @@ def align_draws(
 def _canonical(
     flat: dict[str, FloatArray], loadings: str, weights: str | None
 ) -> dict[str, FloatArray]:
-    """Draws (S, P, R) mapped to canonical axes; the weights by the inverse maps."""
+    r"""Draws (S, P, R) mapped to canonical axes; the weights by the inverse maps.
+
+    Of loadings and weights only the products :math:`B_s = Q_s W_s` are identified. With B their
+    mean, each scaled to the median norm, and V its first R right singular vectors, the maps
+    minimise :math:`|Q_s A_s - B V|^2`.
+    """
     if weights is None:
         raise ValueError("method='affine' needs weights: it is their product that it keeps")
-    r = flat[loadings].shape[2]
-    if min(flat[loadings].shape[1], flat[weights].shape[1]) < r:
+    Q, W = flat[loadings], np.swapaxes(flat[weights], 1, 2)
+    r = Q.shape[2]
+    if min(Q.shape[1], W.shape[2]) < r:
         raise ValueError(
             f"method='affine' needs at least as many other entries as components, {r}, of "
             f"{loadings!r} and {weights!r}"
         )
-    maps = linear_maps(flat[loadings], np.swapaxes(flat[weights], 1, 2))
-    condition = np.linalg.cond(maps)
-    if condition.max() > _SINGULAR:
+    mean = of_common_size(Q @ W, centred=False).mean(axis=0)
+    axes = np.linalg.svd(mean, full_matrices=False)[2][:r].T
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(r)] < 0, -1, 1)
+    maps = np.linalg.pinv(Q) @ (mean @ axes)
+    n_singular = int(np.sum(np.linalg.cond(maps) > _SINGULAR))
+    if n_singular:
         raise ValueError(
-            f"method='affine': in {int(np.sum(condition > _SINGULAR))} draws the components of "
-            f"{loadings!r} depend on each other, leave out components"
+            f"method='affine': in {n_singular} draws the components of {loadings!r} depend on "
+            "each other, leave out components"
         )
     back = np.swapaxes(np.linalg.inv(maps), 1, 2)
     return {name: values @ (back if name == weights else maps) for name, values in flat.items()}
@@ -204,10 +206,10 @@ def _component_dim(
             f"the component dim of {loadings!r} is unknown, its dims are {own}: give "
             "component=..., or weights that share it"
         )
-    shared = [dim for dim in own if dim in dataset[weights].dims]
+    of_weights = [str(dim) for dim in dataset[weights].dims if dim not in (CHAIN, DRAW)]
+    shared = [dim for dim in own if dim in of_weights]
     if len(shared) == 1:
         return shared[0]
-    of_weights = [str(dim) for dim in dataset[weights].dims if dim not in (CHAIN, DRAW)]
     if shared:
         raise ValueError(
             f"{loadings!r} and {weights!r} share the dims {shared}: choose one by component=..."
@@ -218,28 +220,27 @@ def _component_dim(
     )
 
 
-def _flat(array: xr.DataArray, component: str) -> FloatArray:
-    """Draws (S, P, R): chains concatenated, and all dims but the component dim flattened."""
+def _flat(array: xr.DataArray, component: str, name: str) -> FloatArray:
+    """Finite draws (S, P, R): chains concatenated, all dims but the component dim flattened."""
+    if component not in array.dims:
+        raise ValueError(f"{name} has no dim {component!r}; its dims are {array.dims}")
+    if array.size == 0:
+        raise ValueError(f"{name} is empty: its draws have shape {array.shape}")
     last = array.transpose(CHAIN, DRAW, ..., component)
     values = np.asarray(last.values, dtype=np.float64)
-    return values.reshape(values.shape[0] * values.shape[1], -1, values.shape[-1])
+    values = values.reshape(values.shape[0] * values.shape[1], -1, values.shape[-1])
+    bad = ~np.isfinite(values).all(axis=(1, 2))
+    if bad.any():
+        raise ValueError(
+            f"{name}: {int(bad.sum())} of {len(bad)} draws are not finite: remove them, or their "
+            "chain, before alignment"
+        )
+    return values
 
 
 def _unflat(values: FloatArray, like: xr.DataArray, component: str) -> xr.DataArray:
     last = like.transpose(CHAIN, DRAW, ..., component)
     return last.copy(data=values.reshape(last.shape)).transpose(*like.dims)
-
-
-def _check_finite(flat: dict[str, FloatArray], group: str) -> None:
-    for name, values in flat.items():
-        if values.size == 0:
-            raise ValueError(f"{group}/{name} is empty: its draws have shape {values.shape}")
-        bad = ~np.isfinite(values).all(axis=(1, 2))
-        if bad.any():
-            raise ValueError(
-                f"{group}/{name}: {int(bad.sum())} of {len(bad)} draws are not finite: remove "
-                "them, or their chain, before alignment"
-            )
 
 
 def _balanced(loadings: FloatArray, weights: FloatArray | None) -> FloatArray:
@@ -325,18 +326,3 @@ def rotations(stacked: FloatArray) -> FloatArray:
             break
     _, _, axes = np.linalg.svd(reference, full_matrices=False)
     return found @ axes.T
-
-
-def linear_maps(loadings: FloatArray, weights: FloatArray) -> FloatArray:
-    r"""Invertible matrices that bring the loadings of all draws closest to canonical axes.
-
-    For models that identify the product :math:`B_s = Q_s W_s` only. With B the mean of
-    :math:`B_s`, each scaled to the median norm, and V its first R right singular vectors, the
-    maps minimise :math:`|Q_s A_s - B V|^2`. The weights are to be multiplied by
-    :math:`A_s^{-1}` from the left, which leaves the product unchanged. Shapes are (S, P, R) and
-    (S, R, K), with R of at most P and K; the maps are (S, R, R).
-    """
-    mean = of_common_size(loadings @ weights, centred=False).mean(axis=0)
-    axes = np.linalg.svd(mean, full_matrices=False)[2][: loadings.shape[2]].T
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
-    return np.asarray(np.linalg.pinv(loadings) @ (mean @ axes))

@@ -14,21 +14,24 @@ from bsdr_models.validation import read_labels
 
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask array; without importing Dask."""
-    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "chunks")
+    return hasattr(X, "chunks") and _package(X) == "dask"
 
 
 def is_chunked(X: Any) -> bool:
     """Whether X is a Dask or a Zarr array; without importing either."""
-    is_zarr = type(X).__module__.partition(".")[0] == "zarr" and hasattr(X, "chunks")
-    return is_dask(X) or is_zarr
+    return hasattr(X, "chunks") and _package(X) in ("dask", "zarr")
+
+
+def _package(X: Any) -> str:
+    return type(X).__module__.partition(".")[0]
 
 
 def not_in_memory(estimator: Any, X: Any) -> TypeError:
     """The error of an estimator that is not fitted to Dask or Zarr arrays."""
-    kind, name = type(X).__module__.partition(".")[0].capitalize(), type(estimator).__name__
     return TypeError(
-        f"X is a {kind} array, and {name} is fitted in memory: give numpy.asarray(X), or a "
-        "subsample; BSDRClassifier is fitted to all samples, chunk by chunk"
+        f"X is a {_package(X).capitalize()} array, and {type(estimator).__name__} is fitted in "
+        "memory: give numpy.asarray(X), or a subsample; BSDRClassifier is fitted to all samples, "
+        "chunk by chunk"
     )
 
 

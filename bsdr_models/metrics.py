@@ -194,11 +194,7 @@ def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
 
 
 def mean_of_samples(
-    values: FloatArray,
-    *,
-    prob: float,
-    rng: np.random.Generator,
-    groups: np.ndarray | None = None,
+    values: FloatArray, *, prob: float, rng: np.random.Generator, groups: np.ndarray | None = None
 ) -> Estimate:
     """Mean of the values of samples, (N,), with bootstrap quantiles.
 
@@ -206,16 +202,11 @@ def mean_of_samples(
     """
     index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
     sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
-    total, count = _resampled_means(sums, rng).T
+    size = max(1, BLOCK // len(sums))
+    resampled = [
+        rng.standard_exponential((min(size, N_RESAMPLES - begin), len(sums))) @ sums
+        for begin in range(0, N_RESAMPLES, size)
+    ]
+    total, count = np.concatenate(resampled).T
     low, high = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
     return Estimate(value=float(values.mean()), low=float(low), high=float(high))
-
-
-def _resampled_means(values: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Means of values (N, C) over the samples under random weights, (S, C)."""
-    out = np.empty((N_RESAMPLES, values.shape[1]))
-    size = max(1, BLOCK // len(values))
-    for begin in range(0, N_RESAMPLES, size):
-        weights = rng.standard_exponential((min(size, N_RESAMPLES - begin), len(values)))
-        out[begin : begin + size] = (weights @ values) / weights.sum(axis=1, keepdims=True)
-    return out

@@ -88,29 +88,19 @@ TRUSTED = [f"bsdr_models.{module}.{name}" for module in STATE for name in STATE[
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
 # Nodes of skops that files may hold, outside of the members of a stack.
-NODES = frozenset(
-    {
-        "DictNode",
-        "JsonNode",
-        "ListNode",
-        "NdArrayNode",
-        "ObjectNode",
-        "RandomGeneratorNode",
-        "RandomStateNode",
-        "SetNode",
-        "SliceNode",
-        "SparseMatrixNode",
-        "TupleNode",
-        "TypeNode",
-    }
-)
+PLAIN_NODES = {"DictNode", "JsonNode", "ListNode", "SetNode", "SliceNode", "TupleNode", "TypeNode"}
+ARRAY_NODES = {"NdArrayNode", "SparseMatrixNode", "RandomGeneratorNode", "RandomStateNode"}
+NODES = PLAIN_NODES | ARRAY_NODES | {"ObjectNode"}
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, see `Estimator.save`."""
     if not _is_ours(estimator):
-        kind = f"{type(estimator).__module__}.{type(estimator).__qualname__}"
-        raise TypeError(f"a {kind} cannot be saved, only estimators of bsdr_models")
+        kind = type(estimator)
+        raise TypeError(
+            f"a {kind.__module__}.{kind.__qualname__} cannot be saved, only estimators of "
+            "bsdr_models"
+        )
     check_is_fitted(estimator)
     _write(Path(os.path.realpath(path)), _pack(estimator))
 
@@ -168,22 +158,18 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _is_ours(estimator: Any) -> bool:
     """Whether it is an estimator of this package."""
     kind = type(estimator)
-    return _name(kind.__module__, kind.__qualname__) in TRUSTED and hasattr(kind, "idata_")
-
-
-def _name(module: str, name: str) -> str:
-    """Full name of a class."""
-    return f"{module}.{name}"
+    return f"{kind.__module__}.{kind.__qualname__}" in TRUSTED and hasattr(kind, "idata_")
 
 
 def _pack(estimator: Any) -> bytes:
+    """Contents of the file."""
     stored = _with_stored_trees(estimator)
     try:
         contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
         with ZipFile(io.BytesIO(contents)) as archive:
             n_bytes = sum(member.file_size for member in archive.infolist())
             schema = json.loads(archive.read(SCHEMA_JSON))
-        if n_bytes > _most_unpacked(contents):  # as of constant arrays
+        if n_bytes > max(MAX_UNPACKED, MAX_RATIO * len(contents)):  # as of constant arrays
             contents = skops.io.dumps(stored)
         held = _check_nodes(schema)
         foreign = {*skops.io.get_untrusted_types(data=contents)} - {*TRUSTED, *OTHERS}
@@ -226,7 +212,7 @@ def _restore_trees(estimator: Any) -> None:
 
 
 def _unpack(contents: bytes) -> Any:
-    plain = _inflate(contents, _most_unpacked(contents))
+    plain = _inflate(contents, max(MAX_UNPACKED, MAX_RATIO * len(contents)))
     with ZipFile(io.BytesIO(plain)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
@@ -246,15 +232,10 @@ def _unpack(contents: bytes) -> Any:
     return estimator
 
 
-def _most_unpacked(contents: bytes) -> int:
-    """Largest number of bytes of all members of an archive together."""
-    return max(MAX_UNPACKED, MAX_RATIO * len(contents))
-
-
 def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> bytes:
-    """The archive without compression, whose members and arrays are as large as they say.
+    """The archive without compression, of members and arrays as large as they say.
 
-    Sizes are counted before anything is unpacked. Sparse matrices are ``nested`` archives.
+    Sizes are added up before anything is unpacked. Sparse matrices are ``nested`` archives.
     """
     plain = io.BytesIO()
     with ZipFile(io.BytesIO(contents)) as archive, ZipFile(plain, "w") as out:
@@ -287,11 +268,9 @@ def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> bytes:
 def _check_array(name: str, values: bytes) -> None:
     """Raise a ValueError if an array in NumPy's format declares more entries than it has bytes."""
     file = io.BytesIO(values)
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }[np.lib.format.read_magic(file)]
-    shape, _, dtype = read(file)
+    form = np.lib.format
+    readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+    shape, _, dtype = readers[form.read_magic(file)](file)
     if min(shape, default=0) < 0 or math.prod(shape) * max(dtype.itemsize, 1) > len(values):
         raise ValueError(f"{name} declares an array of shape {shape}, which it does not hold")
 
@@ -304,26 +283,24 @@ def _check_nodes(schema: dict[str, Any]) -> set[str]:
     held: set[str] = set()
     owner: dict[str, Any] = {}
     stack: list[tuple[Any, bool]] = [(schema, False)]
-    stacked = _name(schema["__module__"], schema["__class__"]) in STACKED
+    stacked = f"{schema['__module__']}.{schema['__class__']}" in STACKED
     while stack:
         node, member = stack.pop()
         if isinstance(node, list):
             stack += [(value, member) for value in node]
-            continue
         if not isinstance(node, dict):
             continue
-        stack += [
-            (value, member or (stacked and key in ("estimators", "estimators_")))
-            for key, value in node.items()
-        ]
+        for key, value in node.items():
+            stack.append((value, member or (stacked and key in ("estimators", "estimators_"))))
         if "__loader__" not in node:
             continue
-        name, loader = _name(node["__module__"], node["__class__"]), node["__loader__"]
+        name, loader = f"{node['__module__']}.{node['__class__']}", node["__loader__"]
         if name.startswith("bsdr_models."):
             held.add(name)
-            if name not in TRUSTED or loader != "ObjectNode":
-                raise ValueError(f"a {name} is not part of a model")
-        elif not member and (loader not in NODES or name.startswith("sklearn.")):
+            allowed = name in TRUSTED and loader == "ObjectNode"
+        else:
+            allowed = member or (loader in NODES and not name.startswith("sklearn."))
+        if not allowed:
             raise ValueError(f"a {name} is not part of a model")
         number = node.get("__id__")  # the same in all copies of one object
         if "file" in node and owner.setdefault(node["file"], number) != number:

@@ -108,10 +108,7 @@ def task_coordinates(tasks: Tasks) -> dict[str, Any]:
     """Coordinates of the classes of all tasks."""
     position = np.repeat(np.arange(len(tasks)), [len(classes) for _, classes in tasks])
     classes = [own.astype(str) if _is_text(tasks) else own for _, own in tasks]
-    return {
-        OUTCOME_TASK: (LABEL, position),
-        OUTCOME_CLASS: (LABEL, np.concatenate(classes)),
-    }
+    return {OUTCOME_TASK: (LABEL, position), OUTCOME_CLASS: (LABEL, np.concatenate(classes))}
 
 
 def as_stored(values: np.ndarray, tasks: Tasks) -> np.ndarray:

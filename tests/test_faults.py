@@ -31,16 +31,18 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca.paper import engines, mean_field
+from bsdr_models.bm2pca.paper import gibbs as bm2pca_gibbs
 from bsdr_models.bsdr import SAMPLING, hmc
 from bsdr_models.bsdr import fit as bsdr_fit
 from bsdr_models.bsdr.paper import gibbs
+from bsdr_models.dgplvm import map_search
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
-PAPER = {"random_state": 0}
 SHORT = {"sampling__draws": 20, "sampling__tune": 10, "sampling__chains": 2, "random_state": 0}
 
 
@@ -79,8 +81,7 @@ def assert_unfitted(model):
 
 def test_gibbs_keeps_its_draws(monkeypatch):
     interrupt(monkeypatch, gibbs, "step_joint", 10 + 6)
-    paper = {"inference": "gibbs", "priors": SAMPLING}
-    model = PaperBSDRClassifier().set_params(**paper, **SHORT)
+    model = PaperBSDRClassifier(inference="gibbs", priors=SAMPLING).set_params(**SHORT)
     with pytest.warns(UserWarning, match="R-hat"):
         model.fit(X, y)
     assert model.idata_["posterior"].sizes["draw"] == 5
@@ -128,62 +129,40 @@ def test_the_ascent_of_a_classifier(monkeypatch, call, strategy):
 # --------------------------------------------------------------------------- nothing to keep yet
 
 
-@pytest.mark.parametrize("call", [1, 30])
-def test_an_interrupt_before_there_are_draws(monkeypatch, call):
-    interrupt(monkeypatch, hmc.Stepper, "move", call)
-    model = BSDRClassifier(random_state=0)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
-    assert_unfitted(model)
+def samples_of(model):
+    """Samples and targets for any estimator."""
+    return (X[:, :3], X[:, 3]) if isinstance(model, BM2PCARegressor) else (X, y)
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_an_interrupt_while_settings_are_compared(monkeypatch, strategy):
-    """An interrupted ascent does not measure its setting."""
-    calls = interrupt(monkeypatch, subspace, "objective", 7)
-    model = BM2PCAClassifier(loss=HingeLoss(strategy=strategy))
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
-    assert len(calls) == 7
-    assert_unfitted(model)
+BSDR, ONE_VS_REST = BSDRClassifier(random_state=0), HingeLoss(strategy="one_vs_rest")
+SAMPLER = PaperBM2PCAClassifier(inference="gibbs", loss=HingeLoss(C=10.0)).set_params(**SHORT)
+# Model, and the call that is interrupted.
+EARLY = {
+    "before warm-up": (BSDR, hmc.Stepper, "move", 1),
+    "before draws": (BSDR, hmc.Stepper, "move", 30),
+    # An interrupted ascent does not measure its setting.
+    "settings": (BM2PCAClassifier(), subspace, "objective", 7),
+    "settings of one-vs-rest": (BM2PCAClassifier(loss=ONE_VS_REST), subspace, "objective", 7),
+    # Short runs have draws by then, which would pass for whole ones.
+    "calibration of a sampler": (SAMPLER, bm2pca_gibbs, "step_joint", 8),
+    "second fold of a regressor": (BM2PCARegressor(2, random_state=0), mean_field, "sweep", 70),
+    "mode at which a sampler begins": (
+        DGPLVMClassifier(inference="nuts").set_params(**SHORT),
+        map_search.Objective,
+        "__call__",
+        4,
+    ),
+}
 
 
-def test_an_interrupt_while_a_sampler_is_calibrated(monkeypatch):
-    """Its short runs have draws by then, which would pass for whole ones."""
-    from bsdr_models.bm2pca.paper import engines
-
+@pytest.mark.parametrize("case", EARLY)
+def test_an_interrupt_before_there_is_anything_to_keep(monkeypatch, case):
+    model, module, name, call = EARLY[case]
     monkeypatch.setattr(engines, "PATH_SWEEPS", 5)
-    calls = interrupt(monkeypatch, engines.gibbs, "step_joint", 8)
-    model = PaperBM2PCAClassifier(inference="gibbs", loss=HingeLoss(C=10.0)).set_params(**SHORT)
+    calls, model = interrupt(monkeypatch, module, name, call), clone(model)
     with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
-    assert len(calls) == 8
-    assert_unfitted(model)
-
-
-def test_an_interrupt_while_a_regressor_is_calibrated(monkeypatch):
-    from bsdr_models.bm2pca.paper import mean_field
-
-    calls = interrupt(monkeypatch, mean_field, "sweep", 70)  # in the second fold
-    model = BM2PCARegressor(n_components=2, random_state=0)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X[:, :3], X[:, 3])
-    assert len(calls) == 70
-    with pytest.raises(NotFittedError):
-        model.predict(X[:, :3])
-
-
-def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
-    from bsdr_models.dgplvm import map_search, sampling
-
-    def never(*args, **kwargs):
-        raise AssertionError("sampled")
-
-    interrupt(monkeypatch, map_search.Objective, "__call__", 4)
-    monkeypatch.setattr(sampling, "sample", never)
-    model = DGPLVMClassifier(inference="nuts").set_params(**SHORT)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+        model.fit(*samples_of(model))
+    assert len(calls) == call
     assert_unfitted(model)
 
 
@@ -191,11 +170,8 @@ def test_a_sampler_does_not_begin_at_an_interrupted_mode(monkeypatch):
     "model",
     [
         BSDRClassifier().set_params(**EXACT),
-        PaperBSDRClassifier().set_params(**PAPER),
-        BM2PCAClassifier(
-            loss=HingeLoss(C=0.1, calibrate=False),
-            metric_scale=10.0,
-        ),
+        PaperBSDRClassifier(random_state=0),
+        BM2PCAClassifier(loss=HingeLoss(C=0.1, calibrate=False), metric_scale=10.0),
         DGPLVMClassifier(),
     ],
     ids=lambda model: type(model).__name__,
@@ -259,14 +235,9 @@ def test_a_map_of_the_folds_until_an_interrupt():
 # ------------------------------------------------------------------------------ in parallel
 
 PARALLEL = {
-    "restarts": PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3)).set_params(
-        **PAPER
-    ),
+    "restarts": PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3), random_state=0),
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
-    "paper's folds": PaperBM2PCAClassifier(
-        loss=HingeLoss(C=10.0),
-        random_state=0,
-    ),
+    "paper's folds": PaperBM2PCAClassifier(loss=HingeLoss(C=10.0), random_state=0),
     "regressor": BM2PCARegressor(n_components=2, random_state=0),
     "starts": DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=4), random_state=0),
 }
@@ -274,8 +245,7 @@ PARALLEL = {
 
 def results(model, **where):
     """Everything that a fit under some joblib configuration says."""
-    target = X[:, 3] if isinstance(model, BM2PCARegressor) else y
-    rows = X[:, :3] if isinstance(model, BM2PCARegressor) else X
+    rows, target = samples_of(model)
     with joblib.parallel_config(**where), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # early stops are none of this test's business
         model = clone(model).fit(rows, target)
@@ -313,8 +283,8 @@ def test_a_number_of_workers_that_makes_no_sense(name, n_jobs):
 
 def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
-        model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=2)).set_params(**PAPER)
-        model.fit(X, y)
+        restarts = BSDROptimization(n_restarts=2)
+        model = PaperBSDRClassifier(optimization=restarts, random_state=0).fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said[0] == ("INFO", "PaperBSDRClassifier: fit to 50 samples of 4 features")
     assert said[-1][0] == "INFO"

@@ -15,7 +15,7 @@ import pytest
 from arviz_stats.base import array_stats
 
 from bsdr_models.bm2pca.paper import gibbs
-from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.model import build_model
 from bsdr_models.bm2pca.spec import SAMPLING
 from bsdr_models.inference.sampling import run_gibbs
@@ -61,12 +61,8 @@ def identified(values, X):
 def by_gibbs(case, *, seed):
     X, y = problem(case)
     cost = np.full((1, 1, 1), C)
-    if CASES[case][0] == "signs":
-        margins = Hinge(y=y[None], cost=cost)
-    else:
-        known = np.ones((1, *y.shape), dtype=bool)
-        margins = EpsilonInsensitive(y=y[None], observed=known, cost=cost, epsilon=EPSILON)
-    data = gibbs.Problem(X=X, margins=margins)
+    epsilon = None if CASES[case][0] == "signs" else EPSILON
+    data = gibbs.Problem(X=X, margins=margins_of(y[None], cost, epsilon))
     keep = ("coef", "intercept", *PARAMETERS)
     keep += ("latent", "scores") if y.shape[1] > 1 else ()
 

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.factors import Gamma
@@ -106,9 +106,7 @@ def make_problem(
     if spec["regression"]:
         epsilon = 0.4
         y = known * (1.5 * rng.standard_normal(shape) + 0.5)
-        margins = EpsilonInsensitive(y=y, observed=known, cost=cost, epsilon=epsilon)
-    else:
-        margins = Hinge(y=y, cost=cost)
+    margins = Margins(y=y, observed=known, cost=cost, epsilon=epsilon)
     held = tuple(views.make_view(csr_array(x) if spec["sparse"] else x) for x in X)
     return Problem(
         X=tuple(X),
@@ -156,7 +154,7 @@ def log_joint(problem, draws):
     y, C = problem.y, problem.cost
     f = Z[:, :, :n] @ eta[:, :, 1:] + eta[:, :, :1]  # (S, P, N, K)
     if problem.epsilon is None:
-        u = C * (1.0 - y * f)
+        u = C * (1.0 - y * f)[:, None]
     else:
         u = np.stack([C * (y - f - problem.epsilon), C * (f - y - problem.epsilon)], axis=1)
         constant = np.broadcast_to(np.log(2.0 * problem.epsilon + 1.0 / C), y.shape)
@@ -290,13 +288,12 @@ def scrambled(problem, rng):
     mean = rng.standard_normal((p, n, r))
     cov = random_covs(rng, p, k, 1 + r)
     z_cov = random_covs(rng, p, n, r)
-    sides = (p, n, k) if problem.epsilon is None else (2, p, n, k)
     return mf.State(
         views=tuple(own),
         latent=mf.make_latent(mean, z_cov, log_dets(z_cov), problem.data),
         weights=mf.Weights(mean=rng.standard_normal((p, 1 + r, k)), cov=cov, log_det=log_dets(cov)),
         weight_precision=gammas(p, k),
-        slack=rng.uniform(0.5, 3.0, sides),
+        slack=rng.uniform(0.5, 3.0, (1 if problem.epsilon is None else 2, p, n, k)),
     )
 
 
@@ -392,7 +389,7 @@ def moves(factor):
 
             def move(step, name=f.name, value=value):
                 return replace(factor, **{name: value * (1.0 + step)})
-        elif f.name in ("mean", "map", "shift"):
+        elif f.name == "mean":
 
             def move(step, name=f.name, value=value):
                 return replace(factor, **{name: value + step})

@@ -14,7 +14,7 @@ from scipy import optimize, stats
 from scipy.special import gammaln
 
 from bsdr_models.bm2pca.paper import mean_field as mf
-from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.numerics.factors import Gamma
 
@@ -33,9 +33,7 @@ def known(lab, problem, rng):
         replace(
             view,
             loadings=replace(
-                view.loadings,
-                cov=0.0 * view.loadings.cov,
-                log_det=0.0 * view.loadings.log_det,
+                view.loadings, cov=0.0 * view.loadings.cov, log_det=0.0 * view.loadings.log_det
             ),
             loading_precision=known_gamma(view.loading_precision.mean),
             offset=replace(view.offset, variance=0.0 * view.offset.variance + 1e-300),
@@ -65,7 +63,7 @@ def measurements(problem, state, p, n, c):
     """Margins of (n, c) as measurements y = slope f + noise; and the log constant of them all."""
     if not problem.known[p, n, c]:
         return [], [], [], 0.0
-    y, C, s = problem.y[p, n, c], problem.cost[p, 0, 0], np.atleast_1d(state.slack[..., p, n, c])
+    y, C, s = problem.y[p, n, c], problem.cost[p, 0, 0], state.slack[:, p, n, c]
     if problem.epsilon is None:
         at_zero, slopes, constant = [C], [-C * y], 0.0
     else:
@@ -145,43 +143,28 @@ def test_weights_are_the_exact_posterior_when_the_rest_is_known(lab, case):
         close(bound[p], evidence)
 
 
-def test_loadings_are_the_exact_posterior_when_the_rest_is_known(lab, case):
+@pytest.mark.parametrize("name", ["loadings", "offset"])
+def test_loadings_and_offset_are_the_exact_posteriors_when_the_rest_is_known(lab, case, name):
     problem = lab.make_problem(case)
-    state = lab.updated(problem, known(lab, problem, np.random.default_rng(4)), "loadings")
-    bound = bound_without(state, problem, "features", "loadings")
-    for p in range(len(problem.y)):
-        Z, evidence = state.latent.mean[p], 0.0
+    state = lab.updated(problem, known(lab, problem, np.random.default_rng(4)), name)
+    bound = bound_without(state, problem, "features", name)
+    for p, Z in enumerate(state.latent.mean):
+        evidence = 0.0
         for X, W, t, tau, own in features(problem, state, p):
-            prior = np.diag(1.0 / own.loading_precision.mean[p])
-            covs = np.broadcast_to(own.loadings.cov[p], (len(W), *prior.shape))
-            for j, x in enumerate(X.T):
-                seen = ~np.isnan(x)
-                each, mean, cov = conditioned(
-                    x[seen] - t[j], prior, Z[seen], np.full(seen.sum(), 1.0 / tau)
-                )
+            if name == "loadings":
+                prior, design, rest = np.diag(1.0 / own.loading_precision.mean[p]), Z, X - t
+                means, covs = W, own.loadings.cov[p]
+            else:
+                prior, design = np.eye(1) / problem.priors.offset_precision, np.ones((len(Z), 1))
+                means, covs, rest = t[:, None], own.offset.variance[p][:, None, None], X - Z @ W.T
+            covs = np.broadcast_to(covs, (len(W), *prior.shape))
+            for values, found, found_cov in zip(rest.T, means, covs, strict=True):
+                seen = ~np.isnan(values)
+                noise = np.full(seen.sum(), 1.0 / tau)
+                each, mean, cov = conditioned(values[seen], prior, design[seen], noise)
                 evidence += each
-                close(W[j], mean)
-                close(covs[j], cov)
-        close(bound[p], evidence)
-
-
-def test_offset_is_the_exact_posterior_when_the_rest_is_known(lab, case):
-    problem = lab.make_problem(case)
-    state = lab.updated(problem, known(lab, problem, np.random.default_rng(5)), "offset")
-    bound = bound_without(state, problem, "features", "offset")
-    prior = np.eye(1) / problem.priors.offset_precision
-    for p in range(len(problem.y)):
-        Z, evidence = state.latent.mean[p], 0.0
-        for X, W, t, tau, own in features(problem, state, p):
-            variance = np.broadcast_to(own.offset.variance[p], t.shape)
-            for j, gap in enumerate((X - Z @ W.T).T):
-                seen = ~np.isnan(gap)
-                each, mean, cov = conditioned(
-                    gap[seen], prior, np.ones((seen.sum(), 1)), np.full(seen.sum(), 1.0 / tau)
-                )
-                evidence += each
-                close(t[j], mean[0])
-                close(variance[j], cov[0, 0])
+                close(found, mean)
+                close(found_cov, cov)
         close(bound[p], evidence)
 
 
@@ -241,7 +224,7 @@ def classifier(lab, *, Z, y, nu, cost):
     n, r = Z.shape
     data = mf.Data(
         views=(make_view(np.random.default_rng(0).standard_normal((n, r + 1))),),
-        margins=Hinge(y=y[None, :, None], cost=np.full((1, 1, 1), cost)),
+        margins=margins_of(y[None, :, None], np.full((1, 1, 1), cost), None),
     )
     state = mf.init(data, lab.PRIORS, n_components=r, rng=np.random.default_rng(0))
     state = replace(
@@ -273,7 +256,7 @@ def test_bound_of_a_small_classifier_beside_its_pseudo_evidence(lab, cost):
         evidence_at, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
     )
     assert bound == pytest.approx(-best.fun, abs=1e-9)
-    np.testing.assert_allclose(state.slack[0, :, 0], np.exp(best.x), rtol=1e-5)
+    np.testing.assert_allclose(state.slack[0, 0, :, 0], np.exp(best.x), rtol=1e-5)
 
     grid = np.linspace(-9.0, 9.0, 901)
     f = grid[:, None, None] + grid[:, None] * Z[:, 0]  # bias, weight, row

@@ -8,7 +8,7 @@ from scipy import stats
 
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 
 
 def run(state, data, priors, n_sweeps=6):
@@ -124,11 +124,11 @@ def test_joint_and_separate_fits_of_problems_agree(lab, case):
     assert margins.cost[0] != margins.cost[1]
     bounds = []
     for p in range(2):
-        alone = replace(
-            both.data, margins=Hinge(y=margins.y[p : p + 1], cost=margins.cost[p : p + 1])
-        )
-        other = run(problem_alone(state, p), alone, both.priors)
-        assert_same(problem_alone(end, p), other)
+        own = margins_of(margins.y[p : p + 1], margins.cost[p : p + 1], None)
+        alone = replace(both.data, margins=own)
+        start = replace(problem_alone(state, p), slack=state.slack[:, p : p + 1])
+        other = run(start, alone, both.priors)
+        assert_same(replace(problem_alone(end, p), slack=end.slack[:, p : p + 1]), other)
         bounds.append(mf.info(other, alone, both.priors).elbo)
     assert mf.info(end, both.data, both.priors).elbo == pytest.approx(sum(bounds), rel=1e-10)
 

@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
-from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
 from bsdr_models.bm2pca.paper.model import build_model
 
 CASES = ("binary", "shared", "regression", "regression shared")
@@ -44,10 +43,7 @@ def tile(state, n_chains):
     """The first chain of a state, many times."""
     fields = {name: getattr(state, name) for name in gibbs.GibbsState.__dataclass_fields__}
     return gibbs.GibbsState(
-        **{
-            name: None if value is None else np.repeat(value[:1], n_chains, axis=0)
-            for name, value in fields.items()
-        }
+        **{name: np.repeat(value[:1], n_chains, axis=0) for name, value in fields.items()}
     )
 
 
@@ -69,16 +65,13 @@ def some_state(problem, *, n_chains=1, seed=0, sweeps=3):
 
 def log_joint(lab, problem, state):
     """Log joint density of each chain, (C,), by plain SciPy densities."""
-    slack = state.slack_scale[:, None]
-    if state.slack_scale_lower is not None:
-        slack = np.stack([slack, state.slack_scale_lower[:, None]], axis=1)
     return lab.log_joint(
         problem,
         {
             "latent": state.latent[:, None],
             "weights": state.weights[:, None],
             "weight_precision": state.weight_precision[:, None],
-            "slack": slack,
+            "slack": state.slack_scale[:, :, None],
             "views": [
                 {
                     name: getattr(state, name)[:, None]
@@ -127,10 +120,10 @@ def test_offset_and_loadings_as_one_block(lab, problem):
     state = some_state(problem)
 
     def draw(probe, c):
-        offset, loadings = gibbs.sample_offset_and_loadings(
+        new = gibbs.sample_offset_and_loadings(
             tile(state, c), data_of(problem), problem.priors, rng=probe
         )
-        return np.concatenate([offset[:, :, None], loadings], axis=2)
+        return np.concatenate([new.offset[:, :, None], new.loadings], axis=2)
 
     def put(many, points):
         both = points.reshape(4, many.offset.shape[1], -1)
@@ -168,18 +161,13 @@ def test_slack_scales(lab, problem, monkeypatch):
     monkeypatch.setattr(gibbs, "draw_slack_scale", lambda s, *, rng: seen.append(s) or s + 1.0)
     scores = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
     found = gibbs.sample_slack(data_of(problem).margins, scores, rng=None)
-    (s,) = seen
+    s = np.swapaxes(seen[0], 0, 1)
     points = found[..., None] * np.random.default_rng(45).uniform(0.2, 3.0, size=4)
     log_q = -0.5 * (np.log(points) + points + s[..., None] ** 2 / points)
     log_q = log_q[np.broadcast_to(problem.known, s.shape)].sum(axis=0)
 
-    points = np.moveaxis(points, -1, 0)  # (4, [2,] 1, N, K)
-    many = tile(state, 4)
-    if state.slack_scale_lower is None:
-        many = replace(many, slack_scale=points[:, 0])
-    else:
-        many = replace(many, slack_scale=points[:, 0, 0], slack_scale_lower=points[:, 1, 0])
-    joint = log_joint(lab, problem, many)
+    points = np.moveaxis(points[0], -1, 0)  # (4, S, N, K)
+    joint = log_joint(lab, problem, replace(tile(state, 4), slack_scale=points))
     np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
 
 
@@ -192,14 +180,12 @@ def test_each_label_is_updated_given_the_margins_of_the_others(lab, problem, mon
         handed.append(scores)
         return weights, precision, np.zeros(scores.mean.shape[:2])
 
-    slack = [state.slack_scale, state.slack_scale_lower]
     monkeypatch.setattr(soft_margin_draws, "draw_soft_margin", keep)
     own = iter(range(problem.y.shape[2]))
 
     def same_slack(margins, scores, *, rng):
         c = next(own)
-        parts = np.stack([part[..., c : c + 1] for part in slack if part is not None])
-        return parts if len(parts) == 2 else parts[0]
+        return state.slack_scale[..., c : c + 1]
 
     monkeypatch.setattr(gibbs, "sample_slack", same_slack)
     after = gibbs.sample_weights_and_slack(state, data, problem.priors, rng=None)
@@ -210,11 +196,7 @@ def test_each_label_is_updated_given_the_margins_of_the_others(lab, problem, mon
     for c, scores in enumerate(handed):
         others = np.arange(problem.y.shape[2]) != c
         margins = data.margins
-        without = (
-            replace(margins, y=margins.y * others)
-            if isinstance(margins, Hinge)
-            else replace(margins, observed=margins.observed & others)
-        )
+        without = replace(margins, observed=margins.observed & others)
 
         def draw(probe, chains, margins=without):
             return gibbs.sample_latent(
@@ -279,7 +261,7 @@ def test_variables_are_those_of_the_declared_model(lab, case):
     names = [variable.name for variable in model.value_vars]
     got = [float(logp({name: values[name][c] for name in names})) for c in range(3)]
     # Slack scales without a target have their prior there, and are not in the joint.
-    idle = stats.chi2(1).logpdf(state.slack_scale) * ~known
+    idle = stats.chi2(1).logpdf(state.slack_scale[:, 0]) * ~known
     expected = log_joint(lab, problem, state) + idle.sum(axis=(1, 2))
     # PyTensor works out the constant log Gamma(1/2) of each slack scale in single precision.
     np.testing.assert_allclose(got, expected, rtol=1e-8)
@@ -308,3 +290,30 @@ def test_sweeps_are_finite_for_constant_features_and_separable_labels(lab):
         for _ in range(20):
             state = gibbs.step_joint(state, changed, problem.priors, rng=rng)
         assert all(np.isfinite(value).all() for value in gibbs.to_variables(state).values())
+
+
+# Slack scales, GIG(1/2, 1, s**2), against their distribution function
+
+
+@pytest.mark.parametrize("s", [0.0, 1e-12, 1e-4, 0.2, 1.0, 30.0, 1e3])
+def test_slack_scales_have_their_law(s):
+    draws = gibbs.draw_slack_scale(np.full(20_000, s), rng=np.random.default_rng(11))
+    assert np.all(draws > 0.0)
+    if s < 1e-6:
+        cdf = stats.chi2(1).cdf
+    else:
+
+        def cdf(x):
+            return stats.invgauss.sf(1.0 / x, 1.0 / s)
+
+    assert stats.kstest(draws, cdf).pvalue > 1e-3
+
+
+def test_reciprocals_of_large_mean_keep_their_digits():
+    """1 / lambda is inverse Gaussian of mean 1 / s; NumPy's own draws lose it."""
+    mean, n = 1e12, 50_000
+    ours = 1.0 / gibbs.draw_slack_scale(np.full(n, 1.0 / mean), rng=np.random.default_rng(13))
+    numpys = np.random.default_rng(13).wald(mean, 1.0, size=n)
+    assert len(np.unique(ours)) > 0.999 * n
+    assert len(np.unique(numpys)) < 0.9 * n
+    assert stats.kstest(ours, stats.invgauss(mean).cdf).pvalue > 1e-3

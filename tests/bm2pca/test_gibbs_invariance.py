@@ -14,16 +14,11 @@ References
        Journal of the American Statistical Association 99.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.paper import (
-    gibbs,
-    soft_margin_draws,
-)
-from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.spec import Priors
 
 PRIORS = Priors(
@@ -81,12 +76,12 @@ def draw_joint(target, n_labels, *, n_chains, rng):
         flat = rng.uniform(-EPSILON, EPSILON, f.shape)
         tail = (EPSILON + rng.exponential(0.5 / cost, f.shape)) * rng.choice([-1.0, 1.0], f.shape)
         y = f + np.where(inside, flat, tail)
-        margins = EpsilonInsensitive(
+        margins = Margins(
             y=y, observed=labels[None] != 0.0, cost=np.full((1, 1, 1), cost), epsilon=EPSILON
         )
         slack = draw_slack(cost * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
-        extra = {"slack_scale": slack[0], "slack_scale_lower": slack[1]}
-        return gibbs.GibbsState(**state, **extra), gibbs.Problem(X=X, margins=margins)
+        slack = np.swapaxes(slack, 0, 1)
+        return gibbs.GibbsState(**state, slack_scale=slack), gibbs.Problem(X=X, margins=margins)
     found, kept = [], 0
     while kept < n_chains:
         state, X, f = draw_prior(n_labels, 50_000, rng)
@@ -97,8 +92,8 @@ def draw_joint(target, n_labels, *, n_chains, rng):
     whole = {k: np.concatenate([part[k] for part in found])[:n_chains] for k in found[0]}
     X, f = whole.pop("X"), whole.pop("f")
     slack = draw_slack(cost * (1.0 - labels * f), rng)
-    problem = gibbs.Problem(X=X, margins=Hinge(y=labels[None], cost=np.full((1, 1, 1), cost)))
-    return gibbs.GibbsState(**whole, slack_scale=slack), problem
+    problem = gibbs.Problem(X=X, margins=margins_of(labels[None], np.full((1, 1, 1), cost), None))
+    return gibbs.GibbsState(**whole, slack_scale=slack[:, None]), problem
 
 
 def draw_slack(u, rng):
@@ -114,6 +109,7 @@ def functions(state, problem):
     values = gibbs.to_variables(state)
     known = LABELS[f.shape[2]] != 0.0
     y = margins.y * known
+    slack = np.swapaxes(state.slack_scale[..., known], 0, 1)
     found = {
         "log r": np.log(state.loading_precision),
         "log tau": np.log(state.noise_precision),
@@ -137,12 +133,12 @@ def functions(state, problem):
         "e0 y": eta[:, :1] * y,
         "coef^2": values["coef"] ** 2,
         "coef x y": (X @ values["coef"] + values["intercept"][:, None]) * y,
-        "lambda": np.sqrt(state.slack_scale[:, known]),
-        "1 / lambda": (1.0 / state.slack_scale[:, known]) < 2.0,
-        "lambda y f": np.log(state.slack_scale[:, known]) * (y * f)[:, known],
+        "lambda": np.sqrt(slack[0]),
+        "1 / lambda": (1.0 / slack[0]) < 2.0,
+        "lambda y f": np.log(slack[0]) * (y * f)[:, known],
     }
-    if state.slack_scale_lower is not None:
-        found["omega"] = np.sqrt(state.slack_scale_lower[:, known])
+    if len(slack) > 1:
+        found["omega"] = np.sqrt(slack[1])
         found["|y - f|"] = np.abs(y - f)[:, known]
     return {
         name: np.asarray(value, dtype=float).reshape(len(Z), -1).mean(axis=1)
@@ -184,42 +180,7 @@ def test_sweep_keeps_the_joint_in_a_short_run():
     assert abs(worst(drift)[1]) < BOUND, worst(drift)
 
 
-# Faults, each planted in one place.
-
-
-def patched_priors(monkeypatch, name, **extra):
-    """A sampler with other hyper-parameters."""
-    sample = getattr(gibbs, name)
-
-    def wrong(*args, rng):
-        *rest, priors = args
-        added = {key: getattr(priors, key) + value for key, value in extra.items()}
-        return sample(*rest, replace(priors, **added), rng=rng)
-
-    monkeypatch.setattr(gibbs, name, wrong)
-
-
-def doubled_degrees_of_freedom_for_loadings(monkeypatch):
-    """r from Ga(a + d, .) in place of Ga(a + d / 2, .)."""
-    patched_priors(monkeypatch, "sample_loading_precision", loading_shape=0.5 * D)
-
-
-def bias_not_counted_among_the_weights(monkeypatch):
-    """nu from Ga(a + k / 2, .)."""
-    patched_priors(monkeypatch, "sample_weight_precision", weight_shape=-0.5)
-
-
-def product_of_slack_scales_for_product_of_expectations(monkeypatch):
-    """Linear term C**2 y / lambda, without the 1 of C (1 + C / lambda) y."""
-    monkeypatch.setattr(Hinge, "linear_terms", lambda self, s: self.y * self.cost**2 / s)
-
-
-def one_side_of_the_interval(monkeypatch):
-    """The precision of the lower side is taken for that of the upper."""
-    weights = EpsilonInsensitive.weights
-    monkeypatch.setattr(
-        EpsilonInsensitive, "weights", lambda self, s: weights(self, np.stack([s[0], s[0]]))
-    )
+# Faults that no full conditional shows, each planted in one place.
 
 
 def stale_slack_scales(monkeypatch):
@@ -267,10 +228,6 @@ def scale_move_without_its_jacobian(monkeypatch):
 
 SAMPLE_LATENT = gibbs.sample_latent
 FAULTS = {
-    doubled_degrees_of_freedom_for_loadings: ("hinge", 1, 4000),
-    bias_not_counted_among_the_weights: ("regression", 1, 4000),
-    product_of_slack_scales_for_product_of_expectations: ("hinge", 1, 4000),
-    one_side_of_the_interval: ("regression", 1, 4000),
     stale_slack_scales: ("regression", 1, 32_000),
     latent_from_old_weights: ("hinge", 1, 4000),
     margins_of_other_labels_dropped: ("regression", 2, 4000),

@@ -4,47 +4,43 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from bsdr_models.bm2pca.paper.loss_augmentation import EpsilonInsensitive, Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
 
 COST = np.array([0.7, 2.5])[:, None, None]
 EPSILON = 0.3
+kinds = pytest.mark.parametrize("kind", ["signs", "regression"])
 
 
-def toy(seed=0, n=6, k=3):
-    """Both kinds, two problems, a third of the targets missing; moments and scales of f."""
+def toy(kind, seed=0, n=6, k=3):
+    """Two problems, a third of the targets missing; moments and scales of f."""
     rng = np.random.default_rng([41, seed])
     shape = (2, n, k)
     known = rng.random(shape) > 0.3
     sign = np.where(rng.random(shape) < 0.5, 1.0, -1.0)
-    margins = {
-        "hinge": Hinge(y=known * sign, cost=COST),
-        "regression": EpsilonInsensitive(
-            y=known * rng.standard_normal(shape), observed=known, cost=COST, epsilon=EPSILON
-        ),
-    }
+    if kind == "signs":
+        margins = margins_of(known * sign, COST, None)
+    else:
+        margins = margins_of(np.where(known, rng.standard_normal(shape), np.nan), COST, EPSILON)
     mean, variance = 1.5 * rng.standard_normal(shape), rng.uniform(0.01, 2.0, shape)
-    scales = {
-        kind: rng.uniform(0.3, 4.0, m.scales(mean, variance).shape) for kind, m in margins.items()
-    }
-    return margins, known, mean, variance, scales
+    scales = rng.uniform(0.3, 4.0, margins.scales(mean, variance).shape)
+    assert not known.all()
+    np.testing.assert_array_equal(margins.observed, known)
+    return margins, mean, variance, scales
 
 
 def sides(margins, f):
     """u of every factor: (S, P, N, K), S = 1 or 2."""
-    if isinstance(margins, Hinge):
-        return (margins.cost * (1.0 - margins.y * f))[None]
     y, e, cost = margins.y, margins.epsilon, margins.cost
+    if e is None:
+        return (cost * (1.0 - y * f))[None]
     return np.stack([cost * (y - f - e), cost * (f - y - e)])
 
 
 def log_constant(margins):
     """Log normaliser per target, (P, 1, 1)."""
-    if isinstance(margins, Hinge):
+    if margins.epsilon is None:
         return 0.0 * margins.cost
     return np.log(2.0 * margins.epsilon + 1.0 / margins.cost)
-
-
-kinds = pytest.mark.parametrize("kind", ["hinge", "regression"])
 
 
 # --------------------------------------------------------------- the scale mixture and its GIG
@@ -77,25 +73,22 @@ def test_moments_in_weights_and_linear_terms(s):
     lam, inverse, _, _ = expectations(s)
     assert lam == pytest.approx(s + 1.0, rel=1e-9)
     for sign in (-1.0, 1.0):
-        hinge = Hinge(y=np.full((2, 1, 1), sign), cost=COST)
-        scales = np.full((2, 1, 1), s)
-        np.testing.assert_allclose(hinge.weights(scales), COST**2 * inverse, rtol=1e-9)
-        pull = sign * COST * (1.0 + COST * inverse)
-        np.testing.assert_allclose(hinge.linear_terms(scales), pull, rtol=1e-9)
+        signs, scales = margins_of(np.full((2, 1, 1), sign), COST, None), np.full((1, 2, 1, 1), s)
+        np.testing.assert_allclose(signs.weights(scales), COST**2 * inverse, rtol=1e-9)
+        linear_term = sign * COST * (1.0 + COST * inverse)
+        np.testing.assert_allclose(signs.linear_terms(scales), linear_term, rtol=1e-9)
 
 
 @kinds
 def test_bound_is_that_of_the_augmented_factor_at_any_scale(kind):
     """E[log N(u; -lambda, lambda)] plus the entropy of q(lambda), both by quadrature."""
-    margins, known, mean, variance, scales = toy()
-    margins, s = margins[kind], scales[kind]
+    margins, mean, variance, s = toy(kind)
     u = sides(margins, mean)
     square = u**2 + margins.cost**2 * variance
-    table = s.reshape(u.shape)
-    lam, inverse, log_lam, entropy = np.vectorize(expectations)(table)
+    lam, inverse, log_lam, entropy = np.vectorize(expectations)(s)
     each = -0.5 * np.log(2.0 * np.pi) - 0.5 * (log_lam + square * inverse + 2.0 * u + lam) + entropy
     each = each.sum(axis=0) - log_constant(margins)
-    expected = (known * each).sum(axis=(1, 2))
+    expected = (margins.observed * each).sum(axis=(1, 2))
     np.testing.assert_allclose(margins.bound(mean, variance, s), expected, rtol=1e-8)
 
 
@@ -105,12 +98,11 @@ def test_bound_is_that_of_the_augmented_factor_at_any_scale(kind):
 @kinds
 def test_weights_and_linear_terms_are_gradients_of_the_bound(kind):
     """At fixed scales a factor is normal in f: gradients g - w E[f] and -w / 2."""
-    margins, known, mean, variance, scales = toy(3)
-    margins, s = margins[kind], scales[kind]
+    margins, mean, variance, s = toy(kind, 3)
     weights, linear_terms = margins.weights(s), margins.linear_terms(s)
     assert weights.shape == linear_terms.shape == mean.shape
-    assert np.all((weights > 0.0) == known)
-    assert np.all(linear_terms[~known] == 0.0)
+    assert np.all((weights > 0.0) == margins.observed)
+    assert np.all(linear_terms[~margins.observed] == 0.0)
     for index in np.ndindex(mean.shape):
         step = np.zeros(mean.shape)
         step[index] = 1e-4
@@ -123,20 +115,16 @@ def test_weights_and_linear_terms_are_gradients_of_the_bound(kind):
         np.testing.assert_allclose(by_var / 2e-4, expected, rtol=1e-7, atol=1e-7)
 
 
-# --------------------------------------------------------------------- other checks
-
-
 @kinds
 def test_bound_is_below_the_expected_log_factor_and_tight_without_variance(kind):
     """E of -2 max(0, u) for a normal u, in closed form."""
-    margins, known, mean, variance, _ = toy(4)
-    margins = margins[kind]
+    margins, mean, variance, _ = toy(kind, 4)
     losses = []
     for scale in (1.0, 1e-4, 1e-12):
         u, sd = sides(margins, mean), margins.cost * np.sqrt(scale * variance)
         positive = u * stats.norm.cdf(u / sd) + sd * stats.norm.pdf(u / sd)
         each = -2.0 * positive.sum(axis=0) - log_constant(margins)
-        expected = (known * each).sum(axis=(1, 2))
+        expected = (margins.observed * each).sum(axis=(1, 2))
         found = margins.bound(mean, scale * variance, margins.scales(mean, scale * variance))
         losses.append(expected - found)
     assert np.all(losses[0] > 0.1)
@@ -146,15 +134,10 @@ def test_bound_is_below_the_expected_log_factor_and_tight_without_variance(kind)
 
 def test_epsilon_insensitive_density_is_normalised():
     grid = np.linspace(-30.0, 30.0, 300_001)
+    one = np.ones((len(grid), 1, 1))
     for cost in COST.ravel():
-        loss = EpsilonInsensitive(
-            y=grid[:, None, None],
-            observed=np.ones((len(grid), 1, 1), dtype=bool),
-            cost=np.full((len(grid), 1, 1), cost),
-            epsilon=EPSILON,
-        )
-        f, none = np.full((len(grid), 1, 1), 0.4), np.zeros((len(grid), 1, 1))
-        log_p = loss.bound(f, none, loss.scales(f, none))
+        loss = Margins(y=grid[:, None, None], observed=one > 0.0, cost=cost * one, epsilon=EPSILON)
+        log_p = loss.bound(0.4 * one, 0.0 * one, loss.scales(0.4 * one, 0.0 * one))
         assert np.trapezoid(np.exp(log_p), grid) == pytest.approx(1.0, rel=1e-7)
         inside = log_p[np.abs(grid - 0.4) < EPSILON - 1e-9]
         np.testing.assert_allclose(inside, inside[0], rtol=0.0, atol=1e-14)
@@ -163,12 +146,10 @@ def test_epsilon_insensitive_density_is_normalised():
 
 @kinds
 def test_a_missing_target_has_no_factor(kind):
-    margins, known, mean, variance, scales = toy(5)
-    margins, s = margins[kind], scales[kind]
-    assert not known.all()
+    margins, mean, variance, s = toy(kind, 5)
+    known = margins.observed
     assert np.all(margins.scales(mean, variance)[..., ~known] == 1.0)
-    other = np.where(known, mean, 1e3)
-    wild = np.where(known, s, 1e3)
+    other, wild = np.where(known, mean, 1e3), np.where(known, s, 1e3)
     np.testing.assert_array_equal(
         margins.bound(other, variance, wild), margins.bound(mean, variance, s)
     )

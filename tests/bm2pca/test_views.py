@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, random_array
 from bsdr_models.bm2pca.paper import initial_values, views
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper.initial_values import principal_scores
-from bsdr_models.bm2pca.paper.loss_augmentation import Hinge
+from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.spec import PAPER
 
@@ -80,7 +80,7 @@ def test_an_empty_sample_and_feature_have_their_priors():
     X[2], X[:, 4] = np.nan, np.nan
     y = np.where(np.arange(9) % 2, 1.0, -1.0)[None, :, None]
     y[0, 2] = 0.0
-    data = mf.Data(views=(make_view(X),), margins=Hinge(y=y, cost=np.full((1, 1, 1), 2.0)))
+    data = mf.Data(views=(make_view(X),), margins=margins_of(y, np.full((1, 1, 1), 2.0), None))
     state = mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(3))
     for _ in range(5):
         state = mf.sweep(state, data, PAPER)
@@ -107,7 +107,7 @@ def test_sparse_data_are_never_made_dense(shape, monkeypatch):
     y = np.where(np.arange(n) % 2, 1.0, -1.0)[None, :, None]
 
     def fit():
-        data = mf.Data(views=(make_view(X),), margins=Hinge(y=y, cost=np.full((1, 1, 1), 2.0)))
+        data = mf.Data(views=(make_view(X),), margins=margins_of(y, np.full((1, 1, 1), 2.0), None))
         state = mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(5))
         for _ in range(2):
             state, _ = mf.step(state, data, PAPER)

@@ -1,6 +1,6 @@
 """Engines of the paper's model: mean field and Gibbs in NumPy, NUTS and ADVI through PyMC."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,8 +32,6 @@ COMPLETE_SWEEPS = 30
 PATH_SWEEPS = 150
 # Largest variable, in numbers over all draws, that is recorded.
 MAX_NUMBERS = 20_000_000
-# Component axis of each variable, counting the axes of chains and draws.
-COMPONENT_AXES: Mapping[str, int] = {"loadings": 3, "weights": 2, "latent": 3}
 
 
 def make_data(task: Task, costs: Sequence[float]) -> Data:
@@ -47,11 +45,15 @@ def make_data(task: Task, costs: Sequence[float]) -> Data:
 
 
 def run_sweeps(
-    task: Task, costs: Sequence[float], n_sweeps: int, rng: np.random.Generator
+    task: Task,
+    costs: Sequence[float],
+    n_sweeps: int,
+    rng: np.random.Generator,
+    start: mean_field.Start = "label",
 ) -> tuple[State, Data]:
     """State of all problems, one set for each cost, after plain sweeps, and their data."""
     data = make_data(task, costs)
-    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng)
+    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng, start=start)
     for _ in range(n_sweeps):
         state = mean_field.sweep(state, data, task.priors)
     return state, data
@@ -97,10 +99,7 @@ def fit_mean_field(
     convergence one is extrapolated.
     """
     data = make_data(task, [cost])
-    squarem = Extrapolation(
-        pack=mean_field.pack,
-        unpack=lambda vector, state: mean_field.unpack(vector, state, data),
-    )
+    squarem = Extrapolation(pack=mean_field.pack, unpack=partial(mean_field.unpack, data=data))
     result = run_coordinate_ascent(
         lambda stream, _: mean_field.init(
             data, task.priors, n_components=task.n_components, rng=stream
@@ -124,42 +123,27 @@ def fit_mean_field(
 
 def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
     """Factor model of the features alone, which imputes missing values."""
-    free = replace(task, Y=np.zeros((task.X.shape[0], 1)), epsilon=None, strategy="shared")
-    data = make_data(free, [1.0])
     n_components = max(min(N_COMPLETE, min(task.X.shape) - 1), 1)
-    state = mean_field.init(data, task.priors, n_components=n_components, rng=rng, start="pca")
-    for _ in range(COMPLETE_SWEEPS):
-        state = mean_field.sweep(state, data, task.priors)
-    return FactorModel.of(state.views, data.views, task.columns)
+    Y = np.zeros((task.X.shape[0], 1))
+    free = replace(task, Y=Y, epsilon=None, strategy="shared", n_components=n_components)
+    state, data = run_sweeps(free, [1.0], COMPLETE_SWEEPS, rng, start="pca")
+    return margin_posterior(state, data, free).factor_model
 
 
 def fit_draws(
     task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
 ) -> FitResult:
-    """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned.
-
-    Raise a ValueError unless :func:`check_samples`.
-    """
-    check_samples(task, f"inference={engine!r}")
+    """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
     margins = margins_of(task.Y[None], np.full((1, 1, 1), cost), task.epsilon)
     problem = gibbs.Problem(X=task.X, margins=margins)
     excluded = {"slack_scale", "slack_scale_lower", "scores"}
     if schedule.chains * schedule.draws * len(task.X) * task.n_components > MAX_NUMBERS:
         excluded.add("latent")
-
-    def init(stream: np.random.Generator) -> gibbs.GibbsState:
-        return gibbs.initial_chains(
-            problem,
-            task.priors,
-            n_components=task.n_components,
-            n_chains=schedule.chains,
-            rng=stream,
-        )
-
+    size = {"n_components": task.n_components, "n_chains": schedule.chains}
     sampled = run_sampler(
         engine,
         schedule,
-        init=init,
+        init=lambda stream: gibbs.initial_chains(problem, task.priors, **size, rng=stream),
         step=lambda state, stream: gibbs.step_joint(state, problem, task.priors, rng=stream),
         record=gibbs.to_variables,
         excluded=excluded,
@@ -172,7 +156,7 @@ def fit_draws(
     sampled = replace(sampled, draws={name: np.ascontiguousarray(v) for name, v in aligned})
     return FitResult(
         posterior=DrawPosterior.of(sampled.draws),
-        trace=np.asarray(sampled.fit.get("elbo", np.array([]))),
+        trace=np.asarray(sampled.fit.get("elbo", [])),
         converged=False,
         interrupted=sampled.interrupted,
         sampled=sampled,
@@ -223,15 +207,13 @@ def align_components(
     Products over the component axis, such as W z and eta' z, are unchanged. Precisions of columns
     of the loadings are not defined after a rotation, and drawn given the rotated loadings.
     """
-    chains, n_draws, d, r = draws["loadings"].shape
-    stacked = np.concatenate([draws["loadings"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
-    rotation = rotations(stacked.reshape(chains * n_draws, -1, r))
-    out = dict(draws)
-    for name, axis in COMPONENT_AXES.items():
-        if name in draws:
-            last = np.moveaxis(draws[name], axis, -1)
-            flat = last.reshape(chains * n_draws, -1, r) @ rotation
-            out[name] = np.moveaxis(flat.reshape(last.shape), -1, axis)
+    W, eta = draws["loadings"], draws["weights"]
+    d, r = W.shape[2:]
+    stacked = np.concatenate([W, eta.mT], axis=2)
+    turn = rotations(stacked.reshape(-1, *stacked.shape[2:])).reshape(*W.shape[:2], r, r)
+    out = draws | {"loadings": W @ turn, "weights": turn.mT @ eta}
+    if "latent" in draws:
+        out["latent"] = draws["latent"] @ turn
     rate = priors.loading_rate + 0.5 * np.sum(out["loadings"] ** 2, axis=2)
     out["loading_precision"] = rng.gamma(priors.loading_shape + 0.5 * d, 1.0 / rate)
     return out

@@ -6,41 +6,35 @@ The posterior of z given the features alone,
     S_* = (I + \sum_v E[\tau_v] E[W_v^\top W_v])^{-1}, \qquad
     m_* = S_* \sum_v E[\tau_v] M_v^\top (x_v - E[t_v]),
 
-sums over the observed values of a sample. X is (M, P), scaled; NaN marks a missing value.
+sums over the observed values of a sample. X is (M, D), scaled; NaN marks a missing value.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.views import Moments, View, ViewState, make_view
+from bsdr_models.bm2pca.paper.views import View, ViewState, make_view
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
 
-# Numbers per block of incomplete samples.
-BLOCK = 4_000_000
 # Sweeps of a decoder, which converges fast.
 DECODER_SWEEPS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorModel:
-    """Factor model x = W z + t plus noise for P problems."""
+    """Factor model of D features with R components, for P problems."""
 
     states: tuple[ViewState, ...]  # Factors of each view over its features
     columns: tuple[IntArray | None, ...] = (None,)  # Indices of these features; None for all
 
     @classmethod
     def of(
-        cls,
-        states: Sequence[ViewState],
-        data: Sequence[View],
-        columns: Sequence[IntArray | None],
+        cls, states: Sequence[ViewState], data: Sequence[View], columns: Sequence[IntArray | None]
     ) -> "FactorModel":
         """Map the factors of the views from working coordinates to features."""
         over_features = []
@@ -58,24 +52,10 @@ class FactorModel:
         return p, r
 
     def embed(self, X: Rows) -> tuple[FloatArray, FloatArray]:
-        """Mean (P, M, R) and covariance (P, M, R, R) of the latent coordinates.
+        """Mean (P, M, R) and covariance of the latent coordinates, as under q(Z) without margins.
 
-        For complete samples the covariance is a broadcast view.
+        The covariance is (P, M, R, R), or (P, 1, R, R) for complete samples, which share it.
         """
-        if issparse(X) or not np.isnan(X).any():
-            return self._embed_block(X)
-        (p, r), m = self.shape, X.shape[0]
-        mean, cov = np.empty((p, m, r)), np.empty((p, m, r, r))
-        missing = np.isnan(X).any(axis=1)
-        complete, incomplete = np.flatnonzero(~missing), np.flatnonzero(missing)
-        size = max(1, BLOCK // (X.shape[1] + p * r * r))
-        blocks = [incomplete[begin : begin + size] for begin in range(0, len(incomplete), size)]
-        for rows in (complete, *blocks) if len(complete) else blocks:
-            mean[:, rows], cov[:, rows] = self._embed_block(X[rows])
-        return mean, cov
-
-    def _embed_block(self, X: Rows) -> tuple[FloatArray, FloatArray]:
-        """Posterior of z as under q(Z) of mean field, without margins."""
         p, r = self.shape
         precision, linear_term = np.eye(r)[None, None], np.zeros((p, X.shape[0], r))
         for state, columns in zip(self.states, self.columns, strict=True):
@@ -85,7 +65,7 @@ class FactorModel:
         cov = np.linalg.inv(precision)
         if cov.shape[1] > 1:
             return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
-        return linear_term @ cov[:, 0], np.broadcast_to(cov, (p, X.shape[0], r, r))
+        return linear_term @ cov[:, 0], cov
 
     def _complete_cov(self) -> FloatArray:
         """S of a complete sample, (P, R, R)."""
@@ -97,18 +77,17 @@ class FactorModel:
     def projection(self) -> FloatArray:
         """Linear map from centred complete samples to latent coordinates, (P, D, R)."""
         cov = self._complete_cov()
-        blocks = [
-            q.noise_precision.mean[:, None, None] * q.loadings.mean @ cov for q in self.states
-        ]
-        return self._concatenate_views(blocks)
+        return self._concatenate_views(
+            [q.noise_precision.mean[:, None, None] * q.loadings.mean @ cov for q in self.states]
+        )
 
     def projection_sd(self) -> FloatArray:
         """Standard deviation of the projection, from q(W) alone: (P, D, R)."""
-        cov = self._complete_cov()
+        cov = self._complete_cov()[:, None]
         blocks = []
         for q in self.states:
-            variance = np.einsum("pjrr->pjr", cov[:, None] @ q.loadings.cov @ cov[:, None])
-            sd = q.noise_precision.mean[:, None, None] * np.sqrt(variance)
+            sd = np.sqrt(np.einsum("pjrr->pjr", cov @ q.loadings.cov @ cov))
+            sd = q.noise_precision.mean[:, None, None] * sd
             blocks.append(np.broadcast_to(sd, q.loadings.mean.shape))
         return self._concatenate_views(blocks)
 
@@ -116,11 +95,8 @@ class FactorModel:
         """Values (P, D, R) of all features from those of each view."""
         if self.columns[0] is None:
             return blocks[0]
-        width = sum(block.shape[1] for block in blocks)
-        out = np.empty((blocks[0].shape[0], width, blocks[0].shape[2]))
-        for columns, block in zip(self.columns, blocks, strict=True):
-            out[:, columns] = block
-        return out
+        order = np.concatenate([columns for columns in self.columns if columns is not None])
+        return np.concatenate(blocks, axis=1)[:, np.argsort(order)]
 
     def coefficients(
         self,
@@ -154,12 +130,11 @@ class FactorModel:
     def impute(self, X: FloatArray) -> FloatArray:
         """Replace NaN by E[x_missing | x_observed], (M, D)."""
         missing = np.isnan(X)
-        incomplete = missing.any(axis=1)
-        if not incomplete.any():
+        rows = missing.any(axis=1)
+        if not rows.any():
             return X
         out = X.copy()
-        mean, _ = self.embed(X[incomplete])
-        out[incomplete] = np.where(missing[incomplete], self.reconstruct(mean), X[incomplete])
+        out[rows] = np.where(missing[rows], self.reconstruct(self.embed(X[rows])[0]), X[rows])
         return out
 
 
@@ -170,13 +145,9 @@ def concatenate_problems(values: FloatArray) -> FloatArray:
 
 def fit_decoder(X: Rows, latent: LatentCoordinates, priors: Priors) -> FactorModel:
     """Factor model of complete X given the latent coordinates of its samples."""
-    view, mean, cov = make_view(X), latent.mean[None], latent.cov[None]
-    moments = Moments(
-        total=mean.sum(axis=1)[:, None],
-        second=(np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1))[:, None],
-        cross=view.project_back(mean),
-    )
-    state = views.initial_state(view, n_problems=1, n_components=mean.shape[2])
+    view = make_view(X)
+    moments = views.latent_moments(latent.mean[None], latent.cov[None], view)
+    state = views.initial_state(view, n_problems=1, n_components=latent.mean.shape[1])
     for _ in range(DECODER_SWEEPS):
         state = views.update(state, moments, view, priors)
     return FactorModel.of((state,), (view,), (None,))

@@ -1,29 +1,24 @@
 r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model, chains in parallel.
 
-The target is the pseudo-posterior of [1]_ with the slack scales as variables [2]_. Each
-``sample_*`` draws one block given the others, for C chains along the first axis of every array.
-``step_joint``, a sweep, draws weights and slack scales with Z integrated out: given each other
-they are so strongly correlated that one independent draw of coef would take a thousand sweeps.
+Each ``sample_*`` draws one block given the others, for C chains along the first axis of every
+array. ``step_joint``, a sweep, draws weights and slack scales with Z integrated out: given each
+other they are so strongly correlated that one independent draw of coef would take a thousand
+sweeps.
 
 Labels do not bound class scores from above, so posterior moments of the weights exist only below
 order 2 weight_shape, as under the prior. Under the paper's hyper-parameters (0.1) coef has no
 posterior mean; only its direction and the signs of the scores are meaningful.
 
-Letters: t offset, W loadings, r their precision, tau noise precision, Z latent, eta weights with
-e_0 the bias (first), nu their precision, lambda slack scale, f class scores. Given the slack
-scales, the margins of one sample and label are a normal factor :math:`\exp(g f - h f^2 / 2)`.
+Given the slack scales, the margins of one sample and label are a normal factor
+:math:`\exp(g f - h f^2 / 2)` of the class score.
 
 References
 ----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI.
-.. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
-       Analysis 6(1).
-.. [3] J. R. Michael, W. R. Schucany, R. W. Haas (1976). Generating random variates using
+.. [1] J. R. Michael, W. R. Schucany, R. W. Haas (1976). Generating random variates using
        transformations with multiple roots. The American Statistician 30(2).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -54,10 +49,7 @@ class GibbsState:
     latent: FloatArray  # Z, (C, N, k)
     weight_precision: FloatArray  # nu, (C, K)
     weights: FloatArray  # [e_0; eta], (C, 1 + k, K). Row 0 is the bias
-    # lambda, (C, N, K); for regression that of targets above the interval. Unused without a target.
-    slack_scale: FloatArray
-    # omega, (C, N, K), of targets below the interval; None for classification.
-    slack_scale_lower: FloatArray | None = None
+    slack_scale: FloatArray  # lambda of each hinge, (C, S, N, K). Unused without a target
 
 
 def initial_chains(
@@ -83,20 +75,15 @@ def initial_chains(
         latent=Z / np.sqrt(np.mean(Z**2, axis=1, keepdims=True)),
         weight_precision=np.ones((c, n_labels)),
         weights=rng.standard_normal((c, 1 + k, n_labels)),
-        slack_scale=np.ones((c, n, n_labels)),
+        slack_scale=np.ones((c, 1, n, n_labels)),
     )
-    offset, loadings = sample_offset_and_loadings(state, problem, priors, rng=rng)
-    state = replace(state, offset=offset, loadings=loadings)
-    slack = sample_slack(problem.margins, _scores(state), rng=rng)
-    return _with_slack(state, slack)
+    state = sample_offset_and_loadings(state, problem, priors, rng=rng)
+    return replace(state, slack_scale=sample_slack(problem.margins, _scores(state), rng=rng))
 
 
 def sample_slack(margins: Margins, scores: FloatArray, *, rng: np.random.Generator) -> FloatArray:
-    r"""Slack scales given scores: :math:`1/\lambda \sim IG(1/|u|, 1)`, :math:`u = C (1 - y f)`.
-
-    They are (C, N, K) for a hinge, and (2, C, N, K) for real targets, upper and lower side.
-    """
-    return draw_slack_scale(margins.scales(scores, np.zeros(())), rng=rng)
+    r"""Slack scales (C, S, N, K) given scores: :math:`1/\lambda \sim IG(1/|u|, 1)`."""
+    return np.swapaxes(draw_slack_scale(margins.scales(scores, np.zeros(())), rng=rng), 0, 1)
 
 
 def draw_slack_scale(s: FloatArray, *, rng: np.random.Generator) -> FloatArray:
@@ -104,7 +91,7 @@ def draw_slack_scale(s: FloatArray, *, rng: np.random.Generator) -> FloatArray:
 
     Its reciprocal is inverse Gaussian, of mean 1 / s and shape 1. With Y a squared standard normal,
     lambda is one of the roots of :math:`\lambda + s^2 / \lambda = 2 s + Y`: the larger with
-    probability lambda / (lambda + s) [3]_. The larger root is a sum of positive terms and the
+    probability lambda / (lambda + s) [1]_. The larger root is a sum of positive terms and the
     smaller s**2 over it, so neither loses digits, unlike ``Generator.wald`` for the reciprocal.
     """
     half = 0.5 * rng.standard_normal(s.shape) ** 2
@@ -126,10 +113,9 @@ def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generat
     linear, A = _feature_terms(state, problem)
     h, g = _margin_terms(state, problem)
     eta = state.weights[:, 1:]
-    linear = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
+    linear = linear + (g - h * state.weights[:, :1]) @ eta.mT
     if eta.shape[2] > 1:
-        precision = _sample_precisions(A, eta, h)
-        column = linear[..., None]
+        precision, column = _sample_precisions(A, eta, h), linear[..., None]
         return linalg.draw_normal(precision, column, name="latent precision", rng=rng)[..., 0]
     half = np.linalg.inv(cholesky(A, name="latent precision"))
     v = half @ eta  # (C, k, 1)
@@ -137,9 +123,9 @@ def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generat
     alpha = h / (root * (1.0 + root))  # (C, N, 1)
 
     def shrink(rows: FloatArray) -> FloatArray:
-        return rows - (alpha * (rows @ v)) @ _transpose(v)
+        return rows - (alpha * (rows @ v)) @ v.mT
 
-    white = linear @ _transpose(half)
+    white = linear @ half.mT
     return shrink(shrink(white) + rng.standard_normal(white.shape)) @ half
 
 
@@ -150,23 +136,22 @@ def sample_weights_and_slack(
 
     Without label c, z_n is normal, with the precision and linear term of `sample_latent` less
     those of c, and so is the score of c. So eta_c and nu_c are drawn from their marginal
-    (`soft_margin_draws`), and scores and slack scales given them. Z must
-    be drawn next.
+    (`soft_margin_draws`), and scores and slack scales given them. Z must be drawn next.
     """
     linear, A = _feature_terms(state, problem)
     n_labels = state.weights.shape[2]
     for c in range(n_labels):
         own = np.arange(n_labels) == c
-        if n_labels == 1:
-            cov, linear_term = inv_spd(A[:, None], name="latent precision")[0], linear
-        else:
+        precision, linear_term = A[:, None], linear
+        if n_labels > 1:
             h, g = (np.where(own, 0.0, term) for term in _margin_terms(state, problem))
             eta = state.weights[:, 1:]
-            cov = inv_spd(_sample_precisions(A, eta, h), name="latent precision")[0]
-            linear_term = linear + (g - h * state.weights[:, :1]) @ _transpose(eta)
+            precision = _sample_precisions(A, eta, h)
+            linear_term = linear + (g - h * state.weights[:, :1]) @ eta.mT
+        cov = inv_spd(precision, name="latent precision")[0]
         margins = problem.margins.of_label(c)
         lower, upper = margins.interval()
-        weights, precision, scores = soft_margin_draws.draw_soft_margin(
+        weights, nu, scores = soft_margin_draws.draw_soft_margin(
             state.weights[:, :, c],
             state.weight_precision[:, c],
             soft_margin_draws.Scores(
@@ -180,13 +165,13 @@ def sample_weights_and_slack(
             rate=priors.weight_rate,
             rng=rng,
         )
+        slack = sample_slack(margins, scores[..., None], rng=rng)
         state = replace(
             state,
             weights=np.where(own, weights[..., None], state.weights),
-            weight_precision=np.where(own, precision[:, None], state.weight_precision),
+            weight_precision=np.where(own, nu[:, None], state.weight_precision),
+            slack_scale=np.where(own, slack, state.slack_scale),
         )
-        slack = sample_slack(margins, scores[..., None], rng=rng)
-        state = _with_slack(state, np.where(own, slack, _slack(state)))
     return state
 
 
@@ -200,19 +185,19 @@ def sample_weight_precision(
 
 def sample_offset_and_loadings(
     state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
+) -> GibbsState:
     r"""T and W given Z: rows :math:`(t_j, W_j) \sim N(P^{-1} \tau \tilde Z^\top x_j, P^{-1})`.
 
     .. math:: P = \operatorname{diag}(\delta, r) + \tau \tilde Z^\top \tilde Z
     """
     Z = np.insert(state.latent, 0, 1.0, axis=2)
     tau = state.noise_precision[:, None, None]
-    precision = tau * (_transpose(Z) @ Z)
+    precision = tau * (Z.mT @ Z)
     prior = np.insert(state.loading_precision, 0, priors.offset_precision, axis=1)
     np.einsum("cii->ci", precision)[...] += prior
-    linear = tau * (_transpose(Z) @ problem.X)
+    linear = tau * (Z.mT @ problem.X)
     both = linalg.draw_normal(precision, linear, name="loading precision", rng=rng)
-    return both[:, 0], np.ascontiguousarray(_transpose(both[:, 1:]))
+    return replace(state, offset=both[:, 0], loadings=np.ascontiguousarray(both[:, 1:].mT))
 
 
 def sample_loading_precision(
@@ -227,7 +212,7 @@ def sample_noise_precision(
     state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Tau given Z, W, t: :math:`Ga(a + N d / 2, b + |X - 1 t^\top - Z W^\top|^2 / 2)`."""
-    residual = state.latent @ _transpose(state.loadings)
+    residual = state.latent @ state.loadings.mT
     residual += state.offset[:, None]
     residual -= problem.X
     squares = np.einsum("cnd,cnd->c", residual, residual)
@@ -242,26 +227,26 @@ def step_joint(
     state = sample_weights_and_slack(state, problem, priors, rng=rng)
     state = replace(state, latent=sample_latent(state, problem, rng=rng))
     state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
-    offset, loadings = sample_offset_and_loadings(state, problem, priors, rng=rng)
-    state = replace(state, offset=offset, loadings=loadings)
+    state = sample_offset_and_loadings(state, problem, priors, rng=rng)
     state = replace(state, loading_precision=sample_loading_precision(state, priors, rng=rng))
     return replace(state, noise_precision=sample_noise_precision(state, problem, priors, rng=rng))
 
 
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis."""
-    values = {name: getattr(state, name) for name in GibbsState.__dataclass_fields__}
+    values: dict[str, FloatArray] = {f.name: getattr(state, f.name) for f in fields(state)}
+    hinges = np.moveaxis(state.slack_scale, 1, 0)
+    values.update(zip(("slack_scale", "slack_scale_lower"), hinges, strict=False))
     bias, eta = state.weights[:, 0], state.weights[:, 1:]
-    tau = state.noise_precision[:, None, None]
-    coef = tau * state.loadings @ np.linalg.solve(_prior_precision(state), eta)
-    values |= {
+    scaled = state.noise_precision[:, None, None] * state.loadings
+    coef = scaled @ np.linalg.solve(_prior_precision(state), eta)
+    return values | {
         "bias": bias,
         "weights": eta,
         "scores": _scores(state),
         "coef": coef,
         "intercept": bias - np.einsum("cdk,cd->ck", coef, state.offset),
     }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _scores(state: GibbsState) -> FloatArray:
@@ -269,30 +254,16 @@ def _scores(state: GibbsState) -> FloatArray:
     return state.latent @ state.weights[:, 1:] + state.weights[:, :1]
 
 
-def _slack(state: GibbsState) -> FloatArray:
-    """Slack scales in the form of the margins: (C, N, K), or (2, C, N, K) for both sides."""
-    if state.slack_scale_lower is None:
-        return state.slack_scale
-    return np.stack([state.slack_scale, state.slack_scale_lower])
-
-
-def _with_slack(state: GibbsState, slack: FloatArray) -> GibbsState:
-    """Inverse of `_slack`."""
-    if slack.ndim == 3:
-        return replace(state, slack_scale=slack)
-    return replace(state, slack_scale=slack[0], slack_scale_lower=slack[1])
-
-
 def _margin_terms(state: GibbsState, problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Precision h and linear term g of f from the margins, each (C, N, K)."""
-    slack = _slack(state)
+    slack = np.moveaxis(state.slack_scale, 1, 0)
     return problem.margins.weights(slack), problem.margins.linear_terms(slack)
 
 
 def _prior_precision(state: GibbsState) -> FloatArray:
     """Precision I + tau W'W of a latent given its features alone, (C, k, k)."""
     W = state.loadings
-    return np.eye(W.shape[2]) + state.noise_precision[:, None, None] * (_transpose(W) @ W)
+    return np.eye(W.shape[2]) + state.noise_precision[:, None, None] * (W.mT @ W)
 
 
 def _feature_terms(state: GibbsState, problem: Problem) -> tuple[FloatArray, FloatArray]:
@@ -311,7 +282,3 @@ def _sample_precisions(A: FloatArray, eta: FloatArray, h: FloatArray) -> FloatAr
 
 def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
     return rng.gamma(shape, 1.0 / rate)
-
-
-def _transpose(stack: FloatArray) -> FloatArray:
-    return np.swapaxes(stack, -1, -2)

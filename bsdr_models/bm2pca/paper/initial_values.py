@@ -36,7 +36,7 @@ def target_coordinates(y: FloatArray, parts: Sequence[View]) -> FloatArray:
     if y.shape[-1] == 1:
         return y
     u, s, _ = np.linalg.svd(y - y.mean(axis=1, keepdims=True), full_matrices=False)
-    live = s[:, :] > 1e-9 * s[:, :1]
+    live = s > 1e-9 * s[:, :1]
     u = u[..., : int(live.sum(axis=1).min())]
     stack, _ = _side_by_side(parts)  # its centre does not matter, as u is centred
     explained = np.stack([np.asarray(stack.T @ own).T for own in u])
@@ -69,12 +69,12 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
         return left[:, ::-1][:, : _rank(singular**2, n_components)] * np.sqrt(n)
     if d > n:
         values, vectors = np.linalg.eigh(centred_gram(stack, centre))
-        rank = _rank(values, n_components)
-        return vectors[:, ::-1][:, :rank] * np.sqrt(n)
-    total = np.asarray(stack.sum(axis=0)).ravel()
+        return vectors[:, ::-1][:, : _rank(values, n_components)] * np.sqrt(n)
     products = stack.T @ stack
     products = products.toarray() if issparse(products) else products
-    axes = _principal_axes(products, total, centre, n, n_components)
+    values, vectors = np.linalg.eigh(products - n * np.outer(centre, centre))
+    rank = _rank(values, n_components)
+    axes = vectors[:, ::-1][:, :rank] * np.sqrt(n / values[::-1][:rank])
     return np.asarray(stack @ axes - centre @ axes)
 
 
@@ -94,19 +94,6 @@ def _side_by_side(parts: Sequence[View]) -> tuple[Rows, FloatArray]:
     else:
         stack = np.concatenate(blocks, axis=1)
     return stack, np.concatenate(centres)
-
-
-def _principal_axes(
-    products: FloatArray, total: FloatArray, centre: FloatArray, n: float, n_components: int
-) -> FloatArray:
-    """Map from centred samples to unit-variance principal component scores, (D, <= R).
-
-    ``products`` is X'X, ``total`` the sum of the n samples, ``centre`` (D,) their centre.
-    """
-    shift = np.multiply.outer(centre, total - 0.5 * n * centre)
-    values, vectors = np.linalg.eigh(products - shift - shift.T)
-    rank = _rank(values, n_components)
-    return vectors[:, ::-1][:, :rank] * np.sqrt(n / values[::-1][:rank])
 
 
 def _rank(values: FloatArray, n_components: int) -> int:

@@ -9,9 +9,7 @@ P problems with the same samples are fitted at once: one per class for one-vs-re
 costs in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
 subspace. Unlabelled samples contribute their features alone.
 
-The printed updates [1]_ can lower the bound. Here the argument of q(lambda) is E[(1 - y f)**2],
-not (1 - y E[f])**2; the linear term of a label in q(z) is C (1 + C E[1/lambda]) y; the moment
-E[eta_0 eta] includes their covariance; the shape of q(nu) gains (R + 1) / 2.
+The printed updates [1]_ can lower the bound; ``docs/derivations/bm2pca.md`` has the departures.
 
 References
 ----------
@@ -39,15 +37,10 @@ Start = Literal["label", "pca"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Samples and targets (P, N, K) of P problems."""
+    """Samples, and margin factors of P problems."""
 
     views: tuple[View, ...]
     margins: Margins
-
-    @property
-    def n_samples(self) -> int:
-        """N."""
-        return self.margins.y.shape[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,23 +48,18 @@ class Latent:
     """q(Z): one normal per sample."""
 
     mean: FloatArray  # (P, N, R)
-    # cov, log_det: S_n, (P, N, R, R), and log |S_n|, (P, N).
-    cov: FloatArray
-    log_det: FloatArray
-    moments: tuple[Moments, ...]  # Sufficient statistics of q(Z) for each view
-    second: FloatArray  # Sum of E[z z'] over all samples, (P, R, R)
+    cov: FloatArray  # (P, N, R, R)
+    log_det: FloatArray  # log |cov|, (P, N)
+    moments: tuple[Moments, ...]  # Sufficient statistics for each view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """q(eta): one normal per outcome over [bias; weights].
+    """q(eta): one normal per outcome over [bias; weights]."""
 
-    Shapes are mean (P, 1 + R, K), cov (P, K, 1 + R, 1 + R), log |cov| (P, K).
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-    log_det: FloatArray
+    mean: FloatArray  # (P, 1 + R, K)
+    cov: FloatArray  # (P, K, 1 + R, 1 + R)
+    log_det: FloatArray  # log |cov|, (P, K)
 
     @property
     def second(self) -> FloatArray:
@@ -88,7 +76,7 @@ class State:
     latent: Latent  # Z
     weights: Weights  # eta, bias first
     weight_precision: Gamma  # nu, Gammas (P, K)
-    slack: FloatArray  # s of q(lambda), (P, N, K); for real targets (2, P, N, K)
+    slack: FloatArray  # s of q(lambda) of each hinge, (S, P, N, K)
 
 
 def init(
@@ -105,31 +93,28 @@ def init(
     axes, less what the targets explain; or all from principal axes. Those beyond the rank of both
     are standard normal.
     """
-    (p, n, k), r = data.margins.y.shape, n_components
-    mean = np.tile(rng.standard_normal((n, n_components)), (p, 1, 1))
-    first = 0
+    (p, n, k), r, first = data.margins.y.shape, n_components, 0
+    targets = initial_values.complete_targets(data.margins)
+    mean = np.tile(rng.standard_normal((n, r)), (p, 1, 1))
     if start == "label":
-        found = initial_values.target_coordinates(
-            initial_values.complete_targets(data.margins), data.views
-        )[..., :n_components]
+        found = initial_values.target_coordinates(targets, data.views)[..., :r]
         first = found.shape[-1]
         mean[..., :first] = found
-    if first < n_components:
-        found = initial_values.principal_scores(data.views, n_components - first)
+    if first < r:
+        found = initial_values.principal_scores(data.views, r - first)
         found = initial_values.residual(found, mean[..., :first])
         mean[..., first : first + found.shape[-1]] = found
     labelled = data.margins.observed.any(axis=(0, 2))
     if labelled.any():  # the others begin at the mean
         mean[:, ~labelled, first:] = 0.0
-    cov = np.tile(np.eye(r), (p, n, 1, 1))
-    state = State(
+    cov, weights = np.tile(np.eye(r), (p, n, 1, 1)), _ridge_weights(mean, targets)
+    return State(
         views=tuple(views.initial_state(view, n_problems=p, n_components=r) for view in data.views),
         latent=make_latent(mean, cov, np.zeros((p, n)), data),
-        weights=_ridge_weights(mean, initial_values.complete_targets(data.margins)),
+        weights=weights,
         weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
-        slack=np.ones((p, n, k)),
+        slack=data.margins.scales(*score_moments(mean, cov, weights)),
     )
-    return replace(state, slack=update_slack(state, data))
 
 
 def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
@@ -155,31 +140,15 @@ def _flat(matrices: FloatArray) -> FloatArray:
 
 def make_latent(mean: FloatArray, cov: FloatArray, log_det: FloatArray, data: Data) -> Latent:
     """q(Z) of `Latent` with its sufficient statistics for the views."""
-    total, second = mean.sum(axis=1), np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1)
-    found: list[Moments] = []
-    for view in data.views:
-        cross = view.project_back(mean)
-        if view.mask is None:
-            found.append(Moments(total=total[:, None], second=second[:, None], cross=cross))
-            continue
-        p, n, r = mean.shape
-        each = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, n, r * r)
-        found.append(
-            Moments(
-                total=view.mask.T @ mean,
-                second=(view.mask.T @ each).reshape(p, -1, r, r),
-                cross=cross,
-            )
-        )
-    return Latent(mean=mean, cov=cov, log_det=log_det, moments=tuple(found), second=second)
+    moments = tuple(views.latent_moments(mean, cov, view) for view in data.views)
+    return Latent(mean=mean, cov=cov, log_det=log_det, moments=moments)
 
 
-def update_views(state: State, data: Data, priors: Priors) -> State:
-    """Update W, r, t and tau of every view, given the sufficient statistics of q(Z)."""
-    updated = [
+def update_views(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
+    """Optimal W, r, t and tau of every view, given the sufficient statistics of q(Z)."""
+    return tuple(
         views.update(own, moments, view, priors) for own, moments, view in _by_view(state, data)
-    ]
-    return replace(state, views=tuple(updated))
+    )
 
 
 def _by_view(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, View]]:
@@ -200,22 +169,18 @@ def update_latent(state: State, data: Data) -> Latent:
     weights, linear_terms = _margin_terms(state, data)
     second = state.weights.second
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
-    sides = np.concatenate([linear_terms, weights], axis=-1)
-    linear_term = sides @ np.concatenate(
-        [np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1
-    )
-    (p, n, k), r = weights.shape, forms.shape[-1]
+    slopes = np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
+    linear_term = np.concatenate([linear_terms, weights], axis=-1) @ slopes
     # Precision of z_n given its features: (P, 1, R, R), or (P, N, R, R) with missing values.
-    base: FloatArray = np.eye(r) + sum(
-        views.latent_precision(own, view) for own, view in zip(state.views, data.views, strict=True)
-    )
+    base = np.eye(forms.shape[-1])[None, None]
     for own, view in zip(state.views, data.views, strict=True):
+        base = base + views.latent_precision(own, view)
         linear_term += views.latent_linear_term(own, view)
-    if base.shape[1] == 1 and k == 1:
+    if base.shape[1] == 1 and weights.shape[2] == 1:
         cov, log_det = inverse_pencils(base[:, 0], forms[:, 0], weights[..., 0])
     else:
-        precision = (weights @ forms.reshape(p, k, r * r)).reshape(p, n, r, r) + base
-        cov, log_det = inv_spd(precision, name="latent precision")
+        margins = (weights @ _flat(forms)).reshape(*weights.shape[:2], *forms.shape[2:])
+        cov, log_det = inv_spd(margins + base, name="latent precision")
     return make_latent(np.einsum("pnrs,pns->pnr", cov, linear_term), cov, log_det, data)
 
 
@@ -234,9 +199,8 @@ def inverse_pencils(
     axes = (half_t @ vectors)[:, None]
     scales = 1.0 / (1.0 + weights[..., None] * np.maximum(values, 0.0)[:, None])
     log_det = 2.0 * np.log(np.einsum("pii->pi", half)).sum(axis=-1)[:, None]
-    return (axes * scales[..., None, :]) @ np.swapaxes(axes, -1, -2), log_det + np.log(scales).sum(
-        axis=-1
-    )
+    inverses = (axes * scales[..., None, :]) @ np.swapaxes(axes, -1, -2)
+    return inverses, log_det + np.log(scales).sum(axis=-1)
 
 
 def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
@@ -256,14 +220,12 @@ def update_weights(state: State, data: Data) -> Weights:
     full_t = np.swapaxes(full, 1, 2)
     outer = [full_t @ (weights[..., c, None] * full) for c in range(weights.shape[-1])]
     precision = state.weight_precision.mean[..., None, None] * np.eye(full.shape[-1])
-    precision[..., 1:, 1:] += (np.swapaxes(weights, 1, 2) @ _flat(state.latent.cov)).reshape(
-        precision[..., 1:, 1:].shape
-    )
+    spread = np.swapaxes(weights, 1, 2) @ _flat(state.latent.cov)
+    precision[..., 1:, 1:] += spread.reshape(precision[..., 1:, 1:].shape)
     precision += np.stack(outer, axis=1)
     cov, log_det = inv_spd(precision, name="weight precision")
-    return Weights(
-        mean=np.einsum("pkqs,psk->pqk", cov, full_t @ linear_terms), cov=cov, log_det=log_det
-    )
+    mean = np.einsum("pkqs,psk->pqk", cov, full_t @ linear_terms)
+    return Weights(mean=mean, cov=cov, log_det=log_det)
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
@@ -278,22 +240,29 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
 
 def update_slack(state: State, data: Data) -> FloatArray:
     """Optimal q(lambda), given by s = sqrt E[u**2]."""
-    return data.margins.scales(*score_moments(state))
+    return data.margins.scales(*_training_moments(state))
 
 
-def score_moments(state: State) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of f under q, each (P, N, K)."""
-    weights, latent = state.weights, state.latent
-    full = with_ones(latent.mean)
-    variance = _flat(latent.cov) @ np.swapaxes(_flat(weights.second[..., 1:, 1:]), 1, 2)
-    for c in range(variance.shape[-1]):
-        variance[..., c] += np.einsum("pnq,pnq->pn", full @ weights.cov[:, c], full)
-    return full @ weights.mean, variance
+def _training_moments(state: State) -> tuple[FloatArray, FloatArray]:
+    return score_moments(state.latent.mean, state.latent.cov, state.weights)
+
+
+def score_moments(
+    mean: FloatArray, cov: FloatArray, weights: Weights
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance, each (P, M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
+
+    The mean is (P, M, R), the covariance (P, M, R, R), or (P, 1, R, R) if all samples share it.
+    """
+    full = with_ones(mean)
+    variance = _flat(cov) @ np.swapaxes(_flat(weights.second[..., 1:, 1:]), 1, 2)
+    own = [np.einsum("pmq,pmq->pm", full @ C, full) for C in np.swapaxes(weights.cov, 0, 1)]
+    return full @ weights.mean, variance + np.stack(own, axis=-1)
 
 
 def sweep(state: State, data: Data, priors: Priors) -> State:
     """All updates once; the input is unchanged."""
-    state = update_views(state, data, priors)
+    state = replace(state, views=update_views(state, data, priors))
     state = replace(state, latent=update_latent(state, data))
     state = replace(state, weights=update_weights(state, data))
     state = replace(state, weight_precision=update_weight_precision(state, priors))
@@ -318,35 +287,33 @@ def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArra
     for own, moments, view in _by_view(state, data):
         for name, value in views.bound_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
-    latent, weights, nu = state.latent, state.weights, state.weight_precision
-    entropy = 0.5 * latent.log_det.sum(axis=1)
-    square = np.einsum("prr->p", latent.second)
-    terms["latent"] = entropy + 0.5 * data.n_samples * latent.second.shape[-1] - 0.5 * square
+    z, weights, nu = state.latent, state.weights, state.weight_precision
+    square = np.sum(z.mean**2, axis=(1, 2)) + np.einsum("pnrr->p", z.cov)
+    terms["latent"] = 0.5 * (z.log_det.sum(axis=1) + z.mean[0].size - square)
     each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
     each = each - nu.mean * np.einsum("pkqq->pk", weights.second)
     terms["weights"] = 0.5 * each.sum(axis=1)
-    terms["weight_precision"] = nu.negative_divergence(priors.weight_shape, priors.weight_rate).sum(
-        axis=1
-    )
-    terms["margins"] = data.margins.bound(*score_moments(state), state.slack)
+    divergence = nu.negative_divergence(priors.weight_shape, priors.weight_rate)
+    terms["weight_precision"] = divergence.sum(axis=1)
+    terms["margins"] = data.margins.bound(*_training_moments(state), state.slack)
     return terms
 
 
 def pack(state: State) -> FloatArray:
     """Parameters of the state as a vector, for extrapolation; positive numbers by their log.
 
-    The next sweep recomputes what is left out: loadings and covariances.
+    Left out are the shapes of Gammas, which are constant after the first sweep, and what the next
+    one recomputes: loadings and covariances.
     """
     return np.concatenate([part.ravel() for part in _packed_arrays(state)])
 
 
 def _packed_arrays(state: State) -> list[FloatArray]:
-    latent = state.latent
-    parts = [latent.mean, state.weights.mean, np.log(state.weight_precision.mean)]
-    parts.append(np.log(state.slack))
+    parts = [state.latent.mean, state.weights.mean]
+    parts += [np.log(state.weight_precision.rate), np.log(state.slack)]
     for own in state.views:
         parts.append(own.offset.mean)
-        parts += [np.log(own.loading_precision.mean), np.log(own.noise_precision.mean)]
+        parts += [np.log(own.loading_precision.rate), np.log(own.noise_precision.rate)]
     return parts
 
 
@@ -355,26 +322,20 @@ def unpack(vector: FloatArray, state: State, data: Data) -> State:
     old = _packed_arrays(state)
     pieces = np.split(vector, np.cumsum([part.size for part in old])[:-1])
     parts = iter([piece.reshape(part.shape) for piece, part in zip(pieces, old, strict=True)])
-    mean = next(parts)
-    weights = replace(state.weights, mean=next(parts))
-    weight_precision = _with_log_mean(state.weight_precision, next(parts))
-    slack = np.exp(next(parts))
-    return State(
+    # Keyword arguments are evaluated in the order of `_packed_arrays`.
+    return replace(
+        state,
+        latent=make_latent(next(parts), state.latent.cov, state.latent.log_det, data),
+        weights=replace(state.weights, mean=next(parts)),
+        weight_precision=replace(state.weight_precision, rate=np.exp(next(parts))),
+        slack=np.exp(next(parts)),
         views=tuple(
             replace(
                 own,
                 offset=replace(own.offset, mean=next(parts)),
-                loading_precision=_with_log_mean(own.loading_precision, next(parts)),
-                noise_precision=_with_log_mean(own.noise_precision, next(parts)),
+                loading_precision=replace(own.loading_precision, rate=np.exp(next(parts))),
+                noise_precision=replace(own.noise_precision, rate=np.exp(next(parts))),
             )
             for own in state.views
         ),
-        latent=make_latent(mean, state.latent.cov, state.latent.log_det, data),
-        weights=weights,
-        weight_precision=weight_precision,
-        slack=slack,
     )
-
-
-def _with_log_mean(factor: Gamma, log_mean: FloatArray) -> Gamma:
-    return Gamma(shape=factor.shape, rate=factor.shape / np.exp(log_mean))

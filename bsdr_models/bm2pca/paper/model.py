@@ -19,16 +19,10 @@ The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depen
 cannot be drawn, and C cannot be chosen by the evidence. The factor of a real target is its density:
 uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
-The *augmented* parametrisation keeps the latent coordinates and writes each hinge as a scale
-mixture of normals [2]_: with :math:`u = C (1 - y f)`,
-
-.. math::
-    e^{-2 \max(0, u)} = \int_0^\infty \mathrm{Ga}(\lambda; 1/2, 1/2)\,
-    e^{-u - u^2 / 2 \lambda}\, d\lambda,
-
-and the epsilon-insensitive loss as the product of the hinges of :math:`C (y - f - \epsilon)` and
-:math:`C (f - y - \epsilon)`. Given the scales all conditionals are conjugate. The *marginal*
-parametrisation, for NUTS and ADVI, integrates the latent coordinates out: with
+The *augmented* parametrisation keeps the latent coordinates, and the scale :math:`\lambda` of each
+hinge as a mixture of normals (:mod:`~bsdr_models.bm2pca.paper.loss_augmentation`), given which all
+conditionals are conjugate. The *marginal* parametrisation, for NUTS and ADVI, integrates the latent
+coordinates out: with
 :math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
 
 .. math::
@@ -42,8 +36,6 @@ References
 ----------
 .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
        component analysis. AAAI.
-.. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines. Bayesian
-       Analysis 6(1).
 """
 
 import math
@@ -179,14 +171,18 @@ def declare(
 ) -> pm.Model:
     """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
     *_, axis = coords
-    score_dims = (dims.OBS, axis)
+    score_dims, n_scores = (dims.OBS, axis), y.shape[1]
     coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
-    n_scores = y.shape[1]
+    untransformed = {"default_transform": None} if augmented else {}
+
+    def gamma(name: str, shape: float, rate: float, axes: Any = None) -> Tensor:
+        # A Python float such as 0.5 would become single precision, and its log gamma as well.
+        return pm.Gamma(name, np.float64(shape), np.float64(rate), dims=axes, **untransformed)
+
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X_data", X, dims=ROW_DIMS)
         # PyMC has no NaN in data.
         y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)
-        gamma = partial(_gamma, augmented=augmented)
 
         t = pm.Normal("offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
         # Scales, because PyTensor cannot compile ADVI with a precision of length one.
@@ -210,11 +206,15 @@ def declare(
             Z = pm.Normal("latent", 0.0, 1.0, dims=LATENT_DIMS)
             pm.Normal("X", Z @ W.T + t, tau=tau, observed=X_data, dims=ROW_DIMS)
             f = pm.Deterministic("scores", Z @ eta + e0, dims=score_dims)
-            factor = _mixture(y_data, f, C, epsilon, score_dims)
-            pm.Potential("margins", factor, dims=score_dims)
+            known, excesses, constant = _excesses(y_data, f, C, epsilon)
+            factor = -constant
+            for name, v in zip(("slack_scale", "slack_scale_lower"), excesses, strict=False):
+                scale = gamma(name, 0.5, 0.5, score_dims)
+                factor = factor - C * v - (C * v) ** 2 / (2.0 * scale)
+            pm.Potential("margins", known * factor, dims=score_dims)
         else:
             _samples(X_data, t, W, tau, n_components)
-            b = whitened_mean(X_data, t, V)
+            b = (X_data - t) @ V
             variance = [(h**2).sum(axis=0) + TINY]
             if n_scores > 1:
                 b, variance = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS), []
@@ -234,13 +234,6 @@ def declare(
                 factor = margin_factor(y_data, f, *variance, C=C)
                 pm.Potential("margins", factor, dims=score_dims)
     return model
-
-
-def _gamma(name: str, shape: float, rate: float, axis: Any = None, *, augmented: bool) -> Tensor:
-    """Gamma (shape, rate), untransformed for conjugate samplers."""
-    options = {"default_transform": None} if augmented else {}
-    # A Python float such as 0.5 would become single precision, and its log gamma as well.
-    return pm.Gamma(name, alpha=np.float64(shape), beta=np.float64(rate), dims=axis, **options)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -263,21 +256,14 @@ def whitening(W: Tensor, tau: Tensor, *, n_components: int) -> tuple[Tensor, Ten
     return T, tau * product(W, T.T), pt.log(pivots).sum()
 
 
-def whitened_mean(x: Tensor, t: Tensor, V: Tensor) -> Tensor:
-    """Means of the whitened latent coordinates given the features, (N, R)."""
-    return x @ V - (t[:, None] * V).sum(axis=0)
-
-
-def log_density(x: Tensor, t: Tensor, W: Tensor, tau: Tensor, *, n_components: int) -> Tensor:
-    """Log N(x_n; t, W W' + I / tau) of every sample, (N,)."""
-    _, V, log_det = whitening(W, tau, n_components=n_components)
-    constant = x.shape[1] * (pt.log(tau) - math.log(2.0 * math.pi)) - log_det
-    square = tau * ((x - t) ** 2).sum(axis=1) - (whitened_mean(x, t, V) ** 2).sum(axis=1)
-    return 0.5 * (constant - square)
-
-
 def _samples(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: int) -> None:
     """Observe X with the latent coordinates integrated out."""
+
+    def log_density(x: Tensor, t: Tensor, W: Tensor, tau: Tensor) -> Tensor:
+        _, V, log_det = whitening(W, tau, n_components=n_components)
+        constant = x.shape[1] * (pt.log(tau) - math.log(2.0 * math.pi)) - log_det
+        square = tau * ((x - t) ** 2).sum(axis=1) - (((x - t) @ V) ** 2).sum(axis=1)
+        return 0.5 * (constant - square)
 
     def draw(t: Tensor, W: Tensor, tau: Tensor, size: Any) -> Tensor:
         n_samples = () if rv_size_is_none(size) else (size[0],)
@@ -288,7 +274,7 @@ def _samples(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: in
         "X",
         *(t, W, tau),
         dist=draw,
-        logp=partial(log_density, n_components=n_components),
+        logp=log_density,
         signature="(d),(d,r),()->(d)",
         observed=X_data,
         dims=ROW_DIMS,
@@ -361,16 +347,6 @@ def _excesses(
     known = pt.lt(pt.abs(y), np.inf)
     y = pt.switch(known, y, 0.0)  # no NaN in a gradient
     return known, [y - f - epsilon, f - y - epsilon], math.log(2.0 * epsilon + 1.0 / C)
-
-
-def _mixture(y: Tensor, f: Tensor, C: float, epsilon: float | None, axes: Any) -> Tensor:
-    """Log of the factor given a slack scale for each hinge, lambda ~ Ga(1/2, 1/2)."""
-    known, excesses, constant = _excesses(y, f, C, epsilon)
-    total = -constant
-    for name, v in zip(("slack_scale", "slack_scale_lower"), excesses, strict=False):
-        scale = _gamma(name, 0.5, 0.5, axes, augmented=True)
-        total = total - C * v - (C * v) ** 2 / (2.0 * scale)
-    return known * total
 
 
 def _draw_target(f: Tensor, *more: Any, C: float, epsilon: float) -> Tensor:

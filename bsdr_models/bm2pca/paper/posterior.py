@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, concatenate_problems
-from bsdr_models.bm2pca.paper.mean_field import State, Weights, with_ones
+from bsdr_models.bm2pca.paper.mean_field import State, Weights, score_moments, with_ones
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.numerics.factors import Gamma
@@ -30,12 +30,16 @@ class MarginPosterior:
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R P)."""
-        mean, _ = self.factor_model.embed(X)
-        return concatenate_problems(mean)
+        return concatenate_problems(self.factor_model.embed(X)[0])
 
     def embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates of all problems, concatenated: R P components."""
-        return concatenate_latent(*self.factor_model.embed(X))
+        mean, cov = self.factor_model.embed(X)
+        p, m, r = mean.shape
+        out = np.zeros((m, p, r, p, r))
+        for index in range(p):
+            out[:, index, :, index] = cov[index]
+        return LatentCoordinates(mean=concatenate_problems(mean), cov=out.reshape(m, p * r, p * r))
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean of f at latent coordinates (G, R P): (G, P K)."""
@@ -48,9 +52,8 @@ class MarginPosterior:
 
     def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, P K)."""
-        mean, cov = self.factor_model.embed(X)
-        first, second = score_moments(mean, cov, self.state.weights)
-        return concatenate_problems(first), concatenate_problems(second)
+        mean, variance = score_moments(*self.factor_model.embed(X), self.state.weights)
+        return concatenate_problems(mean), concatenate_problems(variance)
 
     @property
     def projection(self) -> FloatArray:
@@ -79,7 +82,7 @@ class MarginPosterior:
         # (P, J, R, R) of each view, and (P, K, 1 + R, 1 + R)
         halves = [cholesky(q.loadings.cov, name="loading covariance") for q in states]
         weight_half = cholesky(weights.cov, name="weight covariance")
-        draws: dict[str, list[FloatArray]] = {}
+        draws = []
         for _ in range(n_draws):
             noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
             eta = weights.mean + np.einsum("pkqs,pks->pqk", weight_half, noise)
@@ -100,9 +103,8 @@ class MarginPosterior:
                     "offset": offsets[0][0],
                     "noise_precision": precisions[0][0],
                 }
-            for name, value in values.items():
-                draws.setdefault(name, []).append(value)
-        stacked = {name: np.stack(values) for name, values in draws.items()}
+            draws.append(values)
+        stacked = {name: np.stack([values[name] for values in draws]) for name in draws[0]}
         if single:
             for name, gamma in (
                 ("loading_precision", states[0].loading_precision),
@@ -120,45 +122,35 @@ class MarginPosterior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawPosterior:
-    """Aligned draws of one subspace, chains stacked.
+    """Aligned draws of one subspace, chains stacked."""
 
-    Shapes are (S, D, R), (S, D), (S,), and (S, 1 + R, K) for [bias; weights].
-    """
-
-    loadings: FloatArray
-    offset: FloatArray
-    noise_precision: FloatArray
-    weights: FloatArray
+    loadings: FloatArray  # (S, D, R)
+    offset: FloatArray  # (S, D)
+    noise_precision: FloatArray  # (S,)
+    weights: FloatArray  # [bias; weights], (S, 1 + R, K)
 
     @classmethod
     def of(cls, draws: Mapping[str, FloatArray]) -> "DrawPosterior":
         """Posterior of at most `N_PREDICT` of the draws (chain, draw, ...) by name."""
+        index = evenly_spaced(draws["bias"][..., 0].size, N_PREDICT)
         names = ("loadings", "offset", "noise_precision", "weights", "bias")
-        stacked = {name: draws[name].reshape(-1, *draws[name].shape[2:]) for name in names}
-        total = len(stacked["bias"])
-        index = evenly_spaced(total, N_PREDICT)
-        chosen = {name: values[index] for name, values in stacked.items()}
+        chosen = {name: draws[name].reshape(-1, *draws[name].shape[2:])[index] for name in names}
         weights = np.concatenate([chosen.pop("bias")[:, None], chosen["weights"]], axis=1)
         return cls(**chosen | {"weights": weights})
 
     def _draw_model(self) -> FactorModel:
         """The draws as S problems without posterior variance."""
         s, _, r = self.loadings.shape
-        return _known_model(
-            self.loadings, np.zeros((s, 1, r, r)), self.offset, self.noise_precision
-        )
-
-    def _embed_by_draw(self, X: Rows) -> tuple[FloatArray, FloatArray]:
-        """Latent means (S, M, R) and covariances (S, M, R, R) of every draw."""
-        return self._draw_model().embed(X)
+        cov = np.zeros((s, 1, r, r))
+        return _known_model(self.loadings, cov, self.offset, self.noise_precision)
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
-        return self._embed_by_draw(X)[0].mean(axis=0)
+        return self._draw_model().embed(X)[0].mean(axis=0)
 
     def embed(self, X: Rows) -> LatentCoordinates:
         """Mean and total covariance, within and between draws."""
-        mean, cov = self._embed_by_draw(X)
+        mean, cov = self._draw_model().embed(X)
         centred = mean - mean.mean(axis=0)
         between = np.einsum("smr,smq->mrq", centred, centred) / len(mean)
         return LatentCoordinates(mean=mean.mean(axis=0), cov=between + cov.mean(axis=0))
@@ -177,7 +169,7 @@ class DrawPosterior:
         known = Weights(
             mean=self.weights, cov=np.zeros((s, k, q, q)), log_det=np.full((s, k), -np.inf)
         )
-        mean, variance = score_moments(*self._embed_by_draw(X), known)
+        mean, variance = score_moments(*self._draw_model().embed(X), known)
         return mean.mean(axis=0), variance.mean(axis=0) + mean.var(axis=0)
 
     @property
@@ -225,32 +217,3 @@ def _known_model(
         noise_precision=Gamma(shape=noise_precision, rate=np.ones(p)),
     )
     return FactorModel(states=(state,))
-
-
-def score_moments(
-    mean: FloatArray, cov: FloatArray, weights: Weights
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance, each (P, M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
-
-    The mean is (P, M, R), the covariance (P, M, R, R).
-    """
-    full = with_ones(mean)
-    forms = weights.second[..., 1:, 1:]  # (P, K, R, R)
-    shared = cov.strides[1] == 0 if cov.shape[1] else False
-    if shared:
-        spread = np.einsum("prs,pkrs->pk", cov[:, 0], forms)[:, None]
-    else:
-        spread = np.einsum("pmrs,pkrs->pmk", cov, forms, optimize=True)
-    own = np.einsum("pmq,pkqs,pms->pmk", full, weights.cov, full, optimize=True)
-    return full @ weights.mean, own + spread
-
-
-def concatenate_latent(mean: FloatArray, cov: FloatArray) -> LatentCoordinates:
-    """Concatenate the latent coordinates of P independent problems."""
-    p, m, r = mean.shape
-    if p == 1:
-        return LatentCoordinates(mean=mean[0], cov=np.ascontiguousarray(cov[0]))
-    out = np.zeros((m, p, r, p, r))
-    for index in range(p):
-        out[:, index, :, index] = cov[index]
-    return LatentCoordinates(mean=concatenate_problems(mean), cov=out.reshape(m, p * r, p * r))

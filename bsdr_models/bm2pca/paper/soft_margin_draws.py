@@ -6,8 +6,8 @@ factor
 .. math::
     \phi_n(f) = e^{-2 C \max(0,\; a - f,\; f - b)},
 
-the hinge loss of a label (a = 1, b infinite; mirrored for the other sign), the epsilon-insensitive
-loss of a real target, or 1 without target. With weights
+constant between a and b: the hinge loss of a label (a = 1, b infinite; mirrored for the other
+sign), the epsilon-insensitive loss of a real target, or 1 without target. With weights
 :math:`\eta = [e_0; e] \sim N(0, I / \nu)`, :math:`\nu \sim Ga(a, b)`, the latent coordinates
 integrate out in closed form, and the marginal posterior,
 
@@ -54,8 +54,7 @@ class Scores:
     def moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (C, N, J) and covariances (C, N or 1, J, J) of J scores, weights (C, 1 + k, J)."""
         e = weights[:, None, 1:]
-        cov: FloatArray = np.swapaxes(e, 2, 3) @ (self.cov @ e)
-        return self.mean @ weights[:, 1:] + weights[:, :1], cov
+        return self.mean @ weights[:, 1:] + weights[:, :1], e.mT @ (self.cov @ e)
 
     def log_margin(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Sum over samples of log E[phi(f)], f ~ N(mean, variance), (C,)."""
@@ -76,11 +75,11 @@ def log_masses(
     """
     low, high, rate = (lower - mean) / sd, (mean - upper) / sd, 2.0 * cost * sd
     with np.errstate(invalid="ignore", divide="ignore"):
-        outside = [_log_outside(edge, rate) for edge in (low, high)]
+        below, above = (_log_outside(edge, rate) for edge in (low, high))
         near, far = np.maximum(low, high), -np.minimum(low, high)  # from the nearer tail
         top = log_ndtr(-near)
         inside = top + np.log1p(-np.exp(np.minimum(log_ndtr(-far) - top, 0.0)))
-    return np.stack([outside[0], inside, outside[1]])
+    return np.stack([below, inside, above])
 
 
 def _log_outside(edge: FloatArray, rate: FloatArray) -> FloatArray:
@@ -106,9 +105,8 @@ def draw_scores(
     """
     masses = log_masses(mean, sd, lower, upper, cost)
     piece = np.argmax(masses - np.log(rng.standard_exponential(masses.shape)), axis=0)
-    lower, upper = np.broadcast_to(lower, piece.shape), np.broadcast_to(upper, piece.shape)
-    low = np.choose(piece, [np.full(piece.shape, -np.inf), lower, upper])
-    high = np.choose(piece, [lower, upper, np.full(piece.shape, np.inf)])
+    low = np.choose(piece, [-np.inf, lower, upper])
+    high = np.choose(piece, [lower, upper, np.inf])
     shift = 2.0 * cost * sd * (1.0 - piece)
     standard = _truncated_normal((low - mean) / sd - shift, (high - mean) / sd - shift, rng)
     return np.clip(mean + sd * (standard + shift), low, high)
@@ -214,9 +212,9 @@ def _around_ellipse(
 
     def log_density(angle: FloatArray) -> FloatArray:
         c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
-        centre = c * mean[..., 0] + s * mean[..., 1]
         cross = 2.0 * c * s * cov[..., 0, 1]
-        return scores.log_margin(centre, c**2 * cov[..., 0, 0] + cross + s**2 * cov[..., 1, 1])
+        variance = c**2 * cov[..., 0, 0] + cross + s**2 * cov[..., 1, 1]
+        return scores.log_margin(c * mean[..., 0] + s * mean[..., 1], variance)
 
     angle = draw_slices(log_density, 2.0 * np.pi, n_chains=len(weights), rng=rng)[:, None]
     found: FloatArray = np.cos(angle) * weights + np.sin(angle) * other

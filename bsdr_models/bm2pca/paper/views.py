@@ -1,4 +1,4 @@
-r"""One view, x_n ~ N(W z_n + t, I / tau), and its factors.
+r"""One view, x_n ~ N(W z_n + t, I / tau), and its factors, as in Bayesian PCA [1]_.
 
 In a complete view all features share the covariance of their loadings, so the axis J of
 covariances has length 1; with missing values J = D. All formulas broadcast J over the features.
@@ -65,38 +65,25 @@ class View:
 
 
 def make_view(X: FloatArray | csr_array, *, reduce: bool = True) -> View:
-    """Make a view of X (N, P), with NaN for missing values.
+    """Make a view of X (N, n_features), with NaN for missing values.
 
-    Wide X is reduced to its row space, unless not ``reduce``. Sparse X is never centred.
+    Wide complete X is reduced to its row space, unless not ``reduce``. Sparse X is never centred.
     """
-    n, p = X.shape
-    if not issparse(X):
-        present = ~np.isnan(X)
-        if not present.all():
-            filled = np.where(present, X, 0.0)
-            return View(
-                X=filled,
-                mask=present.astype(np.float64),
-                n_features=p,
-                basis=None,
-                count=present.sum(axis=0).astype(np.float64),
-                total=filled.sum(axis=0),
-                square=float(np.vdot(filled, filled)),
-            )
-    basis = None
-    if reduce and p > n and (not issparse(X) or n * p <= MAX_BASIS):
+    (n, p), mask, basis = X.shape, None, None
+    count = np.array([float(n)])
+    if not issparse(X) and not (present := ~np.isnan(X)).all():
+        X, mask, count = np.where(present, X, 0.0), present.astype(np.float64), present.sum(axis=0)
+    elif reduce and p > n and (not issparse(X) or n * p <= MAX_BASIS):
         basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
         X = np.ascontiguousarray(X @ basis)
-    total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
-    square = float((X * X if isinstance(X, np.ndarray) else X.multiply(X)).sum())
     return View(
         X=X,
-        mask=None,
+        mask=mask,
         n_features=p,
         basis=basis,
-        count=np.array([float(n)]),
-        total=total,
-        square=square,
+        count=count.astype(np.float64),
+        total=np.asarray(X.sum(axis=0), dtype=np.float64).ravel(),
+        square=float(np.sum(np.square(X.data if issparse(X) else X))),
     )
 
 
@@ -109,27 +96,33 @@ def _sparse_row_space(X: csr_array) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Sufficient statistics of q(Z) for a view: sums over the samples that have a feature.
+    """Sufficient statistics of q(Z) for a view: sums over the samples that have a feature."""
 
-    They are sums of E[z], (P, J, R), of E[z z'], (P, J, R, R), and of x E[z]', (P, D, R).
-    """
+    total: FloatArray  # Of E[z], (P, J, R)
+    second: FloatArray  # Of E[z z'], (P, J, R, R)
+    cross: FloatArray  # Of x E[z]', (P, D, R)
 
-    total: FloatArray
-    second: FloatArray
-    cross: FloatArray
+
+def latent_moments(mean: FloatArray, cov: FloatArray, view: View) -> Moments:
+    """Sufficient statistics for z_n of mean (P, N, R) and covariance (P, N, R, R)."""
+    p, n, r = mean.shape
+    cross = view.project_back(mean)
+    if view.mask is None:
+        second = np.swapaxes(mean, 1, 2) @ mean + cov.sum(axis=1)
+        return Moments(total=mean.sum(axis=1)[:, None], second=second[:, None], cross=cross)
+    each = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, n, r * r)
+    second = (view.mask.T @ each).reshape(p, -1, r, r)
+    return Moments(total=view.mask.T @ mean, second=second, cross=cross)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loadings:
-    """q(W): one normal per feature, mean (P, D, R), cov (P, J, R, R), log |cov| (P, J).
+    """q(W): one normal per feature."""
 
-    ``copies`` is the number of features per index of the axis J.
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-    log_det: FloatArray
-    copies: int
+    mean: FloatArray  # (P, D, R)
+    cov: FloatArray  # (P, J, R, R)
+    log_det: FloatArray  # log |cov|, (P, J)
+    copies: int  # Number of features per index of the axis J
 
     @property
     def second(self) -> FloatArray:
@@ -140,40 +133,39 @@ class Loadings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """q(t): independent normals, mean (P, D), variance (P, J)."""
+    """q(t): independent normals."""
 
-    mean: FloatArray
-    variance: FloatArray
+    mean: FloatArray  # (P, D)
+    variance: FloatArray  # (P, J)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """Factors of one view: W; r, Gammas (P, R); t; tau, Gammas (P,)."""
+    """Factors of one view."""
 
-    loadings: Loadings
-    loading_precision: Gamma
-    offset: Offset
-    noise_precision: Gamma
+    loadings: Loadings  # W
+    loading_precision: Gamma  # r, (P, R)
+    offset: Offset  # t
+    noise_precision: Gamma  # tau, (P,)
 
 
 def initial_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
     """Factors of a view from the mean and variance of its samples; no loadings."""
-    p = n_problems
+    p, r, d, j = n_problems, n_components, view.total.size, view.count.size
     centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
     scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
-    d, j = view.total.size, view.count.size
-    ones = np.ones((p, n_components))
+    count = np.maximum(view.count, 1.0)
     return ViewState(
         loadings=Loadings(
-            mean=np.zeros((p, d, n_components)),
-            cov=np.tile(np.eye(n_components) / scale, (p, j, 1, 1)),
-            log_det=np.full((p, j), -n_components * np.log(scale)),
+            mean=np.zeros((p, d, r)),
+            cov=np.tile(np.eye(r) / scale, (p, j, 1, 1)),
+            log_det=np.full((p, j), -r * np.log(scale)),
             copies=view.copies,
         ),
-        loading_precision=Gamma(shape=ones, rate=ones / scale),
+        loading_precision=Gamma(shape=np.ones((p, r)), rate=np.full((p, r), 1.0 / scale)),
         offset=Offset(
-            mean=np.tile(view.total / np.maximum(view.count, 1.0), (p, 1)),
-            variance=np.tile(1.0 / (scale * np.maximum(view.count, 1.0)), (p, 1)),
+            mean=np.tile(view.total / count, (p, 1)),
+            variance=np.tile(1.0 / (scale * count), (p, 1)),
         ),
         noise_precision=Gamma(shape=np.ones(p), rate=np.full(p, 1.0 / scale)),
     )
@@ -194,18 +186,14 @@ def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
         S_j = (\operatorname{diag} E[r] + E[\tau] \sum_{n \in O_j} E[z_n z_n^\top])^{-1}, \quad
         M_j = E[\tau] S_j \sum_{n \in O_j} (x_{nj} - E[t_j]) E[z_n]
     """
-    tau = state.noise_precision.mean
-    eye = np.eye(moments.second.shape[-1])
-    precision = state.loading_precision.mean[:, None, None, :] * eye
-    precision = precision + tau[:, None, None, None] * moments.second
-    cov, log_det = inv_spd(precision, name="loading precision")
-    linear_term = moments.cross - state.offset.mean[..., None] * moments.total
-    linear_term = linear_term * tau[:, None, None]
-    mean = (
-        linear_term @ cov[:, 0]
-        if view.mask is None
-        else np.einsum("pdr,pdrs->pds", linear_term, cov)
-    )
+    tau = state.noise_precision.mean[:, None, None]
+    prior = state.loading_precision.mean[:, None, None, :] * np.eye(moments.second.shape[-1])
+    cov, log_det = inv_spd(prior + tau[..., None] * moments.second, name="loading precision")
+    linear_term = tau * (moments.cross - state.offset.mean[..., None] * moments.total)
+    if view.mask is None:
+        mean = linear_term @ cov[:, 0]
+    else:
+        mean = np.einsum("pdr,pdrs->pds", linear_term, cov)
     return Loadings(mean=mean, cov=cov, log_det=log_det, copies=view.copies)
 
 
@@ -222,13 +210,8 @@ def offset(state: ViewState, moments: Moments, view: View, priors: Priors) -> Of
     """Optimal q(t): shrunken mean of the residuals x - W E[z]."""
     tau = state.noise_precision.mean[:, None]
     variance = 1.0 / (priors.offset_precision + view.count * tau)
-    rest = view.total - np.einsum("pdr,pdr->pd", state.loadings.mean, _over_features(moments, view))
+    rest = view.total - np.sum(state.loadings.mean * moments.total, axis=2)
     return Offset(mean=variance * tau * rest, variance=variance)
-
-
-def _over_features(moments: Moments, view: View) -> FloatArray:
-    shape = (len(moments.total), view.total.size, moments.total.shape[-1])
-    return np.broadcast_to(moments.total, shape)
 
 
 def residual(state: ViewState, moments: Moments, view: View) -> FloatArray:
@@ -238,15 +221,13 @@ def residual(state: ViewState, moments: Moments, view: View) -> FloatArray:
     if view.mask is None:
         gram = np.swapaxes(mean, 1, 2) @ mean
         fitted = np.einsum("prs,prs->p", gram, moments.second[:, 0])
-        centre_square = view.count * np.einsum("pd,pd->p", center.mean, center.mean)
     else:
         fitted = np.einsum("pdr,pdrs,pds->p", mean, moments.second, mean, optimize=True)
-        centre_square = np.einsum("d,pd->p", view.count, center.mean**2)
     linear_term = moments.cross - center.mean[..., None] * moments.total
     found: FloatArray = (
         view.square
         - 2.0 * center.mean @ view.total
-        + centre_square
+        + np.sum(view.count * center.mean**2, axis=1)
         - 2.0 * np.einsum("pdr,pdr->p", mean, linear_term)
         + fitted
         + view.copies * (spread + center.variance @ view.count)
@@ -278,9 +259,8 @@ def latent_linear_term(state: ViewState, view: View) -> FloatArray:
     """Linear term of z_n from the view, (P, N, R)."""
     scaled = state.noise_precision.mean[:, None, None] * state.loadings.mean
     center = state.offset.mean[..., None] * scaled
-    found = view.project(scaled)
-    found -= center.sum(axis=1, keepdims=True) if view.mask is None else view.mask @ center
-    return found
+    shift = center.sum(axis=1, keepdims=True) if view.mask is None else view.mask @ center
+    return view.project(scaled) - shift
 
 
 def bound_terms(
@@ -289,20 +269,17 @@ def bound_terms(
     """Terms of the bound from the view, each (P,)."""
     W, t, r, tau = state.loadings, state.offset, state.loading_precision, state.noise_precision
     d, copies, delta = view.n_features, view.copies, priors.offset_precision
-    n_components = W.mean.shape[-1]
     square = np.einsum("prr->pr", W.second)
-    log_prior = 0.5 * d * (r.mean_log - LOG_2PI).sum(axis=1) - 0.5 * (r.mean * square).sum(axis=1)
-    entropy = 0.5 * copies * W.log_det.sum(axis=1) + 0.5 * d * n_components * (1.0 + LOG_2PI)
-    centre = np.einsum("pd,pd->p", t.mean, t.mean) + copies * t.variance.sum(axis=1)
+    centre = np.sum(t.mean**2, axis=1) + copies * t.variance.sum(axis=1)
     misfit = tau.mean * residual(state, moments, view)
+    r_divergence = r.negative_divergence(priors.loading_shape, priors.loading_rate)
     return {
         "features": 0.5 * view.n_observed * (tau.mean_log - LOG_2PI) - 0.5 * misfit,
         "offset": 0.5 * d * (np.log(delta) + 1.0)
         - 0.5 * delta * centre
         + 0.5 * copies * np.log(t.variance).sum(axis=1),
-        "loadings": log_prior + entropy,
-        "loading_precision": r.negative_divergence(priors.loading_shape, priors.loading_rate).sum(
-            axis=1
-        ),
+        "loadings": 0.5 * np.sum(d * (r.mean_log + 1.0) - r.mean * square, axis=1)
+        + 0.5 * copies * W.log_det.sum(axis=1),
+        "loading_precision": r_divergence.sum(axis=1),
         "noise_precision": tau.negative_divergence(priors.noise_shape, priors.noise_rate),
     }
