@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import pandas as pd
 import xarray as xr
-from sklearn import get_config
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -28,7 +27,6 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
@@ -237,18 +235,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """Scikit-learn's diagram, and the summary of a fit; only text if so configured."""
-        text = {"text/plain": repr(self)}
-        return text | {"text/html": self._html()} if get_config()["display"] == "diagram" else text
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_()
+        return bundle
 
     @property
     def _repr_html_(self) -> Any:
-        if get_config()["display"] != "diagram":
-            raise AttributeError("the display of scikit-learn is not configured as 'diagram'")
-        return self._html
-
-    def _html(self) -> str:
-        summary = to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
-        return f"{estimator_html_repr(self)}{summary}"
+        diagram: Any = super()._repr_html_
+        return lambda: diagram() + (to_html(self.summary()) if self.__sklearn_is_fitted__() else "")
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""
