@@ -8,7 +8,6 @@ Every fit is one JSON line under ``benchmarks/results``, keyed by everything tha
 so that an interrupted run can resume. ``python -m benchmarks report`` makes the tables.
 """
 
-import argparse
 import gzip
 import json
 import random
@@ -33,6 +32,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import datasets, fingerprint, memory
 from benchmarks.methods import METHODS
 from benchmarks.methods.base import Fitted, ImpossibleError
+from benchmarks.page import command
 from benchmarks.protocols import Split, noise, seed_range
 from benchmarks.tables import TABLES, Task
 from bsdr_models.metrics import expected_calibration_error
@@ -233,11 +233,7 @@ def _job(task: Task, method: str, seed: int) -> tuple[Job, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks accuracy",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("benchmarks accuracy", __doc__)
     parser.add_argument(
         "--table", choices=[*TABLES, "all"], action="append", help="may be repeated"
     )

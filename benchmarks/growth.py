@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from benchmarks.charts import name_ends, save
-from benchmarks.evidence.page import table as as_markdown
 from benchmarks.methods import METHODS
+from benchmarks.page import table as as_markdown
 from benchmarks.protocols import Training
 from benchmarks.tables import OURS
 from bsdr_models.plots._style import STYLE, color, marker

@@ -7,7 +7,6 @@ Printed are the log loss on the test samples of the recommended model, that of t
 the difference.
 """
 
-import argparse
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +15,7 @@ from functools import partial
 import pandas as pd
 from sklearn.base import clone
 
-from benchmarks.evidence.page import table
+from benchmarks.page import command, table
 from benchmarks.protocols import REPORTING_SEEDS, seed_range
 from benchmarks.tables import Task
 from bsdr_models import compare_models
@@ -76,7 +75,7 @@ def lines(seeds: range, jobs: int) -> Iterator[list[str]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command("benchmarks.model_choice", __doc__)
     parser.add_argument(
         "--seeds", type=seed_range, default=REPORTING_SEEDS, help="first:past the last"
     )

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from benchmarks.charts import save
-from benchmarks.evidence.page import table as as_markdown
+from benchmarks.page import table as as_markdown
 from benchmarks.rows import Row, of
 from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, Table
 from bsdr_models.plots._names import Names

@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import ks_2samp
 from sklearn.datasets import load_iris
 
-from benchmarks.evidence import agreement, coverage, null, page, sbc
+from benchmarks import page
+from benchmarks.evidence import agreement, coverage, null, sbc
 from benchmarks.evidence.simulate import (
     features,
     simulate,

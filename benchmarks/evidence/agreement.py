@@ -14,7 +14,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from benchmarks.datasets import load
-from benchmarks.evidence.page import table
+from benchmarks.page import table
 from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.arrays import FloatArray
 

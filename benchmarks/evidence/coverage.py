@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 from scipy.stats import chi2
 
-from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import Truths, features, simulate
+from benchmarks.page import table
 from bsdr_models import Sampling
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import SAMPLING

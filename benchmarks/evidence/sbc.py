@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import binom, chisquare
 
-from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import (
     HierarchicalTruths,
     Truths,
@@ -26,6 +25,7 @@ from benchmarks.evidence.simulate import (
     simulate_hierarchical,
     varying_together,
 )
+from benchmarks.page import table
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate

@@ -349,7 +349,7 @@ LABELS_REFUSED = {
         r"y has the label 'a\\x00b'.* NUL character",
     ),
     "nan_among_text": (lambda y: with_label(TEXT[y], np.nan, object).tolist(), MISSING),
-    "no_date": (lambda y: with_label(DAYS[y], np.datetime64("NaT"), DAYS.dtype), MISSING),
+    "no_date": (lambda y: with_label(DAYS[y], np.datetime64("NaT", "D"), DAYS.dtype), MISSING),
     "no_date_among_objects": (lambda y: with_label(y, pd.NaT, object).tolist(), MISSING),
     "missing_text": (
         lambda y: with_label(TEXT[y], None, object).astype(np.dtypes.StringDType(na_object=None)),
