@@ -193,21 +193,14 @@ def feature_names(estimator: Any) -> np.ndarray:
 
 def check_latent(Z: Any, n_components: int) -> FloatArray:
     """Latent coordinates as a finite array (N, R), else ValueError."""
-    Z = np.asarray(Z, dtype=np.float64)
-    if Z.ndim != 2 or Z.shape[1] != n_components:
-        raise ValueError(f"Z must have shape (n_samples, {n_components}), got {Z.shape}")
-    if not np.isfinite(Z).all():
-        raise ValueError("Z contains NaN or infinity")
-    return Z
+    if np.shape(Z)[1:] != (n_components,):
+        raise ValueError(f"Z must have shape (n_samples, {n_components}), got {np.shape(Z)}")
+    return check_array(Z, dtype=np.float64, input_name="Z")
 
 
 def check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:
     """X of a declarative model as a finite (N, D) array, and its feature names, else ValueError."""
-    array = np.asarray(X, dtype=np.float64)
-    if array.ndim != 2 or array.size == 0:
-        raise ValueError(f"X must be a non-empty matrix (N, D), got shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError("X contains NaN or infinity")
+    array = check_array(X, dtype=np.float64, input_name="X")
     n_features = array.shape[1]
     if n_components != int(n_components) or not 1 <= n_components <= n_features:
         raise ValueError(

@@ -422,7 +422,7 @@ def test_variables_match_the_specification(case):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"X": np.ones(5)}, "matrix"),
+        ({"X": np.ones(5)}, "Expected 2D array"),
         ({"X": np.full((3, 2), np.nan)}, "NaN"),
         ({"y": [0, 1]}, "samples"),
         ({"y": 1.0}, "samples"),
