@@ -27,8 +27,6 @@ SETS = {"wine": 2, "iris": 2, "breast cancer": 1, "oil": 2, "USPS 3 v 5": 1, "di
 SETS |= {"vowel": 5, "mfeat": 5, "usps": 5, "11_Tumors": 5}
 # Nats below which the recommended model is as good as the best.
 CLOSE = 0.02
-
-
 TASKS = (
     *(
         Task(source=source, scheme="per class", sizes=(10,), n_components=r)
@@ -62,15 +60,9 @@ def lines(seeds: range, jobs: int) -> Iterator[list[str]]:
             continue
         with ProcessPoolExecutor(jobs) as pool:
             for found, losses in pool.map(partial(choose, task), seeds):
-                own = losses[found.recommended]
-                yield [
-                    str(task),
-                    found.recommended,
-                    f"{own:.3f}",
-                    str(losses.idxmin()),
-                    f"{losses.min():.3f}",
-                    f"{own - losses.min():.3f}",
-                ]
+                own, best = losses[found.recommended], losses.min()
+                line = [str(task), found.recommended, f"{own:.3f}", str(losses.idxmin())]
+                yield [*line, f"{best:.3f}", f"{own - best:.3f}"]
 
 
 def main() -> None:

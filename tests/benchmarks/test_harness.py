@@ -11,11 +11,11 @@ from benchmarks import (
     accuracy,
     datasets,
     fingerprint,
-    memory,
     people,
     report,
     rows,
     speed,
+    timing,
 )
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
@@ -152,14 +152,14 @@ def test_mean_ranks_and_their_intervals():
     assert twice == [first, second, third]
 
 
-@pytest.mark.skipif(not memory.reset_peak(), reason="the system keeps no such mark")
+@pytest.mark.skipif(not timing.reset_peak(), reason="the system keeps no such mark")
 def test_the_peak_of_memory_can_be_forgotten():
     """64 MiB that were filled, and given back."""
     filled = np.ones(2**23)
-    peak = memory.peak()
+    peak = timing.peak()
     del filled
-    memory.reset_peak()
-    assert memory.peak() < peak - 50.0
+    timing.reset_peak()
+    assert timing.peak() < peak - 50.0
 
 
 def test_speed_writes_between_the_marks_of_a_part(tmp_path, monkeypatch):
