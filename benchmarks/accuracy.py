@@ -168,10 +168,7 @@ def read(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def missing(
-    names: Iterable[str],
-    seeds: range | None,
-    methods: Iterable[str] | None,
-    path: Path = RESULTS,
+    names: Iterable[str], seeds: range | None, methods: Iterable[str] | None, path: Path = RESULTS
 ) -> list[Job]:
     """Fits that the tables still need, each once; unavailable data sets are left out."""
     done = {json.dumps(line["key"], sort_keys=True) for line in read(path)}

@@ -160,10 +160,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
     arguments = parser.parse_args()
     text = compare(
-        arguments.samples,
-        arguments.features,
-        n_workers=arguments.workers,
-        chunk=arguments.chunk,
+        arguments.samples, arguments.features, n_workers=arguments.workers, chunk=arguments.chunk
     )
     print(machine(), text, sep="\n\n", flush=True)
     if arguments.write:

@@ -183,10 +183,7 @@ def fit_untuned(
     (model, *_) = _candidates(name, n_components, training, seed, tuned=False)
     reducer = model.fit(training.X, training.y)
     read = readout(reducer.transform(training.X), training.y, training.n_classes)
-    return Fitted(
-        predict=lambda new: read(reducer.transform(new)),
-        transform=reducer.transform,
-    )
+    return Fitted(predict=lambda new: read(reducer.transform(new)), transform=reducer.transform)
 
 
 HERE = ("benchmarks.methods.projections",)

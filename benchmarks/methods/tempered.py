@@ -139,13 +139,7 @@ def _log_odds(log_probability: np.ndarray) -> np.ndarray:
 
 
 def _reduced(
-    rows: np.ndarray,
-    y: np.ndarray,
-    new: np.ndarray,
-    *,
-    reduce: Reduction,
-    size: int,
-    cost: float,
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, reduce: Reduction, size: int, cost: float
 ) -> np.ndarray:
     model = reduce(min(size, *rows.shape), int(y.max())).fit(rows, y)
     Z, Z_new = model.transform(rows), model.transform(new)
@@ -196,9 +190,7 @@ _FITS: dict[str, Any] = {
 }
 METHODS = {
     name: Method(
-        fit=each,
-        modules=("benchmarks.methods.tempered",),
-        full=not name.endswith("+ SVM"),
+        fit=each, modules=("benchmarks.methods.tempered",), full=not name.endswith("+ SVM")
     )
     for name, each in _FITS.items()
 }

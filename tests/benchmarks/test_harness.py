@@ -7,16 +7,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import average_precision_score
 
-from benchmarks import (
-    accuracy,
-    datasets,
-    fingerprint,
-    people,
-    report,
-    rows,
-    speed,
-    timing,
-)
+from benchmarks import accuracy, datasets, fingerprint, people, report, rows, speed, timing
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
 from benchmarks.tables import TABLES, Task
