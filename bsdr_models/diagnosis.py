@@ -185,7 +185,7 @@ def _derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec) -> dict[st
             inner = [dim for dim in array.dims if dim not in (CHAIN, DRAW)]
             found[f"log likelihood of {name}"] = array.sum(inner)
             if tree.attrs.get("target") == "multiclass":
-                found["probability of observed class"] = np.exp(array)
+                found["probability of observed class"] = array.copy(data=np.exp(array.values))
     return found
 
 

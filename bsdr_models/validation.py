@@ -251,7 +251,7 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
             raise ValueError(f"views: {name!r} must be a list of columns, got {columns!r}")
         index = []
         for column in [columns] if isinstance(columns, str) else columns:
-            position = column
+            position: Any = column
             if not isinstance(column, Integral) or isinstance(column, bool):
                 position = names.index(column) if column in names else -1
             if not 0 <= position < n_features:
