@@ -162,10 +162,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _option(self, name: str) -> Any:
         """Option object or hyper-parameters, with their defaults for None."""
         value = getattr(self, name)
-        return self._default_option(name) if value is None else value
-
-    def _default_option(self, name: str) -> Any:
-        return self._option_types[name]()
+        return self._option_types[name]() if value is None else value
 
     def _check_params(self) -> None:
         """Raise a ValueError if an argument has the wrong type or value."""

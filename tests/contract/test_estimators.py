@@ -1,7 +1,5 @@
 """Scikit-learn's own checks of an estimator, and what its users do with one."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -43,10 +41,6 @@ def frames(zoo):
         return cache[kind], X, y
 
     return get
-
-
-def said(model, X):
-    return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
 
 @pytest.mark.parametrize("container", ["pandas", "polars", "default"])
@@ -128,21 +122,6 @@ def test_an_unknown_argument_is_refused_by_the_class(zoo, kind):
     cls = type(zoo.kinds[kind])
     with pytest.raises(TypeError, match=rf"^{kind}\.__init__\(\) got .* 'n_component'"):
         cls(n_component=2)
-
-
-def test_clones_have_the_same_arguments_and_no_fit(frames, kind):
-    model, _, _ = frames(kind)
-    copy = clone(model)
-    assert copy.get_params() == model.get_params()
-    assert not copy.__sklearn_is_fitted__()
-
-
-def test_a_pickled_model_predicts_the_same(frames, kind):
-    model, X, _ = frames(kind)
-    back = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(said(back, X), said(model, X))
-    np.testing.assert_array_equal(back.transform(X), model.transform(X))
-    assert back.idata_.equals(model.idata_)
 
 
 def test_trees_of_predictions_are_those_of_the_methods(zoo, name):
