@@ -362,14 +362,7 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
 
 def read_labels(y: Any) -> np.ndarray:
     """Labels of all samples, (N,) or (N, K), none missing."""
-    y = read_targets(y)
-    if (lost := _missing_entries(y)).any():
-        raise ValueError(
-            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: drop samples "
-            "without a target"
-        )
-    check_array(y, ensure_2d=False, dtype=None, input_name="y")
-    return _plain_labels(y)
+    return _plain_labels(known_entries(y, None)[0])
 
 
 def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
@@ -393,10 +386,10 @@ def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
         raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
     if (lost := known & _missing_entries(y)).any():
         raise ValueError(
-            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
-            "unlabeled=numpy.nan if these samples have no label"
+            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: drop samples "
+            "without a target, or give unlabeled=numpy.nan to a model that learns from them"
         )
-    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    check_array(y if known.all() else y[known], ensure_2d=False, dtype=None, input_name="y")
     return y, known
 
 
