@@ -62,6 +62,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """Fitted state, embedding, trees, plots, summary and saving of all estimators."""
 
     _spec: ClassVar[ModelSpec]
+    _exclusive = False  # whether a sample has one class
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
     _option_types: ClassVar[dict[str, type[Any]]] = {}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -361,9 +362,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         """Predictions of scaled samples by name, for the trees."""
 
-    @abstractmethod
     def _truth(self, y: Any) -> np.ndarray | None:
         """True targets of new samples, validated."""
+        return read_truth(y, classes=self._exclusive)
 
     def _attrs(self) -> dict[str, Any]:
         """Root attributes of the trees, beside those of the context."""
@@ -502,7 +503,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
     """Predictions of classes, from the log probabilities of the posterior."""
 
     classes_: np.ndarray
-    _exclusive = True  # False for multi-label problems
+    _exclusive = True
 
     def _read_training(
         self, X: Any, y: Any, unlabeled: Any = None
@@ -607,9 +608,6 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         log_p = self._log_proba(X)
         return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}
-
-    def _truth(self, y: Any) -> np.ndarray | None:
-        return read_truth(y, classes=self._exclusive)
 
     @by_chunks
     def predict_log_proba(self, X: Any) -> Any:
@@ -739,9 +737,6 @@ class GaussianRegressor(RegressorMixin, Estimator):
             "prediction": mean * self.y_scale_ + self.y_mean_,
             "prediction_sd": std * self.y_scale_,
         }
-
-    def _truth(self, y: Any) -> np.ndarray | None:
-        return read_truth(y, classes=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
