@@ -8,7 +8,6 @@ Every fit is one JSON line under ``benchmarks/results``, keyed by everything tha
 so that an interrupted run can resume. ``python -m benchmarks report`` makes the tables.
 """
 
-import argparse
 import gzip
 import json
 import random
@@ -28,11 +27,14 @@ import numpy as np
 import scipy
 import sklearn
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from sklearn.metrics import label_ranking_average_precision_score
+from sklearn.metrics.pairwise import cosine_similarity
 from threadpoolctl import threadpool_limits
 
-from benchmarks import datasets, fingerprint, memory
+from benchmarks import datasets, fingerprint, timing
 from benchmarks.methods import METHODS
-from benchmarks.methods.base import Fitted, ImpossibleError
+from benchmarks.methods.base import ImpossibleError
+from benchmarks.page import command
 from benchmarks.protocols import Split, noise, seed_range
 from benchmarks.tables import TABLES, Task
 from bsdr_models.metrics import expected_calibration_error
@@ -61,18 +63,12 @@ def mean_average_precision(
     """Mean over queries of the average precision of the database, ranked by cosine.
 
     An entry is relevant if it has the class of the query; queries of classes that the database
-    lacks are ignored. Ties are in the order of the database. Queries are (M, R), entries (N, R).
+    lacks are ignored. Queries are (M, R), entries (N, R).
     """
-    order = np.argsort(-(_unit(queries) @ _unit(database).T), axis=1, kind="stable")
-    relevant = y_database[order] == y_queries[:, None]  # (M, N)
-    relevant = relevant[relevant.any(axis=1)]
-    precision = np.cumsum(relevant, axis=1) / np.arange(1, relevant.shape[1] + 1)
-    return float(np.mean(np.sum(precision * relevant, axis=1) / relevant.sum(axis=1)))
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(length > 0.0, length, 1.0)
+    relevant = y_database == y_queries[:, None]  # (M, N)
+    known = relevant.any(axis=1)
+    cosine = cosine_similarity(queries[known], database)
+    return float(label_ranking_average_precision_score(relevant[known], cosine))
 
 
 def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
@@ -97,18 +93,19 @@ def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str
     with warnings.catch_warnings(), threadpool_limits(1):
         # Warnings of max_iter, of no signal and of slow mixing are recorded.
         warnings.simplefilter("ignore")
-        known = memory.reset_peak()
-        before, begin = memory.peak(), time.process_time()
+        known = timing.reset_peak()
+        before, begin = timing.peak(), time.process_time()
         try:
             fitted = chosen.fit(split.training, n_components, seed)
         except ImpossibleError as reason:
             return {"skipped": str(reason)}
-        middle, above = time.process_time(), memory.peak() - before
+        middle, above = time.process_time(), timing.peak() - before
         probability = fitted.predict(split.X_test)
         end = time.process_time()
         found = scores(probability, split.y_test)
         if fitted.transform is not None:
-            found["map"] = _retrieval(fitted, split)
+            queries, database = map(fitted.transform, (split.X_test, split.X_train))
+            found["map"] = mean_average_precision(queries, split.y_test, database, split.y_train)
     return {
         **found,
         "fit_seconds": round(middle - begin, 4),
@@ -116,12 +113,6 @@ def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str
         "mib": round(above, 1) if known else None,
         **fitted.record,
     }
-
-
-def _retrieval(fitted: Fitted, split: Split) -> float:
-    assert fitted.transform is not None
-    queries, database = (fitted.transform(rows) for rows in (split.X_test, split.X_train))
-    return mean_average_precision(queries, split.y_test, database, split.y_train)
 
 
 @cache
@@ -177,10 +168,7 @@ def read(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def missing(
-    names: Iterable[str],
-    seeds: range | None,
-    methods: Iterable[str] | None,
-    path: Path = RESULTS,
+    names: Iterable[str], seeds: range | None, methods: Iterable[str] | None, path: Path = RESULTS
 ) -> list[Job]:
     """Fits that the tables still need, each once; unavailable data sets are left out."""
     done = {json.dumps(line["key"], sort_keys=True) for line in read(path)}
@@ -233,11 +221,7 @@ def _job(task: Task, method: str, seed: int) -> tuple[Job, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks accuracy",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("benchmarks accuracy", __doc__)
     parser.add_argument(
         "--table", choices=[*TABLES, "all"], action="append", help="may be repeated"
     )

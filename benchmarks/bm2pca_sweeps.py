@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.evidence.page import table as as_markdown
+from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca.paper import mean_field
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of

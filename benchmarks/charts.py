@@ -17,15 +17,7 @@ from scipy.optimize import isotonic_regression
 
 from benchmarks.rows import NAMES, Row, place, series, spread, values
 from benchmarks.tables import Table, Task
-from bsdr_models.plots._style import (
-    NOTE_SIZE,
-    PALETTE,
-    STYLE,
-    color,
-    figure_of,
-    fix_layout,
-    marker,
-)
+from bsdr_models.plots._style import NOTE_SIZE, PALETTE, STYLE, color, figure_of, fix_layout, marker
 
 # Bytes of a picture in the repository.
 MOST_BYTES = 60_000

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import bsdr_models
 
-ROOTS = {
-    "bsdr_models": Path(bsdr_models.__file__).parent,
-    "benchmarks": Path(__file__).parent,
-}
+ROOTS = {"bsdr_models": Path(bsdr_models.__file__).parent, "benchmarks": Path(__file__).parent}
 # The data have a separate digest.
 ELSEWHERE = {"benchmarks.datasets"}
 

@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.datasets import load_wine
 from threadpoolctl import threadpool_limits
 
-from benchmarks.evidence.page import table as as_markdown
-from benchmarks.memory import MIB, peak
+from benchmarks.page import table as as_markdown
+from benchmarks.timing import MIB, peak
 from bsdr_models import BSDRClassifier
 from bsdr_models.papers import PaperBSDRClassifier
 

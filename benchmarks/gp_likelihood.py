@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from benchmarks.evidence.page import table as as_markdown
+from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import make_criterion

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from benchmarks.charts import name_ends, save
-from benchmarks.evidence.page import table as as_markdown
 from benchmarks.methods import METHODS
+from benchmarks.page import table as as_markdown
 from benchmarks.protocols import Training
 from benchmarks.tables import OURS
 from bsdr_models.plots._style import STYLE, color, marker
@@ -76,14 +76,8 @@ def report(folder: Path | None) -> str:
     found = measure()
     if folder is not None:
         save(draw(found), folder / "growth.png")
-    last = {name: values[-1] for name, values in GRID.items()}
-    head = ["CPU s", "base", *(f"{name} = {value}" for name, value in last.items())]
-    body = [
-        [
-            method,
-            f"{found[method, 'N', BASE['N']]:.2g}",
-            *(f"{found[method, name, value]:.2g}" for name, value in last.items()),
-        ]
-        for method in COMPARED
-    ]
+    shown = {"base": ("N", BASE["N"])}
+    shown |= {f"{name} = {values[-1]}": (name, values[-1]) for name, values in GRID.items()}
+    head = ["CPU s", *shown]
+    body = [[m, *(f"{found[m, *size]:.2g}" for size in shown.values())] for m in COMPARED]
     return "![CPU seconds of a fit by size](growth.png)\n\n" + as_markdown(head, body)

@@ -8,7 +8,6 @@ of the package, here with five components, what ``plot_map`` draws, and classifi
 the plane of their predictions.
 """
 
-import argparse
 import json
 import warnings
 from pathlib import Path
@@ -22,9 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from benchmarks.evidence.page import table, write
 from benchmarks.methods import METHODS
 from benchmarks.methods.base import ImpossibleError
+from benchmarks.page import command, table, write
 from benchmarks.protocols import Split, per_class, seed_range
 from benchmarks.tables import OURS, PROJECTIONS, SETS
 from bsdr_models import PredictionPlane
@@ -87,11 +86,7 @@ def text(lines: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks maps",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("benchmarks maps", __doc__)
     parser.add_argument("--seeds", type=seed_range, default=range(300, 302))
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SOURCES)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS_DRAWN)

@@ -7,7 +7,6 @@ Printed are the log loss on the test samples of the recommended model, that of t
 the difference.
 """
 
-import argparse
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +15,7 @@ from functools import partial
 import pandas as pd
 from sklearn.base import clone
 
-from benchmarks.evidence.page import table
+from benchmarks.page import command, table
 from benchmarks.protocols import REPORTING_SEEDS, seed_range
 from benchmarks.tables import Task
 from bsdr_models import compare_models
@@ -28,8 +27,6 @@ SETS = {"wine": 2, "iris": 2, "breast cancer": 1, "oil": 2, "USPS 3 v 5": 1, "di
 SETS |= {"vowel": 5, "mfeat": 5, "usps": 5, "11_Tumors": 5}
 # Nats below which the recommended model is as good as the best.
 CLOSE = 0.02
-
-
 TASKS = (
     *(
         Task(source=source, scheme="per class", sizes=(10,), n_components=r)
@@ -63,20 +60,14 @@ def lines(seeds: range, jobs: int) -> Iterator[list[str]]:
             continue
         with ProcessPoolExecutor(jobs) as pool:
             for found, losses in pool.map(partial(choose, task), seeds):
-                own = losses[found.recommended]
-                yield [
-                    str(task),
-                    found.recommended,
-                    f"{own:.3f}",
-                    str(losses.idxmin()),
-                    f"{losses.min():.3f}",
-                    f"{own - losses.min():.3f}",
-                ]
+                own, best = losses[found.recommended], losses.min()
+                line = [str(task), found.recommended, f"{own:.3f}", str(losses.idxmin())]
+                yield [*line, f"{best:.3f}", f"{own - best:.3f}"]
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command("benchmarks.model_choice", __doc__)
     parser.add_argument(
         "--seeds", type=seed_range, default=REPORTING_SEEDS, help="first:past the last"
     )

@@ -8,7 +8,6 @@ task treats samples without its label as unlabelled. Printed is the log loss of 
 task, means and standard errors of the paired differences over seeds.
 """
 
-import argparse
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +19,7 @@ import numpy as np
 from sklearn.metrics import log_loss
 
 from benchmarks import datasets
-from benchmarks.evidence.page import table
+from benchmarks.page import command, table
 from benchmarks.protocols import REPORTING_SEEDS, seed_range
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.papers import PaperBM2PCAClassifier
@@ -139,7 +138,7 @@ def lines(problem: Problem, seeds: range, jobs: int) -> Iterator[list[str]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command("benchmarks.multitask", __doc__)
     parser.add_argument(
         "--seeds", type=seed_range, default=REPORTING_SEEDS, help="first:past the last"
     )

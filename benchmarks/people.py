@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from benchmarks.charts import save
-from benchmarks.evidence.page import table as as_markdown
+from benchmarks.page import table as as_markdown
 from benchmarks.rows import Row, of
 from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, Table
 from bsdr_models.plots._names import Names
@@ -45,12 +45,10 @@ def paired(differences: np.ndarray) -> Interval:
 
     Splits share samples, so that the interval is somewhat too narrow.
     """
-    n, mean = len(differences), float(np.mean(differences))
-    half = np.nan
-    if n > 1:
-        error = float(np.std(differences, ddof=1)) / np.sqrt(n)
-        half = float(stats.t.ppf(0.5 + LEVEL / 2.0, n - 1)) * error
-    return Interval(mean=mean, low=mean - half, high=mean + half)
+    low = high = np.nan
+    if len(differences) > 1:
+        low, high = stats.ttest_1samp(differences, 0.0).confidence_interval(LEVEL)
+    return Interval(mean=float(np.mean(differences)), low=float(low), high=float(high))
 
 
 def mean_ranks(losses: np.ndarray) -> list[Interval]:

@@ -6,7 +6,6 @@
 Unavailable sets are left out. Every plot is a PNG of less than 60 kB.
 """
 
-import argparse
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -24,8 +23,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import datasets
 from benchmarks.charts import name_ends, save
-from benchmarks.methods import METHODS, bsdr
+from benchmarks.methods import METHODS, models
 from benchmarks.methods.base import Fitted
+from benchmarks.page import command
 from benchmarks.protocols import Split, first_samples, per_class
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
@@ -99,12 +99,12 @@ def projections() -> Figure:
         names = ("mean field", "ARD", "ARD, 160 iterations")
         figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.8), layout="constrained")
         for ax, name in zip(axes, names, strict=True):
-            options = {"kind": PaperBSDRClassifier, "arguments": bsdr.PAPER[name]}
-            model, record = bsdr.fit(split.training, 8, 0, **options)
+            model = models.fit(split.training, 8, 0, method=name)
+            live = models.record(model)["live_by_norm"]
             Q = model.components_.T[:, np.argsort(-np.linalg.norm(model.components_, axis=1))]
             limit = np.abs(Q).max()
             ax.imshow(Q, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
-            ax.set_title(f"{name}: {record['live_by_norm']} of 8", fontsize=10)
+            ax.set_title(f"{name}: {live} of 8", fontsize=10)
             ax.set(xlabel="component, longest first", xticks=range(8), xticklabels=range(1, 9))
             ax.grid(visible=False)
         axes[0].set_ylabel("feature")
@@ -207,11 +207,7 @@ PICTURES: dict[str, tuple[tuple[str, ...], Callable[[], Figure]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks pictures",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("benchmarks pictures", __doc__)
     parser.add_argument("--only", choices=PICTURES, nargs="+", default=list(PICTURES))
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()

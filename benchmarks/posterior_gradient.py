@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.datasets import load
-from benchmarks.evidence.page import table as as_markdown
+from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import hmc, probit_choice

@@ -7,7 +7,6 @@ A cell is a mean ± standard deviation over splits. Differences are paired, spli
 t intervals. A table has as many splits, from the first, as have a line for every fit.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,8 +14,8 @@ import numpy as np
 
 from benchmarks import charts, people
 from benchmarks.accuracy import RESULTS, read
-from benchmarks.evidence.page import table as as_markdown
-from benchmarks.evidence.page import write
+from benchmarks.page import command, write
+from benchmarks.page import table as as_markdown
 from benchmarks.rows import NAMES, Row, complete, newest, spread, values
 from benchmarks.tables import PAPERS, TABLES, Table, Task
 
@@ -41,7 +40,9 @@ def by_method(rows: Sequence[Row], table: Table) -> str:
         [method, *(_cell(rows, task, method, table) for task in table.tasks)]
         for method in table.methods
     ]
-    return as_markdown(head, [*lines, *([name, *of] for name, of in table.published.items())])
+    published = table.published.items()
+    lines += [[f"*in the paper:* {name}", *cells.split(", ")] for name, cells in published]
+    return as_markdown(head, lines)
 
 
 def _head(task: Task, tasks: Sequence[Task]) -> str:
@@ -140,11 +141,7 @@ def draw(lines: Sequence[dict], names: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("benchmarks report", __doc__)
     parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", action="store_true", help="put into the pages")

@@ -6,7 +6,6 @@
 All three must find the same mode and draws; wall-clock seconds, one BLAS thread each.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -18,8 +17,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.evidence.page import table as as_markdown
-from benchmarks.evidence.page import write
+from benchmarks.page import command, write
+from benchmarks.page import table as as_markdown
 from benchmarks.timing import machine
 from bsdr_models.bsdr.laplace import Laplace, fit_laplace_chunks
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -153,11 +152,7 @@ def difference(one: Laplace, other: Laplace) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("benchmarks scale", __doc__)
     parser.add_argument("--samples", type=int, default=300_000)
     parser.add_argument("--features", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
@@ -165,10 +160,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"put into {PAGE.name}")
     arguments = parser.parse_args()
     text = compare(
-        arguments.samples,
-        arguments.features,
-        n_workers=arguments.workers,
-        chunk=arguments.chunk,
+        arguments.samples, arguments.features, n_workers=arguments.workers, chunk=arguments.chunk
     )
     print(machine(), text, sep="\n\n", flush=True)
     if arguments.write:

@@ -6,7 +6,6 @@
 Everything timed is also checked: a wrong result ends the run.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from benchmarks import (
     sweeps,
     waits,
 )
-from benchmarks.evidence.page import write
+from benchmarks.page import command, write
 from benchmarks.report import FOLDER
 from benchmarks.timing import machine
 
@@ -40,11 +39,7 @@ PARTS: dict[str, Callable[[Path | None], str]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks speed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("benchmarks speed", __doc__)
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--write", action="store_true", help="put the tables into the pages")
     arguments = parser.parse_args()

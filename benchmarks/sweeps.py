@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr, logsumexp
 
-from benchmarks.evidence.page import table as as_markdown
+from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.paper import mean_field

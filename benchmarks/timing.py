@@ -1,7 +1,9 @@
-"""Medians of CPU times, which other processes hardly affect, and the machine."""
+"""Medians of CPU times, which other processes hardly affect; peak memory; the machine."""
 
 import platform
+import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ import numba
 import numpy
 import scipy
 from threadpoolctl import threadpool_info
+
+MIB = 1024.0**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,25 @@ def medians(
             record.append(time.process_time() - start)
             spent += record[-1]
     return tuple(statistics.median(record[1:]) for record in times)
+
+
+def peak() -> float:
+    """Largest resident memory of this process so far, MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux hands the peak of a parent on to getrusage
+        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024.0
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / (MIB if sys.platform == "darwin" else 1024.0)
+
+
+def reset_peak() -> bool:
+    """Reset :func:`peak` to the current memory; False if this is not possible."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def machine() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sklearn.datasets import load_digits, load_wine
 
-from benchmarks.evidence.page import table as as_markdown
+from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models import Priors
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier

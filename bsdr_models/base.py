@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import pandas as pd
 import xarray as xr
-from sklearn import get_config
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -28,7 +27,6 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
@@ -64,6 +62,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """Fitted state, embedding, trees, plots, summary and saving of all estimators."""
 
     _spec: ClassVar[ModelSpec]
+    _exclusive = False  # whether a sample has one class
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
     _option_types: ClassVar[dict[str, type[Any]]] = {}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -164,10 +163,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _option(self, name: str) -> Any:
         """Option object or hyper-parameters, with their defaults for None."""
         value = getattr(self, name)
-        return self._default_option(name) if value is None else value
-
-    def _default_option(self, name: str) -> Any:
-        return self._option_types[name]()
+        return self._option_types[name]() if value is None else value
 
     def _check_params(self) -> None:
         """Raise a ValueError if an argument has the wrong type or value."""
@@ -237,18 +233,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """Scikit-learn's diagram, and the summary of a fit; only text if so configured."""
-        text = {"text/plain": repr(self)}
-        return text | {"text/html": self._html()} if get_config()["display"] == "diagram" else text
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_()
+        return bundle
 
     @property
     def _repr_html_(self) -> Any:
-        if get_config()["display"] != "diagram":
-            raise AttributeError("the display of scikit-learn is not configured as 'diagram'")
-        return self._html
-
-    def _html(self) -> str:
-        summary = to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
-        return f"{estimator_html_repr(self)}{summary}"
+        diagram: Any = super()._repr_html_
+        return lambda: diagram() + (to_html(self.summary()) if self.__sklearn_is_fitted__() else "")
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
         """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""
@@ -369,9 +362,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         """Predictions of scaled samples by name, for the trees."""
 
-    @abstractmethod
     def _truth(self, y: Any) -> np.ndarray | None:
         """True targets of new samples, validated."""
+        return read_truth(y, classes=self._exclusive)
 
     def _attrs(self) -> dict[str, Any]:
         """Root attributes of the trees, beside those of the context."""
@@ -510,7 +503,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
     """Predictions of classes, from the log probabilities of the posterior."""
 
     classes_: np.ndarray
-    _exclusive = True  # False for multi-label problems
+    _exclusive = True
 
     def _read_training(
         self, X: Any, y: Any, unlabeled: Any = None
@@ -615,9 +608,6 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         log_p = self._log_proba(X)
         return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}
-
-    def _truth(self, y: Any) -> np.ndarray | None:
-        return read_truth(y, classes=self._exclusive)
 
     @by_chunks
     def predict_log_proba(self, X: Any) -> Any:
@@ -747,9 +737,6 @@ class GaussianRegressor(RegressorMixin, Estimator):
             "prediction": mean * self.y_scale_ + self.y_mean_,
             "prediction_sd": std * self.y_scale_,
         }
-
-    def _truth(self, y: Any) -> np.ndarray | None:
-        return read_truth(y, classes=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

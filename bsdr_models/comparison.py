@@ -38,7 +38,7 @@ from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.stacking import StackedClassifier
-from bsdr_models.validation import check_classes, check_samples, one_thread, validate_samples
+from bsdr_models.validation import check_samples, encode_labels, one_thread, validate_samples
 
 BASE_RATE = "none"
 # Probability of the intervals, and difference of log loss, in nats, below which two models tie.
@@ -203,8 +203,8 @@ def compare_models(
         raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
     check_samples(X, y, groups)
     y = read_classes(y)
-    classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
-    check_classes(classes, counts)
+    classes, index = encode_labels(y)
+    counts = np.bincount(index)
     if isinstance(cv, int | np.integer) and counts.min() < cv:
         raise ValueError(
             f"cv={cv} folds need {cv} samples of every class; "
@@ -212,18 +212,14 @@ def compare_models(
             "the class out, or join it to another"
         )
     n_features = validate_samples(BSDRClassifier(), X, reset=True).shape[1]
-    if groups is not None:
-        groups = column_or_1d(groups)
-        if isinstance(cv, int | np.integer) and len(np.unique(groups)) < cv:
-            raise ValueError(f"cv={cv} folds need {cv} groups, got {len(np.unique(groups))}")
+    groups = None if groups is None else column_or_1d(groups)
     rng = as_generator(random_state)
     folds = read_folds(X, y, cv, rng, groups=groups, least=2)
     compared = _models(folds, index, n_features, n_components, rng) | dict(models or {})
     tasks = [(name, fold) for name in compared for fold in folds]
 
     def fit(task: tuple[str, Fold]) -> _Fit:
-        name, fold = task
-        return _fit(compared[name], X, y, classes, fold)
+        return _fit(compared[task[0]], X, y, classes, task[1])
 
     with ProgressBar(len(tasks), "Comparison", enabled=progressbar) as bar:
         outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="fits", on_done=lambda _: bar.update())
@@ -256,15 +252,12 @@ def compare_models(
             "seconds": np.median([fit.seconds for fit in of]),
             "note": _note(of, "warned"),
         }
-    seed = int(rng.integers(2**31))
+    seed = int(rng.integers(2**31))  # the same weights for every pair
+    held_out_groups = None if groups is None else groups[once]
 
     def mean_difference(name: str, other: str) -> Estimate:
-        return mean_of_samples(
-            losses[name] - losses[other],
-            prob=PROB,
-            groups=None if groups is None else groups[once],
-            rng=np.random.default_rng(seed),  # the same weights for every pair
-        )
+        difference, rng = losses[name] - losses[other], np.random.default_rng(seed)
+        return mean_of_samples(difference, prob=PROB, groups=held_out_groups, rng=rng)
 
     ranked = sorted(lines, key=lambda name: lines[name]["log_loss"])
     for name, line in lines.items():
@@ -299,10 +292,10 @@ def _models(
     smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
     sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
     *seeds, logistic, pls, stack = (int(seed) for seed in rng.integers(2**31, size=6))
-    of_ours = {} if n_components is None else {"n_components": n_components}
+    options = {} if n_components is None else {"n_components": n_components}
     kinds = {"BM2PCA": BM2PCAClassifier, "BSDR": BSDRClassifier, "D-GPLVM": DGPLVMClassifier}
     ours = {
-        name: kind(random_state=seed).set_params(**of_ours)
+        name: kind(random_state=seed, **options)
         for (name, kind), seed in zip(kinds.items(), seeds, strict=True)
     }
     return {
@@ -394,17 +387,13 @@ def _fit(model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold) -> 
             return _Fit(message=f"{type(error).__name__}: {error}")
     if not np.isfinite(probability).all():
         return _Fit(message="its probabilities are not finite")
-    message = str(caught[0].message) if caught else ""
-    return _Fit(message, probability.astype(np.float64), seconds)
+    return _Fit(str(caught[0].message) if caught else "", probability.astype(np.float64), seconds)
 
 
 def _note(fits: Sequence[_Fit], happened: str) -> str:
     """How many fits of a model failed or warned, and why the first of them."""
-    messages = [
-        fit.message
-        for fit in fits
-        if fit.message and (happened == "warned" or fit.probability is None)
-    ]
+    counted = (fit for fit in fits if happened == "warned" or fit.probability is None)
+    messages = [fit.message for fit in counted if fit.message]
     return f"{len(messages)} of {len(fits)} fits {happened} ({messages[0]})" if messages else ""
 
 

@@ -123,16 +123,14 @@ def diagnose(
     named = _identified(dataset, quantities, spec, tree, group)
     if spec is not None and quantities is None:
         named |= _derived(tree, dataset, spec)
-    judged = [_mixing(name, array, "identified") for name, array in named.items()]
-    known = any("r_hat" in row for row in judged)
-    judged += _sampler(tree, method)
-    verdicts = [row["verdict"] for row in judged if not row["verdict"].startswith("not applicable")]
-    bad = any(verdict != "ok" for verdict in verdicts)
-    aligned = [
-        _mixing(f"{name}, aligned", array, "aligned")
-        for name, array in _aligned(tree, dataset, spec, group).items()
-    ]
-    return _frame([*judged, *aligned], converged=False if bad else True if known else None)
+    rows = [_mixing(name, array, "identified") for name, array in named.items()]
+    converged = True if any("r_hat" in row for row in rows) else None
+    rows += _sampler(tree, method)
+    if not all(row["verdict"].startswith(("ok", "not applicable")) for row in rows):
+        converged = False
+    for name, array in _aligned(tree, dataset, spec, group).items():
+        rows.append(_mixing(f"{name}, aligned", array, "aligned"))
+    return _frame(rows, converged=converged)
 
 
 def _frame(rows: Sequence[Row], *, converged: bool | None) -> pd.DataFrame:
@@ -157,7 +155,7 @@ def _identified(
         return dict(quantities)
     if quantities is not None:
         names = [quantities] if isinstance(quantities, str) else list(quantities)
-        read_draws(tree, group, *names)
+        dataset = read_draws(tree, group, *names)
         return {name: dataset[name] for name in names}
     if spec is None:
         raise ValueError(
@@ -180,10 +178,8 @@ def _identified(
 
 def _derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec) -> dict[str, xr.DataArray]:
     """The projector onto the subspace, the log likelihood, probabilities of observed classes."""
-    found: dict[str, xr.DataArray] = {}
-    basis = ALIGNMENT[spec.name]["loadings"] if spec.name in ALIGNMENT else None
-    if basis in dataset:
-        found |= _projector(dataset[basis])
+    basis = ALIGNMENT.get(spec.name, {}).get("loadings")
+    found = _projector(dataset[basis]) if basis in dataset else {}
     for group in {"log_likelihood", "approximate_log_likelihood"} & tree.children.keys():
         for name, array in tree[group].to_dataset().data_vars.items():
             inner = [dim for dim in array.dims if dim not in (CHAIN, DRAW)]
@@ -221,7 +217,7 @@ def _aligned(
 ) -> dict[str, xr.DataArray]:
     """Loadings and weights after alignment."""
     if group + SUFFIX not in tree.children:
-        options = dict(ALIGNMENT.get(spec.name, {})) if spec is not None else {}
+        options = ALIGNMENT.get(spec.name, {}) if spec is not None else {}
         names = [options[key] for key in ("loadings", "weights") if key in options]
         if not names or any(name not in dataset for name in names):
             return {}
@@ -231,7 +227,7 @@ def _aligned(
         if tree.attrs.get("alignment") == "affine" or dataset.sizes[CHAIN] < 2 or not finite:
             return found
         tree = align_draws(tree, group=group, component=COMPONENT, **options)
-    return {str(name): each for name, each in tree[group + SUFFIX].to_dataset().items()}
+    return {str(name): each for name, each in tree[group + SUFFIX].data_vars.items()}
 
 
 def _mixing(name: str, draws: xr.DataArray, kind: str) -> Row:
@@ -277,18 +273,14 @@ def _label(draws: xr.DataArray, position: int) -> str:
     return f"[{', '.join(labels)}]" if labels else ""
 
 
-def _group(tree: xr.DataTree, name: str) -> xr.Dataset:
-    """Dataset of a group, empty if there is none."""
-    return tree[name].to_dataset() if name in tree.children else xr.Dataset()
-
-
 def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
     """Divergences and energy BFMI."""
-    stats, rows = _group(tree, "sample_stats"), list[Row]()
+    stats = tree.children.get("sample_stats", xr.DataTree()).to_dataset()
+    rows: list[Row] = []
     if "diverging" in stats:
-        n = int(stats["diverging"].sum())
+        n = float(stats["diverging"].sum())
         verdict = "not converged" if n else "ok"
-        rows.append({"quantity": "divergences", "value": float(n), "verdict": verdict})
+        rows.append({"quantity": "divergences", "value": n, "verdict": verdict})
     if "energy" in stats:
         values = np.asarray(stats["energy"].transpose(CHAIN, DRAW).values, dtype=np.float64)
         low = float(np.min(arviz_stats.bfmi(values, chain_axis=0, draw_axis=1)))
@@ -302,7 +294,7 @@ def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
 
 def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
     """Checks of an approximation or a mode."""
-    fit = _group(tree, "fit")
+    fit = tree.children.get("fit", xr.DataTree()).to_dataset()
     spread = HELD if "metric_scale" in tree.attrs else SPREAD[method]
     rows: list[Row] = [{"quantity": "spread", "verdict": spread}]
     if method == "advi" and "elbo" in fit:
@@ -326,9 +318,7 @@ def _restarts(ends: FloatArray) -> Row:
     if len(known) < 2:
         return {"quantity": "restarts", "verdict": "not applicable: one of them has a value"}
     same = int((known[0] - known <= EQUAL).sum())
-    verdict = (
-        f"{'ok' if same > 1 else 'not converged'}: {same} of {len(known)} reach the best value"
-    )
+    verdict = f"{'ok' if same > 1 else 'not converged'}: {same} of {len(known)} reach the best"
     return {"quantity": "restarts", "value": float(known[0] - known[1]), "verdict": verdict}
 
 
@@ -338,10 +328,10 @@ def _drift(elbo: FloatArray) -> Row:
     tenth = len(elbo) // 10
     if tenth < 2:
         return row | {"verdict": "not applicable: too few steps"}
-    last, before = elbo[-tenth:], elbo[-2 * tenth : -tenth]
+    before, last = elbo[-2 * tenth :].reshape(2, tenth)
     gain = float(last.mean() - before.mean())
     error = float(np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / tenth))
     if not np.isfinite(gain):
         return row | {"verdict": "not converged: the bound is not finite"}
-    rises = gain > EQUAL and gain > STANDARD_ERRORS * error
+    rises = gain > max(EQUAL, STANDARD_ERRORS * error)
     return row | {"value": gain, "verdict": "not converged: still rises" if rises else "ok"}

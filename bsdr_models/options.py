@@ -81,29 +81,19 @@ def _describe(constraint: Any) -> str:
     return "a bool" if constraint == "boolean" else str(constraint)
 
 
-def check_number(
-    name: str,
-    value: Any,
-    *,
-    sign: Literal["positive", "non-negative", "any"] = "positive",
-    infinite: bool = False,
-) -> float:
-    """Number of the given sign as a float, else ValueError."""
-    number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
-    if number and sign != "any":
-        number = value > 0 or (sign == "non-negative" and value == 0)
-    if not number or not (infinite or math.isfinite(value)):
-        wanted = ("" if sign == "any" else f"{sign} ") + ("" if infinite else "finite ")
-        raise ValueError(f"{name} must be a {wanted}number, got {value!r}")
-    return float(value)
-
-
 # Constraints for arguments of estimators and for options.
 COUNT = Number(Integral, 1, math.inf, closed="left")
+FINITE = Number(Real, -math.inf, math.inf, closed="neither")
 POSITIVE = Number(Real, 0.0, math.inf, closed="neither")
 TOLERANCE = Number(Real, 0.0, math.inf, closed="left")
 ITERATIONS: dict[str, list[Any]] = {"n_restarts": [COUNT], "max_iter": [COUNT], "tol": [TOLERANCE]}
 N_JOBS = [COUNT, Number(Integral, -math.inf, -1, closed="right"), None]
+
+
+def check_number(name: str, value: Any, allowed: Number = POSITIVE) -> None:
+    """Raise a ValueError that names a number outside its interval."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 
 # Default draws of a chain, except for "hmc" and "laplace" of BSDR.

@@ -116,23 +116,19 @@ def feature_stability(
         n_selected = max(1, min(10, n_features // 3))
     if n_selected > n_features:
         raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
-    rng = as_generator(random_state)
-    halves = list(_halves(model, y, n_resamples, rng))
+    halves = list(_halves(model, y, n_resamples, as_generator(random_state)))
 
     def refit(rows: IntArray) -> Effects:
+        part = select_samples(model, X, rows, rows), _safe_indexing(y, rows)
         with constant_features_ignored():
-            fitted = fitted_clone(
-                model, select_samples(model, X, rows, rows), _safe_indexing(y, rows)
-            )
-        last = last_step(fitted)
+            last = last_step(fitted_clone(model, *part))
         if not hasattr(last, "idata_"):
             raise TypeError(f"{type(last).__name__} has no posterior tree idata_")
         return with_changes(read_effects(last.idata_), draws=None)
 
+    options: dict[str, Any] = {"n_jobs": n_jobs, "what": "refits"}
     with ProgressBar(n_resamples, "Refits", enabled=progressbar) as bar:
-        outcome = run_tasks(
-            refit, halves, n_jobs=n_jobs, what="refits", on_done=lambda _: bar.update()
-        )
+        outcome = run_tasks(refit, halves, on_done=lambda _: bar.update(), **options)
     refits = list(outcome.results.values())
     if outcome.interrupted:
         warnings.warn(
@@ -158,21 +154,20 @@ def feature_stability(
         },
     )
     if refits[0].dim == LABEL:
+        table = table.assign_coords({LABEL: refits[0].outcomes})
         positive = np.mean([refit.mean > 0.0 for refit in refits], axis=0)
-        table["positive"] = xr.DataArray(
-            positive, {FEATURE: features, LABEL: refits[0].outcomes}, (FEATURE, LABEL)
-        )
+        table["positive"] = ((FEATURE, LABEL), positive)
     return table
 
 
 def _halves(model: Any, y: Any, n_halves: int, rng: np.random.Generator) -> Iterator[IntArray]:
     """Yield the samples of each refit, sorted: a half of each class, then the other half."""
-    targets = read_targets(y)
-    if is_classifier(model) and (targets.ndim == 1 or targets.shape[1] == 1):
-        _, index = np.unique(targets.ravel().astype(str), return_inverse=True)
+    labels = read_targets(y)
+    if is_classifier(model) and labels.size == len(labels):
+        labels = labels.ravel().astype(str)
     else:
-        index = np.zeros(len(targets), dtype=np.int64)
-    strata = [np.flatnonzero(index == label) for label in range(index.max() + 1)]
+        labels = np.zeros(len(labels))
+    strata = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     if min(map(len, strata)) < 2:
         raise ValueError(
             "a class has 1 sample, too few for two halves: leave the class out, or join it to "

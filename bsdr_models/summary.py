@@ -1,19 +1,19 @@
 """Summary of a fitted estimator as a data frame, from its fitted attributes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.validation import R_HAT_LIMIT
 
-# Largest numbers of classes and of components that are listed, and the longest name.
-MAX_CLASSES, MAX_COMPONENTS, MAX_NAME = 8, 8, 24
+# Largest number of classes, and of components, that are listed.
+MAX_LISTED = 8
 ENGINES = {
     "hmc": "Hamiltonian Monte Carlo",
     "conjugate": "independent draws of the exact posterior",
@@ -85,24 +85,19 @@ def _data(model: Any) -> dict[str, str]:
     tasks: Any = context.tasks or (("", context.labels),)
     for (name, labels), index in zip(tasks, of_tasks, strict=True):
         counts = np.bincount(index[index >= 0], minlength=len(labels))
-        rows[f"classes of {name}" if name else "classes"] = _classes(labels, counts)
+        listed = [f"{label} ({count})" for label, count in zip(labels, counts, strict=True)]
+        rows[f"classes of {name}" if name else "classes"] = f"{len(labels)}" + (
+            f": {', '.join(listed)}"
+            if len(labels) <= MAX_LISTED
+            else f", of {min(counts)} to {max(counts)} samples"
+        )
     return rows
-
-
-def _classes(labels: Sequence[Any] | np.ndarray, counts: IntArray) -> str:
-    """Classes with their numbers of samples."""
-    if len(labels) > MAX_CLASSES:
-        return f"{len(labels)}, of {min(counts)} to {max(counts)} samples"
-    names = [str(label) for label in labels]
-    names = [n if len(n) <= MAX_NAME else n[: MAX_NAME - 1] + "…" for n in names]
-    counted = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
-    return f"{len(labels)}: {counted}"
 
 
 def _diagnostics(model: Any) -> Mapping[str, Any]:
     """Attributes of the tree, without making it."""
-    tree = model._tree
-    return dict(model._context.attrs) | model._attrs() | ({} if tree is None else dict(tree.attrs))
+    made = {} if model._tree is None else model._tree.attrs
+    return {**model._context.attrs, **model._attrs(), **made}
 
 
 def _fit(model: Any) -> dict[str, str]:
@@ -132,10 +127,10 @@ def _components(model: Any) -> dict[str, str]:
     if not hasattr(model, "relevance_"):
         return {}
     share = np.sort(model.relevance_)[::-1]
-    listed = [f"{value:.2f}" for value in share[:MAX_COMPONENTS]]
+    listed = [f"{value:.2f}" for value in share[:MAX_LISTED]]
     rows = {
         "components in use": f"{int(np.count_nonzero(share >= ALIVE))} of {len(share)}",
-        "shares of components": ", ".join(listed + ["…"] * (len(share) > MAX_COMPONENTS)),
+        "shares of components": ", ".join(listed + ["…"] * (len(share) > MAX_LISTED)),
     }
     if hasattr(model, "view_share_"):
         named = zip(model.views_, model.view_share_, strict=True)
@@ -147,8 +142,7 @@ def _predictions(model: Any) -> dict[str, str]:
     """Temperature, and the score of held-out samples."""
     rows = {}
     if hasattr(model, "temperature_") and model._context.target != "regression":
-        of_tasks = np.ravel(model.temperature_)
-        rows["temperature"] = ", ".join(f"{value:.2g}" for value in of_tasks)
+        rows["temperature"] = ", ".join(f"{value:.2g}" for value in np.ravel(model.temperature_))
     if np.isfinite(getattr(model, "held_out_score_", np.nan)):
         rows["held-out log score"] = f"{model.held_out_score_:.3f} nats per sample"
     if np.isfinite(getattr(model, "held_out_gain_", np.nan)):

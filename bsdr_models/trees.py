@@ -70,23 +70,21 @@ def read_effects(tree: xr.DataTree) -> Effects:
         if tree.attrs.get("target") != "regression":
             draws = of_common_size(draws, centred=classes)
         mean = draws.mean(axis=0)
-        if tree.attrs.get("nonlinear"):  # mean slopes may cancel
-            size = np.sqrt(len(mean) * fit["feature_relevance"].values)
-        else:
-            size = importance(mean, centred=classes)
+        linear = not tree.attrs.get("nonlinear")  # or mean slopes may cancel
     elif missing := {"projection_mean", "feature_relevance"} - set(fit):
         raise ValueError(
             "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "
             f"'posterior', and no variable {', '.join(map(repr, sorted(missing)))} in group 'fit'"
         )
     else:
-        coef, draws = fit["projection_mean"].transpose(FEATURE, COMPONENT), None
-        mean = coef.values
-        size = np.sqrt(len(mean) * fit["feature_relevance"].values)
+        coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
+        draws, mean, linear, classes = None, coef.values, False, False
     return Effects(
         draws=draws,
         mean=mean,
-        importance=size,
+        importance=importance(mean, centred=classes)
+        if linear
+        else np.sqrt(len(mean) * fit["feature_relevance"].values),
         features=coef[FEATURE].values,
         outcomes=coef[coef.dims[-1]].values,
         dim=str(coef.dims[-1]),

@@ -59,29 +59,25 @@ def validate_samples(
     """
     table = _read_table(estimator, X, sparse=sparse)
     with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused
-        try:
-            return validate_data(
-                estimator,
-                table,
-                reset=reset,
-                dtype=np.float64,
-                order="C",
-                accept_sparse="csr" if sparse else False,
-                ensure_all_finite="allow-nan" if missing else True,
-                ensure_min_samples=least,
-            )
-        except ValueError as error:
-            if "contains NaN" not in str(error):
-                raise
-    samples = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan", input_name="X")
-    missing_values = np.isnan(samples)
-    row, column = np.argwhere(missing_values)[0]
+        samples = validate_data(
+            estimator,
+            table,
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            accept_sparse="csr" if sparse else False,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=least,
+        )
+    if missing or issparse(samples) or not (lost := np.isnan(samples)).any():
+        return samples
+    row, column = np.argwhere(lost)[0]
     name = list(table.columns)[column] if _is_frame(table) else int(column)
     kind = "Regressor" if is_regressor(estimator) else "Classifier"
     raise ValueError(
-        f"Input X contains NaN in {np.count_nonzero(missing_values.any(axis=1))} of {len(samples)} "
-        f"samples, first in row {row} and column {name!r}: {type(estimator).__name__} needs "
-        "complete samples. Drop these, impute their values in a pipeline, or use "
+        f"Input X contains NaN in {np.count_nonzero(lost.any(axis=1))} of {len(samples)} samples, "
+        f"first in row {row} and column {name!r}: {type(estimator).__name__} needs complete "
+        "samples. Drop these, impute their values in a pipeline, or use "
         f"BM2PCA{kind}, which takes NaN as a missing value"
     )
 
@@ -197,21 +193,14 @@ def feature_names(estimator: Any) -> np.ndarray:
 
 def check_latent(Z: Any, n_components: int) -> FloatArray:
     """Latent coordinates as a finite array (N, R), else ValueError."""
-    Z = np.asarray(Z, dtype=np.float64)
-    if Z.ndim != 2 or Z.shape[1] != n_components:
-        raise ValueError(f"Z must have shape (n_samples, {n_components}), got {Z.shape}")
-    if not np.isfinite(Z).all():
-        raise ValueError("Z contains NaN or infinity")
-    return Z
+    if np.shape(Z)[1:] != (n_components,):
+        raise ValueError(f"Z must have shape (n_samples, {n_components}), got {np.shape(Z)}")
+    return check_array(Z, dtype=np.float64, input_name="Z")
 
 
 def check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:
     """X of a declarative model as a finite (N, D) array, and its feature names, else ValueError."""
-    array = np.asarray(X, dtype=np.float64)
-    if array.ndim != 2 or array.size == 0:
-        raise ValueError(f"X must be a non-empty matrix (N, D), got shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError("X contains NaN or infinity")
+    array = check_array(X, dtype=np.float64, input_name="X")
     n_features = array.shape[1]
     if n_components != int(n_components) or not 1 <= n_components <= n_features:
         raise ValueError(
@@ -239,7 +228,9 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
         raise ValueError(f"views must name columns or the view of each feature, got {views!r}")
     if not isinstance(views, Mapping):
         views = list(views)
-        if not any(isinstance(v, Sequence | np.ndarray) and not isinstance(v, str) for v in views):
+        if any(isinstance(v, Sequence | np.ndarray) and not isinstance(v, str) for v in views):
+            views = {f"view {number}": columns for number, columns in enumerate(views)}
+        else:
             if len(views) != n_features:
                 raise ValueError(
                     f"views must name the view of each of the {n_features} features, got "
@@ -249,36 +240,34 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
                 if _is_missing(view):
                     raise ValueError(f"views: feature {_plain(name)!r} is in no view, {view!r}")
             of_views, number = np.unique(np.asarray(views), return_inverse=True)
-            return [(str(v), np.flatnonzero(number == i)) for i, v in enumerate(of_views)]
-        views = {f"view {number}": columns for number, columns in enumerate(views)}
-    features_of_views: list[tuple[str, IntArray]] = []
-    count = np.zeros(n_features, dtype=int)
+            views = {view: np.flatnonzero(number == i) for i, view in enumerate(of_views)}
+    found: dict[str, IntArray] = {}
     for view, columns in views.items():
-        name, index = str(view), []
-        if _is_missing(view) or name in [other for other, _ in features_of_views]:
+        name = str(view)
+        if _is_missing(view) or name in found:
             given = [_plain(each) for each in views]
             raise ValueError(f"views: each view needs a name of its own, got {given}")
         if not isinstance(columns, Iterable):
             raise ValueError(f"views: {name!r} must be a list of columns, got {columns!r}")
+        index = []
         for column in [columns] if isinstance(columns, str) else columns:
-            if isinstance(column, Integral) and not isinstance(column, bool):
-                position = int(column)
-            else:
+            position: Any = column
+            if not isinstance(column, Integral) or isinstance(column, bool):
                 position = names.index(column) if column in names else -1
             if not 0 <= position < n_features:
                 raise ValueError(
                     f"views: {name!r} has column {_plain(column)!r}, which X does not have"
                 )
-            index.append(position)
+            index.append(int(position))
         if not index:
             raise ValueError(f"views: {name!r} has no columns")
-        np.add.at(count, index, 1)
-        features_of_views.append((name, np.array(index)))
+        found[name] = np.array(index)
+    count = np.bincount(np.concatenate([*found.values(), []]).astype(int), minlength=n_features)
     if (count != 1).any():
         feature = int(np.argmax(count != 1))
         where = "no view" if count[feature] == 0 else f"views {count[feature]} times"
         raise ValueError(f"views: feature {_plain(names[feature])!r} is in {where}")
-    return features_of_views
+    return list(found.items())
 
 
 def _plain(name: Any) -> Any:
@@ -290,7 +279,7 @@ def _plain(name: Any) -> Any:
 
 
 def require_targets(estimator: BaseEstimator, X: Any, y: Any) -> None:
-    """Raise a ValueError if there are no targets, or see `check_samples`."""
+    """Raise a ValueError if there are no targets, or see `check_order`."""
     if y is None:
         name = type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
@@ -373,14 +362,7 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
 
 def read_labels(y: Any) -> np.ndarray:
     """Labels of all samples, (N,) or (N, K), none missing."""
-    y = read_targets(y)
-    if (lost := _missing_entries(y)).any():
-        raise ValueError(
-            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: drop samples "
-            "without a target"
-        )
-    check_array(y, ensure_2d=False, dtype=None, input_name="y")
-    return _plain_labels(y)
+    return _plain_labels(known_entries(y, None)[0])
 
 
 def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
@@ -404,10 +386,10 @@ def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
         raise ValueError(f"every y equals unlabeled={unlabeled!r}: no row has a label")
     if (lost := known & _missing_entries(y)).any():
         raise ValueError(
-            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: give "
-            "unlabeled=numpy.nan if these samples have no label"
+            f"Input y contains NaN or None, first at {np.argwhere(lost)[0].tolist()}: drop samples "
+            "without a target, or give unlabeled=numpy.nan to a model that learns from them"
         )
-    check_array(y[known], ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    check_array(y if known.all() else y[known], ensure_2d=False, dtype=None, input_name="y")
     return y, known
 
 
@@ -421,21 +403,19 @@ def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]
 
 
 def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """Sorted classes, and the class index of each sample, (N,); see `check_classes`."""
-    classes, index = np.unique(y, return_inverse=True)
-    check_classes(classes, np.bincount(index), stacklevel=4)
-    return classes, index
+    """Sorted classes, and the class index of each sample, (N,).
 
-
-def check_classes(classes: np.ndarray, counts: IntArray, *, stacklevel: int = 3) -> None:
-    """Warn about a class with a single sample; ValueError if there is one class only."""
+    Warn about a class with a single sample; ValueError if there is one class only.
+    """
+    classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
         raise ValueError(
             f"y has one class only, {classes.tolist()[0]!r}; at least two classes are needed"
         )
     if counts.min() == 1:
         label = classes.tolist()[counts.argmin()]
-        warnings.warn(f"class {label!r} has a single sample", UserWarning, stacklevel=stacklevel)
+        warnings.warn(f"class {label!r} has a single sample", UserWarning, stacklevel=3)
+    return classes, index
 
 
 def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
@@ -481,13 +461,11 @@ def _plain_labels(y: np.ndarray) -> np.ndarray:
 
 def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
     """Centre and scale of training samples, (N, P); see `check_variation`."""
-    scaler = Scaler.fit(X, standardize=standardize)
-    check_variation(scaler, stacklevel=5)
-    return scaler
+    return check_variation(Scaler.fit(X, standardize=standardize), stacklevel=5)
 
 
-def check_variation(scaler: Scaler, *, stacklevel: int = 3) -> None:
-    """Warn about constant features; ValueError if no feature varies."""
+def check_variation(scaler: Scaler, *, stacklevel: int) -> Scaler:
+    """Return a scaling; warn about constant features, ValueError if no feature varies."""
     if scaler.constant.all():
         raise ValueError("X has no variation: all rows are equal")
     if scaler.constant.any():
@@ -497,6 +475,7 @@ def check_variation(scaler: Scaler, *, stacklevel: int = 3) -> None:
             UserWarning,
             stacklevel=stacklevel,
         )
+    return scaler
 
 
 @contextmanager

@@ -178,7 +178,6 @@ X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
         ({"cv": "leave-one-out"}, ValueError, "cross-validation object"),
         ({"cv": GroupKFold(3)}, ValueError, "'groups' parameter should not be None"),
         ({"cv": [(np.arange(4), np.arange(4, 30))]}, ValueError, "1 training samples of class 1"),
-        ({"cv": 5, "groups": Y % 2}, ValueError, "cv=5 folds need 5 groups, got 2"),
         ({"cv": [(np.arange(30), [])]}, ValueError, "a fold holds out no sample"),
         ({"X": np.where(X > 2.0, np.nan, X)}, ValueError, "contains NaN"),
         ({"X": X[:20]}, ValueError, "inconsistent numbers of samples"),

@@ -7,13 +7,9 @@ import pytest
 from scipy.stats import ks_2samp
 from sklearn.datasets import load_iris
 
-from benchmarks.evidence import agreement, coverage, null, page, sbc
-from benchmarks.evidence.simulate import (
-    features,
-    simulate,
-    simulate_hierarchical,
-    varying_together,
-)
+from benchmarks import page
+from benchmarks.evidence import agreement, coverage, null, sbc
+from benchmarks.evidence.simulate import features, simulate, simulate_hierarchical, varying_together
 from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
@@ -97,11 +93,7 @@ def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d):
     truths = simulate_hierarchical(X, sbc.PRIORS, (5000, sbc.K), target, rng)
     metric = Metric.learn(X)
     problem = Problem.build(
-        metric.whiten(X),
-        truths.y[0],
-        n_labels=sbc.K,
-        target=target,
-        priors=sbc.PRIORS,
+        metric.whiten(X), truths.y[0], n_labels=sbc.K, target=target, priors=sbc.PRIORS
     )
     theta = rng.standard_normal((5000, problem.n_parameters))
     theta[:, -1] = np.log(sbc.PRIORS.scale * np.abs(theta[:, -1]))

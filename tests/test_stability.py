@@ -11,11 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import (
-    BSDROptimization,
-    DGPLVMClassifier,
-    feature_stability,
-)
+from bsdr_models import BSDROptimization, DGPLVMClassifier, feature_stability
 from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
 
 MODEL = PaperBSDRClassifier(1, optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0)

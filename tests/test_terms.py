@@ -1,9 +1,7 @@
 """Package, README, documentation and notebooks avoid the terms that docs/terms.md rules out."""
 
-import io
 import json
 import re
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -32,27 +30,20 @@ def word_pattern(words):
     return re.compile(rf"(?<![a-z0-9])(?:{phrases})(?![a-z0-9])", re.IGNORECASE)
 
 
-def blank(text, pattern):
-    """``text`` with matches of ``pattern`` removed and all line breaks kept."""
-    return re.sub(pattern, lambda match: "\n" * match[0].count("\n"), text)
+def name_pattern(names, after=""):
+    """Whole identifiers, before what marks code in a page."""
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b{after}")
 
 
-def find_words(text, words):
-    """(line, term) of each whole-word occurrence."""
-    matches = word_pattern(words).finditer(text)
+def find(text, *patterns):
+    """(line, term) of each occurrence."""
+    matches = [match for pattern in patterns for match in pattern.finditer(text)]
     return [(text.count("\n", 0, m.start()) + 1, " ".join(m[0].split())) for m in matches]
 
 
-def find_names(text, names):
-    """(line, name) of each Python identifier among ``names``."""
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.NAME and t.string in names]
-
-
-def find_code(text, names):
-    """(line, name) of each of ``names`` in a page, as a whole identifier."""
-    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b(?=[`(.])")
-    return [(text.count("\n", 0, m.start()) + 1, m[0]) for m in pattern.finditer(text)]
+def blank(text):
+    """``text`` without what benchmarks write, all line breaks kept."""
+    return GENERATED.sub(lambda match: "\n" * match[0].count("\n"), text)
 
 
 def prose(path):
@@ -61,18 +52,18 @@ def prose(path):
     return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
 
 
-def violations(path, words, names):
-    text = prose(path) if path.suffix == ".ipynb" else path.read_text()
-    where = path.relative_to(ROOT).as_posix()
-    if path.suffix == ".py":
-        found = find_words(text, words) + find_names(text, names)
-    else:
-        text = blank(text, GENERATED)
-        found = find_words(text, words) + find_code(text, names)
-    return [f"{where}:{line}: {term}" for line, term in sorted(found)]
-
-
 WORDS, NAMES = read_terms((DOCS / "terms.md").read_text())
+IN_PAGES = word_pattern(WORDS), name_pattern(NAMES, r"(?=[`(.])")
+IN_CODE = word_pattern(WORDS), name_pattern(NAMES)
+
+
+def violations(path):
+    text = prose(path) if path.suffix == ".ipynb" else path.read_text()
+    code = path.suffix == ".py"
+    found = find(text, *IN_CODE) if code else find(blank(text), *IN_PAGES)
+    return [f"{path.relative_to(ROOT)}:{line}: {term}" for line, term in sorted(found)]
+
+
 PACKAGE = sorted((ROOT / "bsdr_models").rglob("*.py"))
 PAGES = [
     ROOT / "README.md",
@@ -85,19 +76,17 @@ PAGES = [
 
 @pytest.mark.parametrize("paths", [PACKAGE, PAGES], ids=["package", "docs"])
 def test_former_terms_do_not_occur(paths):
-    found = [line for path in paths for line in violations(path, WORDS, NAMES)]
+    found = [line for path in paths for line in violations(path)]
     assert not found, "\n" + "\n".join(found)
 
 
 def test_terms_are_found_as_whole_words_and_across_lines():
     text = "# The new\n# rows of a first_climb\nleapfrog = Card\n"
-    assert find_words(text, ["climb", "leap", "new rows"]) == [(1, "new # rows"), (2, "climb")]
-    assert find_names(text, {"Card", "rows"}) == [(3, "Card")]
+    words = word_pattern(["climb", "leap", "new rows"])
+    assert find(text, words) == [(1, "new # rows"), (2, "climb")]
+    assert find(text, name_pattern({"Card", "CARD"})) == [(3, "Card")]
     page = "a model card, `CARD` and `card(x)`\n<!-- t: begin -->\nclimb\n<!-- t: end -->\nclimb\n"
-    assert find_code(page, {"card", "CARD"}) == [(1, "CARD"), (1, "card")]
-    assert find_words(blank(page, GENERATED), ["climb"]) == [(5, "climb")]
-
-
-def test_table_is_read():
+    assert find(page, name_pattern({"card", "CARD"}, r"(?=[`(.])")) == [(1, "CARD"), (1, "card")]
+    assert find(blank(page), words) == [(5, "climb")]
     assert {"zoo", "climb", "new rows"} <= set(WORDS)
     assert {"CARD", "block_rows", "plot_scores"} <= NAMES

@@ -8,7 +8,6 @@ One BLAS thread, a few minutes for each part; every number is fixed by its seeds
 agreement with NUTS takes longer than all others, and is made on request only.
 """
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from benchmarks.evidence import agreement, coverage, null, sbc
-from benchmarks.evidence.page import write
+from benchmarks.page import command, write
 
 DOCS = Path(__file__).parents[2] / "docs"
 PARTS: dict[str, Callable[[Path], str]] = {
@@ -29,7 +28,7 @@ ON_REQUEST = {"agreement": agreement.report}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description=__doc__)
+    parser = command("benchmarks.evidence", __doc__)
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--agreement", action="store_true", help="the table beside NUTS, alone")
     arguments = parser.parse_args()

@@ -14,7 +14,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from benchmarks.datasets import load
-from benchmarks.evidence.page import table
+from benchmarks.page import table
 from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.arrays import FloatArray
 
@@ -30,9 +30,7 @@ AXES = {"chain_axis": 0, "draw_axis": 1}
 
 
 def report(
-    pictures: Path,
-    sets: tuple[str, ...] = SETS,
-    engines: Mapping[str, Mapping[str, Any]] = ENGINES,
+    pictures: Path, sets: tuple[str, ...] = SETS, engines: Mapping[str, Mapping[str, Any]] = ENGINES
 ) -> str:
     """Table of z-scores of the first engine against the second; there is no plot."""
     rows = []

@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 from scipy.stats import chi2
 
-from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import Truths, features, simulate
+from benchmarks.page import table
 from bsdr_models import Sampling
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import SAMPLING
@@ -24,10 +24,7 @@ from bsdr_models.papers import PaperBSDRClassifier
 N, D, R, K = 60, 10, 2, 3
 SEED, N_SETS, PROB = 30, 40, 0.9
 # Arguments that every engine gets.
-COMMON: dict[str, Any] = {
-    "n_components": R,
-    "priors": SAMPLING,
-}
+COMMON: dict[str, Any] = {"n_components": R, "priors": SAMPLING}
 
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -37,9 +34,7 @@ ENGINES: dict[str, dict[str, Any]] = {
 
 
 def report(
-    pictures: Path,
-    n_sets: int = N_SETS,
-    engines: Mapping[str, Mapping[str, Any]] = ENGINES,
+    pictures: Path, n_sets: int = N_SETS, engines: Mapping[str, Mapping[str, Any]] = ENGINES
 ) -> str:
     """Table of coverages; there is no plot."""
     truths = simulate_labelled(n_sets, np.random.default_rng(SEED))

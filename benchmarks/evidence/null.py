@@ -9,7 +9,6 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-import xarray as xr
 from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import LeaveOneOut, cross_val_score
@@ -17,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.evidence.page import table
+from benchmarks.page import table
 from benchmarks.pictures import scatter
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 from bsdr_models.arrays import FloatArray, IntArray
@@ -73,10 +72,10 @@ def report(pictures: Path, size: Size | None = None) -> str:
             begin = time.process_time()
             model = make(seed).fit(data.X, data.y)
             seconds = time.process_time() - begin
-            tree = maps(model, data)
-            found.append((*measure(model, tree, data), seconds))
+            placed = maps(model, data)
+            found.append((*measure(model, *placed, data), seconds))
             if seed == 0:
-                shown[name] = tree
+                shown[name] = list(zip(placed, (data.y, data.y_new), strict=True))
         loss, train, new, seconds = np.array(found).T
         rows.append(
             [
@@ -90,15 +89,8 @@ def report(pictures: Path, size: Size | None = None) -> str:
             ]
         )
     draw(shown).savefig(pictures / "null.png", dpi=72)
-    head = [
-        "method",
-        "log loss, mean",
-        "worst",
-        f"above {AIM}",
-        "3-NN, training map",
-        "3-NN, new rows",
-        "fit s",
-    ]
+    head = ["method", "log loss, mean", "worst", f"above {AIM}", "3-NN, training map"]
+    head += ["3-NN, new rows", "fit s"]
     return (
         f"{size.n_train} rows, {size.n_features} features, {N_CLASSES} arbitrary labels, "
         f"{size.n_new} new rows, {size.n_seeds} seeds.\n\n" + table(head, rows)
@@ -113,58 +105,36 @@ def noise(size: Size, seed: int) -> Noise:
     return Noise(X=X[: size.n_train], y=y, X_new=X[size.n_train :], y_new=y_new)
 
 
-def maps(model: Any, data: Noise) -> xr.DataTree:
-    """Tree with the training samples (``fit``) and the new samples (``predictions``) of a model."""
-    if hasattr(model, "idata_"):
-        tree = model.idata_.copy()
-        tree["predictions"] = model.predict_idata(data.X_new, data.y_new)["predictions"]
-        return tree
-    fit, new = placed(model.transform(data.X)), placed(model.transform(data.X_new))
-    fit["y_index"] = "obs", data.y
-    new["y"] = "obs", data.y_new
-    return xr.DataTree.from_dict({"fit": fit, "predictions": new})
+def maps(model: Any, data: Noise) -> tuple[FloatArray, FloatArray]:
+    """Latent coordinates of the training samples and of new ones."""
+    own = hasattr(model, "idata_")
+    train = model.idata_["fit/latent_mean"].values if own else model.transform(data.X)
+    return train, model.transform(data.X_new)
 
 
-def placed(mean: FloatArray) -> xr.Dataset:
-    """Latent coordinates of a method without uncertainty."""
-    n, r = mean.shape
-    return xr.Dataset(
-        {
-            "latent_mean": (("obs", "component"), mean),
-            "latent_cov": (("obs", "component", "component_aux"), np.zeros((n, r, r))),
-        },
-        coords={
-            "obs": np.arange(n),
-            "component": np.arange(r),
-            "component_aux": np.arange(r),
-            "outcome": np.arange(N_CLASSES),
-        },
-    )
-
-
-def measure(model: Any, tree: xr.DataTree, data: Noise) -> tuple[float, float, float]:
+def measure(
+    model: Any, train: FloatArray, new: FloatArray, data: Noise
+) -> tuple[float, float, float]:
     """Log loss on new samples; accuracy of 3-NN in the map, leave-one-out and on new samples."""
     probability = model.predict_proba(data.X_new)
     own = np.maximum(probability[np.arange(len(data.y_new)), data.y_new], 1e-300)
-    train, new = (tree[group]["latent_mean"].values for group in ("fit", "predictions"))
     neighbours = KNeighborsClassifier(NEIGHBOURS)
     seen = cross_val_score(neighbours, train, data.y, cv=LeaveOneOut()).mean()
     unseen = neighbours.fit(train, data.y).score(new, data.y_new)
     return float(-np.log(own).mean()), float(seen), float(unseen)
 
 
-def draw(trees: dict[str, xr.DataTree]) -> Figure:
+def draw(shown: dict[str, list[tuple[FloatArray, IntArray]]]) -> Figure:
     """Training samples above, new samples below, a column for each method."""
     with mpl.rc_context(STYLE):
         figure, axes = plt.subplots(
-            2, len(trees), figsize=(2.5 * len(trees), 5.0), sharex="col", sharey="col",
+            2, len(shown), figsize=(2.5 * len(shown), 5.0), sharex="col", sharey="col",
             layout="constrained",
         )  # fmt: skip
-        for (name, tree), (above, below) in zip(trees.items(), axes.T, strict=True):
-            scatter(above, tree["fit/latent_mean"].values, tree["fit/y_index"].values)
-            new = tree["predictions"]
-            scatter(below, new["latent_mean"].values, new["y"].values)
-            above.set_title(name, fontsize=10)
+        for (name, parts), column in zip(shown.items(), axes.T, strict=True):
+            for ax, (Z, y) in zip(column, parts, strict=True):
+                scatter(ax, Z, y)
+            column[0].set_title(name, fontsize=10)
         axes[0, 0].set_ylabel("training samples")
         axes[1, 0].set_ylabel("new samples")
     return figure

@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import binom, chisquare
 
-from benchmarks.evidence.page import table
 from benchmarks.evidence.simulate import (
     HierarchicalTruths,
     Truths,
@@ -26,6 +25,7 @@ from benchmarks.evidence.simulate import (
     simulate_hierarchical,
     varying_together,
 )
+from benchmarks.page import table
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
@@ -36,11 +36,7 @@ from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.predict import DrawPosterior
 from bsdr_models.bsdr.paper.ridge_draws import draw_deviations
-from bsdr_models.bsdr.posterior import (
-    Problem,
-    label_log_likelihood,
-    regression_log_likelihood,
-)
+from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.inference.sampling import run_gibbs
 from bsdr_models.numerics.design import DenseDesign
@@ -203,11 +199,7 @@ def by_gibbs(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, 
     data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
     result = run_gibbs(
         lambda stream: gibbs.initial_chains(
-            data,
-            SAMPLING,
-            n_components=R_PAPER,
-            n_chains=len(truths.y),
-            rng=stream,
+            data, SAMPLING, n_components=R_PAPER, n_chains=len(truths.y), rng=stream
         ),
         lambda state, stream: gibbs.step_joint(state, data, SAMPLING, rng=stream),
         record=lambda state: {name: getattr(state, name) for name in NAMES},
@@ -224,13 +216,7 @@ def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[
     sets = []
     for y in truths.y:
         data = Data(design=DenseDesign(truths.X), y=y, n_labels=K)
-        state = fit_mean_field(
-            data,
-            SAMPLING,
-            n_components=R_PAPER,
-            rng=rng,
-            n_restarts=2,
-        ).state
+        state = fit_mean_field(data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2).state
         precision, shape = state.projection_precision.mean, (plan.n_draws, R_PAPER)
         inside = draw_deviations(data.design, precision, SAMPLING.latent_scale, shape, rng)
         noise = rng.standard_normal((plan.n_draws, K, 1 + R_PAPER))

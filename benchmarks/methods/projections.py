@@ -2,9 +2,8 @@
 
 A name alone is a projection followed by logistic regression; scaling, settings of the projection
 and the penalty are chosen together by the cross-validated log loss, of `FEW_FOLDS` the penalty
-alone. "+ probit" is the multinomial
-probit of Gönen (2013) and "+ k-NN" three nearest neighbours, both with the first setting of the
-projection, as in that paper.
+alone. "+ probit" is the multinomial probit of Gönen (2013) and "+ k-NN" three nearest neighbours,
+both with the first setting of the projection, as in that paper.
 """
 
 from collections.abc import Callable
@@ -43,30 +42,14 @@ from bsdr_models.metrics import log_losses
 
 # Metric learners get principal components, as in Gönen (2013), III-B.
 N_PRINCIPAL = 30
-# Shrinkage of the within-class covariance: by Ledoit and Wolf, or a share.
-SHRINKAGE = ("Ledoit-Wolf", 0.3, 0.7, 0.95)
+# Shrinkage of the within-class covariance, beside that by Ledoit and Wolf.
+SHRINKAGE = (0.3, 0.7, 0.95)
 # Widths of Gaussian kernels, in root mean squared distances; numbers of selected features.
 WIDTHS = (0.3, 0.6, 1.2, 2.4)
 SELECTED = (5, 20, 80, 320)
 
 # Number of components, training samples, seed -> transformers, one for each setting.
 Candidates = Callable[[int, Training, int], list[Any]]
-
-
-def _principal(r: int, training: Training, seed: int) -> list[Any]:
-    return [PCA(r, random_state=seed)]
-
-
-def _factors(r: int, training: Training, seed: int) -> list[Any]:
-    return [FactorAnalysis(r, random_state=seed)]
-
-
-def _least_squares(r: int, training: Training, seed: int) -> list[Any]:
-    return [PLSScores(r, scale=False)]
-
-
-def _discriminants(r: int, training: Training, seed: int) -> list[Any]:
-    return [LinearDiscriminantAnalysis(n_components=min(r, training.n_classes - 1))]
 
 
 def _shrunken(r: int, training: Training, seed: int) -> list[Any]:
@@ -76,18 +59,8 @@ def _shrunken(r: int, training: Training, seed: int) -> list[Any]:
 
 def _shrinkages(r: int, training: Training) -> list[Any]:
     size = min(r, training.n_classes - 1)
-    return [
-        LinearDiscriminantAnalysis(
-            solver="eigen",
-            n_components=size,
-            **(
-                {"covariance_estimator": LedoitWolf()}
-                if share == "Ledoit-Wolf"
-                else {"shrinkage": share}
-            ),
-        )
-        for share in SHRINKAGE
-    ]
+    shrunken = [{"covariance_estimator": LedoitWolf()}, *({"shrinkage": s} for s in SHRINKAGE)]
+    return [LinearDiscriminantAnalysis("eigen", n_components=size, **each) for each in shrunken]
 
 
 def _sparse(r: int, training: Training, seed: int) -> list[Any]:
@@ -124,10 +97,6 @@ def _nca(r: int, training: Training, seed: int) -> list[Any]:
     return _metric(model, training, seed)
 
 
-def _lmnn(r: int, training: Training, seed: int) -> list[Any]:
-    return _metric(LMNN(r), training, seed)
-
-
 def _lfda(r: int, training: Training, seed: int) -> list[Any]:
     models = (LFDA(r, shrinkage=shrinkage) for shrinkage in (0.01, 0.1, 0.5))
     return [make_pipeline(PCA(svd_solver="full"), model) for model in models]
@@ -142,16 +111,18 @@ def _umap(r: int, training: Training, seed: int) -> list[Any]:
 
 
 CANDIDATES: dict[str, Candidates] = {
-    "PCA": _principal,
-    "factor analysis": _factors,
-    "PLS-DA": _least_squares,
-    "LDA": _discriminants,
+    "PCA": lambda r, training, seed: [PCA(r, random_state=seed)],
+    "factor analysis": lambda r, training, seed: [FactorAnalysis(r, random_state=seed)],
+    "PLS-DA": lambda r, training, seed: [PLSScores(r, scale=False)],
+    "LDA": lambda r, training, seed: [
+        LinearDiscriminantAnalysis(n_components=min(r, training.n_classes - 1))
+    ],
     "shrinkage LDA": _shrunken,
     "sparse LDA": _sparse,
     "kernel LDA": _kernel_discriminants,
     "LFDA": _lfda,
     "NCA": _nca,
-    "LMNN": _lmnn,
+    "LMNN": lambda r, training, seed: _metric(LMNN(r), training, seed),
     "supervised UMAP": _umap,
 }
 # Of methods whose fit takes seconds: folds by which settings are chosen.
@@ -212,22 +183,14 @@ def fit_untuned(
     (model, *_) = _candidates(name, n_components, training, seed, tuned=False)
     reducer = model.fit(training.X, training.y)
     read = readout(reducer.transform(training.X), training.y, training.n_classes)
-    return Fitted(
-        predict=lambda new: read(reducer.transform(new)),
-        transform=reducer.transform,
-    )
+    return Fitted(predict=lambda new: read(reducer.transform(new)), transform=reducer.transform)
 
 
 HERE = ("benchmarks.methods.projections",)
 METHODS = {
-    name: Method(fit=partial(fit, name=name), modules=HERE, libraries=LIBRARIES.get(name, ()))
-    for name in CANDIDATES
-}
-METHODS |= {
-    f"{name} + k-NN": Method(
-        fit=partial(fit_untuned, name=name, readout=neighbours),
-        modules=HERE,
-        libraries=LIBRARIES.get(name, ()),
+    f"{name}{suffix}": Method(
+        fit=partial(function, name=name), modules=HERE, libraries=LIBRARIES.get(name, ())
     )
+    for suffix, function in {"": fit, " + k-NN": partial(fit_untuned, readout=neighbours)}.items()
     for name in CANDIDATES
 }

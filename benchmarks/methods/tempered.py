@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import expit, softmax
-from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
@@ -22,6 +21,7 @@ from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
 from benchmarks.protocols import Training
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.within_class_metric import Spectrum
+from bsdr_models.comparison import PLSScores
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -33,8 +33,8 @@ N_TREES = 100
 
 # Machine with fixed settings: training samples, classes, new samples -> scores (M, K) or (M,).
 Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-# Training samples, classes, new samples, size -> latent coordinates of both.
-Reduction = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+# Number of components, and of discriminants that there are -> transformer.
+Reduction = Callable[[int, int], Any]
 # Number of components -> one machine for each setting.
 Settings = Callable[[int], list[Machine]]
 
@@ -139,39 +139,12 @@ def _log_odds(log_probability: np.ndarray) -> np.ndarray:
 
 
 def _reduced(
-    rows: np.ndarray,
-    y: np.ndarray,
-    new: np.ndarray,
-    *,
-    reduce: Reduction,
-    size: int,
-    cost: float,
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, reduce: Reduction, size: int, cost: float
 ) -> np.ndarray:
-    Z, Z_new = reduce(rows, y, new, min(size, *rows.shape))
+    model = reduce(min(size, *rows.shape), int(y.max())).fit(rows, y)
+    Z, Z_new = model.transform(rows), model.transform(new)
     length = np.sqrt(np.mean(np.sum(Z**2, axis=1)))
     return _svm(Z / length, y, Z_new / length, cost=cost)
-
-
-def _principal(
-    rows: np.ndarray, y: np.ndarray, new: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    model = PCA(size, svd_solver="full").fit(rows)
-    return model.transform(rows), model.transform(new)
-
-
-def _least_squares(
-    rows: np.ndarray, y: np.ndarray, new: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    model = PLSRegression(size, scale=False).fit(rows, np.eye(int(y.max()) + 1)[y])
-    return model.transform(rows), model.transform(new)
-
-
-def _discriminants(
-    rows: np.ndarray, y: np.ndarray, new: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """As many as there are, if fewer than asked for."""
-    model = LinearDiscriminantAnalysis(n_components=min(size, int(y.max()))).fit(rows, y)
-    return model.transform(rows), model.transform(new)
 
 
 def plain(r: int) -> list[Machine]:
@@ -200,20 +173,24 @@ def reduced(r: int, *, reduce: Reduction) -> list[Machine]:
     return [partial(_reduced, reduce=reduce, size=r, cost=c) for c in COSTS]
 
 
+REDUCTIONS: dict[str, Reduction] = {
+    "PCA": lambda size, _: PCA(size, svd_solver="full"),
+    "PLS": lambda size, _: PLSScores(size, scale=False),
+    "LDA": lambda size, most: LinearDiscriminantAnalysis(n_components=min(size, most)),
+}
 _FITS: dict[str, Any] = {
     "linear SVM": partial(fit, settings=plain),
     "RBF support vectors": partial(fit, settings=gaussian),
     "nearest shrunken centroids": partial(fit, settings=centroids, rotated=False),
     "random forest": partial(fit, settings=forests, rotated=False),
-    "PCA + SVM": partial(fit, settings=partial(reduced, reduce=_principal)),
-    "PLS + SVM": partial(fit, settings=partial(reduced, reduce=_least_squares)),
-    "LDA + SVM": partial(fit, settings=partial(reduced, reduce=_discriminants)),
+    **{
+        f"{name} + SVM": partial(fit, settings=partial(reduced, reduce=reduce))
+        for name, reduce in REDUCTIONS.items()
+    },
 }
 METHODS = {
     name: Method(
-        fit=each,
-        modules=("benchmarks.methods.tempered",),
-        full=not name.endswith("+ SVM"),
+        fit=each, modules=("benchmarks.methods.tempered",), full=not name.endswith("+ SVM")
     )
     for name, each in _FITS.items()
 }

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import get_args
 
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.options import check_number
+from bsdr_models.options import FINITE, POSITIVE, check_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class HierarchicalPriors:
         for field in fields(self):
             value = getattr(self, field.name)
             any_sign = field.name.endswith("location")
-            check_number(field.name, value, sign="any" if any_sign else "positive")
+            check_number(field.name, value, FINITE if any_sign else POSITIVE)
         if self.lapse >= 1.0:
             raise ValueError(f"lapse must be below 1, got {self.lapse!r}")
 

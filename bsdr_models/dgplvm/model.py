@@ -49,7 +49,7 @@ from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.settings import CriterionName, LogNormal, Priors
 from bsdr_models.inference.engines import hand_written
-from bsdr_models.options import check_number
+from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features, encode_classes
 
 # A symbolic variable; the annotations of PyTensor are partial.
@@ -126,7 +126,7 @@ def build_model(
     True
     """
     priors = Priors() if priors is None else priors
-    check_number("weight", weight, sign="non-negative")
+    check_number("weight", weight, TOLERANCE)
     check_number("width", width)
     check_number("map_noise", map_noise)
     X_array, features = check_features(X, n_components)

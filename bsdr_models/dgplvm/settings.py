@@ -3,12 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 from bsdr_models.options import (
     COUNT,
     ITERATIONS,
     POSITIVE,
+    Number,
     Options,
     StrOptions,
     check_number,
@@ -137,7 +139,7 @@ class Priors:
     linear_variance: LogNormal = LogNormal(math.exp(3.0), 0.7)
 
     def __post_init__(self) -> None:
-        check_number("weight", self.weight, infinite=True)
+        check_number("weight", self.weight, Number(Real, 0.0, math.inf, closed="right"))
         if self.criterion not in get_args(CriterionName):
             names = get_args(CriterionName)
             raise ValueError(f"criterion must be one of {names}, got {self.criterion!r}")

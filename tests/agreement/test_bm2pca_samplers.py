@@ -10,9 +10,7 @@ size of the scores.
 from dataclasses import replace
 
 import numpy as np
-import pymc as pm
 import pytest
-from arviz_stats.base import array_stats
 
 from bsdr_models.bm2pca.paper import gibbs
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
@@ -81,45 +79,20 @@ def by_gibbs(case, *, seed):
     return identified(result.draws, X)
 
 
-def by_nuts(case, *, seed):
-    X, y = problem(case)
-    target, n_outcomes = CASES[case]
-    names = ["coef", "intercept", *PARAMETERS]
-    names += ["latent", "scores"] if n_outcomes > 1 else []
-    with build_model(X, y, n_components=R, C=C, priors=PRIORS, target=target, epsilon=EPSILON):
-        trace = pm.sample(
-            draws=1500,
-            tune=500,
-            chains=2,
-            cores=1,
-            target_accept=0.95,
-            random_seed=seed,
-            var_names=names,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )
-    return identified({name: trace["posterior"][name].values for name in names}, X)
-
-
-def summaries(draws):
-    """Mean and its standard error of each function and of its square."""
-    flat = np.concatenate([v.reshape(*v.shape[:2], -1) for v in draws.values()], axis=2)
-    both = np.concatenate([flat, flat**2], axis=2)
-    error = [array_stats.mcse(values) for values in np.moveaxis(both, 2, 0)]
-    rhat = [array_stats.rhat(values) for values in np.moveaxis(flat, 2, 0)]
-    assert max(rhat) < 1.03, max(rhat)
-    return both.mean(axis=(0, 1)), np.array(error)
-
-
 # Up to 300 comparisons, the standard errors of NUTS themselves from some hundred effective draws.
 LIMIT = 4.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_samplers_agree(case):
-    a, error_a = summaries(by_gibbs(case, seed=72))
-    b, error_b = summaries(by_nuts(case, seed=73))
+def test_samplers_agree(case, nuts, summaries):
+    X, y = problem(case)
+    target, n_outcomes = CASES[case]
+    names = ["coef", "intercept", *PARAMETERS]
+    names += ["latent", "scores"] if n_outcomes > 1 else []
+    model = build_model(X, y, n_components=R, C=C, priors=PRIORS, target=target, epsilon=EPSILON)
+    drawn = identified(nuts(model, names, draws=1500, tune=500, seed=73), X)
+    a, error_a = summaries(by_gibbs(case, seed=72), 1.03)
+    b, error_b = summaries(drawn, 1.03)
     z = (a - b) / np.hypot(error_a, error_b)
     assert np.abs(z).max() < LIMIT, z.round(1)

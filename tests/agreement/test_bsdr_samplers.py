@@ -10,9 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import pymc as pm
 import pytest
-from arviz_stats.base import array_stats
 
 from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.bsdr.paper.mean_field import Data
@@ -33,13 +31,7 @@ def problem():
     X = rng.standard_normal((N, D))
     y = (X @ rng.standard_normal((D, K)) + 1.5 * rng.standard_normal((N, K))).argmax(axis=1)
     assert np.bincount(y).min() >= 8
-    declare = partial(
-        build_paper_model,
-        X,
-        y,
-        n_components=R,
-        priors=PRIORS,
-    )
+    declare = partial(build_paper_model, X, y, n_components=R, priors=PRIORS)
     return Data(design=DenseDesign(X), y=y, n_labels=K), declare
 
 
@@ -66,43 +58,15 @@ def by_numpy(step, *, seed):
     return result.draws
 
 
-def by_nuts(*, seed):
-    _, declare = problem()
-    with declare():
-        trace = pm.sample(
-            draws=700,
-            tune=400,
-            chains=2,
-            cores=1,
-            target_accept=0.95,
-            random_seed=seed,
-            var_names=NAMES,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )
-    return {name: trace["posterior"][name].values for name in NAMES}
-
-
-def summaries(draws):
-    """Mean and its standard error of each identified quantity and of its square."""
-    flat = np.concatenate(
-        [draws[name].reshape(*draws[name].shape[:2], -1) for name in NAMES], axis=2
-    )
-    both = np.concatenate([flat, flat**2], axis=2)
-    error = [array_stats.mcse(values) for values in np.moveaxis(both, 2, 0)]
-    rhat = [array_stats.rhat(values) for values in np.moveaxis(flat, 2, 0)]
-    assert max(rhat) < 1.06, max(rhat)  # the sweeps of the paper mix slowly
-    return both.mean(axis=(0, 1)), np.array(error)
-
-
 @pytest.mark.slow
-def test_samplers_agree():
+def test_samplers_agree(nuts, summaries):
     found = {
-        "paper": summaries(by_numpy(gibbs.step_conditional, seed=62)),
-        "joint": summaries(by_numpy(gibbs.step_joint, seed=63)),
-        "nuts": summaries(by_nuts(seed=65)),
+        "paper": by_numpy(gibbs.step_conditional, seed=62),
+        "joint": by_numpy(gibbs.step_joint, seed=63),
+        "nuts": nuts(problem()[1](), NAMES, draws=700, tune=400, seed=65),
     }
+    # The sweeps of the paper mix slowly.
+    found = {name: summaries(draws, 1.06) for name, draws in found.items()}
     for first, second in itertools.combinations(found, 2):
         (a, error_a), (b, error_b) = found[first], found[second]
         z = (a - b) / np.hypot(error_a, error_b)

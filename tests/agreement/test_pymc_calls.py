@@ -195,19 +195,6 @@ def test_log_likelihood_given_the_latent_coordinates(model):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
-@pytest.mark.parametrize("model", [*LINEAR, *MAPS, *PAPER, *REGRESSORS])
-def test_arviz_summarises_the_free_variables(model):
-    tree = fitted(model).idata_
-    names = [variable.name for variable in model.model_.free_RVs]
-    table = az.summary(tree, var_names=names, kind="stats", round_to=3)
-    assert np.isfinite(table["mean"]).all()
-    if "log_likelihood" in tree:
-        assert np.isfinite(az.loo(tree).elpd)
-    else:
-        assert tree.attrs["inference_method"] in ("laplace", "advi", "mean_field")
-
-
 @pytest.mark.filterwarnings("error::pymc.sampling.forward.ImplicitFreezeWarning")
 @pytest.mark.parametrize("kind", [BSDRClassifier, PaperBSDRClassifier])
 def test_models_have_the_coordinates_of_the_trees(kind):
@@ -338,8 +325,7 @@ def test_any_sampler_of_pymc_draws_what_the_tree_has(sampler):
 @pytest.mark.parametrize("kind", [PaperBM2PCAClassifier, PaperBSDRClassifier])
 def test_draws_by_pymc_hold_every_free_variable(kind, monkeypatch):
     """Those of each sample as well; a few steps of ADVI."""
-    few = {"n_iterations": 100, "n_starts": 1}
-    for name, value in few.items():
+    for name, value in (("n_iterations", 100), ("n_starts", 1)):
         monkeypatch.setitem(engines.fit_advi.__kwdefaults__, name, value)
     monkeypatch.setattr(pytensor.config, "mode", "FAST_COMPILE")
     options = {"inference": "advi", "sampling": Sampling(draws=20), "random_state": 0}

@@ -4,19 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from scipy import stats
 from sklearn.metrics import average_precision_score
 
-from benchmarks import (
-    accuracy,
-    datasets,
-    fingerprint,
-    memory,
-    people,
-    report,
-    rows,
-    speed,
-)
+from benchmarks import accuracy, datasets, fingerprint, people, report, rows, speed, timing
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
 from benchmarks.tables import TABLES, Task
@@ -134,13 +124,6 @@ def test_mean_average_precision_is_that_of_scikit_learn():
     assert found == pytest.approx(np.mean(expected), rel=1e-12)
 
 
-def test_the_interval_of_paired_differences_is_that_of_a_t_test():
-    differences = np.random.default_rng(0).standard_normal(12)
-    found = people.paired(differences)
-    expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-
-
 def test_mean_ranks_and_their_intervals():
     """Method 0 is always first; ties share a rank; sets are resampled with all of their tasks."""
     losses = np.array([[0.1, 0.2, 0.3], [0.1, 0.4, 0.3], [0.1, 0.2, 0.2]])
@@ -152,27 +135,14 @@ def test_mean_ranks_and_their_intervals():
     assert twice == [first, second, third]
 
 
-@pytest.mark.skipif(not memory.reset_peak(), reason="the system keeps no such mark")
+@pytest.mark.skipif(not timing.reset_peak(), reason="the system keeps no such mark")
 def test_the_peak_of_memory_can_be_forgotten():
     """64 MiB that were filled, and given back."""
     filled = np.ones(2**23)
-    peak = memory.peak()
+    peak = timing.peak()
     del filled
-    memory.reset_peak()
-    assert memory.peak() < peak - 50.0
-
-
-def test_speed_writes_between_the_marks_of_a_part(tmp_path, monkeypatch):
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- waits: begin -->\nold\n<!-- waits: end -->\nafter\n")
-    monkeypatch.setattr(speed, "PAGE", page)
-    monkeypatch.setattr(speed, "PARTS", {"waits": lambda folder: "new"})
-    monkeypatch.setattr("sys.argv", ["speed", "--only", "waits", "--write"])
-    speed.main()
-    text = page.read_text()
-    assert text.startswith("before\n<!-- waits: begin -->\n")
-    assert "new\n<!-- waits: end -->\nafter" in text
-    assert "old" not in text
+    timing.reset_peak()
+    assert timing.peak() < peak - 50.0
 
 
 def test_every_part_of_speed_has_its_place_on_a_page():

@@ -314,7 +314,7 @@ def test_variables_match_the_specification(case):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"X": np.ones(5)}, "matrix"),
+        ({"X": np.ones(5)}, "Expected 2D array"),
         ({"X": np.full((3, 2), np.nan)}, "NaN"),
         ({"y": [0, 1]}, "samples"),
         ({"y": 1.0}, "samples"),
@@ -330,10 +330,10 @@ def test_variables_match_the_specification(case):
         ({"n_components": 0}, "n_components"),
         ({"n_components": 3}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
-        ({"C": 0.0}, "C must be a positive"),
-        ({"C": np.inf}, "C must be a positive"),
-        ({"C": "cv"}, "C must be a positive"),
-        ({"epsilon": -0.1}, "epsilon must be a non-negative"),
+        ({"C": 0.0}, "C must be a float in the range"),
+        ({"C": np.inf}, "C must be a float in the range"),
+        ({"C": "cv"}, "C must be a float in the range"),
+        ({"epsilon": -0.1}, "epsilon must be a float in the range"),
         ({"target": "multilabel"}, "target"),
     ],
 )

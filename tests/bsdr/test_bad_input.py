@@ -45,7 +45,7 @@ def test_constant_label_raises_with_its_index(iris):
 
 @pytest.mark.parametrize("latent_scale", ["stack", 0.0, -1.0, np.inf, True])
 def test_latent_scale_must_be_a_positive_number(iris, latent_scale):
-    with pytest.raises(ValueError, match="latent_scale must be a positive finite number"):
+    with pytest.raises(ValueError, match="latent_scale must be a float in the range"):
         PaperBSDRClassifier(2, priors=Priors(latent_scale=latent_scale)).fit(*iris)
 
 

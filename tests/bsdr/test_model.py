@@ -385,7 +385,7 @@ def test_names_dims_and_coordinates():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"X": np.ones(5)}, "matrix"),
+        ({"X": np.ones(5)}, "Expected 2D array"),
         ({"X": np.full((3, 2), np.nan)}, "NaN"),
         ({"y": [0, 1]}, "samples and y has"),
         ({"y": [0, 0, 0]}, "two classes"),

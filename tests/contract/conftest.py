@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from bsdr_models import (
     BM2PCAClassifier,
@@ -98,6 +99,18 @@ KINDS = {
     "DGPLVMClassifier": ESTIMATORS["dgplvm_limit"],
     "PaperDGPLVMClassifier": ESTIMATORS["dgplvm_paper"],
 }
+# Classes whose `fit` and methods are those of another one, but for the engine, and the checks of
+# scikit-learn that depend on it.
+SAME_METHODS = {
+    *("BSDRRegressor", "PaperBSDRClassifier", "PaperBSDRRegressor"),
+    *("PaperBM2PCAClassifier", "PaperDGPLVMClassifier"),
+}
+OF_ENGINES = {
+    *("check_classifiers_train", "check_regressors_train", "check_fit_idempotent"),
+    *("check_methods_subset_invariance", "check_methods_sample_order_invariance"),
+    *("check_dict_unchanged", "check_dont_overwrite_attributes", "check_n_features_in"),
+    *("check_estimators_pickle", "check_fit2d_1feature", "check_parameters_default_constructible"),
+}
 # Labels are read as by another form of the same class.
 ALIKE = {
     *("bsdr_laplace", "bm2pca_paper_one_vs_rest", "bm2pca_gibbs"),
@@ -121,6 +134,32 @@ EXPLAINED = (
     "every class has collapsed to a point",
     "Laplace's approximation is not to be trusted",
 )
+CONSTANT = ".* features are constant in the training samples"
+
+
+def pytest_generate_tests(metafunc):
+    """Checks of scikit-learn: of each the form of 64-bit samples that cannot be written to."""
+    if "check" not in metafunc.fixturenames:
+        return
+    cases = {}
+    for kind, model in KINDS.items():
+        for _, check in estimator_checks_generator(model):
+            name, options = check.func.__name__, check.keywords
+            if kind in SAME_METHODS and name not in OF_ENGINES:
+                continue
+            last = options.get("readonly_memmap") and "X_dtype" not in options
+            if f"{kind}-{name}" not in cases or last:
+                cases[f"{kind}-{name}"] = model, check
+    metafunc.parametrize(("model", "check"), cases.values(), ids=cases.keys())
+
+
+@pytest.fixture
+def explained():
+    """What the data of a test deserve to be told."""
+    with warnings.catch_warnings():
+        for message in (*EXPLAINED, CONSTANT):
+            warnings.filterwarnings("ignore", message)
+        yield
 
 
 @pytest.fixture(params=ESTIMATORS)

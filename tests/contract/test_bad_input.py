@@ -127,7 +127,7 @@ def test_rows_are_refused(zoo, kind, case, request):
     request.getfixturevalue("no_work")
     known = bad is not None and not isinstance(bad, dict | str)
     size = (bad.shape[0] if hasattr(bad, "shape") else len(bad)) if known else len(y)
-    with pytest.raises(REFUSALS, match=f"{match}|needs complete dense samples"):
+    with pytest.raises(REFUSALS, match=match):
         model.fit(bad, y[:size])
     with pytest.raises(NotFittedError):
         model.predict(zoo.X)
@@ -146,8 +146,8 @@ def test_new_rows_are_refused(zoo, kind, case):
         model.predict(change(zoo.X))
 
 
-def with_label(y, value):
-    y = np.asarray(y).astype(type(value))
+def with_label(y, value, dtype=float):
+    y = np.asarray(y).astype(dtype)
     y[17] = value
     return y
 
@@ -175,10 +175,9 @@ def test_chunks_are_refused(zoo, case, no_work):
 @pytest.mark.parametrize("library", ["dask", "zarr"])
 def test_blocks_of_one_axis_are_refused(zoo, library):
     X = ELSEWHERE[library](zoo.X[:, 0])
-    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
-        zoo.make("bsdr").fit(X, zoo.y)
-    with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
-        zoo.fitted("bsdr").predict(X)
+    for call in (lambda X: zoo.make("bsdr").fit(X, zoo.y), zoo.fitted("bsdr").predict):
+        with pytest.raises(ValueError, match=r"Expected 2D array, got 1D array.*X.reshape"):
+            call(X)
 
 
 ELSEWHERE = {
@@ -260,7 +259,7 @@ def test_a_constant_column_is_ignored_with_one_warning(zoo, name):
     np.testing.assert_array_equal(model.predict(elsewhere), model.predict(constant))
 
 
-@pytest.mark.parametrize("rows", [[0, 20], [0, 1, 20, 21]], ids=["two", "four"])
+@pytest.mark.parametrize("rows", [[0, 20], [0, 20, 40], [0, 1, 20, 21]], ids=len)
 def test_few_rows(zoo, name, rows):
     model = zoo.fit(zoo.make(name), zoo.X[rows], zoo.target(name)[rows])
     zoo.assert_finite(model, zoo.X)
@@ -273,12 +272,13 @@ def test_many_more_features_than_rows(zoo, kind, signal):
     X = rng.standard_normal((12, 500))
     X[:, :50] += signal * y[:, None]
     model = zoo.fit(zoo.make(kind), X, zoo.target(kind, y))
+    y_new = np.arange(40) % 2
     new = rng.standard_normal((40, 500))
-    new[:, :50] += signal * (np.arange(40) % 2)[:, None]
+    new[:, :50] += signal * y_new[:, None]
     for rows in (X, new):
         zoo.assert_finite(model, rows)
     if signal and hasattr(model, "classes_"):
-        assert model.score(new, np.arange(40) % 2) > 0.8
+        assert model.score(new, y_new) > 0.8
 
 
 def test_classes_far_apart(zoo, kind):
@@ -333,43 +333,30 @@ def test_other_widths_are_refused_with_both_numbers(zoo, name, columns):
 
 # ---------------------------------------------------------------------------------- targets
 
+TEXT = np.array(["a", "b", "c"])
 DAYS = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], dtype="M8[D]")
 MIXED = np.array(["a", "b", 3], dtype=object)
+MISSING = r"y contains NaN or None, first at \[17\]"
 LABELS_REFUSED = {
-    "nan": (lambda y: np.where(np.arange(45) == 4, np.nan, y), r"y contains NaN.*\[4\]"),
-    "none_among_them": (
-        lambda y: np.where(np.arange(45) == 4, None, y.astype(object)),
-        r"y contains NaN or None, first at \[4\]",
-    ),
+    "nan": (lambda y: with_label(y, np.nan), r"y contains NaN.*\[17\]"),
+    "none_among_them": (lambda y: with_label(y, None, object), MISSING),
     "missing_in_nullable": (
-        lambda y: pd.Series(y, dtype="Int64").mask(np.arange(45) == 4),
-        r"y contains NaN or None, first at \[4\]",
+        lambda y: pd.Series(with_label(y, pd.NA, object), dtype="Int64"),
+        MISSING,
     ),
     "nul_in_text": (
-        lambda y: np.array(["a\0b", "c", "d"])[y],
+        lambda y: with_label(TEXT[y], "a\0b", object),
         r"y has the label 'a\\x00b'.* NUL character",
     ),
-    "nan_among_text": (
-        lambda y: [np.nan if i == 4 else "abc"[v] for i, v in enumerate(y)],
-        r"y contains NaN or None, first at \[4\]",
-    ),
-    "no_date": (
-        lambda y: np.where(np.arange(45) == 4, np.datetime64("NaT", "D"), DAYS[y]),
-        r"y contains NaN or None, first at \[4\]",
-    ),
-    "no_date_among_objects": (
-        lambda y: [pd.NaT if i == 4 else int(v) for i, v in enumerate(y)],
-        r"y contains NaN or None, first at \[4\]",
-    ),
+    "nan_among_text": (lambda y: with_label(TEXT[y], np.nan, object).tolist(), MISSING),
+    "no_date": (lambda y: with_label(DAYS[y], np.datetime64("NaT", "D"), DAYS.dtype), MISSING),
+    "no_date_among_objects": (lambda y: with_label(y, pd.NaT, object).tolist(), MISSING),
     "missing_text": (
-        lambda y: np.array(
-            [None if i == 4 else "abc"[v] for i, v in enumerate(y)],
-            dtype=np.dtypes.StringDType(na_object=None),
-        ),
-        r"y contains NaN or None, first at \[4\]",
+        lambda y: with_label(TEXT[y], None, object).astype(np.dtypes.StringDType(na_object=None)),
+        MISSING,
     ),
     "masked": (lambda y: np.ma.masked_equal(y, 1), "y has masked entries"),
-    "inf": (lambda y: np.where(np.arange(45) == 4, np.inf, y), "Input y contains infinity"),
+    "inf": (lambda y: with_label(y, np.inf), "Input y contains infinity"),
     "complex": (lambda y: y + 1j, "Complex data not supported"),
     "one_class": (lambda y: np.full(45, "ham"), "one class only, 'ham'"),
     "real": (lambda y: y + 0.5, "continuous.*regression"),
@@ -400,8 +387,8 @@ def test_labels_are_refused(zoo, classifier, case):
 
 
 NUMBERS_REFUSED = {
-    "nan": (lambda y: np.where(np.arange(45) == 4, np.nan, y), "Input y contains NaN"),
-    "inf": (lambda y: np.where(np.arange(45) == 4, np.inf, y), "Input y contains infinity"),
+    "nan": (lambda y: with_label(y, np.nan), "Input y contains NaN"),
+    "inf": (lambda y: with_label(y, np.inf), "Input y contains infinity"),
     "complex": (lambda y: y + 1j, "Complex data not supported"),
     "constant": (lambda y: np.column_stack([y, np.ones(45)]), "output 1 of y is constant"),
     "text": (lambda y: np.array(["a", "b"])[(y > 1).astype(int)], "y cannot be read as numbers"),
@@ -475,12 +462,6 @@ def test_a_class_of_one_row_is_kept_with_a_warning(zoo, classifier):
     zoo.assert_finite(model, X)
 
 
-def test_classes_of_one_row_each(zoo, classifier):
-    rows = [0, 20, 40]
-    model = zoo.fit(zoo.make(classifier), zoo.X[rows], zoo.y[rows])
-    zoo.assert_finite(model, zoo.X)
-
-
 def test_labels_never_seen_count_as_wrong_and_have_no_log_loss(zoo, classifier):
     X, y = zoo.X, zoo.y
     model = zoo.fit(zoo.make(classifier), X[:30], y[:30])
@@ -502,7 +483,7 @@ def test_units_of_real_targets_do_not_matter(zoo, regressor, factor):
 
 # -------------------------------------------------------------------------------- arguments
 
-COUNTS = (0, -1, 1.5, True, "2", np.nan)
+COUNTS = (0, -1, 1.5, True, "2", np.nan, np.array(2))
 CHOICES = ("best", 3)
 POSITIVE = (0.0, -1.0, np.nan, "big", [1.0, 2.0])
 FLAGS = ("no", 2, None)
@@ -567,14 +548,6 @@ def test_integers_of_numpy_are_those_of_python(zoo, kind):
     assert fitted.idata_.attrs["config"]
 
 
-@pytest.mark.parametrize("argument", ["n_components", "optimization__max_iter"])
-def test_arrays_without_an_axis_are_no_integers(zoo, kind, argument):
-    model = zoo.make(kind)
-    if zoo.takes(kind, argument):
-        with pytest.raises(ValueError, match=argument.rpartition("__")[2]):
-            zoo.fit(model.set_params(**{argument: np.array(2)}), zoo.X, zoo.target(kind))
-
-
 def test_more_components_than_features(zoo, name):
     """BSDR and D-GPLVM name the limit; BM2PCA has what there is."""
     X, y, model = zoo.X, zoo.target(name), zoo.make(name)
@@ -610,14 +583,14 @@ def test_hyper_parameters_are_refused_by_name(priors, value):
 
 def test_nothing_works_before_the_fit(zoo, name):
     model = zoo.make(name)
-    methods = ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform")
-    methods += ("inverse_transform", "impute", "out_of_range", "predict_idata")
-    for method in methods:
-        if hasattr(model, method):
-            with pytest.raises(NotFittedError):
-                getattr(model, method)(zoo.X)
-    with pytest.raises(NotFittedError):
-        model.get_feature_names_out()
+    methods = {"predict", "predict_proba", "predict_log_proba", "decision_function", "transform"}
+    methods |= {"inverse_transform", "impute", "out_of_range", "predict_idata"}
+    for method in methods & set(dir(model)):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)(zoo.X)
+    for method in ("get_feature_names_out", "selected_params", "summary"):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)()
     for attribute in {"idata_", "model_"} & set(dir(type(model))):
         with pytest.raises(NotFittedError):
             getattr(model, attribute)

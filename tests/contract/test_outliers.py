@@ -117,16 +117,6 @@ def test_sparse_samples_are_compared_as_dense_ones():
     np.testing.assert_allclose(group["q_residual"], reference.compare(X).q_residual, rtol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore:no evidence that the targets depend on X")
-@pytest.mark.filterwarnings("ignore:class 1 has a single sample")
-def test_too_few_samples_say_nothing():
-    X, y = np.random.default_rng(0).standard_normal((3, 3)), [0, 1, 0]
-    model = BSDRClassifier(sampling=Sampling(chains=1), random_state=0).fit(X, y)
-    assert "t2" not in model.idata_["fit"]
-    with pytest.raises(ValueError, match="no variable 't2'"):
-        plots.plot_outliers(model.predict_idata(X), group="predictions")
-
-
 def test_training_samples_of_dgplvm_are_ranked_as_left_out(fits, wine):
     """The share of the training samples at least as far out, the sample itself among them."""
     model = fits["dgplvm"]

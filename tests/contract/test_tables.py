@@ -26,7 +26,6 @@ TABLES = {
     "xarray": lambda X, names: xr.DataArray(X, dims=("cell", "gene"), coords={"gene": names}),
     "arrow": lambda X, names: pa.table({name: X[:, i] for i, name in enumerate(names)}),
 }
-every_table = pytest.mark.parametrize("library", TABLES)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ READERS = ("PaperBSDRClassifier", "BM2PCARegressor")
 every_reader = pytest.mark.parametrize("kind", READERS)
 
 
-@every_table
+@pytest.mark.parametrize("library", TABLES)
 @every_reader
 def test_names_and_numbers_are_carried(zoo, fitted_to_table, kind, library):
     table = TABLES[library](zoo.X, NAMES)
@@ -65,8 +64,6 @@ def test_names_and_numbers_are_carried(zoo, fitted_to_table, kind, library):
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
     assert model.idata_["constant_data/feature"].values.tolist() == NAMES
-    tree = model.predict_idata(table, zoo.target(kind))
-    assert tree["predictions"].sizes["obs"] == len(zoo.X)
 
 
 # An index of pandas, and the labels of the samples in the trees.
@@ -86,28 +83,15 @@ INDICES = {
 
 
 @pytest.mark.parametrize("labels", INDICES)
-def test_the_index_labels_the_samples_in_trees(zoo, labels):
+def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
     make, expected = INDICES[labels]
     table = pd.DataFrame(zoo.X, columns=NAMES, index=make(len(zoo.X)))
-    assert_labelled_by(zoo.fit(zoo.make("BM2PCAClassifier"), table, zoo.y), table, expected)
-
-
-def test_the_index_labels_the_samples_in_files(zoo, tmp_path):
-    make, expected = INDICES["levels"]
-    table = pd.DataFrame(zoo.X, columns=NAMES, index=make(len(zoo.X)))
-    model = zoo.fit(zoo.make("BM2PCAClassifier"), table, zoo.y)
+    names = expected(table.index)
+    model = assert_labelled(zoo, "BM2PCAClassifier", table, names, names[5:8])
     model.save(tmp_path / "model.skops")
-    assert_labelled_by(load(tmp_path / "model.skops"), table, expected)
+    assert load(tmp_path / "model.skops").idata_["fit/obs"].equals(model.idata_["fit/obs"])
     model.idata_.to_netcdf(tmp_path / "tree.nc")
     assert az.from_netcdf(tmp_path / "tree.nc")["fit/obs"].equals(model.idata_["fit/obs"])
-
-
-def assert_labelled_by(model, table, expected):
-    names = expected(table.index)
-    for group in ("fit", "observed_data", "constant_data"):
-        np.testing.assert_array_equal(model.idata_[group]["obs"], names)
-    predictions = model.predict_idata(table.iloc[3:9])["predictions"]
-    np.testing.assert_array_equal(predictions["obs"], names[3:9])
 
 
 def test_every_estimator_labels_the_samples_by_the_index(zoo, kind):
@@ -158,7 +142,7 @@ def test_indices_of_other_libraries(zoo, kind, library):
 def assert_labelled(zoo, name, table, names, of_new):
     y = zoo.target(name)
     model = zoo.fit(zoo.make(name), table, y)
-    for group in ("fit", "observed_data"):
+    for group in ("fit", "observed_data", "constant_data"):
         np.testing.assert_array_equal(model.idata_[group]["obs"], names)
     observed = model.idata_["observed_data/y"].values
     np.testing.assert_array_equal(observed.reshape(y.shape), y)

@@ -192,7 +192,7 @@ def test_initial_point_separates_the_classes():
         ({"y": np.zeros(9)}, "at least two classes"),
         ({"y": TWO, "unlabeled": 7}, "at least two classes"),
         ({"X": np.ones((9, 4))}, "all samples of X are equal"),
-        ({"X": np.full((9, 4), np.nan)}, "NaN or infinity"),
+        ({"X": np.full((9, 4), np.nan)}, "X contains NaN"),
         ({"X": features()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "2 at most"),
     ],
 )

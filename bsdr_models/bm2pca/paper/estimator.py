@@ -193,10 +193,10 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         engines.check_samples(task, f"inference={self.inference!r}")
         return task
 
-    def _default_option(self, name: str) -> Any:
-        if name == "priors" and self.inference != "mean_field":
+    def _option(self, name: str) -> Any:
+        if name == "priors" and self.priors is None and self.inference != "mean_field":
             return SAMPLING
-        return super()._default_option(name)
+        return super()._option(name)
 
     def _candidates(self, task: Task) -> list[Candidate]:
         C, n_sweeps = self._option("loss").C, self._option("optimization").n_sweeps

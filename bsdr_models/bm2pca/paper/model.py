@@ -50,7 +50,7 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.spec import PAPER, Priors
-from bsdr_models.options import check_number
+from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features, column_names, encode_classes
 
 # A symbolic variable, untyped because the annotations of PyTensor are partial.
@@ -146,7 +146,7 @@ def build_model(
     if target not in get_args(Target):
         raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
     check_number("C", C)
-    check_number("epsilon", epsilon, sign="non-negative")
+    check_number("epsilon", epsilon, TOLERANCE)
     X_array, features = check_features(X, n_components)
     y_array, outcomes = _check_target(y, target, n_samples=len(X_array))
     coords = {

@@ -1,7 +1,17 @@
-"""Markdown tables, written between the marks of a page."""
+"""Command lines, and Markdown tables, written between the marks of a page."""
 
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
+
+
+def command(name: str, description: str | None) -> ArgumentParser:
+    """Parser of the arguments of a benchmark."""
+    return ArgumentParser(
+        prog=f"python -m {name}",
+        description=description,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
