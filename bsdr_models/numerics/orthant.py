@@ -24,12 +24,10 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.compiled_probit import INV_SQRT_2PI, OPTIONS, exp, probit
+from bsdr_models.numerics.normal_tail import INV_SQRT_2PI, OPTIONS, exp, probit
 
 # Newton's method for the mode: iterations, and the distance that ends it, in units of the scale.
 _MAX_NEWTON, _CENTRED = 60, 0.05
-
-
 # Utilities are clipped this many standard deviations below the best, since the quadrature loses
 # digits further out.
 _FAR = 1e7
@@ -56,7 +54,7 @@ def moments(
     where f is the integrand of the probability, normalised. E[t] - eta is also the gradient of
     the log probability in eta.
 
-    ``eta`` is (N, K), ``y`` (N,) in 0..K-1; ``start`` (N,) are modes of an earlier call at a
+    ``eta`` (N, K) is finite, ``y`` (N,) in 0..K-1; ``start`` (N,) are modes of an earlier call at a
     similar eta, which save the work of about two nodes. Largest error of a sample, in log P and in
     E[t], over likely labels, unlikely ones, and ties of all labels (the hardest case), by nodes of
     the trapezoidal rule:
@@ -70,11 +68,8 @@ def moments(
     64      1e-13   1e-13   1e-13   3e-13
     ======  ======  ======  ======  ======
     """
-    eta = _writable(eta)
-    _check_finite("eta", eta)
-    mode = np.full(len(eta), -1.0)  # none: modes are positive
-    if start is not None:
-        mode = np.maximum(start, 0.0)
+    eta = _read(eta)
+    mode = np.full(len(eta), -1.0) if start is None else np.maximum(start, 0.0)  # negative: none
     result, mean = np.empty(len(eta)), np.empty_like(eta)
     y = np.require(y, np.int64, ["C", "W"])
     _moments(eta, y, n_nodes, _drop(n_nodes, eta.shape[1]), result, mean, mode)
@@ -92,13 +87,7 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     normalised. Errors of log P observed at 16 nodes: 2e-5 if the standard deviations differ by a
     factor below two, 2e-3 at a factor of four, 3e-2 at ten.
     """
-    mean, sd = _writable(mean), _writable(sd)
-    if mean.ndim != 2 or sd.shape != mean.shape:
-        raise ValueError(f"mean and sd must share a shape (M, K), got {mean.shape} and {sd.shape}")
-    _check_finite("mean", mean)
-    _check_finite("sd", sd)
-    if mean.size and sd.min() <= 0.0:
-        raise ValueError("sd must be positive")
+    mean, sd = _read(mean), _read(sd)
     best, scale = mean.max(axis=1, keepdims=True), sd.max(axis=1, keepdims=True)
     mean = np.maximum(mean - best, -_FAR * scale)
     result = np.empty_like(mean)
@@ -113,18 +102,13 @@ def _drop(n_nodes: int, n_labels: int) -> float:
     It balances the errors of truncation and of step size in the hardest cases of 3, 5, 10 and 50
     labels with 12 to 32 nodes.
     """
-    if n_nodes < 2:
-        raise ValueError(f"n_nodes must be at least 2, got {n_nodes}")
     return 0.9 * n_nodes * (3.0 / max(n_labels, 2)) ** 0.2
 
 
-def _check_finite(name: str, values: FloatArray) -> None:
+def _read(values: ArrayLike) -> FloatArray:
+    """Finite C-contiguous writable array, so that the kernel is compiled for one layout only."""
     if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite")
-
-
-def _writable(values: ArrayLike) -> FloatArray:
-    """C-contiguous writable array, so that the kernel is compiled for one layout only."""
+        raise ValueError("means and standard deviations of utilities must be finite")
     return np.require(values, np.float64, ["C", "W"])
 
 

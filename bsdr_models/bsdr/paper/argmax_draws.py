@@ -20,7 +20,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.compiled_probit import probit
+from bsdr_models.numerics.normal_tail import probit
 
 # Tolerance of Newton's method for the mode, in standard deviations of the density: the acceptance
 # is then within a few per cent of that at the mode.

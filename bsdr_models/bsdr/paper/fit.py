@@ -1,6 +1,6 @@
 """Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
@@ -79,26 +79,24 @@ def fit_by_mean_field(
     """Fit with the settings of an estimator."""
     assert context.priors is not None
     data = context.data(context.projection_prior)
-    result = fit_mean_field(
+    found = fit_mean_field(
         data,
         context.priors,
         n_components=n_components,
         rng=rng,
-        start=optimization.start,
-        n_restarts=int(optimization.n_restarts),
-        max_iter=int(optimization.max_iter),
-        tol=optimization.tol,
         n_jobs=n_jobs,
         progressbar=progressbar,
+        **asdict(optimization),
     )
-    posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=context.latent_scale)
     return MeanFieldFit(
-        posterior=posterior,
-        trace=result.elbo,
-        terms=result.terms,
-        restarts=result.restarts,
-        converged=result.converged,
-        interrupted=result.interrupted,
+        posterior=MeanFieldPosterior(
+            state=found.state, data=data, latent_scale=context.latent_scale
+        ),
+        trace=found.elbo,
+        terms=found.terms,
+        restarts=found.restarts,
+        converged=found.converged,
+        interrupted=found.interrupted,
     )
 
 

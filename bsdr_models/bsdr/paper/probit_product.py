@@ -20,8 +20,7 @@ from scipy.stats import qmc
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.compiled_probit import OPTIONS, probit
-from bsdr_models.numerics.normal_tail import inverse_mills
+from bsdr_models.numerics.normal_tail import OPTIONS, inverse_mills, probit
 
 # Gauss-Hermite nodes per axis in one, two and three dimensions; quasi-random points beyond.
 N_NODES, N_POINTS = (48, 14, 8), 1024

@@ -10,12 +10,10 @@ import xarray as xr
 from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.arrays import FloatArray, IntArray, ProjectionPrior, Target
-from bsdr_models.bsdr.paper import predict
-from bsdr_models.bsdr.paper.mean_field import Data, make_data
+from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
-from bsdr_models.bsdr.paper.ridge_draws import draw_deviations
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.bsdr.trees import Context, outlier_statistics
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
@@ -25,8 +23,8 @@ from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
-# Noise of real targets: its precision in the paper's model, or its standard deviation.
-NOISE = ("noise_precision", "noise_scale")
+# Noise of real targets, and its power that is the precision.
+NOISE = {"noise_precision": 1.0, "noise_scale": -2.0}
 # Draws of a mean-field fit.
 N_DRAWS = 500
 
@@ -54,7 +52,7 @@ class PaperContext(Context):
         )
 
     def posterior(self, draws: Mapping[str, Any] | xr.Dataset) -> DrawPosterior:
-        """Posterior of draws (chain, draw, ...) of this fit."""
+        """Posterior of draws (chain, draw, ...) of this fit, with stacked chains."""
         return draw_posterior(draws, latent_scale=self.latent_scale, target=self.target)
 
     def paper_tree(
@@ -80,18 +78,17 @@ def mean_field_tree(
     context: PaperContext,
     *,
     rng: np.random.Generator,
-    attrs: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any],
 ) -> xr.DataTree:
-    """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``.
-
-    ``attrs`` are further root attributes.
-    """
+    """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``."""
     posterior: MeanFieldPosterior = result.posterior
     state, design = posterior.state, posterior.data.design
-    n, r = state.latent.mean.shape
-    p, k = context.X.shape[1], state.weights.mean.shape[1]
+    phi, tau = state.projection_precision, state.noise_precision
+    (n, r), p, k = state.latent.mean.shape, context.X.shape[1], state.weights.mean.shape[1]
     n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
-    projection = _draw_projection(posterior, context.X, n_draws, rng)
+    projection = posterior.components().T + draw_deviations(
+        DenseDesign(context.X), phi.mean, context.latent_scale, (n_draws, r), rng
+    )
     factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
     noise = rng.standard_normal((n_draws, k, 1 + r))
     full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
@@ -99,27 +96,25 @@ def mean_field_tree(
     def gammas(q: Gamma) -> FloatArray:
         return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
 
-    phi = state.projection_precision
     phi_draws, psi_draws = gammas(phi), gammas(state.weight_precision)
     draws = {
         "projection": projection,
         "weights": full[:, 1:],
         "bias": full[:, 0],
-        "projection_precision": _drop_tied(phi_draws, context.projection_prior),
+        "projection_precision": drop_tied(phi_draws, context.projection_prior),
         "weight_precision": psi_draws[:, 1:],
         "bias_precision": psi_draws[:, 0],
     }
-    if state.noise_precision is not None:
-        draws["noise_precision"] = gammas(state.noise_precision)
+    if tau is not None:
+        draws["noise_precision"] = gammas(tau)
     if n * r * n_draws <= datatree.MAX_NUMBERS:
         half = cholesky(state.latent.cov, name="latent covariance")
         draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
     draws = {name: values[None] for name, values in draws.items()}
-    loadings = design.loadings(state.projection.mean)
     group, _ = _fit_group(
         context,
         LatentCoordinates(mean=state.latent.mean, cov=np.broadcast_to(state.latent.cov, (n, r, r))),
-        loadings,
+        posterior.components().T,
         np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
         state.weights.mean[1:],
     )
@@ -129,31 +124,29 @@ def mean_field_tree(
         "restarts": np.array(result.restarts),
     }
     if context.projection_prior != "entrywise" or design.n_features == p:
-        group["projection_precision_mean"] = _drop_tied(phi.mean[None], context.projection_prior)[0]
+        group["projection_precision_mean"] = drop_tied(phi.mean[None], context.projection_prior)[0]
+    ended = {"converged": int(result.converged), "interrupted": int(result.interrupted)}
     return context.paper_tree(
         _groups(draws, group, context),
         inference_method="mean_field",
         n_components=r,
-        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)}
-        | dict(attrs or {}),
+        attrs={**ended, **attrs},
         coords={"term": list(result.terms)},
     )
 
 
-def _draw_projection(
-    posterior: MeanFieldPosterior, X: FloatArray, n_draws: int, rng: np.random.Generator
+def draw_deviations(
+    design: DenseDesign,
+    precision: FloatArray,
+    latent_scale: float,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Draws of Q over features from q, (S, P, R)."""
-    precision, mean = posterior.state.projection_precision.mean, posterior.components().T
-    shape = n_draws, mean.shape[1]
-    return mean + draw_deviations(DenseDesign(X), precision, posterior.latent_scale, shape, rng)
-
-
-def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
-    """Precisions (S, D, R), (S, 1, R) or (S, D, 1) without the shared axis."""
-    if projection_prior == "columnwise":
-        return values[:, 0]
-    return values[:, :, 0] if projection_prior == "rowwise" else values
+    """S draws of deviations of Q from its mean under q, (S, D, R) with ``shape`` (S, R)."""
+    zero, scale = np.zeros((1, design.n_samples, shape[0])), np.array([latent_scale**-2.0])
+    phi = np.broadcast_to(precision, (precision.shape[0], shape[1]))
+    noise = [design.draw(zero, column[None], scale, rng=rng)[0] for column in phi.T]  # (D, S) each
+    return np.stack(noise, axis=2).swapaxes(0, 1)
 
 
 def _fit_group(
@@ -185,7 +178,9 @@ def _groups(
 ) -> dict[str, dict[str, FloatArray]]:
     """Groups of draws (chain, draw, ...), with identified quantities and log likelihood.
 
-    Of a model of ours also the offsets of the latent coordinates, free variables in PyMC.
+    Of a model of ours also the offsets of the latent coordinates, free variables in PyMC. The log
+    likelihood is log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
+    importance-sampling cross-validation must not use the likelihood given latent coordinates.
     """
     posterior = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
     if context.priors is not None and "latent" in draws:
@@ -193,22 +188,12 @@ def _groups(
         posterior["latent_offset"] = offset / context.latent_scale
     if context.target == "multiclass":
         posterior["bias_centered"] = context.contrast(draws["bias"])
-    return {"posterior": posterior, "fit": fit, **log_likelihood_group(draws, context)}
-
-
-def log_likelihood_group(
-    draws: Mapping[str, FloatArray], context: PaperContext
-) -> dict[str, dict[str, FloatArray]]:
-    """log p(y_n | x_n, draw), latent coordinates and utilities integrated out: (chain, draw, obs).
-
-    Importance-sampling cross-validation must not use the likelihood given latent coordinates.
-    """
+    groups = {"posterior": posterior, "fit": fit}
     chains, n_draws = draws["bias"].shape[:2]
-    if chains * n_draws * len(context.X) > datatree.MAX_NUMBERS:
-        return {}
-    values = predict.log_likelihood(context.posterior(draws), context.X, context.targets)  # (S, N)
-    values -= context.log_scale
-    return {"log_likelihood": {"y": values.reshape(chains, n_draws, -1)}}
+    if chains * n_draws * len(context.X) <= datatree.MAX_NUMBERS:
+        values = context.posterior(draws).log_likelihood(context.X, context.targets)  # (S, N)
+        groups["log_likelihood"] = {"y": (values - context.log_scale).reshape(chains, n_draws, -1)}
+    return groups
 
 
 def draw_posterior(
@@ -220,28 +205,19 @@ def draw_posterior(
         values = np.ascontiguousarray(draws[name])  # as in a saved model
         return values.reshape(-1, *values.shape[2:])
 
-    noise_precision = None
-    if "noise_precision" in draws:
-        noise_precision = stacked("noise_precision")
-    elif "noise_scale" in draws:
-        noise_precision = stacked("noise_scale") ** -2.0
+    noise = next((name for name in NOISE if name in draws), None)
     return DrawPosterior(
         projection=stacked("projection"),
         weights=stacked("weights"),
         bias=stacked("bias"),
-        noise_precision=noise_precision,
+        noise_precision=None if noise is None else stacked(noise) ** NOISE[noise],
         latent_scale=latent_scale,
         target=target,
     )
 
 
 # Axes of the variables of draws after chain and draw.
-AXES = {
-    "projection": (dims.FEATURE, dims.COMPONENT),
-    "weights": (dims.COMPONENT, dims.LABEL),
-    "bias": (dims.LABEL,),
-    **dict.fromkeys(NOISE, (dims.LABEL,)),
-}
+AXES = {name: SPEC.variables[name].dims for name in ("projection", "weights", "bias", *NOISE)}
 
 
 def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> xr.DataTree:
@@ -342,30 +318,23 @@ def read_draws(
     return draws
 
 
-# Component axis of each variable of draws (chain, draw, ...).
-COMPONENT_AXES = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
-
-
 def align_components(
     draws: dict[str, FloatArray], projection_prior: ProjectionPrior
 ) -> dict[str, FloatArray]:
     """Align the components of all draws by signed permutations, which leave Q W unchanged."""
     chains, n_draws, _, r = draws["projection"].shape
-    stacked = np.concatenate([draws["projection"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
+    stacked = np.concatenate([draws["projection"], draws["weights"].mT], axis=2)
     order, sign = signed_permutations(stacked.reshape(chains * n_draws, -1, r))
-    axes = dict(COMPONENT_AXES)
-    if projection_prior == "entrywise":
-        axes["projection_precision"] = 3
-    elif projection_prior == "columnwise":
-        axes["projection_precision"] = 2
+    precision = {"projection_precision": PROJECTION_PRECISION_DIMS[projection_prior]}
     out = dict(draws)
-    for name, axis in axes.items():
-        if name not in draws:
+    for name, values in draws.items():
+        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name].dims))
+        if dims.COMPONENT not in axes:
             continue
-        last = np.moveaxis(draws[name], axis, -1)
+        last = np.moveaxis(values, axes.index(dims.COMPONENT), -1)
         signs = np.ones_like(sign) if name.endswith("precision") else sign
         moved = permute(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
-        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axis)
+        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axes.index(dims.COMPONENT))
     return out
 
 
