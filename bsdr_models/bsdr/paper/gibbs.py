@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
-from bsdr_models.bsdr.paper.argmax_draws import draw_argmax
 from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, precision_shape
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky, draw_normal
 from bsdr_models.numerics.normal_tail import draw_above
+from bsdr_models.numerics.orthant import draw_argmax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
