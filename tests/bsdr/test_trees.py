@@ -24,7 +24,7 @@ from bsdr_models import (
     plots,
 )
 from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.paper.trees import align_components, draw_posterior
+from bsdr_models.bsdr.paper.trees import align_components
 from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
 from bsdr_models.inference import datatree
@@ -253,7 +253,7 @@ def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, en
             else label_log_likelihood(eta, y.values, target, tree.attrs["lapse"])[0]
         )
     else:
-        draws = draw_posterior(posterior, latent_scale=tree.attrs["latent_scale"], target=target)
+        draws = fitted(engine, target)._context.posterior(posterior)
         expected = draws.log_likelihood(X, y.values)
     got = tree[f"{likelihood_group(engine)}/y"].stack(s=("chain", "draw")).transpose("s", "obs")
     np.testing.assert_allclose(got, expected - log_scale, rtol=1e-6)

@@ -110,13 +110,18 @@ def build_paper_model(
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: labels,
     }
-    both = (dims.COMPONENT, dims.LABEL)
+    both, by_sample = (dims.COMPONENT, dims.LABEL), (dims.OBS, dims.COMPONENT)
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
 
         Q = _projection(priors, augmented=augmented)
-        Z = _latent(X_data @ Q, priors.latent_scale, augmented=augmented)
+        if augmented:
+            Z = pm.Normal("latent", X_data @ Q, sigma=priors.latent_scale, dims=by_sample)
+        else:
+            offset = pm.Normal("latent_offset", 0.0, 1.0, dims=by_sample)
+            Z = X_data @ Q + priors.latent_scale * offset
+            Z = pm.Deterministic("latent", Z, dims=by_sample)
         prior = (priors.weight_shape, priors.weight_rate)
         W = _scale_mixture("weights", "weight_precision", prior, both, augmented=augmented)
         prior = (priors.bias_shape, priors.bias_rate)
@@ -175,15 +180,6 @@ def _projection(priors: Priors, *, augmented: bool) -> Tensor:
         return _scale_mixture(*names, prior, both, augmented=augmented)
     phi = _precision(names[1], prior, PROJECTION_PRECISION_DIMS[kind], augmented=augmented)
     return pm.Normal(names[0], 0.0, tau=phi if kind == "columnwise" else phi[:, None], dims=both)
-
-
-def _latent(mean: Tensor, scale: float, *, augmented: bool) -> Tensor:
-    """Z (obs, component) ~ N(mean, scale^2), centred if augmented, else by offsets."""
-    both = (dims.OBS, dims.COMPONENT)
-    if augmented:
-        return pm.Normal("latent", mean, sigma=scale, dims=both)
-    offset = pm.Normal("latent_offset", 0.0, 1.0, dims=both)
-    return pm.Deterministic("latent", mean + scale * offset, dims=both)
 
 
 def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: dict[str, Any]) -> None:

@@ -53,16 +53,20 @@ class PaperContext(Context):
 
     def posterior(self, draws: Mapping[str, Any] | xr.Dataset) -> DrawPosterior:
         """Posterior of draws (chain, draw, ...) of this fit, with stacked chains."""
-        return draw_posterior(draws, latent_scale=self.latent_scale, target=self.target)
 
-    def paper_tree(
-        self, groups: dict[str, dict[str, Any]], *, attrs: Mapping[str, Any] | None, **more: Any
-    ) -> xr.DataTree:
-        """Tree of a fit, as `build` makes it, with prior and latent scale in its attributes."""
-        model = {"projection_prior": self.projection_prior, "latent_scale": self.latent_scale}
-        names = ("projection_precision", "projection_precision_mean")
-        dims = dict.fromkeys(names, PROJECTION_PRECISION_DIMS[self.projection_prior])
-        return self.build(groups, dims=dims, attrs={**model, **(attrs or {})}, **more)
+        def stacked(name: str) -> FloatArray:
+            values = np.ascontiguousarray(draws[name])  # as in a saved model
+            return values.reshape(-1, *values.shape[2:])
+
+        noise = next((name for name in NOISE if name in draws), None)
+        return DrawPosterior(
+            projection=stacked("projection"),
+            weights=stacked("weights"),
+            bias=stacked("bias"),
+            noise_precision=None if noise is None else stacked(noise) ** NOISE[noise],
+            latent_scale=self.latent_scale,
+            target=self.target,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,26 +114,25 @@ def mean_field_tree(
     if n * r * n_draws <= datatree.MAX_NUMBERS:
         half = cholesky(state.latent.cov, name="latent covariance")
         draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
-    draws = {name: values[None] for name, values in draws.items()}
-    group, _ = _fit_group(
-        context,
-        LatentCoordinates(mean=state.latent.mean, cov=np.broadcast_to(state.latent.cov, (n, r, r))),
-        posterior.components().T,
-        np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
-        state.weights.mean[1:],
-    )
-    group |= {
+    fit = {
         "elbo": result.trace,
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
     }
     if context.projection_prior != "entrywise" or design.n_features == p:
-        group["projection_precision_mean"] = drop_tied(phi.mean[None], context.projection_prior)[0]
+        fit["projection_precision_mean"] = drop_tied(phi.mean[None], context.projection_prior)[0]
     ended = {"converged": int(result.converged), "interrupted": int(result.interrupted)}
-    return context.paper_tree(
-        _groups(draws, group, context),
+    return _build_tree(
+        {name: values[None] for name, values in draws.items()},
+        context,
+        latent=LatentCoordinates(
+            mean=state.latent.mean, cov=np.broadcast_to(state.latent.cov, (n, r, r))
+        ),
+        loadings=posterior.components().T,
+        spread=np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
+        weights=state.weights.mean[1:],
+        fit=fit,
         inference_method="mean_field",
-        n_components=r,
         attrs={**ended, **attrs},
         coords={"term": list(result.terms)},
     )
@@ -149,17 +152,32 @@ def draw_deviations(
     return np.stack(noise, axis=2).swapaxes(0, 1)
 
 
-def _fit_group(
+def _build_tree(
+    draws: dict[str, FloatArray],
     context: PaperContext,
+    *,
     latent: LatentCoordinates,
     loadings: FloatArray,
     spread: FloatArray,
     weights: FloatArray,
-) -> tuple[dict[str, FloatArray], dict[str, float]]:
-    """Summaries in ``fit``, given means and spread of the projection, (P, R), and mean weights.
+    fit: Mapping[str, FloatArray],
+    attrs: Mapping[str, Any],
+    sample_stats: Mapping[str, FloatArray] | None = None,
+    **more: Any,
+) -> xr.DataTree:
+    """Tree of draws (chain, draw, ...) and of the means and spread of a fit.
 
-    Also the attributes of the reference of the outlier statistics.
+    ``loadings`` and ``spread`` (P, R) are of the projection, ``weights`` (R, K) means. Of a model
+    of ours there are also the offsets of the latent coordinates, free variables in PyMC. The log
+    likelihood is log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
+    importance-sampling cross-validation must not use the likelihood given latent coordinates.
     """
+    posterior = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
+    if context.priors is not None and "latent" in draws:
+        offset = draws["latent"] - context.X @ draws["projection"]
+        posterior["latent_offset"] = offset / context.latent_scale
+    if context.target == "multiclass":
+        posterior["bias_centered"] = context.contrast(draws["bias"])
     contrast = context.contrast(weights)
     outliers, reference = outlier_statistics(context.X, loadings)
     group = {
@@ -170,49 +188,26 @@ def _fit_group(
         "relevance": relevance(latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
     }
-    return group | outliers, reference
-
-
-def _groups(
-    draws: dict[str, FloatArray], fit: dict[str, FloatArray], context: PaperContext
-) -> dict[str, dict[str, FloatArray]]:
-    """Groups of draws (chain, draw, ...), with identified quantities and log likelihood.
-
-    Of a model of ours also the offsets of the latent coordinates, free variables in PyMC. The log
-    likelihood is log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
-    importance-sampling cross-validation must not use the likelihood given latent coordinates.
-    """
-    posterior = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
-    if context.priors is not None and "latent" in draws:
-        offset = draws["latent"] - context.X @ draws["projection"]
-        posterior["latent_offset"] = offset / context.latent_scale
-    if context.target == "multiclass":
-        posterior["bias_centered"] = context.contrast(draws["bias"])
-    groups = {"posterior": posterior, "fit": fit}
+    groups = {"posterior": posterior, "fit": group | outliers | dict(fit)}
     chains, n_draws = draws["bias"].shape[:2]
     if chains * n_draws * len(context.X) <= datatree.MAX_NUMBERS:
         values = context.posterior(draws).log_likelihood(context.X, context.targets)  # (S, N)
         groups["log_likelihood"] = {"y": (values - context.log_scale).reshape(chains, n_draws, -1)}
-    return groups
-
-
-def draw_posterior(
-    draws: Mapping[str, Any] | xr.Dataset, *, latent_scale: float, target: Target
-) -> DrawPosterior:
-    """Posterior with stacked chains, from arrays (chain, draw, ...) or a posterior group."""
-
-    def stacked(name: str) -> FloatArray:
-        values = np.ascontiguousarray(draws[name])  # as in a saved model
-        return values.reshape(-1, *values.shape[2:])
-
-    noise = next((name for name in NOISE if name in draws), None)
-    return DrawPosterior(
-        projection=stacked("projection"),
-        weights=stacked("weights"),
-        bias=stacked("bias"),
-        noise_precision=None if noise is None else stacked(noise) ** NOISE[noise],
-        latent_scale=latent_scale,
-        target=target,
+    if sample_stats:
+        groups["sample_stats"] = dict(sample_stats)
+    prior = context.projection_prior
+    names = ("projection_precision", "projection_precision_mean")
+    return context.build(
+        groups,
+        n_components=loadings.shape[1],
+        dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
+        attrs={
+            "projection_prior": prior,
+            "latent_scale": context.latent_scale,
+            **reference,
+            **attrs,
+        },
+        **more,
     )
 
 
@@ -226,9 +221,8 @@ def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> 
     ``names`` are those that an axis may have, the most specific first. Coordinates are compared by
     value, numbers also as text.
     """
-    posterior = tree["posterior"].to_dataset()
+    posterior, known = tree["posterior"].to_dataset(), dict(names)
     roles = {axis: axis for axis in (dims.FEATURE, dims.COMPONENT, dims.LABEL)}
-    components = None
     for name in filter(posterior.data_vars.__contains__, AXES):
         axes = (dims.CHAIN, dims.DRAW, *AXES[name])
         if set(posterior[name].dims) == set(axes):
@@ -241,14 +235,12 @@ def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> 
                     f"posterior/{name} has the axis {dim!r} in the place of its {role}s: give "
                     f"{axes} in this order"
                 )
-            if dim not in posterior.indexes:
-                continue
-            given = [_name(value) for value in posterior.indexes[dim].tolist()]
-            known = names.get(role, ())
-            if role == dims.COMPONENT:
-                known = () if components is None else (components,)
-                components = components or given
-            posterior = posterior.isel({dim: _order(given, known, f"posterior/{name}", role)})
+            if dim in posterior.indexes:
+                given = [_name(value) for value in posterior.indexes[dim].tolist()]
+                order = _order(given, known.get(role, ()), f"posterior/{name}", role)
+                posterior = posterior.isel({dim: order})
+                if role == dims.COMPONENT:  # those of the weights are those of the projection
+                    known.setdefault(role, [given])
     built = tree.copy()
     built["posterior"] = xr.DataTree(posterior)
     return built
@@ -296,10 +288,10 @@ def read_draws(
                 f"{'both' if given else 'neither'}"
             )
         needed += given
+    if missing := [name for name in needed if name not in posterior.data_vars]:
+        raise ValueError(f"group 'posterior' has no variable {missing[0]!r}")
     draws = {}
     for name in needed:
-        if name not in posterior.data_vars:
-            raise ValueError(f"group 'posterior' has no variable {name!r}")
         array, shape = posterior[name], tuple(size[axis] for axis in AXES[name])
         if array.dims[:2] != (dims.CHAIN, dims.DRAW) or array.shape[2:] != shape:
             raise ValueError(
@@ -310,11 +302,13 @@ def read_draws(
             raise ValueError(f"posterior/{name} has no draws: {dict(array.sizes)}")
         if array.dtype.kind not in "iuf":
             raise ValueError(f"posterior/{name} must hold real numbers, got {array.dtype}")
-        draws[name] = np.asarray(array.values, dtype=np.float64)
-        if not np.isfinite(draws[name]).all():
-            raise ValueError(f"posterior/{name} holds values that are not finite")
-        if name in NOISE and not (draws[name] > 0.0).all():
-            raise ValueError(f"posterior/{name} holds values that are not positive")
+        values = np.asarray(array.values, dtype=np.float64)
+        bad = "finite" if not np.isfinite(values).all() else ""
+        if name in NOISE and not bad and values.min() <= 0.0:
+            bad = "positive"
+        if bad:
+            raise ValueError(f"posterior/{name} holds values that are not {bad}")
+        draws[name] = values
     return draws
 
 
@@ -351,9 +345,7 @@ def draws_tree(
 
     Without draws of latent coordinates these are computed from projection and latent scale.
     """
-    draws = align_components(draws, context.projection_prior)
-    projection, weights = draws["projection"], draws["weights"]
-    r = projection.shape[3]
+    draws, fit = align_components(draws, context.projection_prior), dict(fit or {})
     if "latent" in draws:
         z = draws["latent"].reshape(-1, *draws["latent"].shape[2:])
         centred = z - z.mean(axis=0)
@@ -363,24 +355,19 @@ def draws_tree(
             del draws["latent"]
     else:
         latent = context.posterior(draws).embed(context.X)
-    group, reference = _fit_group(
-        context,
-        latent,
-        projection.mean(axis=(0, 1)),
-        projection.std(axis=(0, 1)),
-        weights.mean(axis=(0, 1)),
-    )
-    group |= fit or {}
     if "projection_precision" in draws:
-        group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
-    groups = _groups(draws, group, context)
-    if sample_stats:
-        groups["sample_stats"] = dict(sample_stats)
-    return context.paper_tree(
-        groups,
+        fit["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
+    return _build_tree(
+        draws,
+        context,
+        latent=latent,
+        loadings=draws["projection"].mean(axis=(0, 1)),
+        spread=draws["projection"].std(axis=(0, 1)),
+        weights=draws["weights"].mean(axis=(0, 1)),
+        fit=fit,
+        attrs={"alignment": "signed permutation", **(attrs or {})},
+        sample_stats=sample_stats,
         inference_method=inference_method,
-        n_components=r,
-        attrs={"alignment": "signed permutation", **reference, **(attrs or {})},
     )
 
 
