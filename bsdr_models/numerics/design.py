@@ -83,17 +83,18 @@ class DenseDesign(_Matrix):
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge normals of targets z (N, R): the cheaper factorisation for each distinct phi_s."""
         solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
-        columns = np.split(target, precision.shape[1], axis=1)
-        parts = zip(columns, self._every_feature(precision).T, strict=True)
-        means, diagonals, log_dets, traces = zip(
-            *(solve(z, phi, variance) for z, phi in parts), strict=True
+        phi, each = self._every_feature(precision), np.ones(target.shape[1])
+        distinct = precision.shape[1]  # 1 or R
+        means, variances, log_dets, traces = zip(
+            *(solve(target[:, s::distinct], phi[:, s], variance) for s in range(distinct)),
+            strict=True,
         )
-        mean, r = np.concatenate(means, axis=1), target.shape[1]
+        mean = np.concatenate(means, axis=1)
         return RidgeColumns(
             mean=mean,
-            variance=np.broadcast_to(np.column_stack(diagonals), mean.shape),
-            log_det=np.broadcast_to(log_dets, r),
-            gram_trace=np.broadcast_to(traces, r),
+            variance=np.column_stack(variances) * each,
+            log_det=np.array(log_dets) * each,
+            gram_trace=np.array(traces) * each,
             fitted=self.X @ mean,
         )
 

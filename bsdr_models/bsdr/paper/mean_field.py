@@ -367,9 +367,10 @@ def second_moment(weights: NormalColumns) -> FloatArray:
 
 def latent_moment(latent: NormalRows) -> FloatArray:
     """Sum over samples of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
-    rows = np.column_stack([np.ones(len(latent.mean)), latent.mean])
-    moment = rows.T @ rows
-    moment[1:, 1:] += len(rows) * latent.cov
+    z = latent.mean
+    moment = np.full((1 + z.shape[1], 1 + z.shape[1]), float(len(z)))
+    moment[0, 1:] = moment[1:, 0] = z.sum(axis=0)
+    moment[1:, 1:] = z.T @ z + len(z) * latent.cov
     return moment
 
 
