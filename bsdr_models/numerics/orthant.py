@@ -67,13 +67,10 @@ def moments(
         E[t_j] = \eta_j - E_f[h(u + d_j)], \qquad
         E[t_y] = \eta_y + \sum_{j \ne y} E_f[h(u + d_j)], \qquad h = \phi / \Phi,
 
-    where f is the integrand of the probability, normalised. E[t] - eta is also the gradient of
-    the log probability in eta.
-
-    ``eta`` (N, K) is finite, ``y`` (N,) in 0..K-1; ``start`` (N,) are modes of an earlier call at a
-    similar eta, which save the work of about two nodes. Largest error of a sample, in log P and in
-    E[t], over likely labels, unlikely ones, and ties of all labels (the hardest case), by nodes of
-    the trapezoidal rule:
+    where f is the integrand of the probability, normalised. ``eta`` (N, K) is finite, ``y`` (N,) in
+    0..K-1; ``start`` (N,) are modes of an earlier call at a similar eta, which save the work of
+    about two nodes. Largest errors of log P and E[t], over likely labels, unlikely ones, and ties
+    of all labels (the hardest case):
 
     ======  ======  ======  ======  ======
     nodes   K = 3   K = 5   K = 10  K = 50
@@ -140,18 +137,16 @@ def _moments(
 ) -> None:
     """Fill ``log_prob`` (N,), ``mean`` (N, K) and ``mode`` (N,), read unless negative."""
     n_samples, n_labels = eta.shape
-    others = np.empty(n_labels - 1, np.int64)
     d, beta, hazard = np.empty(n_labels - 1), np.ones(n_labels - 1), np.empty(n_labels - 1)
     for n in range(n_samples):
-        label, count = y[n], 0
+        label = y[n]
         for j in range(n_labels):
             if j != label:
-                others[count], d[count] = j, eta[n, label] - eta[n, j]
-                count += 1
+                d[j - (j > label)] = eta[n, label] - eta[n, j]
         log_prob[n], mode[n] = _integrate(d, beta, n_nodes, drop, mode[n], hazard)
-        mean[n, label] = eta[n, label] + hazard.sum()
-        for i in range(count):
-            mean[n, others[i]] = eta[n, others[i]] - hazard[i]
+        for j in range(n_labels):
+            change = hazard.sum() if j == label else -hazard[j - (j > label)]
+            mean[n, j] = eta[n, j] + change
 
 
 @njit(**OPTIONS)
@@ -163,12 +158,10 @@ def _label_log_probs(
     d, beta, hazard = np.empty(n_labels - 1), np.empty(n_labels - 1), np.empty(n_labels - 1)
     for n in range(n_samples):
         for label in range(n_labels):
-            count = 0
             for j in range(n_labels):
                 if j != label:
-                    d[count] = (mean[n, label] - mean[n, j]) / sd[n, j]
-                    beta[count] = sd[n, label] / sd[n, j]
-                    count += 1
+                    d[j - (j > label)] = (mean[n, label] - mean[n, j]) / sd[n, j]
+                    beta[j - (j > label)] = sd[n, label] / sd[n, j]
             log_prob[n, label], _ = _integrate(d, beta, n_nodes, drop, -1.0, hazard)
 
 
