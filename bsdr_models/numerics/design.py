@@ -38,24 +38,8 @@ RANK_TOL = 1e-8
 SHRINKAGE = 0.1
 
 
-class _Matrix:
-    """X in working coordinates, (N, D)."""
-
-    X: FloatArray
-
-    @property
-    def n_samples(self) -> int:
-        """N."""
-        return self.X.shape[0]
-
-    @property
-    def n_features(self) -> int:
-        """D."""
-        return self.X.shape[1]
-
-
-class DenseDesign(_Matrix):
-    """X itself; the working coordinates are the features."""
+class DenseDesign:
+    """X itself, (N, D); the working coordinates are the features."""
 
     def __init__(self, X: FloatArray) -> None:
         self.X = np.ascontiguousarray(X, dtype=np.float64)
@@ -99,12 +83,12 @@ class DenseDesign(_Matrix):
         )
 
     def _every_feature(self, precision: FloatArray) -> FloatArray:
-        return np.broadcast_to(precision, (self.n_features, precision.shape[1]))
+        return np.broadcast_to(precision, (self.X.shape[1], precision.shape[1]))
 
     def _feature_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, float]:
         """Lower factor L of diag(phi) + X'X / v = L L', and its log determinant."""
         matrix = self.gram.T / variance  # the transpose, for LAPACK's order of the axes
-        matrix.reshape(-1, order="A")[:: self.n_features + 1] += phi
+        matrix.reshape(-1, order="A")[:: self.X.shape[1] + 1] += phi
         return factorise_inplace(matrix, name="projection precision")
 
     def _ridge_by_features(
@@ -115,14 +99,14 @@ class DenseDesign(_Matrix):
         half, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)  # S = half' half
         mean = half.T @ (half @ (self.X.T @ target / variance))
         diagonal = np.einsum("ij,ij->j", half, half)
-        trace = variance * (self.n_features - float(phi @ diagonal))
+        trace = variance * (self.X.shape[1] - float(phi @ diagonal))
         return mean, diagonal, -log_det, trace
 
     def _row_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, FloatArray, float]:
         """V = L^-1 X diag(phi)^-1/2 with L L' = v I + X diag(1/phi) X'; L; log|L L'|."""
         half = self.X / np.sqrt(phi)
         matrix = (half @ half.T).T
-        matrix.reshape(-1, order="A")[:: self.n_samples + 1] += variance
+        matrix.reshape(-1, order="A")[:: len(self.X) + 1] += variance
         factor, log_det = factorise_inplace(matrix, name="row covariance")
         return solve_triangular(factor, half, lower=True, check_finite=False), factor, log_det
 
@@ -134,7 +118,7 @@ class DenseDesign(_Matrix):
         solved = solve_triangular(factor, target, lower=True, check_finite=False)
         mean = (half.T @ solved) / np.sqrt(phi)[:, None]
         share = np.einsum("nd,nd->d", half, half)
-        log_det_s = self.n_samples * np.log(variance) - log_det - float(np.log(phi).sum())
+        log_det_s = len(self.X) * np.log(variance) - log_det - float(np.log(phi).sum())
         return mean, (1.0 - share) / phi, log_det_s, variance * float(share.sum())
 
     def row_variance(self, rows: FloatArray, precision: FloatArray, variance: float) -> FloatArray:
@@ -195,7 +179,7 @@ class DenseDesign(_Matrix):
         return variance
 
 
-class SpectralDesign(_Matrix):
+class SpectralDesign:
     """Row space of X = U S V', with working coordinates U S and a diagonal Gram matrix.
 
     For a columnwise prior, which is invariant to rotations of the features. Directions outside the
@@ -279,7 +263,7 @@ def discriminant_scores(design: Design, Y: FloatArray, n_scores: int) -> FloatAr
     regression. (N, min(n_scores, K)), with zero columns beyond the rank.
     """
     Y = Y - Y.mean(axis=0)
-    mean_eigenvalue = float(np.vdot(design.X, design.X)) / design.n_features
+    mean_eigenvalue = float(np.vdot(design.X, design.X)) / design.X.shape[1]
     # Variance for which a ridge penalty of 1 gives this shrinkage.
     variance = mean_eigenvalue * SHRINKAGE / (1.0 - SHRINKAGE)
     fitted = design.ridge(Y, np.ones((1, 1)), variance).fitted

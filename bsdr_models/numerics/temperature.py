@@ -13,7 +13,7 @@ References
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 
@@ -36,7 +36,8 @@ def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) ->
     the second derivative, so its square is too large by v, and
     :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it.
     """
-    scores = both_columns(scores)
+    if scores.shape[1] == 1:
+        scores = np.column_stack([np.zeros(len(scores)), scores])
     n = len(scores)
     centred = scores - scores.mean(axis=1, keepdims=True)
     spread = float(np.sqrt(np.mean(centred**2))) if n else 0.0
@@ -61,15 +62,3 @@ def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) ->
         curvature = float(np.sum(p * centred**2) - np.sum(np.sum(p * centred, axis=1) ** 2))
         inverse = max(inverse - 1.0 / (curvature * inverse), 1.0 / RANGE)
     return spread / inverse
-
-
-def both_columns(scores: FloatArray) -> FloatArray:
-    """Class scores with a column per class: a single column becomes [0, f]."""
-    if scores.shape[1] == 1:
-        return np.column_stack([np.zeros(len(scores)), scores])
-    return scores
-
-
-def log_probabilities(scores: FloatArray, temperature: float) -> FloatArray:
-    """log softmax(scores / T), (N, K); two columns for a single column of class scores."""
-    return np.asarray(log_softmax(both_columns(scores) / temperature, axis=1))

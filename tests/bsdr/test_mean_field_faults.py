@@ -119,7 +119,7 @@ FAULTS = [
             DenseDesign,
             "ridge",
             lambda q, self, target, precision, variance: replace(
-                q, log_det=q.log_det - self.n_samples * np.log(variance)
+                q, log_det=q.log_det - len(self.X) * np.log(variance)
             ),
         ),
         problem={"kind": "rowwise", "target": "multiclass", "size": "wide"},

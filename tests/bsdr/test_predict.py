@@ -207,20 +207,6 @@ def test_draws_give_label_frequencies(r):
         np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 6e-3)
 
 
-def test_draws_give_joint_frequencies_of_labels():
-    posterior = random_draws("multilabel")
-    rng = np.random.default_rng(9)
-    row = rng.standard_normal(4)
-    eta, _ = linear_predictors_of_draws(posterior, row, rng, 6000)
-    on = eta + rng.standard_normal(eta.shape) > 0.0
-    tolerance = 4 * 0.5 / len(on) ** 0.5 + 6e-3
-    got = np.exp(posterior.log_probabilities(row[None]))[0]
-    np.testing.assert_allclose(got, on.mean(axis=0), atol=tolerance)
-    for y in np.array([[0, 0, 1], [1, 0, 1], [1, 1, 0]], dtype=bool):
-        joint = np.exp(log_predictive(posterior, row[None], y[None]))[0]
-        np.testing.assert_allclose(joint, (on == y).all(axis=1).mean(), atol=tolerance)
-
-
 def test_embedding_by_draws_has_their_moments():
     posterior = random_draws("multiclass", size=400)
     rng = np.random.default_rng(10)

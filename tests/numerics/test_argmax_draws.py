@@ -75,21 +75,6 @@ def test_other_scores_are_normals_cut_at_the_largest(name):
     assert np.abs(off).max() < 5.0 / np.sqrt(SIZE)
 
 
-def test_law_does_not_depend_on_where_newton_stops(monkeypatch):
-    """The envelope is exact for every centre: a start that is not refined gives the same law."""
-    kernel = orthant._draw_rows
-    eta, label = CASES["middling"]
-    expected = orthant.moments(np.array([eta]), np.array([label])).mean[0]
-    monkeypatch.setattr(orthant, "_MAX_NEWTON", 1)
-    t = np.empty((4000, 3))
-    rows = np.tile(np.asarray(eta), (4000, 1))
-    monkeypatch.setattr(orthant, "_near_mode", orthant._near_mode.py_func)
-    monkeypatch.setattr(orthant, "_draw_excess", orthant._draw_excess.py_func)
-    kernel.py_func(rows, np.full(4000, label), np.random.default_rng(4), t)
-    error = t.std(axis=0) / np.sqrt(len(t))
-    np.testing.assert_array_less(np.abs(t.mean(axis=0) - expected), 4.5 * error)
-
-
 @pytest.mark.parametrize("scale", [1e3, 1e5, 3e7, 1e8, 1e10, 1e14])
 def test_scores_of_any_size_give_draws_without_ties(scale):
     rng = np.random.default_rng(6)

@@ -56,7 +56,7 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
         X[-1] = X[0]
     target, phi, variance = rng.standard_normal((n, 2)), np.array([[0.3, 4.0]]), 0.2
     spectral = SpectralDesign(X)
-    assert spectral.n_features == np.linalg.matrix_rank(X)
+    assert spectral.X.shape[1] == np.linalg.matrix_rank(X)
     covs, means = dense_ridge(X, target, np.repeat(phi, d, axis=0), variance)
 
     got = spectral.ridge(target, phi, variance)
@@ -65,7 +65,7 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
         spectral.loading_variance(got.variance, phi), np.einsum("rdd->dr", covs), rtol=1e-8
     )
     np.testing.assert_allclose(got.gram_trace, np.einsum("de,red->r", X.T @ X, covs), rtol=1e-8)
-    missing = d - spectral.n_features
+    missing = d - spectral.X.shape[1]
     np.testing.assert_allclose(
         got.log_det - missing * np.log(phi[0]), np.linalg.slogdet(covs)[1], rtol=1e-9
     )

@@ -63,8 +63,3 @@ def test_absurdly_distant_bounds_still_give_numbers_on_the_right_side():
     draws = normal_tail.draw_above(mean, 0.0, rng=rng)
     assert np.isfinite(draws).all()
     assert np.all(draws > 0.0)
-
-
-def test_arguments_broadcast():
-    rng = np.random.default_rng(9)
-    assert normal_tail.draw_above(np.zeros((4, 1)), np.ones(3), rng=rng).shape == (4, 3)

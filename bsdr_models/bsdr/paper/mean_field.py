@@ -54,12 +54,12 @@ class Data:
     @property
     def n_samples(self) -> int:
         """N."""
-        return self.design.n_samples
+        return len(self.design.X)
 
     @property
     def n_features(self) -> int:
         """D in the coordinates of the design."""
-        return self.design.n_features
+        return self.design.X.shape[1]
 
 
 def make_data(

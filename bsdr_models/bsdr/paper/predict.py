@@ -52,13 +52,10 @@ class Outputs:
     def log_density(self, y: FloatArray) -> FloatArray:
         """Log densities of the mixture components at y, (M, K): (M, S)."""
         residual = y[:, None] - self.mean
-        half = self.loadings / np.sqrt(self.noise)[..., None, :]
-        inner = half @ np.swapaxes(half, -1, -2) + np.eye(half.shape[-2])  # (M or 1, S, R, R)
-        seen = (half @ (residual / np.sqrt(self.noise))[..., None])[..., 0]
-        square = np.sum(residual**2 / self.noise, axis=-1)
-        square -= np.einsum("msr,msr->ms", seen, np.linalg.solve(inner, seen[..., None])[..., 0])
-        log_det = np.linalg.slogdet(inner)[1] + np.log(self.noise).sum(axis=-1)
-        return -0.5 * (square + log_det + residual.shape[-1] * LOG_2PI)
+        k = residual.shape[-1]
+        cov = self.loadings.mT @ self.loadings + self.noise[..., None] * np.eye(k)
+        square = np.sum(residual * np.linalg.solve(cov, residual[..., None])[..., 0], axis=-1)
+        return -0.5 * (square + np.linalg.slogdet(cov)[1] + k * LOG_2PI)
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of each output, (M, K)."""

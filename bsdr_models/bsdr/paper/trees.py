@@ -119,7 +119,7 @@ def mean_field_tree(
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
     }
-    if context.projection_prior != "entrywise" or design.n_features == p:
+    if context.projection_prior != "entrywise" or design.X.shape[1] == p:
         fit["projection_precision_mean"] = drop_tied(phi.mean[None], context.projection_prior)[0]
     ended = {"converged": int(result.converged), "interrupted": int(result.interrupted)}
     return _build_tree(
@@ -146,7 +146,7 @@ def draw_deviations(
     rng: np.random.Generator,
 ) -> FloatArray:
     """S draws of deviations of Q from its mean under q, (S, D, R) with ``shape`` (S, R)."""
-    zero, scale = np.zeros((1, design.n_samples, shape[0])), np.array([latent_scale**-2.0])
+    zero, scale = np.zeros((1, len(design.X), shape[0])), np.array([latent_scale**-2.0])
     phi = np.broadcast_to(precision, (precision.shape[0], shape[1]))
     noise = [design.draw(zero, column[None], scale, rng=rng)[0] for column in phi.T]  # (D, S) each
     return np.stack(noise, axis=2).swapaxes(0, 1)
