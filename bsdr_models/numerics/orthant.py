@@ -233,13 +233,13 @@ def draw_argmax(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> Fl
 def _draw_rows(eta: FloatArray, y: IntArray, rng: np.random.Generator, t: FloatArray) -> None:
     """Fill t (M, K) for labels y (M,)."""
     n_labels = eta.shape[1]
-    margin = np.empty(n_labels)
-    tangent = np.empty((2, n_labels))
+    d, hazard, log_p = np.empty(n_labels - 1), np.empty(n_labels - 1), np.empty(n_labels - 1)
     for row in range(eta.shape[0]):
         label = y[row]
         for j in range(n_labels):
-            margin[j] = eta[row, label] - eta[row, j]
-        top = eta[row, label] + _draw_excess(margin, label, tangent, rng)
+            if j != label:
+                d[j - (j > label)] = eta[row, label] - eta[row, j]
+        top = eta[row, label] + _draw_excess(d, hazard, log_p, rng)
         t[row, label] = top
         for j in range(n_labels):
             if j != label:
@@ -249,23 +249,22 @@ def _draw_rows(eta: FloatArray, y: IntArray, rng: np.random.Generator, t: FloatA
 
 @njit(error_model="numpy")
 def _draw_excess(
-    margin: FloatArray, label: int, tangent: FloatArray, rng: np.random.Generator
+    d: FloatArray, hazard: FloatArray, log_p: FloatArray, rng: np.random.Generator
 ) -> float:
-    """One draw of u; NaN if the margins are not finite. ``tangent`` (2, K) is work space."""
-    centre, slope = _near_mode(margin, label, tangent)
+    """One draw of u; NaN if the margins are not finite. The tangent fills ``hazard``, ``log_p``."""
+    centre, slope = _near_mode(d, hazard, log_p)
     for _ in range(_MAX_PROPOSALS):
         u = slope + rng.standard_normal()
         step = u - centre
         log_ratio = 0.0
-        for j in range(len(margin)):
-            if j != label:
-                a, b = u + margin[j], centre + margin[j]
-                part, log_part, _, _ = probit(a)
-                log_ratio += math.log(part) - tangent[1, j]
-                if a < 0.0 and b < 0.0:  # without the difference of large squares
-                    log_ratio -= step * (0.5 * (a + b) + tangent[0, j])
-                else:
-                    log_ratio += log_part + 0.5 * min(b, 0.0) ** 2 - step * tangent[0, j]
+        for j in range(len(d)):
+            a, b = u + d[j], centre + d[j]
+            part, log_part, _, _ = probit(a)
+            log_ratio += math.log(part) - log_p[j]
+            if a < 0.0 and b < 0.0:  # without the difference of large squares
+                log_ratio -= step * (0.5 * (a + b) + hazard[j])
+            else:
+                log_ratio += log_part + 0.5 * min(b, 0.0) ** 2 - step * hazard[j]
         if log_ratio > -rng.standard_exponential():
             return u
         if math.isnan(log_ratio):
@@ -274,25 +273,21 @@ def _draw_excess(
 
 
 @njit(error_model="numpy")
-def _near_mode(margin: FloatArray, label: int, tangent: FloatArray) -> tuple[float, float]:
-    """Centre c of the tangent, near the mode of f, and its slope; fills h and log p by margin.
+def _near_mode(d: FloatArray, hazard: FloatArray, log_p: FloatArray) -> tuple[float, float]:
+    """Centre c of the tangent, near the mode of f, and its slope.
 
     The hazard h = g' of one margin exceeds max(0, -x), so the initial value lies below the mode;
     Newton's steps on f', which is convex and decreasing, never pass it.
     """
-    u = 0.0
-    for j in range(len(margin)):
-        u = max(u, -0.5 * margin[j])
-    slope = 0.0
+    u, slope = max(0.0, -0.5 * d.min()), 0.0
     for iteration in range(_MAX_NEWTON):
         slope, curvature = 0.0, 1.0
-        for j in range(len(margin)):
-            if j != label:
-                x = u + margin[j]
-                part, _, h, _ = probit(x)
-                slope += h
-                curvature += h * (x + h) if x > _CANCELS else 1.0
-                tangent[0, j], tangent[1, j] = h, math.log(part)
+        for j in range(len(d)):
+            x = u + d[j]
+            part, _, h, _ = probit(x)
+            slope += h
+            curvature += h * (x + h) if x > _CANCELS else 1.0
+            hazard[j], log_p[j] = h, math.log(part)
         gap = slope - u
         if gap * gap < _NEAR * _NEAR * curvature or iteration == _MAX_NEWTON - 1:
             break  # the tangent stays the one at u

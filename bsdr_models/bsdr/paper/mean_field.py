@@ -381,9 +381,8 @@ def expected_square(state: State) -> FloatArray:
 
 def squared_residual(state: State) -> FloatArray:
     """E sum_n (y_nc - eta_nc)**2 of real targets, (K,)."""
-    z, w, y = state.latent.mean, state.weights.mean, state.utilities.mean
-    cross = w[0] * y.sum(axis=0) + np.einsum("rk,rk->k", w[1:], z.T @ y)
-    return np.einsum("nk,nk->k", y, y) - 2.0 * cross + expected_square(state)
+    y = state.utilities.mean
+    return np.sum(y * (y - 2.0 * linear_predictor_mean(state)), axis=0) + expected_square(state)
 
 
 def noise_mean(state: State) -> FloatArray:
