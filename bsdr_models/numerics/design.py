@@ -1,18 +1,10 @@
 r"""The design matrix as a linear operator: ridge normals and discriminant directions.
 
 The engines use X mostly through the ridge normal N(S_s X' z_s / v, S_s) with S_s = (diag phi_s +
-X'X / v)^-1 of each component s. The algorithm of the ridge is chosen by its number of flops:
-
-======================= =============================================================
-coordinates             flops per sweep
-======================= =============================================================
-features, D small       Cholesky factor and its inverse, 2/3 D^3 for each distinct phi_s
-features, N small       Woodbury, 2 N^2 D + N^3 / 3 for each distinct phi_s
-spectral (columnwise)   r R, after one decomposition for the whole run
-======================= =============================================================
-
-The D working coordinates of a design may differ from the P features, to which ``loadings`` maps
-projections back.
+X'X / v)^-1 of each component s. For each distinct phi_s it takes a Cholesky factor and its inverse,
+2/3 D^3 flops, or Woodbury's identity, 2 N^2 D + N^3 / 3; under a columnwise prior r R flops, after
+one decomposition for the whole run. The D working coordinates of a design may differ from the P
+features, to which ``loadings`` maps projections back.
 
 Letters: N training samples, M others, R components s; phi (D, R), (1, R), (D, 1) or (1, 1) are the
 precisions and v the variance.

@@ -162,18 +162,6 @@ def test_joint_is_invariant_in_a_short_run(sweep):
 # Faults, each planted in one conditional.
 
 
-def a_whole_degree_of_freedom(monkeypatch):
-    """Shape a + n in place of a + n / 2."""
-    gamma = gibbs._gamma
-    monkeypatch.setattr(
-        gibbs,
-        "sample_weight_precision",
-        lambda state, priors, *, rng: gamma(
-            priors.weight_shape + 1.0, priors.weight_rate + 0.5 * state.weights**2, rng
-        ),
-    )
-
-
 def latent_from_an_old_projection(monkeypatch):
     """Z is drawn before the collapsed draw of Q, not after it."""
     sample = gibbs.sample_projection_collapsed
@@ -211,20 +199,8 @@ def variance_for_scale(monkeypatch):
     )
 
 
-def bias_apart_from_weights(monkeypatch):
-    """b from one draw and W from another, without their covariance."""
-    sample = gibbs.sample_weights
-
-    def draw(state, data, *, rng):
-        return sample(state, data, rng=rng)[0], sample(state, data, rng=rng)[1]
-
-    monkeypatch.setattr(gibbs, "sample_weights", draw)
-
-
 SAMPLE_LATENT = gibbs.sample_latent
 FAULTS = {
-    a_whole_degree_of_freedom: "paper",
-    bias_apart_from_weights: "paper",
     variance_for_scale: "paper",
     latent_from_an_old_projection: "joint",
     scale_without_its_measure: "joint",

@@ -5,9 +5,8 @@ Each ``sample_*`` draws one block given all others, for C chains along the leadi
 block, with Z integrated out of the conditionals of Q, and ends with an exact move of the common
 scale of T, W and b, in which the paper's sweep mixes slowly.
 
-Both mix well where classes overlap. On separable classes the conditionals of W and Z given the
-utilities, and of Q given these, are far narrower than the posterior, and both mix poorly; NUTS on
-the marginal PyMC model does not have this problem.
+On separable classes the conditionals of W and Z given the utilities, and of Q given these, are far
+narrower than the posterior, and both mix poorly; NUTS on the marginal PyMC model does not.
 
 Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
 lambda, tau the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).

@@ -1,11 +1,9 @@
 r"""Predictions of the paper's model for new samples: embedding, label probabilities, outputs.
 
-The prediction of a sample does not depend on its batch. Utilities of a sample are correlated
-through its latent coordinates, which are integrated by a fixed set of quasi-random normal nodes;
-given these, utilities are integrated in closed form or by one-dimensional quadrature [1]_. The
-likelihood under a single draw, where errors of such nodes would not average out, has a quadrature
-over the utilities (:mod:`bsdr_models.bsdr.paper.probit_product`). Real targets given the parameters
-are normal, with a covariance of low rank besides the noise.
+Latent coordinates of a sample are integrated by a fixed set of quasi-random normal nodes; given
+these, utilities in closed form or by one-dimensional quadrature [1]_. The likelihood under a single
+draw, where errors of such nodes would not average out, is a quadrature over the utilities
+(:mod:`bsdr_models.bsdr.paper.probit_product`). Real targets given the parameters are normal.
 
 Letters: M new samples, S nodes of the latent coordinates (times draws of the parameters), R
 components, K labels.
