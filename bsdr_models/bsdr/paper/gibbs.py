@@ -1,12 +1,12 @@
 r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
-Each ``sample_*`` draws one block given all others, for C chains along the leading axis.
-``step_conditional`` is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one
-block, with Z integrated out of the conditionals of Q, and ends with an exact move of the common
-scale of T, W and b, in which the paper's sweep mixes slowly.
+Each ``sample_*`` draws one block given all others, for C chains along the leading axis. The blocks
+are those of the paper [1]_, Appendix A, but Q and Z are one, with Z integrated out of the
+conditionals of Q, and a sweep ends with an exact move of the common scale of T, W and b, in which
+the paper's sweep mixes slowly.
 
 On separable classes the conditionals of W and Z given the utilities, and of Q given these, are far
-narrower than the posterior, and both mix poorly; NUTS on the marginal PyMC model does not.
+narrower than the posterior, and the sampler mixes poorly; NUTS on the marginal PyMC model does not.
 
 Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
 lambda, tau the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).
@@ -17,7 +17,6 @@ References
        IEEE Transactions on Cybernetics 43(6).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -90,19 +89,6 @@ def sample_projection_precision(
     )
 
 
-def sample_projection(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> FloatArray:
-    r"""Q given Z: columns :math:`N(S_s X^\top z_s / v, S_s)`.
-
-    .. math:: S_s = (\operatorname{diag}\phi_s + X^\top X / v)^{-1}
-    """
-    variance = priors.latent_scale**2
-    c, _, r = state.latent.shape
-    A = np.broadcast_to(np.eye(r) / variance, (c, r, r))
-    return _draw_columns(state, data, A, state.latent / variance, rng)
-
-
 def sample_projection_collapsed(
     state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
@@ -117,22 +103,13 @@ def sample_projection_collapsed(
 
     Z has to be drawn next, given this Q.
     """
+    design = _dense(data)
     T, tau = _response(state, data)
     W_tau = tau * state.weights
     M = W_tau @ state.weights.mT  # (C, R, R)
     shrink = np.linalg.inv(np.eye(M.shape[-1]) + priors.latent_scale**2 * M)
+    A = M @ shrink
     linear = (T - state.bias[:, None, :]) @ (W_tau.mT @ shrink)  # (C, N, R)
-    return _draw_columns(state, data, M @ shrink, linear, rng)
-
-
-def _draw_columns(
-    state: GibbsState, data: Data, A: FloatArray, linear: FloatArray, rng: np.random.Generator
-) -> FloatArray:
-    """Q, column by column, if its likelihood has the precision X'X x A and linear term X'L.
-
-    A is (C, R, R), L (C, N, R).
-    """
-    design = _dense(data)
     Q, phi = state.projection.copy(), state.projection_precision
     fitted = design.X @ Q
     for s in range(Q.shape[2]):
@@ -238,35 +215,18 @@ def sample_scale(state: GibbsState, *, rng: np.random.Generator) -> GibbsState:
     return replace(state, weights=g[:, None] * W, bias=g * b, utilities=g[:, None] * T)
 
 
-def step_conditional(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> GibbsState:
-    """One sweep in the order of the paper [1]_, Appendix A."""
-    return _sweep(state, data, priors, sample_projection, rng)
-
-
 def step_joint(
     state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> GibbsState:
     """One sweep with Q and Z as a block, and the scale move."""
-    state = _sweep(state, data, priors, sample_projection_collapsed, rng)
-    return state if state.utilities is None else sample_scale(state, rng=rng)
-
-
-def _sweep(
-    state: GibbsState,
-    data: Data,
-    priors: Priors,
-    draw_projection: Callable[..., FloatArray],
-    rng: np.random.Generator,
-) -> GibbsState:
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
-    state = replace(state, projection=draw_projection(state, data, priors, rng=rng))
+    state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
     state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
     state = replace(state, bias_precision=sample_bias_precision(state, priors, rng=rng))
     state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
     bias, weights = sample_weights(state, data, rng=rng)
-    return _sample_response(replace(state, bias=bias, weights=weights), data, priors, rng)
+    state = _sample_response(replace(state, bias=bias, weights=weights), data, priors, rng)
+    return state if state.utilities is None else sample_scale(state, rng=rng)
 
 
 def _sample_response(

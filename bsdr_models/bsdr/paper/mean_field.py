@@ -86,7 +86,7 @@ def precision_shape(projection_prior: ProjectionPrior, d: int, r: int) -> tuple[
 
 def drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
     """Draws of Phi, (S, D, R), (S, 1, R) or (S, D, 1), without the shared axis."""
-    return values.squeeze({"entrywise": (), "columnwise": 1, "rowwise": 2}[projection_prior])
+    return values.squeeze({"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

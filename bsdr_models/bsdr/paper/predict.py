@@ -90,8 +90,17 @@ class Predictive(ABC):
 
     def log_probabilities(self, X: FloatArray, *, projected: bool = False) -> FloatArray:
         """Log probabilities of the classes, or of each label being 1, (M, K)."""
-        parts = (self.utilities(X[block], projected=projected) for block in self.blocks(len(X)))
-        return np.concatenate([_label_log_mean(*part, self.target) for part in parts])
+        out = []
+        for block in self.blocks(len(X)):
+            mean, std = self.utilities(X[block], projected=projected)
+            if self.target == "multilabel":
+                log_p = log_ndtr(mean / std)
+            else:
+                flat = (-1, mean.shape[2])
+                log_p = orthant.label_log_probs(mean.reshape(flat), std.reshape(flat))
+            # Mean over nodes.
+            out.append(logsumexp(log_p.reshape(mean.shape), axis=1) - np.log(mean.shape[1]))
+        return np.concatenate(out)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
@@ -255,13 +264,3 @@ class DrawPosterior(Predictive):
         return log_mean(
             np.concatenate([shared, contrast], axis=2), eta[..., [own]] - eta[..., others]
         )
-
-
-def _label_log_mean(mean: FloatArray, std: FloatArray, target: Target) -> FloatArray:
-    """Log mean over nodes of the label probabilities, (m, K), for utilities (m, S, K)."""
-    if target == "multilabel":
-        log_p = log_ndtr(mean / std)
-    else:
-        k = mean.shape[2]
-        log_p = orthant.label_log_probs(mean.reshape(-1, k), std.reshape(-1, k))
-    return logsumexp(log_p.reshape(mean.shape), axis=1) - np.log(mean.shape[1])
