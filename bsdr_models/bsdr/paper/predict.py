@@ -209,9 +209,9 @@ class DrawPosterior(Predictive):
         noise = self.latent_scale**2 * np.eye(mean.shape[1])
         return LatentCoordinates(mean=mean, cov=np.concatenate(covs) + noise)
 
-    def _linear(self, X: FloatArray, coef: FloatArray | None = None) -> FloatArray:
-        """Linear predictors, (M, S, K), without biases, for coefficients (S, P, K)."""
-        coef = self.projection @ self.weights if coef is None else coef
+    def _linear(self, X: FloatArray, *, projected: bool = False) -> FloatArray:
+        """Linear predictors, (M, S, K), without biases."""
+        coef = self.weights if projected else self.projection @ self.weights  # (S, P, K)
         return np.einsum("md,sdk->msk", X, coef, optimize=True)
 
     def utilities(self, X: FloatArray, *, projected: bool = False) -> tuple[FloatArray, FloatArray]:
@@ -219,7 +219,7 @@ class DrawPosterior(Predictive):
         n_draws, r, k = self.weights.shape
         nodes = normal_points(r, n_draws * self._per_draw).reshape(n_draws, self._per_draw, r)
         offset = self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
-        linear = self._linear(X, self.weights if projected else None)
+        linear = self._linear(X, projected=projected)
         mean = (linear[:, :, None] + offset).reshape(len(X), -1, k)
         return mean, np.ones_like(mean)
 
@@ -245,11 +245,13 @@ class DrawPosterior(Predictive):
             return out
         # Samples with the same labels share their loadings.
         kinds, kind = np.unique(y, axis=0, return_inverse=True)
-        for i, label in enumerate(kinds):
-            members = np.flatnonzero(kind == i)
-            for block in self.blocks(len(members)):
-                eta = self._linear(X[members[block]]) + self.bias
-                out[:, members[block]] = self._log_label(np.swapaxes(eta, 0, 1), label)
+        order = np.argsort(kind, kind="stable")
+        for block in self.blocks(len(y)):
+            at = order[block]
+            eta = np.swapaxes(self._linear(X[at]) + self.bias, 0, 1)  # (S, m, K)
+            for i in np.unique(kind[at]):
+                own = kind[at] == i
+                out[:, at[own]] = self._log_label(eta[:, own], kinds[i])
         return out
 
     def _log_label(self, eta: FloatArray, label: np.ndarray) -> FloatArray:
