@@ -31,11 +31,11 @@ from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Parameters
 from bsdr_models.bsdr.feature_map import Metric
-from bsdr_models.bsdr.paper import gibbs, predict
+from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.predict import DrawPosterior
-from bsdr_models.bsdr.paper.ridge_draws import draw_deviations
+from bsdr_models.bsdr.paper.trees import draw_deviations
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.inference.sampling import run_gibbs
@@ -238,7 +238,7 @@ def quantities(
     posterior = DrawPosterior(
         **draws, noise_precision=None, latent_scale=SAMPLING.latent_scale, target="multiclass"
     )
-    value = predict.log_likelihood(posterior, X, y).sum(axis=1)
+    value = posterior.log_likelihood(X, y).sum(axis=1)
     return identified(coef, bias, new @ coef + bias) | {"log likelihood": value}
 
 

@@ -55,13 +55,9 @@ def step(state: State, data: Data) -> tuple[State, Bound]:
     w = data.design.ridge(state.utilities.mean, psi.mean, 1.0)
     t = mean_field.make_utilities(w.fitted, data, start=state.utilities.mode)
     log_prior = np.sum(psi.mean_log - LOG_2PI - psi.mean * w.mean_square)
+    divergence = psi.negative_divergence(*mean_field.weight_prior(PAPER, len(psi.rate)))
     terms = {
-        "bias_precision": mean_field.gamma_term(
-            psi, slice(0, 1), PAPER.bias_shape, PAPER.bias_rate
-        ),
-        "weight_precision": mean_field.gamma_term(
-            psi, slice(1, None), PAPER.weight_shape, PAPER.weight_rate
-        ),
+        "precisions": float(divergence.sum()),
         "weights": 0.5 * float(log_prior) + w.entropy(),
         "utilities": t.log_prob - 0.5 * float(w.gram_trace.sum()),  # their origin is w.fitted
     }

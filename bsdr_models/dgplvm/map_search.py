@@ -28,9 +28,8 @@ from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import LatentObjective, Objective, Terms
 from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
 from bsdr_models.inference.optimise import MapResult, run_map
-from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.design import DenseDesign, standardise
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.scatter import standardise
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
 EXACT_SAMPLES, N_CENTRES = 2000, 300

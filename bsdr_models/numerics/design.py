@@ -1,59 +1,37 @@
-r"""The design matrix as a linear operator.
+r"""The design matrix as a linear operator: ridge normals and discriminant directions.
 
 The engines use X mostly through the ridge normal N(S_s X' z_s / v, S_s) with S_s = (diag phi_s +
-X'X / v)^-1 of each component s. The algorithm of the ridge is chosen by its number of flops:
-
-======================= =============================================================
-coordinates             flops per sweep
-======================= =============================================================
-features, D small       Cholesky factor and its inverse, 2/3 D^3 for each distinct phi_s
-features, N small       Woodbury, 2 N^2 D + N^3 / 3 for each distinct phi_s
-spectral (columnwise)   r R, after one decomposition for the whole run
-======================= =============================================================
-
-The D working coordinates of a design may differ from the P features, to which ``loadings`` maps
-projections back.
+X'X / v)^-1 of each component s. For each distinct phi_s it takes a Cholesky factor and its inverse,
+2/3 D^3 flops, or Woodbury's identity, 2 N^2 D + N^3 / 3; under a columnwise prior r R flops, after
+one decomposition for the whole run. The D working coordinates of a design may differ from the P
+features, to which ``loadings`` maps projections back.
 
 Letters: N training samples, M others, R components s; phi (D, R), (1, R), (D, 1) or (1, 1) are the
 precisions and v the variance.
+
+References
+----------
+.. [1] A. Bhattacharya, A. Chakraborty, B. K. Mallick (2016). Fast sampling with Gaussian scale
+       mixture priors in high-dimensional regression. Biometrika 103(4).
 """
 
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import blas, lapack, solve_triangular, svd
+from scipy.linalg import lapack, solve_triangular, svd
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import RidgeColumns
-from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.numerics.linalg import draw_normal, factorise_inplace
 
 # Directions with a smaller singular value, relative to the largest, are left out.
 RANK_TOL = 1e-8
+# Weight of an isotropic matrix in the covariance of the features of discriminant directions.
+SHRINKAGE = 0.1
 
 
-class _Matrix:
-    """X in working coordinates, (N, D)."""
-
-    X: FloatArray
-
-    @property
-    def n_samples(self) -> int:
-        """N."""
-        return self.X.shape[0]
-
-    @property
-    def n_features(self) -> int:
-        """D."""
-        return self.X.shape[1]
-
-    @property
-    def mean_eigenvalue(self) -> float:
-        """tr(X'X) / D."""
-        return float(np.vdot(self.X, self.X)) / self.n_features
-
-
-class DenseDesign(_Matrix):
-    """X itself; the working coordinates are the features."""
+class DenseDesign:
+    """X itself, (N, D); the working coordinates are the features."""
 
     def __init__(self, X: FloatArray) -> None:
         self.X = np.ascontiguousarray(X, dtype=np.float64)
@@ -81,29 +59,28 @@ class DenseDesign(_Matrix):
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge normals of targets z (N, R): the cheaper factorisation for each distinct phi_s."""
         solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
-        r = target.shape[1]
-        phi = np.broadcast_to(precision, (self.n_features, precision.shape[1]))
-        if precision.shape[1] == 1:
-            mean, diagonal, log_det, trace = solve(target, phi[:, 0], variance)
-            variances = np.repeat(diagonal[:, None], r, axis=1)
-            log_dets, traces = log_det * np.ones(r), trace * np.ones(r)
-        else:
-            parts = [solve(target[:, s : s + 1], phi[:, s], variance) for s in range(r)]
-            means, diagonals, log_det_parts, trace_parts = zip(*parts, strict=True)
-            mean, variances = np.concatenate(means, axis=1), np.column_stack(diagonals)
-            log_dets, traces = np.array(log_det_parts), np.array(trace_parts)
+        phi, each = self._every_feature(precision), np.ones(target.shape[1])
+        distinct = precision.shape[1]  # 1 or R
+        means, variances, log_dets, traces = zip(
+            *(solve(target[:, s::distinct], phi[:, s], variance) for s in range(distinct)),
+            strict=True,
+        )
+        mean = np.concatenate(means, axis=1)
         return RidgeColumns(
             mean=mean,
-            variance=variances,
-            log_det=log_dets,
-            gram_trace=traces,
+            variance=np.column_stack(variances) * each,
+            log_det=np.array(log_dets) * each,
+            gram_trace=np.array(traces) * each,
             fitted=self.X @ mean,
         )
+
+    def _every_feature(self, precision: FloatArray) -> FloatArray:
+        return np.broadcast_to(precision, (self.X.shape[1], precision.shape[1]))
 
     def _feature_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, float]:
         """Lower factor L of diag(phi) + X'X / v = L L', and its log determinant."""
         matrix = self.gram.T / variance  # the transpose, for LAPACK's order of the axes
-        matrix.reshape(-1, order="A")[:: self.n_features + 1] += phi
+        matrix.reshape(-1, order="A")[:: self.X.shape[1] + 1] += phi
         return factorise_inplace(matrix, name="projection precision")
 
     def _ridge_by_features(
@@ -111,22 +88,19 @@ class DenseDesign(_Matrix):
     ) -> tuple[FloatArray, FloatArray, float, float]:
         """One D x D factorisation: mean (D, R), diag S, log|S|, tr(X'X S)."""
         factor, log_det = self._feature_factor(phi, variance)
-        half, info = lapack.dtrtri(factor, lower=1, overwrite_c=1)  # S = half' half
-        if info != 0:
-            raise np.linalg.LinAlgError("projection precision is singular")
+        half, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)  # S = half' half
         mean = half.T @ (half @ (self.X.T @ target / variance))
         diagonal = np.einsum("ij,ij->j", half, half)
-        trace = variance * (self.n_features - float(phi @ diagonal))
+        trace = variance * (self.X.shape[1] - float(phi @ diagonal))
         return mean, diagonal, -log_det, trace
 
     def _row_factor(self, phi: FloatArray, variance: float) -> tuple[FloatArray, FloatArray, float]:
         """V = L^-1 X diag(phi)^-1/2 with L L' = v I + X diag(1/phi) X'; L; log|L L'|."""
-        half = self.X * (1.0 / np.sqrt(phi))  # BLAS is given the transpose, to keep its order
-        matrix = blas.dsyrk(1.0, half.T, trans=1, lower=1)
-        matrix.reshape(-1, order="A")[:: self.n_samples + 1] += variance
+        half = self.X / np.sqrt(phi)
+        matrix = (half @ half.T).T
+        matrix.reshape(-1, order="A")[:: len(self.X) + 1] += variance
         factor, log_det = factorise_inplace(matrix, name="row covariance")
-        solved = blas.dtrsm(1.0, factor, half.T, side=1, lower=1, trans_a=1, overwrite_b=1)
-        return solved.T, factor, log_det
+        return solve_triangular(factor, half, lower=True, check_finite=False), factor, log_det
 
     def _ridge_by_rows(
         self, target: FloatArray, phi: FloatArray, variance: float
@@ -136,25 +110,57 @@ class DenseDesign(_Matrix):
         solved = solve_triangular(factor, target, lower=True, check_finite=False)
         mean = (half.T @ solved) / np.sqrt(phi)[:, None]
         share = np.einsum("nd,nd->d", half, half)
-        log_det_s = self.n_samples * np.log(variance) - log_det - float(np.log(phi).sum())
+        log_det_s = len(self.X) * np.log(variance) - log_det - float(np.log(phi).sum())
         return mean, (1.0 - share) / phi, log_det_s, variance * float(share.sum())
 
     def row_variance(self, rows: FloatArray, precision: FloatArray, variance: float) -> FloatArray:
         """x' S_s x of new samples for each distinct phi_s: (M, P) -> (M, R) or (M, 1)."""
-        out = np.empty((rows.shape[0], precision.shape[1]))
-        phi = np.broadcast_to(precision, (self.n_features, precision.shape[1]))
-        for s in range(precision.shape[1]):
-            if self.prefers_rows:
-                half, _, _ = self._row_factor(phi[:, s], variance)
-                scaled = rows / np.sqrt(phi[:, s])
-                seen = scaled @ half.T
-                value = np.einsum("md,md->m", scaled, scaled) - np.einsum("mn,mn->m", seen, seen)
-                out[:, s] = np.maximum(value, 0.0)
-            else:
-                factor, _ = self._feature_factor(phi[:, s], variance)
-                solved = solve_triangular(factor, rows.T, lower=True, check_finite=False)
-                out[:, s] = np.einsum("dm,dm->m", solved, solved)
-        return out
+        columns = self._every_feature(precision).T
+        return np.column_stack([self._row_variance(rows, phi, variance) for phi in columns])
+
+    def _row_variance(self, rows: FloatArray, phi: FloatArray, variance: float) -> FloatArray:
+        if self.prefers_rows:
+            scaled = rows / np.sqrt(phi)
+            seen = scaled @ self._row_factor(phi, variance)[0].T
+            value = np.einsum("md,md->m", scaled, scaled) - np.einsum("mn,mn->m", seen, seen)
+            return np.maximum(value, 0.0)
+        factor, _ = self._feature_factor(phi, variance)
+        solved = solve_triangular(factor, rows.T, lower=True, check_finite=False)
+        return np.einsum("dm,dm->m", solved, solved)
+
+    def draw(
+        self,
+        linear: FloatArray,
+        precision: FloatArray,
+        scale: FloatArray,
+        *,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        r"""B draws from each of C normals :math:`N(S X^\top l, S)`, (C, D, B).
+
+        With l (C, N, B), :math:`S = (\operatorname{diag}\phi + a X^\top X)^{-1}`, phi (C, D), or
+        (C, 1) if all features share one, and a (C,). If N < D, x = S u with :math:`u =
+        X^\top(l + \sqrt a\, e_1) + \sqrt\phi\, e_2`, of mean :math:`X^\top l` and covariance
+        :math:`S^{-1}`; S is applied through an N x N system [1]_.
+        """
+        n, d = self.X.shape
+        a, root = scale[:, None, None], np.sqrt(precision)[:, :, None]
+        if precision.shape[1] == 1:  # prior draws, shifted and shrunk within the row space
+            noise = rng.standard_normal((len(linear), d, linear.shape[2]))
+            inside = root**2 + a * self.spectral.eigenvalues[:, None]  # (C, r, 1)
+            shrink = 1.0 / np.sqrt(inside) - 1.0 / root
+            basis = self.spectral.basis
+            moved = (self.spectral.X.T @ linear) / inside + shrink * (basis.T @ noise)
+            return noise / root + basis @ moved
+        if d <= n:
+            matrix = a * self.gram
+            np.einsum("cii->ci", matrix)[...] += precision
+            return draw_normal(matrix, self.X.T @ linear, name="projection precision", rng=rng)
+        noise = rng.standard_normal((len(linear), d, linear.shape[2]))
+        half = self.X / root.mT  # (C, N, D)
+        white = half.mT @ (linear + np.sqrt(a) * rng.standard_normal(linear.shape)) + noise
+        back = np.linalg.solve(np.eye(n) + a * (half @ half.mT), half @ white)
+        return (white - a * (half.mT @ back)) / root
 
     def loadings(self, projection: FloatArray) -> FloatArray:
         """Projection over features: (D, R) -> (P, R)."""
@@ -165,7 +171,7 @@ class DenseDesign(_Matrix):
         return variance
 
 
-class SpectralDesign(_Matrix):
+class SpectralDesign:
     """Row space of X = U S V', with working coordinates U S and a diagonal Gram matrix.
 
     For a columnwise prior, which is invariant to rotations of the features. Directions outside the
@@ -173,10 +179,9 @@ class SpectralDesign(_Matrix):
     """
 
     def __init__(self, X: FloatArray) -> None:
-        values, basis = row_space(np.asarray(X, dtype=np.float64))
-        self.basis = basis
+        values, self.basis = row_space(np.asarray(X, dtype=np.float64))
         self.eigenvalues = values**2
-        self.X = np.ascontiguousarray(X @ basis)
+        self.X = np.ascontiguousarray(X @ self.basis)
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Leading principal component scores."""
@@ -233,3 +238,33 @@ def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     keep = values > RANK_TOL * values[0]
     keep[0] = True
     return values[keep], np.ascontiguousarray(basis[:, keep])
+
+
+def label_indicators(y: IntArray, n_labels: int) -> FloatArray:
+    """One unit-length indicator column per class, (N, K)."""
+    indicator = np.equal.outer(y, np.arange(n_labels)).astype(np.float64)
+    return indicator / np.sqrt(np.maximum(indicator.sum(axis=0), 1.0))
+
+
+def discriminant_scores(design: Design, Y: FloatArray, n_scores: int) -> FloatArray:
+    """Projections of the samples onto the leading shrunken discriminant directions.
+
+    With Y from :func:`label_indicators` these are those of linear discriminant analysis (optimal
+    scoring: the eigenvectors of between- against within-class scatter are those of between-class
+    against total scatter); with real targets (N, K), those of a ridge-regularised reduced-rank
+    regression. (N, min(n_scores, K)), with zero columns beyond the rank.
+    """
+    Y = Y - Y.mean(axis=0)
+    mean_eigenvalue = float(np.vdot(design.X, design.X)) / design.X.shape[1]
+    # Variance for which a ridge penalty of 1 gives this shrinkage.
+    variance = mean_eigenvalue * SHRINKAGE / (1.0 - SHRINKAGE)
+    fitted = design.ridge(Y, np.ones((1, 1)), variance).fitted
+    _, _, directions = np.linalg.svd(Y.T @ fitted)
+    return fitted @ directions[:n_scores].T
+
+
+def standardise(scores: FloatArray) -> FloatArray:
+    """Columns with mean 0 and standard deviation 1; constant columns become 0."""
+    centred = scores - scores.mean(axis=0)
+    scale = centred.std(axis=0)
+    return centred / np.where(scale > 1e-10 * scale.max(initial=0.0), scale, np.inf)

@@ -1,4 +1,4 @@
-"""Variational factors of any model: moments, entropies and expected log densities."""
+"""Variational factors of any model: moments, entropies and divergences from priors."""
 
 from dataclasses import dataclass
 
@@ -27,24 +27,14 @@ class Gamma:
         """E[log x]."""
         return digamma(self.shape) - np.log(self.rate)
 
-    def entropy(self) -> float:
-        """Entropy in nats, summed over the entries."""
-        return float(self._entropies().sum())
-
-    def _entropies(self) -> FloatArray:
-        a = self.shape
-        return np.asarray(a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a))
-
-    def expected_log_prior(self, shape: float, rate: float) -> float:
-        """E[log Gamma(x; shape, rate)], summed over the entries."""
-        entries = (shape - 1.0) * self.mean_log - rate * self.mean
-        return float(entries.sum()) + entries.size * (shape * np.log(rate) - float(gammaln(shape)))
-
-    def negative_divergence(self, shape: float, rate: float) -> FloatArray:
+    def negative_divergence(
+        self, shape: float | FloatArray, rate: float | FloatArray
+    ) -> FloatArray:
         """E[log Gamma(x; shape, rate)] plus entropy of every entry: minus KL from the prior."""
-        log_x = self.mean_log
+        a, log_x = self.shape, self.mean_log
         prior = (shape - 1.0) * log_x - rate * self.mean + shape * np.log(rate) - gammaln(shape)
-        return np.asarray(prior + self._entropies())
+        entropy = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
+        return np.asarray(prior + entropy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +45,10 @@ class NormalRows:
     cov: FloatArray  # (R, R)
     log_det: float  # log |cov|
 
-    @property
-    def row_entropy(self) -> float:
-        """Entropy of every row in nats."""
-        return 0.5 * (self.mean.shape[1] * (LOG_2PI + 1.0) + self.log_det)
-
     def entropy(self) -> float:
         """Entropy in nats, summed over the rows."""
-        return self.mean.shape[0] * self.row_entropy
+        n, r = self.mean.shape
+        return n * 0.5 * (r * (LOG_2PI + 1.0) + self.log_det)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +66,7 @@ class NormalColumns:
 
     def entropy(self) -> float:
         """Entropy in nats, summed over the columns."""
-        p, k = self.mean.shape
-        return 0.5 * (k * p * (LOG_2PI + 1.0) + float(self.log_det.sum()))
+        return 0.5 * (self.mean.size * (LOG_2PI + 1.0) + float(self.log_det.sum()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +82,11 @@ class RidgeColumns:
     gram_trace: FloatArray  # (R,), tr(X'X S_s)
     fitted: FloatArray  # (N, R), X @ mean
 
-    def entropy(self) -> float:
-        """Entropy in nats, summed over the columns."""
-        d, r = self.mean.shape
-        return 0.5 * (d * r * (LOG_2PI + 1.0) + float(self.log_det.sum()))
-
     @property
     def mean_square(self) -> FloatArray:
         """E[q**2], (D, R)."""
         return self.mean**2 + self.variance
+
+    def entropy(self) -> float:
+        """Entropy in nats, summed over the columns."""
+        return 0.5 * (self.mean.size * (LOG_2PI + 1.0) + float(self.log_det.sum()))

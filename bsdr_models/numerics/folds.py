@@ -35,9 +35,8 @@ def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
     """Fold of each sample, (N,), stratified by group; -1 if it is never held out.
 
     ``groups`` is the class of each sample, (N,), -1 without, or in each of T tasks, (N, T), and
-    ``keys`` are of :func:`sample_keys`. Samples of a group are assigned to folds in turn, so that a
-    small group loses one sample at a time. The only sample of a group, or one without a group, is
-    never held out. The names of groups and the order of samples make no difference.
+    ``keys`` are of :func:`sample_keys`. Samples of a group are assigned to folds in turn. The only
+    sample of a group, or one without a group, is never held out.
     """
     if groups.ndim == 2:
         return _stratify_tasks(groups, keys, n_folds)
@@ -58,7 +57,7 @@ def _stratify_tasks(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
 
     The smallest class is first. Each of its samples without a fold goes to the fold that has the
     fewest samples of the class, and among these the fewest of all. If all samples of a class are in
-    one fold, one of them is never held out. The order of tasks makes no difference.
+    one fold, one of them is never held out.
 
     References
     ----------

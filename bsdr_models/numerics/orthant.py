@@ -1,4 +1,4 @@
-r"""Argmax regions of N(eta, I): log probabilities and means; label probabilities.
+r"""Argmax regions of N(eta, I): log probabilities, means and draws; label probabilities.
 
 With y the observed label, the latent utilities t ~ N(eta, I) are truncated to the region {t_y > t_j
 for all j != y}, whose probability is one integral over u = t_y - eta_y (Girolami & Rogers [1]_),
@@ -11,12 +11,21 @@ skewed: to the left of the mode all factors decrease, to the right none. Each en
 bounded separately, where the integrand is a given number of nats below its peak: on the left by the
 curvature at the mode, which increases there, on the right by :math:`\phi(u)`.
 
+A draw begins with u. As :math:`g(u) = \sum_j \log \Phi(u + d_j)` is concave, it lies below its
+tangent at any centre c, and :math:`N(g'(c), 1)` is an envelope of the density: u is accepted with
+probability :math:`\exp\{g(u) - g(c) - g'(c)(u - c)\}`. This is exact for every c; near the mode the
+acceptance is largest, about :math:`(-f'')^{-1/2} \ge K^{-1/2}` for f the log density. Given u the
+other utilities are independent normals truncated at :math:`t_y`. The cost is the same for unlikely
+labels, for which rejection sampling of the argmax would not end.
+
 References
 ----------
 .. [1] M. Girolami, S. Rogers (2006). Variational Bayesian multinomial probit regression with
        Gaussian process priors. Neural Computation 18.
+.. [2] C. P. Robert (1995). Simulation of truncated normal variables. Statistics and Computing 5.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +33,20 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.compiled_probit import INV_SQRT_2PI, OPTIONS, exp, probit
+from bsdr_models.numerics.normal_tail import INV_SQRT_2PI, OPTIONS, exp, probit
 
-# Newton's method for the mode: iterations, and the distance that ends it, in units of the scale.
-_MAX_NEWTON, _CENTRED = 60, 0.05
-
-
+# Newton's method for the mode: iterations, and the distance that ends it, in units of the scale:
+# for quadrature, and for draws, where the acceptance is then within a few per cent of the largest.
+_MAX_NEWTON, _CENTRED, _NEAR = 60, 0.05, 0.3
 # Utilities are clipped this many standard deviations below the best, since the quadrature loses
 # digits further out.
 _FAR = 1e7
+# Number of consecutive rejections that cannot occur for finite means.
+_MAX_PROPOSALS = 1_000_000
+# Above this bound normal proposals are accepted more often than those of the tail envelope.
+_TAIL = -0.5
+# Below this point h (x + h), which tends to one, would cancel.
+_CANCELS = -1e4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +67,10 @@ def moments(
         E[t_j] = \eta_j - E_f[h(u + d_j)], \qquad
         E[t_y] = \eta_y + \sum_{j \ne y} E_f[h(u + d_j)], \qquad h = \phi / \Phi,
 
-    where f is the integrand of the probability, normalised. E[t] - eta is also the gradient of
-    the log probability in eta.
-
-    ``eta`` is (N, K), ``y`` (N,) in 0..K-1; ``start`` (N,) are modes of an earlier call at a
-    similar eta, which save the work of about two nodes. Largest error of a sample, in log P and in
-    E[t], over likely labels, unlikely ones, and ties of all labels (the hardest case), by nodes of
-    the trapezoidal rule:
+    where f is the integrand of the probability, normalised. ``eta`` (N, K) is finite, ``y`` (N,) in
+    0..K-1; ``start`` (N,) are modes of an earlier call at a similar eta, which save the work of
+    about two nodes. Largest errors of log P and E[t], over likely labels, unlikely ones, and ties
+    of all labels (the hardest case):
 
     ======  ======  ======  ======  ======
     nodes   K = 3   K = 5   K = 10  K = 50
@@ -70,11 +81,8 @@ def moments(
     64      1e-13   1e-13   1e-13   3e-13
     ======  ======  ======  ======  ======
     """
-    eta = _writable(eta)
-    _check_finite("eta", eta)
-    mode = np.full(len(eta), -1.0)  # none: modes are positive
-    if start is not None:
-        mode = np.maximum(start, 0.0)
+    eta = _read(eta)
+    mode = np.full(len(eta), -1.0) if start is None else np.maximum(start, 0.0)  # negative: none
     result, mean = np.empty(len(eta)), np.empty_like(eta)
     y = np.require(y, np.int64, ["C", "W"])
     _moments(eta, y, n_nodes, _drop(n_nodes, eta.shape[1]), result, mean, mode)
@@ -92,13 +100,7 @@ def label_log_probs(mean: ArrayLike, sd: ArrayLike, *, n_nodes: int = 16) -> Flo
     normalised. Errors of log P observed at 16 nodes: 2e-5 if the standard deviations differ by a
     factor below two, 2e-3 at a factor of four, 3e-2 at ten.
     """
-    mean, sd = _writable(mean), _writable(sd)
-    if mean.ndim != 2 or sd.shape != mean.shape:
-        raise ValueError(f"mean and sd must share a shape (M, K), got {mean.shape} and {sd.shape}")
-    _check_finite("mean", mean)
-    _check_finite("sd", sd)
-    if mean.size and sd.min() <= 0.0:
-        raise ValueError("sd must be positive")
+    mean, sd = _read(mean), _read(sd)
     best, scale = mean.max(axis=1, keepdims=True), sd.max(axis=1, keepdims=True)
     mean = np.maximum(mean - best, -_FAR * scale)
     result = np.empty_like(mean)
@@ -113,18 +115,13 @@ def _drop(n_nodes: int, n_labels: int) -> float:
     It balances the errors of truncation and of step size in the hardest cases of 3, 5, 10 and 50
     labels with 12 to 32 nodes.
     """
-    if n_nodes < 2:
-        raise ValueError(f"n_nodes must be at least 2, got {n_nodes}")
     return 0.9 * n_nodes * (3.0 / max(n_labels, 2)) ** 0.2
 
 
-def _check_finite(name: str, values: FloatArray) -> None:
+def _read(values: ArrayLike) -> FloatArray:
+    """Finite C-contiguous writable array, so that the kernel is compiled for one layout only."""
     if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite")
-
-
-def _writable(values: ArrayLike) -> FloatArray:
-    """C-contiguous writable array, so that the kernel is compiled for one layout only."""
+        raise ValueError("means and standard deviations of utilities must be finite")
     return np.require(values, np.float64, ["C", "W"])
 
 
@@ -140,18 +137,16 @@ def _moments(
 ) -> None:
     """Fill ``log_prob`` (N,), ``mean`` (N, K) and ``mode`` (N,), read unless negative."""
     n_samples, n_labels = eta.shape
-    others = np.empty(n_labels - 1, np.int64)
     d, beta, hazard = np.empty(n_labels - 1), np.ones(n_labels - 1), np.empty(n_labels - 1)
     for n in range(n_samples):
-        label, count = y[n], 0
+        label = y[n]
         for j in range(n_labels):
             if j != label:
-                others[count], d[count] = j, eta[n, label] - eta[n, j]
-                count += 1
+                d[j - (j > label)] = eta[n, label] - eta[n, j]
         log_prob[n], mode[n] = _integrate(d, beta, n_nodes, drop, mode[n], hazard)
-        mean[n, label] = eta[n, label] + hazard.sum()
-        for i in range(count):
-            mean[n, others[i]] = eta[n, others[i]] - hazard[i]
+        for j in range(n_labels):
+            change = hazard.sum() if j == label else -hazard[j - (j > label)]
+            mean[n, j] = eta[n, j] + change
 
 
 @njit(**OPTIONS)
@@ -163,12 +158,10 @@ def _label_log_probs(
     d, beta, hazard = np.empty(n_labels - 1), np.empty(n_labels - 1), np.empty(n_labels - 1)
     for n in range(n_samples):
         for label in range(n_labels):
-            count = 0
             for j in range(n_labels):
                 if j != label:
-                    d[count] = (mean[n, label] - mean[n, j]) / sd[n, j]
-                    beta[count] = sd[n, label] / sd[n, j]
-                    count += 1
+                    d[j - (j > label)] = (mean[n, label] - mean[n, j]) / sd[n, j]
+                    beta[j - (j > label)] = sd[n, label] / sd[n, j]
             log_prob[n, label], _ = _integrate(d, beta, n_nodes, drop, -1.0, hazard)
 
 
@@ -223,3 +216,95 @@ def _integrate(
         for q in range(n_nodes):
             hazard[j] += weight[q] * hazards[j, q] / total
     return log_peak + np.log(INV_SQRT_2PI * step * total), u
+
+
+def draw_argmax(eta: FloatArray, y: IntArray, *, rng: np.random.Generator) -> FloatArray:
+    """One draw of t (..., N, K) with means eta for each label y, (N,) or (..., N).
+
+    Its argmax is y, without ties; NaN for samples with non-finite means.
+    """
+    flat = np.ascontiguousarray(eta).reshape(-1, eta.shape[-1])
+    t = np.empty_like(flat)
+    _draw_rows(flat, np.broadcast_to(y, eta.shape[:-1]).flatten(), rng, t)
+    return t.reshape(eta.shape)
+
+
+@njit(error_model="numpy")
+def _draw_rows(eta: FloatArray, y: IntArray, rng: np.random.Generator, t: FloatArray) -> None:
+    """Fill t (M, K) for labels y (M,)."""
+    n_labels = eta.shape[1]
+    d, hazard, log_p = np.empty(n_labels - 1), np.empty(n_labels - 1), np.empty(n_labels - 1)
+    for row in range(eta.shape[0]):
+        label = y[row]
+        for j in range(n_labels):
+            if j != label:
+                d[j - (j > label)] = eta[row, label] - eta[row, j]
+        top = eta[row, label] + _draw_excess(d, hazard, log_p, rng)
+        t[row, label] = top
+        for j in range(n_labels):
+            if j != label:
+                below = eta[row, j] + _draw_below(top - eta[row, j], rng)
+                t[row, j] = min(below, np.nextafter(top, -np.inf))
+
+
+@njit(error_model="numpy")
+def _draw_excess(
+    d: FloatArray, hazard: FloatArray, log_p: FloatArray, rng: np.random.Generator
+) -> float:
+    """One draw of u; NaN if the margins are not finite. The tangent fills ``hazard``, ``log_p``."""
+    centre, slope = _near_mode(d, hazard, log_p)
+    for _ in range(_MAX_PROPOSALS):
+        u = slope + rng.standard_normal()
+        step = u - centre
+        log_ratio = 0.0
+        for j in range(len(d)):
+            a, b = u + d[j], centre + d[j]
+            part, log_part, _, _ = probit(a)
+            log_ratio += math.log(part) - log_p[j]
+            if a < 0.0 and b < 0.0:  # without the difference of large squares
+                log_ratio -= step * (0.5 * (a + b) + hazard[j])
+            else:
+                log_ratio += log_part + 0.5 * min(b, 0.0) ** 2 - step * hazard[j]
+        if log_ratio > -rng.standard_exponential():
+            return u
+        if math.isnan(log_ratio):
+            break
+    return math.nan
+
+
+@njit(error_model="numpy")
+def _near_mode(d: FloatArray, hazard: FloatArray, log_p: FloatArray) -> tuple[float, float]:
+    """Centre c of the tangent, near the mode of f, and its slope.
+
+    The hazard h = g' of one margin exceeds max(0, -x), so the initial value lies below the mode;
+    Newton's steps on f', which is convex and decreasing, never pass it.
+    """
+    u, slope = max(0.0, -0.5 * d.min()), 0.0
+    for iteration in range(_MAX_NEWTON):
+        slope, curvature = 0.0, 1.0
+        for j in range(len(d)):
+            x = u + d[j]
+            part, _, h, _ = probit(x)
+            slope += h
+            curvature += h * (x + h) if x > _CANCELS else 1.0
+            hazard[j], log_p[j] = h, math.log(part)
+        gap = slope - u
+        if gap * gap < _NEAR * _NEAR * curvature or iteration == _MAX_NEWTON - 1:
+            break  # the tangent stays the one at u
+        u += gap / curvature
+    return u, slope
+
+
+@njit(error_model="numpy")
+def _draw_below(bound: float, rng: np.random.Generator) -> float:
+    """One standard normal below ``bound``; in the tail by an exponential envelope [2]_."""
+    if not bound <= _TAIL:
+        while True:
+            x = rng.standard_normal()
+            if not x >= bound:
+                return x
+    rate = 0.5 * (math.sqrt(bound * bound + 4.0) - bound)
+    while True:
+        x = bound - rng.standard_exponential() / rate
+        if not 0.5 * (x + rate) ** 2 >= rng.standard_exponential():
+            return x

@@ -25,7 +25,7 @@ References
        Technometrics 37(1), 41-59. The chi-square of Q is that of G. E. P. Box (1954).
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -39,16 +39,14 @@ from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
 RANK_TOL, EXACT = 1e-10, 1e-12
 
 
-def t2_tail(t2: FloatArray, n_samples: int, rank: int) -> FloatArray:
-    """Probability that the T2 of a new sample is larger."""
-    factor = n_samples * (n_samples - rank) / (rank * (n_samples**2 - 1.0))
-    return np.asarray(f.sf(factor * t2, rank, n_samples - rank))
+def _t2_factor(n_samples: int, rank: int) -> float:
+    """T2 of a new sample times this has an F distribution."""
+    return n_samples * (n_samples - rank) / (rank * (n_samples**2 - 1.0))
 
 
 def t2_limit(prob: float, n_samples: int, rank: int) -> float:
     """Quantile of the T2 of a new sample."""
-    factor = n_samples * (n_samples - rank) / (rank * (n_samples**2 - 1.0))
-    return float(f.ppf(prob, rank, n_samples - rank) / factor)
+    return float(f.ppf(prob, rank, n_samples - rank) / _t2_factor(n_samples, rank))
 
 
 def q_limit(prob: float, scale: float, dof: float) -> float:
@@ -70,7 +68,7 @@ class OutlierMeasures:
 
     def by_name(self) -> dict[str, FloatArray]:
         """The fields, for a tree."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +81,8 @@ class Reference:
     projection: FloatArray  # Q, (D, R)
     whitening: FloatArray  # V with V V' the pseudo-inverse of the scatter of z, (R, A)
     loadings: FloatArray  # fit of the features on V' z, (A, D)
-    q_scale: float  # g, 0 if there is no residual
-    q_dof: float  # h, 1 if there is no residual
+    q_scale: float = 0.0  # g, 0 if there is no residual
+    q_dof: float = 1.0  # h, 1 if there is no residual
 
     @classmethod
     def learn(cls, rows: Rows, projection: FloatArray) -> tuple[Self, OutlierMeasures] | None:
@@ -104,28 +102,24 @@ class Reference:
         if rank == 0 or n < rank + 3:
             return None
         whitening = vectors[:, kept] / np.sqrt(values[kept])
-        white = scores @ whitening  # (N, A), orthonormal columns
-        loadings = np.asarray(rows.T @ white).T
-        bare = cls(
+        reference = cls(
             n_samples=n,
             rank=rank,
             mean=mean,
             projection=projection,
             whitening=whitening,
-            loadings=loadings,
-            q_scale=0.0,
-            q_dof=1.0,
+            loadings=np.asarray(rows.T @ (scores @ whitening)).T,
         )
-        square, residual, length = bare._parts(rows)
+        square, residual, length = reference._parts(rows)
         # Without sample n the mean moves by z_n / (N - 1), and the scatter loses a rank-one term.
         left = np.maximum(1.0 - square * n / (n - 1.0), EXACT)
         t2 = (n - 2.0) * (n / (n - 1.0)) ** 2 * square / left
         q = residual / np.maximum(1.0 - 1.0 / n - square, EXACT) ** 2
-        scale, dof = 0.0, 1.0
         if residual.mean() > EXACT * length.mean():
             m, v = q.mean(), np.maximum(q.var(ddof=1), EXACT * q.mean() ** 2)
-            scale, dof = float(v / (2.0 * m)), float(2.0 * m**2 / v)
-        reference = replace(bare, q_scale=scale, q_dof=dof)
+            reference = replace(
+                reference, q_scale=float(v / (2.0 * m)), q_dof=float(2.0 * m**2 / v)
+            )
         return reference, reference._judge(t2, q, n - 1)
 
     def compare(self, rows: Rows) -> OutlierMeasures:
@@ -152,7 +146,8 @@ class Reference:
         return np.sum(white**2, axis=1), np.maximum(residual, 0.0), length
 
     def _judge(self, t2: FloatArray, q: FloatArray, n_samples: int) -> OutlierMeasures:
-        tail = t2_tail(t2, n_samples, self.rank)
+        factor = _t2_factor(n_samples, self.rank)
+        tail = np.asarray(f.sf(factor * t2, self.rank, n_samples - self.rank))
         if self.q_scale > 0.0:
             tail = np.minimum(2.0 * np.minimum(tail, chi2.sf(q / self.q_scale, self.q_dof)), 1.0)
         return OutlierMeasures(t2=t2, q_residual=q, tail_probability=tail)

@@ -44,7 +44,8 @@ def of_common_size(coef: FloatArray, *, centred: bool) -> FloatArray:
     data, and would be most of the spread of each. Signs, and ratios within a draw, do not change.
     Root mean squares may be those of coefficients centred over the K classes.
     """
-    size = np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=(1, 2)))
+    values = coef - coef.mean(axis=-1, keepdims=True) if centred else coef
+    size = np.sqrt(np.mean(values**2, axis=(1, 2)))
     factor = np.divide(np.median(size), size, out=np.ones_like(size), where=size > 0.0)
     return coef * factor[:, None, None]
 
@@ -55,11 +56,8 @@ def importance(coef: FloatArray, *, centred: bool) -> FloatArray:
     A mean square over draws would add the variance, which is all that a feature outside the row
     space of the samples has. Of scores of classes, which are centred, only differences matter.
     """
-    return np.asarray(np.sqrt(np.mean(_centre(coef, centred) ** 2, axis=1)))
-
-
-def _centre(coef: FloatArray, centred: bool) -> FloatArray:
-    return coef - coef.mean(axis=-1, keepdims=True) if centred else coef
+    values = coef - coef.mean(axis=-1, keepdims=True) if centred else coef
+    return np.sqrt(np.mean(values**2, axis=1))
 
 
 def _shares(values: FloatArray) -> FloatArray:

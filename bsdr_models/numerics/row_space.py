@@ -21,10 +21,6 @@ type Rows = Any
 RANK_TOL = 1e-12
 
 
-# R orthonormal directions of feature space, and a centre.
-type Axes = DenseAxes | SparseAxes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseAxes:
     """Explicit axes."""
@@ -66,6 +62,10 @@ class SparseAxes:
         return np.asarray(self.rows.T @ combined) - np.multiply.outer(
             self.mean, combined.sum(axis=0)
         )
+
+
+# R orthonormal directions of feature space, and a centre.
+type Axes = DenseAxes | SparseAxes
 
 
 def make_axes(rows: Rows, mean: FloatArray, combination: FloatArray) -> Axes:

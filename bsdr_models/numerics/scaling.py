@@ -42,12 +42,8 @@ class Scaler:
         peak = cls.peak_of(size)
         constant = std <= CONSTANT_TOL * np.maximum(np.abs(mean), CONSTANT_TOL)
         std = np.where(constant, 1.0, std)
-        return cls(
-            peak=peak,
-            mean=mean,
-            std=std if standardize else 1.0 / peak,
-            constant=constant,
-        )
+        std = std if standardize else 1.0 / peak
+        return cls(peak=peak, mean=mean, std=std, constant=constant)
 
     @classmethod
     def identity(cls, n_columns: int) -> "Scaler":
@@ -98,22 +94,15 @@ class Scaler:
 def largest_scaled(X: FloatArray) -> FloatArray:
     """Largest magnitude that a standardised column of as many observed values can have, (P,).
 
-    It is sqrt(n - 1), if one of n values differs from all others [1]_.
-
-    References
-    ----------
-    .. [1] P. A. Samuelson (1968). How deviant can you be? Journal of the American Statistical
-           Association 63(324), 1522-1525.
+    It is sqrt(n - 1), if one of n values differs from all others (P. A. Samuelson, 1968, Journal of
+    the American Statistical Association 63, 1522-1525).
     """
-    count = (~np.isnan(X)).sum(axis=0)
-    return np.sqrt(np.maximum(count - 1.0, 0.0))
+    return np.sqrt(np.maximum((~np.isnan(X)).sum(axis=0) - 1.0, 0.0))
 
 
 def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of the observed entries of each column, 0 if none."""
     present = ~np.isnan(X)
-    if present.all():
-        return X.mean(axis=0), X.std(axis=0)
     count = np.maximum(present.sum(axis=0), 1)
     mean = np.where(present, X, 0.0).sum(axis=0) / count
     square = np.where(present, (X - mean) ** 2, 0.0).sum(axis=0) / count

@@ -1,8 +1,7 @@
 r"""Temperature scaling: calibrated class probabilities from class scores.
 
-Class scores of a margin classifier have an arbitrary scale.
-:math:`p = \operatorname{softmax}(f / T)` with T fitted to held-out samples calibrates them without
-changing the ranking of the classes [1]_.
+:math:`p = \operatorname{softmax}(f / T)` with T fitted to held-out samples calibrates the class
+scores f of a margin classifier, whose scale is arbitrary, without changing their ranking [1]_.
 
 References
 ----------
@@ -14,7 +13,7 @@ References
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 
@@ -26,20 +25,19 @@ RANGE = 1e4
 
 
 def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) -> float:
-    r"""T that minimises the log loss of softmax(scores / T).
+    r"""T that minimises the log loss of softmax(scores / T), (N, K), of class indices y (N,).
 
     The loss is convex in 1/T, with a gradient of
     :math:`\sum_n \{ \sum_c p_{nc} f_{nc} - \sum_c q_{nc} f_{nc} \}`, where q is the one-hot label
-    mixed with the uniform distribution, by ``PSEUDO_SAMPLES`` samples in total.
-    ``scores`` (N, K) are of held-out samples of class index ``y`` (N,); a single column is of class
-    1 against class 0, with probability logistic(scores / T). T is 1 if the class scores of every
-    sample are equal.
+    mixed with the uniform distribution, by ``PSEUDO_SAMPLES`` samples in total. A single column is
+    of class 1 against class 0. T is 1 if the class scores of every sample are equal.
 
     ``shrink`` is for few samples: :math:`\beta = 1/T` has a sampling variance v, the inverse of
     the second derivative, so its square is too large by v, and
     :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it.
     """
-    scores = both_columns(scores)
+    if scores.shape[1] == 1:
+        scores = np.column_stack([np.zeros(len(scores)), scores])
     n = len(scores)
     centred = scores - scores.mean(axis=1, keepdims=True)
     spread = float(np.sqrt(np.mean(centred**2))) if n else 0.0
@@ -64,15 +62,3 @@ def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) ->
         curvature = float(np.sum(p * centred**2) - np.sum(np.sum(p * centred, axis=1) ** 2))
         inverse = max(inverse - 1.0 / (curvature * inverse), 1.0 / RANGE)
     return spread / inverse
-
-
-def both_columns(scores: FloatArray) -> FloatArray:
-    """Class scores with a column per class: a single column becomes [0, f]."""
-    if scores.shape[1] == 1:
-        return np.column_stack([np.zeros(len(scores)), scores])
-    return scores
-
-
-def log_probabilities(scores: FloatArray, temperature: float) -> FloatArray:
-    """log softmax(scores / T), (N, K); two columns for a single column of class scores."""
-    return np.asarray(log_softmax(both_columns(scores) / temperature, axis=1))

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.paper.predict import DrawPosterior, log_likelihood
+from bsdr_models.bsdr.paper.predict import DrawPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.papers import PaperBSDRClassifier
 
@@ -96,7 +96,7 @@ def test_log_likelihood_is_that_of_the_model(target):
             for j, v in enumerate(nodes)
         ]
         expected[s] = logsumexp(parts, axis=0)
-    error = log_likelihood(draws, X, y) - expected
+    error = draws.log_likelihood(X, y) - expected
     limit = 1e-8 if target == "regression" else 0.02
     assert np.sqrt(np.mean(error**2)) < limit
 

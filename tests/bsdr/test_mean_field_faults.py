@@ -15,7 +15,7 @@ import pytest
 
 from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalRows, RidgeColumns
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,8 @@ def certain(state, name):
 
 def other_prior(factor, right, wrong):
     """What a bound gains by the wrong shape and rate of a prior."""
-    return factor.expected_log_prior(*wrong) - factor.expected_log_prior(*right)
+    gain = factor.negative_divergence(*wrong) - factor.negative_divergence(*right)
+    return gain.sum()
 
 
 def bias_of_psi(state, priors):
@@ -72,13 +73,6 @@ def bias_of_psi(state, priors):
 def pulled(z, pull):
     """q(Z) with ``pull`` added to its linear term."""
     return replace(z, mean=z.mean + pull @ z.cov)
-
-
-def precise_latent(z, state, priors):
-    """q(Z) with E[w] E[w]' for E[w w'] in its precision."""
-    second = mf.second_moment(state.weights) - state.weights.cov
-    cov, log_det = mf.latent_cov(second, mf.noise_mean(state), priors)
-    return NormalRows(mean=np.linalg.solve(z.cov, z.mean.T).T @ cov, cov=cov, log_det=log_det)
 
 
 FAULTS = [
@@ -108,24 +102,12 @@ FAULTS = [
         check="monte_carlo",
     ),
     Fault(
-        name="plain instead of truncated entropy of T, two-sided labels",
-        plant=term("utilities", lambda s, p: -s.utilities.log_prob),
-        problem={"kind": "rowwise", "target": "multilabel", "size": "wide"},
-        check="monte_carlo",
-    ),
-    Fault(
-        name="variance of Q missing from E[Q**2] everywhere",
-        plant=(RidgeColumns, "mean_square", lambda sound: property(lambda self: self.mean**2)),
-        seed=1,
-        check="monte_carlo",
-    ),
-    Fault(
         name="log determinant of Woodbury without N log v",
         plant=after(
             DenseDesign,
             "ridge",
             lambda q, self, target, precision, variance: replace(
-                q, log_det=q.log_det - self.n_samples * np.log(variance)
+                q, log_det=q.log_det - len(self.X) * np.log(variance)
             ),
         ),
         problem={"kind": "rowwise", "target": "multiclass", "size": "wide"},
@@ -141,7 +123,7 @@ FAULTS = [
     ),
     Fault(
         name="E[w] E[w]' for E[w w'] in the update of Z",
-        plant=after(mf, "update_latent", precise_latent),
+        plant=before(mf, "update_latent", lambda state, p: (certain(state, "weights"), p)),
         check="stationary",
         blind=("monte_carlo",),
     ),
@@ -160,19 +142,6 @@ FAULTS = [
             blind=("monte_carlo",),
         )
         for kind in ("columnwise", "rowwise")
-    ),
-    Fault(
-        name="sum of z z' without Cov(z) in the update of (b, W)",
-        plant=before(mf, "update_weights", lambda state: (certain(state, "latent"),)),
-        check="stationary",
-        blind=("monte_carlo",),
-    ),
-    Fault(
-        name="noise shape counts a sample twice",
-        plant=before(mf, "noise_gamma", lambda residual, n, p: (residual, 2 * n, p)),
-        problem={"kind": "entrywise", "target": "regression"},
-        check="stationary",
-        blind=("monte_carlo",),
     ),
     Fault(
         name="noise precision missing from the update of Z",

@@ -53,17 +53,10 @@ def log_predictive(posterior, X, y):
     if posterior.target == "multiclass":
         log_p = posterior.log_probabilities(X)
         return log_p[np.arange(len(y)), y]
-    out, begin = [], 0
     if posterior.target == "regression":
-        for part in posterior.outputs(X):
-            out.append(log_mean(part.log_density(y[begin : begin + len(part.mean)])))
-            begin += len(part.mean)
-        return np.concatenate(out)
-    for mean, std in posterior.utilities(X):
-        sign = np.where(y[begin : begin + len(mean), None], 1.0, -1.0)
-        begin += len(mean)
-        out.append(log_mean(log_ndtr(sign * mean / std).sum(axis=2)))
-    return np.concatenate(out)
+        return log_mean(posterior.outputs(X).log_density(y))
+    mean, std = posterior.utilities(X)
+    return log_mean(log_ndtr(np.where(y[:, None], 1.0, -1.0) * mean / std).sum(axis=2))
 
 
 def projection_moments(X, posterior):
@@ -214,20 +207,6 @@ def test_draws_give_label_frequencies(r):
         np.testing.assert_allclose(probability, frequency, atol=4 * 0.5 / len(label) ** 0.5 + 6e-3)
 
 
-def test_draws_give_joint_frequencies_of_labels():
-    posterior = random_draws("multilabel")
-    rng = np.random.default_rng(9)
-    row = rng.standard_normal(4)
-    eta, _ = linear_predictors_of_draws(posterior, row, rng, 6000)
-    on = eta + rng.standard_normal(eta.shape) > 0.0
-    tolerance = 4 * 0.5 / len(on) ** 0.5 + 6e-3
-    got = np.exp(posterior.log_probabilities(row[None]))[0]
-    np.testing.assert_allclose(got, on.mean(axis=0), atol=tolerance)
-    for y in np.array([[0, 0, 1], [1, 0, 1], [1, 1, 0]], dtype=bool):
-        joint = np.exp(log_predictive(posterior, row[None], y[None]))[0]
-        np.testing.assert_allclose(joint, (on == y).all(axis=1).mean(), atol=tolerance)
-
-
 def test_embedding_by_draws_has_their_moments():
     posterior = random_draws("multiclass", size=400)
     rng = np.random.default_rng(10)
@@ -246,7 +225,7 @@ def test_log_likelihood_of_labels_is_the_integral_over_the_latent():
     posterior = random_draws("multiclass", size=12)
     rng = np.random.default_rng(11)
     X_new, y = 1.5 * rng.standard_normal((10, 4)), np.arange(10) % 3
-    got = predict.log_likelihood(posterior, X_new, y)
+    got = posterior.log_likelihood(X_new, y)
     assert got.shape == (12, 10)
     nodes, weights = hermite(3, 30)
     expected = np.empty((12, 10))
@@ -271,7 +250,7 @@ def test_log_likelihood_of_label_sets_is_the_integral_over_the_latent():
     eta = np.einsum("smgr,srk->smgk", z, posterior.weights) + posterior.bias[:, None, None]
     sign = np.where(y, 1.0, -1.0)[:, None]
     expected = logsumexp(log_ndtr(sign * eta).sum(axis=-1), b=weights, axis=-1)
-    np.testing.assert_allclose(predict.log_likelihood(posterior, X_new, y), expected, atol=1e-4)
+    np.testing.assert_allclose(posterior.log_likelihood(X_new, y), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
@@ -291,9 +270,9 @@ def test_log_likelihood_is_invariant_to_signs_and_order_of_components(r, target)
     )
     if target == "multiclass":
         turned = replace(turned, weights=turned.weights + 0.3, bias=turned.bias - 2.0)
-    got = predict.log_likelihood(turned, X_new, y)
+    got = turned.log_likelihood(X_new, y)
     # Beyond three dimensions nodes are not symmetric, and axes of equal weight may rotate.
-    np.testing.assert_allclose(got, predict.log_likelihood(posterior, X_new, y), rtol=1e-7)
+    np.testing.assert_allclose(got, posterior.log_likelihood(X_new, y), rtol=1e-7)
 
 
 def test_log_likelihood_of_two_labels_is_a_probit():
@@ -305,7 +284,7 @@ def test_log_likelihood_of_two_labels_is_a_probit():
     mean = mean + (posterior.bias[:, 1] - posterior.bias[:, 0])[:, None]
     scale = np.sqrt(2.0 + 0.8**2 * np.sum(contrast**2, axis=1))[:, None]
     expected = norm.logcdf(np.where(y == 1, mean, -mean) / scale)
-    np.testing.assert_allclose(predict.log_likelihood(posterior, X_new, y), expected, rtol=1e-10)
+    np.testing.assert_allclose(posterior.log_likelihood(X_new, y), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -313,7 +292,7 @@ def test_log_likelihood_of_real_targets_is_the_multivariate_normal(k):
     posterior = random_draws("regression", size=7, k=k)
     rng = np.random.default_rng(14)
     X_new, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
-    got = predict.log_likelihood(posterior, X_new, y)
+    got = posterior.log_likelihood(X_new, y)
     for s in range(7):
         W = posterior.weights[s]
         cov = np.diag(1.0 / posterior.noise_precision[s]) + 0.8**2 * W.T @ W
@@ -365,7 +344,7 @@ def test_predictions_do_not_depend_on_the_batch(kind, target, monkeypatch):
             yield posterior.log_probabilities(X_new)
         yield log_predictive(posterior, X_new, targets)
         if kind == "draws":
-            yield predict.log_likelihood(posterior, X_new, targets).T
+            yield posterior.log_likelihood(X_new, targets).T
 
     together = list(outputs(X, y))
     alone = [list(outputs(X[n : n + 1], y[n : n + 1])) for n in range(len(X))]

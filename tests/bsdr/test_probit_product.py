@@ -140,13 +140,6 @@ def test_steep_probits_give_probabilities(size):
         assert (value <= 0.0).all()
 
 
-def test_integrals_do_not_depend_on_their_batch():
-    rng = np.random.default_rng(2)
-    c, d = rng.standard_normal((6, 3, 2)), rng.standard_normal((6, 4, 3))
-    alone = [[log_mean(c[[i]], d[[i], [j]][None])[0, 0] for j in range(4)] for i in range(6)]
-    np.testing.assert_allclose(log_mean(c, d), alone, rtol=1e-12)
-
-
 @pytest.mark.parametrize(("n_dims", "n_points"), [(1, 32), (5, 32), (3, 100)])
 def test_points_have_the_moments_of_the_normal(n_dims, n_points):
     points = normal_points(n_dims, n_points)

@@ -24,8 +24,7 @@ from bsdr_models import (
     plots,
 )
 from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.paper import predict
-from bsdr_models.bsdr.paper.trees import COMPONENT_AXES, align_components, draw_posterior
+from bsdr_models.bsdr.paper.trees import align_components
 from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
 from bsdr_models.inference import datatree
@@ -254,8 +253,8 @@ def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, en
             else label_log_likelihood(eta, y.values, target, tree.attrs["lapse"])[0]
         )
     else:
-        draws = draw_posterior(posterior, latent_scale=tree.attrs["latent_scale"], target=target)
-        expected = predict.log_likelihood(draws, X, y.values)
+        draws = fitted(engine, target)._context.posterior(posterior)
+        expected = draws.log_likelihood(X, y.values)
     got = tree[f"{likelihood_group(engine)}/y"].stack(s=("chain", "draw")).transpose("s", "obs")
     np.testing.assert_allclose(got, expected - log_scale, rtol=1e-6)
 
@@ -314,10 +313,12 @@ def test_alignment_undoes_permutations_and_flips():
         "projection_precision": rng.random((*size, 7, r)),
         "bias": rng.standard_normal((*size, K)),
     }
+    axes = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
+    axes["projection_precision"] = 3
     mixed = {name: values.copy() for name, values in draws.items()}
     for index in np.ndindex(size):
         order, sign = rng.permutation(r), rng.choice([-1.0, 1.0], r)
-        for name, axis in {**COMPONENT_AXES, "projection_precision": 3}.items():
+        for name, axis in axes.items():
             values = draws[name][index].take(order, axis=axis - 2)
             if not name.endswith("precision"):
                 shape = [1] * values.ndim

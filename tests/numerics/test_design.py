@@ -1,8 +1,15 @@
-"""Every algebra of the ridge against one dense inverse."""
+"""Every algebra of the ridge against one dense inverse, its draws, and discriminant directions.
+
+A draw is an affine map of standard normals, which a mock generator reads off: chain 0 gets zeros,
+so its draw is the mean; chain 1 + i gets the i-th unit vector, so its draw less the mean is a
+column of the root of the covariance.
+"""
 
 import numpy as np
 import pytest
+from scipy.linalg import eigh
 
+from bsdr_models.numerics import design
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
 
 
@@ -25,8 +32,8 @@ def test_dense_ridge_is_the_inverse(shape, tied, variance):
     full = np.broadcast_to(phi, (d, r))
     covs, means = dense_ridge(X, target, full, variance)
 
-    design = DenseDesign(X)
-    got = design.ridge(target, phi, variance)
+    dense = DenseDesign(X)
+    got = dense.ridge(target, phi, variance)
     np.testing.assert_allclose(got.mean, means, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(got.variance, np.einsum("rdd->dr", covs), rtol=1e-8)
     np.testing.assert_allclose(got.log_det, np.linalg.slogdet(covs)[1], rtol=1e-9)
@@ -34,7 +41,7 @@ def test_dense_ridge_is_the_inverse(shape, tied, variance):
 
     rows = rng.standard_normal((5, d))
     expected = np.einsum("md,rde,me->mr", rows, covs, rows)
-    found = np.broadcast_to(design.row_variance(rows, phi, variance), expected.shape)
+    found = np.broadcast_to(dense.row_variance(rows, phi, variance), expected.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
@@ -48,26 +55,147 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
         X[:, -1] = X[:, 0]
         X[-1] = X[0]
     target, phi, variance = rng.standard_normal((n, 2)), np.array([[0.3, 4.0]]), 0.2
-    design = SpectralDesign(X)
-    assert design.n_features == np.linalg.matrix_rank(X)
+    spectral = SpectralDesign(X)
+    assert spectral.X.shape[1] == np.linalg.matrix_rank(X)
     covs, means = dense_ridge(X, target, np.repeat(phi, d, axis=0), variance)
 
-    got = design.ridge(target, phi, variance)
-    np.testing.assert_allclose(design.loadings(got.mean), means, atol=1e-10)
+    got = spectral.ridge(target, phi, variance)
+    np.testing.assert_allclose(spectral.loadings(got.mean), means, atol=1e-10)
     np.testing.assert_allclose(
-        design.loading_variance(got.variance, phi), np.einsum("rdd->dr", covs), rtol=1e-8
+        spectral.loading_variance(got.variance, phi), np.einsum("rdd->dr", covs), rtol=1e-8
     )
     np.testing.assert_allclose(got.gram_trace, np.einsum("de,red->r", X.T @ X, covs), rtol=1e-8)
-    missing = d - design.n_features
+    missing = d - spectral.X.shape[1]
     np.testing.assert_allclose(
         got.log_det - missing * np.log(phi[0]), np.linalg.slogdet(covs)[1], rtol=1e-9
     )
     rows = rng.standard_normal((5, d))
     expected = np.einsum("md,rde,me->mr", rows, covs, rows)
-    np.testing.assert_allclose(design.row_variance(rows, phi, variance), expected, rtol=1e-8)
+    np.testing.assert_allclose(spectral.row_variance(rows, phi, variance), expected, rtol=1e-8)
 
 
 def test_spectral_design_refuses_other_priors():
-    design = SpectralDesign(np.random.default_rng(0).standard_normal((9, 4)))
+    spectral = SpectralDesign(np.random.default_rng(0).standard_normal((9, 4)))
     with pytest.raises(ValueError, match="columnwise"):
-        design.ridge(np.zeros((9, 2)), np.ones((4, 2)), 1.0)
+        spectral.ridge(np.zeros((9, 2)), np.ones((4, 2)), 1.0)
+
+
+class UnitNormals:
+    """Hands out unit vectors along axis 1, a new one for each chain, over successive calls."""
+
+    def __init__(self):
+        self.used = 0
+
+    def standard_normal(self, shape):
+        out = np.zeros(shape)
+        for i in range(shape[1]):
+            out[1 + self.used + i, i] = 1.0
+        self.used += shape[1]
+        return out
+
+
+@pytest.mark.parametrize(("n", "d"), [(9, 4), (7, 60), (60, 50), (5, 5)])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("scale", [0.0, 1.7])
+def test_mean_and_covariance_of_draws_are_those_of_the_ridge(n, d, shared, scale):
+    rng = np.random.default_rng(1)
+    X, linear = rng.standard_normal((n, d)), rng.standard_normal((n, 2))
+    phi, c = rng.gamma(2.0, size=1 if shared else d), 1 + d + n
+    draws = DenseDesign(X).draw(
+        np.tile(linear, (c, 1, 1)), np.tile(phi, (c, 1)), np.full(c, scale), rng=UnitNormals()
+    )
+    precision = phi * np.eye(d) + scale * X.T @ X
+    mean = np.linalg.solve(precision, X.T @ linear)
+    np.testing.assert_allclose(draws[0], mean, rtol=1e-8, atol=1e-10)
+    for root in np.moveaxis(draws[1:] - draws[0], 2, 0):  # (noise, D)
+        np.testing.assert_allclose(root.T @ root @ precision, np.eye(d), atol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "d"), [(8, 3), (3, 8)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_chains_and_columns_draw_independently(n, d, shared):
+    rng = np.random.default_rng(2)
+    dense, phi = DenseDesign(rng.standard_normal((n, d))), np.ones((3000, 1 if shared else d))
+    draws = dense.draw(np.zeros((3000, n, 2)), phi, np.ones(3000), rng=rng)
+    for other in (draws[:1500, :, 1], draws[1500:, :, 0]):
+        correlation = np.corrcoef(draws[:1500, :, 0].T, other.T)[:d, d:]
+        assert np.abs(correlation).max() < 5.0 / np.sqrt(1500)
+
+
+def classes(n, d, k, rng):
+    """Centred samples of unbalanced classes with different means and scales of the features."""
+    y = np.minimum(rng.geometric(0.4, n) - 1, k - 1)
+    y[:k] = np.arange(k)
+    X = rng.standard_normal((n, d)) * rng.uniform(0.5, 2.0, d)
+    X += 1.5 * rng.standard_normal((k, d))[y]
+    return X - X.mean(axis=0), y
+
+
+def discriminants(X, y, n_scores):
+    """Leading solutions a of S_b a = mu (S_t + s I) a, as scores X a; s from SHRINKAGE."""
+    d = X.shape[1]
+    total = X.T @ X
+    means = np.array([X[y == c].mean(axis=0) for c in np.unique(y)])
+    between = (means.T * np.bincount(y)) @ means
+    share = design.SHRINKAGE
+    shrunken = (1.0 - share) * total + share * np.trace(total) / d * np.eye(d)
+    values, vectors = eigh(between, shrunken)
+    return X @ vectors[:, ::-1][:, :n_scores], values[::-1]
+
+
+@pytest.mark.parametrize("kind", [DenseDesign, SpectralDesign])
+@pytest.mark.parametrize(("n", "d", "k"), [(60, 6, 4), (40, 6, 2), (25, 70, 3)])
+def test_scores_are_those_of_shrunken_discriminants(n, d, k, kind):
+    X, y = classes(n, d, k, np.random.default_rng(n))
+    if kind is SpectralDesign and d > n:
+        # tr(X'X) / D is that of the working coordinates, so give the reference those too.
+        X = SpectralDesign(X).X
+    Y = design.label_indicators(y, k)
+    got = design.discriminant_scores(kind(X), Y, k)
+    expected, values = discriminants(X, y, k - 1)
+    assert np.all(np.diff(values[:k]) < 0.0)
+    assert got.shape == (n, k)
+    for s in range(k - 1):
+        assert abs(np.corrcoef(got[:, s], expected[:, s])[0, 1]) == pytest.approx(1.0, abs=1e-9)
+    np.testing.assert_allclose(got.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(got[:, k - 1], 0.0, atol=1e-12)
+
+
+def test_no_more_scores_than_asked_for_or_there_are():
+    X, y = classes(40, 6, 4, np.random.default_rng(0))
+    Y = design.label_indicators(y, 4)
+    assert design.discriminant_scores(DenseDesign(X), Y, 2).shape == (40, 2)
+    assert design.discriminant_scores(DenseDesign(X), Y, 9).shape == (40, 4)
+
+
+def test_scores_of_real_targets_lead_to_what_predicts_them():
+    """Two targets driven by one direction: the first score is that direction."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((500, 5))
+    X -= X.mean(axis=0)
+    signal = X @ np.array([1.0, -2.0, 0.0, 0.5, 0.0])
+    Y = np.outer(signal, [1.0, -3.0]) + 0.1 * rng.standard_normal((500, 2))
+    scores = design.discriminant_scores(DenseDesign(X), Y, 2)
+    assert abs(np.corrcoef(scores[:, 0], signal)[0, 1]) > 0.999
+    assert np.ptp(scores[:, 1]) < 0.05 * np.ptp(scores[:, 0])
+
+
+def test_indicators_are_columns_of_unit_length():
+    y = np.array([0, 2, 2, 0, 2])
+    expected = np.zeros((5, 4))
+    expected[[0, 3], 0] = 2**-0.5
+    expected[[1, 2, 4], 2] = 3**-0.5
+    np.testing.assert_allclose(design.label_indicators(y, 4), expected)
+
+
+def test_standardise_scales_what_varies_and_clears_the_rest():
+    rng = np.random.default_rng(2)
+    scores = np.column_stack(
+        [5.0 + 1e3 * rng.standard_normal(50), rng.standard_normal(50), np.full(50, 7.0)]
+    )
+    scores = np.column_stack([scores, 1e-13 * rng.standard_normal(50)])
+    got = design.standardise(scores)
+    np.testing.assert_allclose(got.mean(axis=0), 0.0, atol=1e-13)
+    np.testing.assert_allclose(got.std(axis=0), [1.0, 1.0, 0.0, 0.0], atol=1e-12)
+    np.testing.assert_array_equal(design.standardise(np.ones((4, 2))), np.zeros((4, 2)))
+    assert design.standardise(np.empty((4, 0))).shape == (4, 0)

@@ -11,7 +11,6 @@ from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegresso
 from bsdr_models.bsdr.paper import trees
 from bsdr_models.bsdr.paper.fit import (
     Inference,
-    MeanFieldFit,
     Optimization,
     declare,
     fit_by_mean_field,
@@ -110,15 +109,21 @@ class PaperEstimator(BaseBSDR):
         # The matrices are small: more threads would be slower, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
             if self.inference == "mean_field":
+                optimization = self._option("optimization")
                 result = fit_by_mean_field(
                     self._context,
                     n_components=n_components,
-                    optimization=self._option("optimization"),
+                    optimization=optimization,
                     rng=fit_rng,
                     n_jobs=self.n_jobs,
                     progressbar=self.progressbar,
                 )
-                self._set_mean_field(result)
+                state = result.posterior.state
+                contrast = self._context.contrast(state.weights.mean[1:])
+                share = relevance(state.latent.mean, contrast)
+                self._finish(result, result.posterior.components(), share)
+                if not (result.converged or result.interrupted):
+                    warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=4)
             else:
                 schedule = self._schedule()
                 tree = sample(
@@ -131,17 +136,10 @@ class PaperEstimator(BaseBSDR):
                 self._set_draws(tree, n_tune=schedule.tune, stacklevel=5)
         return self
 
-    def _set_mean_field(self, result: MeanFieldFit) -> None:
-        """Set the attributes of a mean-field fit."""
+    def _finish(self, result: Result, components: FloatArray, share: FloatArray) -> None:
         self._set_result(result, self._context)
         self.latent_scale_, self.lower_bounds_ = self._context.latent_scale, result.trace
-        state = result.posterior.state
-        contrast = self._context.contrast(state.weights.mean[1:])
-        share = relevance(state.latent.mean, contrast)
-        self._set_components(result.posterior.components(), share)
-        if not (result.converged or result.interrupted):
-            optimization = self._option("optimization")
-            warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=5)
+        self._set_components(components, share)
 
     def _set_draws(self, tree: xr.DataTree, *, n_tune: int, stacklevel: int) -> None:
         """Set the attributes of a tree of draws; warns if the chains have not mixed."""
@@ -154,11 +152,9 @@ class PaperEstimator(BaseBSDR):
             converged=converged,
             interrupted=bool(tree.attrs.get("interrupted", 0)),
         )
-        self._set_result(result, self._context)
+        self._finish(result, fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
         self._tree = tree
         self.n_iter_ = posterior.sizes["draw"] + n_tune
-        self.latent_scale_, self.lower_bounds_ = self._context.latent_scale, result.trace
-        self._set_components(fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
 
     @classmethod
     def from_posterior(
@@ -223,9 +219,9 @@ class PaperEstimator(BaseBSDR):
         samples, X = sample_labels(X), model._samples_of_fit(X)
         targets, context = model._read_given(y)
         check_consistent_length(X, targets)
-        shape = {"n_features": X.shape[1], "n_labels": len(context["labels"])}
-        tree = trees.by_name(tree, model._names_of_axes(y, context["labels"]))
-        draws = trees.read_draws(tree, cls._target, **shape)
+        labels = context["labels"]
+        tree = trees.by_name(tree, model._names_of_axes(y, labels))
+        draws = trees.read_draws(tree, cls._target, n_features=X.shape[1], n_labels=len(labels))
         model.n_components = draws["projection"].shape[3]
         if not 0.0 <= latent_scale < np.inf:
             raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")

@@ -1,6 +1,6 @@
 """Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
@@ -79,26 +79,24 @@ def fit_by_mean_field(
     """Fit with the settings of an estimator."""
     assert context.priors is not None
     data = context.data(context.projection_prior)
-    result = fit_mean_field(
+    found = fit_mean_field(
         data,
         context.priors,
         n_components=n_components,
         rng=rng,
-        start=optimization.start,
-        n_restarts=int(optimization.n_restarts),
-        max_iter=int(optimization.max_iter),
-        tol=optimization.tol,
         n_jobs=n_jobs,
         progressbar=progressbar,
+        **asdict(optimization),
     )
-    posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=context.latent_scale)
     return MeanFieldFit(
-        posterior=posterior,
-        trace=result.elbo,
-        terms=result.terms,
-        restarts=result.restarts,
-        converged=result.converged,
-        interrupted=result.interrupted,
+        posterior=MeanFieldPosterior(
+            state=found.state, data=data, latent_scale=context.latent_scale
+        ),
+        trace=found.elbo,
+        terms=found.terms,
+        restarts=found.restarts,
+        converged=found.converged,
+        interrupted=found.interrupted,
     )
 
 
@@ -116,18 +114,14 @@ def fit_mean_field(
     ``start`` is that of the first restart, further ones are random; ``options`` are those of
     `run_coordinate_ascent`.
     """
-
-    def init(stream: np.random.Generator, restart: int) -> State:
-        return mean_field.init(
+    return run_coordinate_ascent(
+        lambda stream, restart: mean_field.init(
             data,
             priors,
             n_components=n_components,
             rng=stream,
-            start=start if restart == 0 else "random",
-        )
-
-    return run_coordinate_ascent(
-        init,
+            start="random" if restart else start,
+        ),
         lambda state: mean_field.step(state, data, priors),
         rng=rng,
         title="BSDR, mean field",
@@ -147,20 +141,15 @@ def sample(
     """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"."""
     data, priors = context.data("entrywise"), context.priors
     assert priors is not None
-    chains = schedule.chains
     excluded = {"utilities"}
-    if chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
+    if schedule.chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
-
-    def init(stream: np.random.Generator) -> gibbs.GibbsState:
-        return gibbs.initial_chains(
-            data, priors, n_components=n_components, n_chains=chains, rng=stream
-        )
-
     found = run_sampler(
         engine,
         schedule,
-        init=init,
+        init=lambda stream: gibbs.initial_chains(
+            data, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
+        ),
         step=lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
         record=lambda state: gibbs.to_variables(state, priors.projection_prior),
         excluded=excluded,
@@ -183,5 +172,10 @@ def declare(context: PaperContext, n_components: int) -> Any:
     """The PyMC model of the paper on the training samples of a fit."""
     from bsdr_models.bsdr.paper.model import build_paper_model
 
-    options: dict[str, Any] = {"priors": context.priors, "target": context.target}
-    return build_paper_model(context.X, context.modelled, n_components=n_components, **options)
+    return build_paper_model(
+        context.X,
+        context.modelled,
+        n_components=n_components,
+        priors=context.priors,
+        target=context.target,
+    )

@@ -1,13 +1,12 @@
 r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
-Each ``sample_*`` draws one block given all others, for C chains along the leading axis.
-``step_conditional`` is the sweep of the paper [1]_, Appendix A; ``step_joint`` draws Q and Z as one
-block, with Z integrated out of the conditionals of Q, and ends with an exact move of the common
-scale of T, W and b, in which the paper's sweep mixes slowly.
+Each ``sample_*`` draws one block given all others, for C chains along the leading axis. The blocks
+are those of the paper [1]_, Appendix A, but Q and Z are one, with Z integrated out of the
+conditionals of Q, and a sweep ends with an exact move of the common scale of T, W and b, in which
+the paper's sweep mixes slowly.
 
-Both mix well where classes overlap. On separable classes the conditionals of W and Z given the
-utilities, and of Q given these, are far narrower than the posterior, and both mix poorly; NUTS on
-the marginal PyMC model does not have this problem.
+On separable classes the conditionals of W and Z given the utilities, and of Q given these, are far
+narrower than the posterior, and the sampler mixes poorly; NUTS on the marginal PyMC model does not.
 
 Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
 lambda, tau the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).
@@ -23,12 +22,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
-from bsdr_models.bsdr.paper import argmax_draws, ridge_draws
-from bsdr_models.bsdr.paper.mean_field import Data
+from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, precision_shape
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.numerics import normal_tail
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky, draw_normal
+from bsdr_models.numerics.normal_tail import draw_above
+from bsdr_models.numerics.orthant import draw_argmax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +60,12 @@ def initial_chains(
     """
     design = _dense(data)
     c, n, d, r, k = n_chains, data.n_samples, data.n_features, n_components, data.n_labels
-    groups = {"entrywise": (c, d, r), "columnwise": (c, 1, r), "rowwise": (c, d, 1)}
     Q = rng.standard_normal((c, d, r))
     Z = design.X @ Q
     size = np.sqrt(np.mean(Z**2, axis=1, keepdims=True))
     size[size == 0.0] = 1.0
     state = GibbsState(
-        projection_precision=np.ones(groups[priors.projection_prior]),
+        projection_precision=np.ones((c, *precision_shape(priors.projection_prior, d, r))),
         projection=Q / size,
         latent=Z / size + priors.latent_scale * rng.standard_normal((c, n, r)),
         weight_precision=np.ones((c, r, k)),
@@ -75,9 +73,7 @@ def initial_chains(
         bias_precision=np.ones((c, k)),
         bias=np.zeros((c, k)),
     )
-    if data.target == "regression":
-        return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
-    return replace(state, utilities=sample_utilities(state, data, rng=rng))
+    return _sample_response(state, data, priors, rng)
 
 
 def sample_projection_precision(
@@ -90,23 +86,6 @@ def sample_projection_precision(
     entries = state.projection.size // state.projection_precision.size
     return _gamma(
         priors.projection_shape + 0.5 * entries, priors.projection_rate + 0.5 * squares, rng
-    )
-
-
-def sample_projection(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> FloatArray:
-    r"""Q given Z: columns :math:`N(S_s X^\top z_s / v, S_s)`.
-
-    .. math:: S_s = (\operatorname{diag}\phi_s + X^\top X / v)^{-1}
-    """
-    variance = priors.latent_scale**2
-    return ridge_draws.draw_columns(
-        _dense(data),
-        state.latent / variance,
-        state.projection_precision,
-        np.full(len(state.projection), 1.0 / variance),
-        rng=rng,
     )
 
 
@@ -127,19 +106,19 @@ def sample_projection_collapsed(
     design = _dense(data)
     T, tau = _response(state, data)
     W_tau = tau * state.weights
-    M = W_tau @ _transpose(state.weights)  # (C, R, R)
-    eye = np.eye(M.shape[-1])
-    shrink = np.linalg.inv(eye + priors.latent_scale**2 * M)
+    M = W_tau @ state.weights.mT  # (C, R, R)
+    shrink = np.linalg.inv(np.eye(M.shape[-1]) + priors.latent_scale**2 * M)
     A = M @ shrink
-    linear = (T - state.bias[:, None, :]) @ (_transpose(W_tau) @ shrink)  # (C, N, R)
-    Q = state.projection.copy()
+    linear = (T - state.bias[:, None, :]) @ (W_tau.mT @ shrink)  # (C, N, R)
+    Q, phi = state.projection.copy(), state.projection_precision
     fitted = design.X @ Q
-    n_precisions = state.projection_precision.shape[2]
     for s in range(Q.shape[2]):
-        others = A[:, s, :] * (1.0 - eye[s])
-        phi = state.projection_precision[:, :, min(s, n_precisions - 1), None]
-        column = ridge_draws.draw_columns(
-            design, linear[:, :, s, None] - fitted @ others[:, :, None], phi, A[:, s, s], rng=rng
+        others = A[:, s] * (np.arange(Q.shape[2]) != s)
+        column = design.draw(
+            linear[:, :, s, None] - fitted @ others[:, :, None],
+            phi[:, :, min(s, phi.shape[2] - 1)],
+            A[:, s, s],
+            rng=rng,
         )
         Q[:, :, s, None] = column
         fitted[:, :, s, None] = design.X @ column
@@ -158,11 +137,11 @@ def sample_latent(
     variance = priors.latent_scale**2
     T, tau = _response(state, data)
     W_tau = tau * state.weights
-    precision = W_tau @ _transpose(state.weights) + np.eye(state.weights.shape[1]) / variance
+    precision = W_tau @ state.weights.mT + np.eye(state.weights.shape[1]) / variance
     linear = (_dense(data).X @ state.projection) / variance
-    linear += (T - state.bias[:, None, :]) @ _transpose(W_tau)
+    linear += (T - state.bias[:, None, :]) @ W_tau.mT
     half = np.linalg.inv(cholesky(precision, name="latent precision"))  # S_z = half' half
-    return (linear @ _transpose(half) + rng.standard_normal(linear.shape)) @ half
+    return (linear @ half.mT + rng.standard_normal(linear.shape)) @ half
 
 
 def sample_weight_precision(
@@ -192,12 +171,12 @@ def sample_weights(
     T, tau = _response(state, data)
     Z = np.concatenate([np.ones_like(state.latent[:, :, :1]), state.latent], axis=2)
     prior = np.concatenate([state.bias_precision[:, None, :], state.weight_precision], axis=1)
-    tau = _transpose(tau)[..., None]  # (C, K, 1, 1)
-    precision = tau * (_transpose(Z) @ Z)[:, None]  # (C, K, 1 + R, 1 + R)
-    np.einsum("ckii->cki", precision)[...] += _transpose(prior)
-    linear = tau * _transpose(_transpose(Z) @ T)[..., None]  # (C, K, 1 + R, 1)
+    tau = tau.mT[..., None]  # (C, K, 1, 1)
+    precision = tau * (Z.mT @ Z)[:, None]  # (C, K, 1 + R, 1 + R)
+    np.einsum("ckii->cki", precision)[...] += prior.mT
+    linear = tau * (Z.mT @ T).mT[..., None]  # (C, K, 1 + R, 1)
     draw = draw_normal(precision, linear, name="weight precision", rng=rng)
-    return draw[:, :, 0, 0], np.ascontiguousarray(_transpose(draw[:, :, 1:, 0]))
+    return draw[:, :, 0, 0], np.ascontiguousarray(draw[:, :, 1:, 0].mT)
 
 
 def sample_noise_precision(
@@ -212,9 +191,9 @@ def sample_utilities(state: GibbsState, data: Data, *, rng: np.random.Generator)
     """T given Z, W, b, y: exact draws from the argmax region, or from a half-line per label."""
     eta = _eta(state)
     if data.target == "multiclass":
-        return argmax_draws.draw_argmax(eta, data.y, rng=rng)
+        return draw_argmax(eta, data.y, rng=rng)
     sign = np.where(data.y, 1.0, -1.0)
-    return sign * normal_tail.draw_above(sign * eta, 0.0, rng=rng)
+    return sign * draw_above(sign * eta, 0.0, rng=rng)
 
 
 def sample_scale(state: GibbsState, *, rng: np.random.Generator) -> GibbsState:
@@ -236,16 +215,6 @@ def sample_scale(state: GibbsState, *, rng: np.random.Generator) -> GibbsState:
     return replace(state, weights=g[:, None] * W, bias=g * b, utilities=g[:, None] * T)
 
 
-def step_conditional(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> GibbsState:
-    """One sweep in the order of the paper [1]_, Appendix A."""
-    state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
-    state = replace(state, projection=sample_projection(state, data, priors, rng=rng))
-    state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
-    return _sample_outputs(state, data, priors, rng=rng)
-
-
 def step_joint(
     state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> GibbsState:
@@ -253,21 +222,17 @@ def step_joint(
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
     state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
-    state = _sample_outputs(state, data, priors, rng=rng)
+    state = replace(state, bias_precision=sample_bias_precision(state, priors, rng=rng))
+    state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
+    bias, weights = sample_weights(state, data, rng=rng)
+    state = _sample_response(replace(state, bias=bias, weights=weights), data, priors, rng)
     return state if state.utilities is None else sample_scale(state, rng=rng)
 
 
-def _sample_outputs(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
+def _sample_response(
+    state: GibbsState, data: Data, priors: Priors, rng: np.random.Generator
 ) -> GibbsState:
-    """Second part of both sweeps: lambda, Psi, (b, W), then T or tau."""
-    state = replace(
-        state,
-        bias_precision=sample_bias_precision(state, priors, rng=rng),
-        weight_precision=sample_weight_precision(state, priors, rng=rng),
-    )
-    bias, weights = sample_weights(state, data, rng=rng)
-    state = replace(state, bias=bias, weights=weights)
+    """The state with new noise precisions of real targets, or utilities of labels."""
     if data.target == "regression":
         return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
     return replace(state, utilities=sample_utilities(state, data, rng=rng))
@@ -276,8 +241,7 @@ def _sample_outputs(
 def to_variables(state: GibbsState, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
     """Values with the names and shapes of the augmented PyMC model, and a leading chain axis."""
     values = {name: getattr(state, name) for name in GibbsState.__dataclass_fields__}
-    squeezed = {"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior]
-    values["projection_precision"] = state.projection_precision.squeeze(axis=squeezed)
+    values["projection_precision"] = drop_tied(state.projection_precision, projection_prior)
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -303,7 +267,3 @@ def _eta(state: GibbsState) -> FloatArray:
 
 def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
     return rng.gamma(shape, 1.0 / rate)
-
-
-def _transpose(stack: FloatArray) -> FloatArray:
-    return np.swapaxes(stack, -1, -2)

@@ -18,14 +18,23 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.inference.coordinate_ascent import Bound
-from bsdr_models.numerics import normal_tail, orthant, scatter
-from bsdr_models.numerics.design import DenseDesign, Design, SpectralDesign
+from bsdr_models.numerics import orthant
+from bsdr_models.numerics.design import (
+    DenseDesign,
+    Design,
+    SpectralDesign,
+    discriminant_scores,
+    label_indicators,
+    standardise,
+)
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
 from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.normal_tail import positive_mean
 
 Start = Literal["discriminant", "pca", "random"]
 
@@ -45,12 +54,12 @@ class Data:
     @property
     def n_samples(self) -> int:
         """N."""
-        return self.design.n_samples
+        return len(self.design.X)
 
     @property
     def n_features(self) -> int:
         """D in the coordinates of the design."""
-        return self.design.n_features
+        return self.design.X.shape[1]
 
 
 def make_data(
@@ -68,6 +77,16 @@ def make_data(
     """
     design: Design = SpectralDesign(X) if projection_prior == "columnwise" else DenseDesign(X)
     return Data(design=design, y=y, n_labels=n_labels, target=target)
+
+
+def precision_shape(projection_prior: ProjectionPrior, d: int, r: int) -> tuple[int, int]:
+    """Shape of the precisions Phi, with length 1 along an axis whose entries share them."""
+    return {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
+
+
+def drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
+    """Draws of Phi, (S, D, R), (S, 1, R) or (S, D, 1), without the shared axis."""
+    return values.squeeze({"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +129,7 @@ def init(
     """
     n, d, r, k = data.n_samples, data.n_features, n_components, data.n_labels
     latent = _start_coordinates(data, r, rng, start)
-    shape = {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[priors.projection_prior]
+    shape = precision_shape(priors.projection_prior, d, r)
     n_tied = d * r / np.prod(shape)
     precision = Gamma(
         shape=np.full(shape, priors.projection_shape + 0.5 * n_tied),
@@ -141,18 +160,13 @@ def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Star
     if start == "pca":
         scores = data.design.principal_scores(r)
     else:
-        scores = scatter.discriminant_scores(data.design, _target_matrix(data), r)
-    scores = scatter.standardise(scores)
+        multiclass = data.target == "multiclass"
+        Y = label_indicators(data.y, data.n_labels) if multiclass else standardise(1.0 * data.y)
+        scores = discriminant_scores(data.design, Y, r)
+    scores = standardise(scores)
     live = scores.any(axis=0)
     mean[:, : scores.shape[1]][:, live] = scores[:, live]
     return mean
-
-
-def _target_matrix(data: Data) -> FloatArray:
-    """Targets as real columns, for discriminant directions: (N, K)."""
-    if data.target == "multiclass":
-        return scatter.label_indicators(data.y, data.n_labels)
-    return scatter.standardise(data.y.astype(np.float64))
 
 
 def update_projection_precision(state: State, priors: Priors) -> Gamma:
@@ -189,21 +203,15 @@ def update_latent(state: State, priors: Priors) -> NormalRows:
     The noise precisions tau are 1 for labels. E[w_c b_c] includes the covariance of weights and
     bias.
     """
-    tau = noise_mean(state)
+    tau, v = noise_mean(state), priors.latent_scale**2
     second = second_moment(state.weights)  # (K, 1 + R, 1 + R)
-    cov, log_det = latent_cov(second, tau, priors)
-    linear_term = state.projection.fitted / priors.latent_scale**2
-    linear_term = linear_term + (state.utilities.mean * tau) @ state.weights.mean[1:].T
-    linear_term = linear_term - np.einsum("k,kr->r", tau, second[:, 1:, 0])
-    return NormalRows(mean=linear_term @ cov, cov=cov, log_det=log_det)
-
-
-def latent_cov(second: FloatArray, tau: FloatArray, priors: Priors) -> tuple[FloatArray, float]:
-    """Covariance of each z_n and its log determinant, given E[b~ b~'] (K, 1+R, 1+R)."""
-    r = second.shape[1] - 1
-    precision = np.eye(r) / priors.latent_scale**2 + np.einsum("k,krs->rs", tau, second[:, 1:, 1:])
+    precision = np.einsum("k,krs->rs", tau, second[:, 1:, 1:])
+    precision += np.eye(len(precision)) / v
     cov, log_det = inv_spd(precision, name="latent precision")
-    return cov, float(log_det)
+    linear_term = state.projection.fitted / v
+    linear_term += (state.utilities.mean * tau) @ state.weights.mean[1:].T
+    linear_term -= np.einsum("k,kr->r", tau, second[:, 1:, 0])
+    return NormalRows(mean=linear_term @ cov, cov=cov, log_det=float(log_det))
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
@@ -213,31 +221,29 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
 
 def weight_gamma(square: FloatArray, priors: Priors) -> Gamma:
     """Gammas of bias (row 0) and weights, given E[b~**2], (1 + R, K)."""
-    shape = np.full_like(square, priors.weight_shape + 0.5)
-    rate = priors.weight_rate + 0.5 * square
-    shape[0] = priors.bias_shape + 0.5
-    rate[0] = priors.bias_rate + 0.5 * square[0]
-    return Gamma(shape=shape, rate=rate)
+    shape, rate = weight_prior(priors, len(square))
+    return Gamma(shape=np.full_like(square, shape + 0.5), rate=rate + 0.5 * square)
+
+
+def weight_prior(priors: Priors, n_rows: int) -> tuple[FloatArray, FloatArray]:
+    """Shapes and rates of the priors of bias (row 0) and weights, (1 + R, 1) each."""
+    shape = np.full((n_rows, 1), priors.weight_shape)
+    rate = np.full((n_rows, 1), priors.weight_rate)
+    shape[0], rate[0] = priors.bias_shape, priors.bias_rate
+    return shape, rate
 
 
 def update_weights(state: State) -> NormalColumns:
     """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
-    z, t = state.latent.mean, state.utilities.mean
-    tau = noise_mean(state)
-    cov, log_det = weights_cov(latent_moment(state.latent), state.weight_precision, tau)
+    z, t, tau = state.latent.mean, state.utilities.mean, noise_mean(state)
+    psi = state.weight_precision.mean.T  # (K, 1 + R)
+    precision = tau[:, None, None] * latent_moment(state.latent)
+    precision = precision + psi[:, :, None] * np.eye(psi.shape[1])
+    cov, log_det = inv_spd(precision, name="weight precision")
     linear_term = np.vstack([t.sum(axis=0), z.T @ t])
     return NormalColumns(
         mean=np.einsum("kpq,qk->pk", cov, linear_term * tau), cov=cov, log_det=log_det
     )
-
-
-def weights_cov(
-    moment: FloatArray, precision: Gamma, tau: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Covariances (K, 1+R, 1+R) of the weights and their log determinants (K,)."""
-    full = tau[:, None, None] * moment
-    full = full + precision.mean.T[:, :, None] * np.eye(moment.shape[0])
-    return inv_spd(full, name="weight precision")
 
 
 def update_utilities(state: State, data: Data) -> Utilities:
@@ -252,8 +258,9 @@ def make_utilities(origin: FloatArray, data: Data, *, start: FloatArray | None =
         total = float(moments.log_prob.sum())
         return Utilities(mean=moments.mean, origin=origin, log_prob=total, mode=moments.mode)
     if data.target == "multilabel":
-        log_prob, mean = normal_tail.positive_probit_moments(origin, np.where(data.y, 1.0, -1.0))
-        return Utilities(mean=mean, origin=origin, log_prob=float(log_prob.sum()))
+        sign = np.where(data.y, 1.0, -1.0)
+        total = float(log_ndtr(sign * origin).sum())
+        return Utilities(mean=sign * positive_mean(sign * origin), origin=origin, log_prob=total)
     return Utilities(mean=data.y, origin=origin, log_prob=0.0)
 
 
@@ -261,12 +268,8 @@ def update_noise_precision(state: State, priors: Priors) -> Gamma | None:
     """Optimal q(tau) of real targets; None for labels."""
     if state.noise_precision is None:
         return None
-    return noise_gamma(squared_residual(state), len(state.latent.mean), priors)
-
-
-def noise_gamma(residual: FloatArray, n_samples: int, priors: Priors) -> Gamma:
-    """Gammas of the noise precisions, given E sum_n (y_nc - eta_nc)**2, (K,)."""
-    shape = np.full_like(residual, priors.noise_shape + 0.5 * n_samples)
+    residual, n = squared_residual(state), len(state.latent.mean)
+    shape = np.full_like(residual, priors.noise_shape + 0.5 * n)
     return Gamma(shape=shape, rate=priors.noise_rate + 0.5 * residual)
 
 
@@ -322,48 +325,34 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     """
     v = priors.latent_scale**2
     phi, q, z = state.projection_precision, state.projection, state.latent
-    psi, w = state.weight_precision, state.weights
+    psi, w, tau = state.weight_precision, state.weights, state.noise_precision
     n, r = z.mean.shape
     residual = z.mean - q.fitted
     distance = float(np.vdot(residual, residual)) + n * float(np.trace(z.cov))
     distance += float(q.gram_trace.sum())
-    each = psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance)
-    weight_log_prior = 0.5 * each.sum()
+    phi_terms = phi.negative_divergence(priors.projection_shape, priors.projection_rate)
+    psi_terms = psi.negative_divergence(*weight_prior(priors, 1 + r))
+    log_prior_q = 0.5 * np.sum(phi.mean_log - LOG_2PI - phi.mean * q.mean_square)
+    log_prior_w = 0.5 * np.sum(psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance))
     terms = {
-        "projection_precision": phi.expected_log_prior(
-            priors.projection_shape, priors.projection_rate
-        )
-        + phi.entropy(),
-        "projection": 0.5 * float((phi.mean_log - LOG_2PI - phi.mean * q.mean_square).sum())
-        + q.entropy(),
-        "latent": -0.5 * (n * r * (LOG_2PI + np.log(v)) + distance / v) + n * z.row_entropy,
-        "bias_precision": gamma_term(psi, slice(0, 1), priors.bias_shape, priors.bias_rate),
-        "weight_precision": gamma_term(
-            psi, slice(1, None), priors.weight_shape, priors.weight_rate
-        ),
-        "weights": float(weight_log_prior) + w.entropy(),
+        "projection_precision": float(phi_terms.sum()),
+        "projection": float(log_prior_q) + q.entropy(),
+        "latent": -0.5 * (n * r * (LOG_2PI + np.log(v)) + distance / v) + z.entropy(),
+        "bias_precision": float(psi_terms[0].sum()),
+        "weight_precision": float(psi_terms[1:].sum()),
+        "weights": float(log_prior_w) + w.entropy(),
     }
-    if state.noise_precision is None:
+    if tau is None:
         t = state.utilities
-        terms["utilities"] = t.log_prob + float(
-            np.vdot(t.mean, linear_predictor_mean(state) - t.origin)
-        )
-        terms["utilities"] += 0.5 * float(np.vdot(t.origin, t.origin))
-        terms["utilities"] -= 0.5 * float(expected_square(state).sum())
+        cross = np.vdot(t.mean, linear_predictor_mean(state) - t.origin)
+        square = 0.5 * (np.vdot(t.origin, t.origin) - expected_square(state).sum())
+        terms["utilities"] = t.log_prob + float(cross + square)
     else:
-        tau = state.noise_precision
-        each = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state)
-        terms["utilities"] = 0.5 * float(each.sum())
-        terms["noise_precision"] = (
-            tau.expected_log_prior(priors.noise_shape, priors.noise_rate) + tau.entropy()
-        )
+        log_prior_y = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state)
+        terms["utilities"] = 0.5 * float(log_prior_y.sum())
+        divergence = tau.negative_divergence(priors.noise_shape, priors.noise_rate)
+        terms["noise_precision"] = float(divergence.sum())
     return terms
-
-
-def gamma_term(factor: Gamma, rows: slice, shape: float, rate: float) -> float:
-    """E[log prior] plus entropy of some rows of a Gamma factor."""
-    part = Gamma(shape=factor.shape[rows], rate=factor.rate[rows])
-    return part.expected_log_prior(shape, rate) + part.entropy()
 
 
 def linear_predictor_mean(state: State) -> FloatArray:
@@ -379,8 +368,7 @@ def second_moment(weights: NormalColumns) -> FloatArray:
 def latent_moment(latent: NormalRows) -> FloatArray:
     """Sum over samples of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
     z = latent.mean
-    moment = np.empty((1 + z.shape[1], 1 + z.shape[1]))
-    moment[0, 0] = len(z)
+    moment = np.full((1 + z.shape[1], 1 + z.shape[1]), float(len(z)))
     moment[0, 1:] = moment[1:, 0] = z.sum(axis=0)
     moment[1:, 1:] = z.T @ z + len(z) * latent.cov
     return moment
@@ -393,9 +381,8 @@ def expected_square(state: State) -> FloatArray:
 
 def squared_residual(state: State) -> FloatArray:
     """E sum_n (y_nc - eta_nc)**2 of real targets, (K,)."""
-    z, w, y = state.latent.mean, state.weights.mean, state.utilities.mean
-    cross = w[0] * y.sum(axis=0) + np.einsum("rk,rk->k", w[1:], z.T @ y)
-    return np.einsum("nk,nk->k", y, y) - 2.0 * cross + expected_square(state)
+    y = state.utilities.mean
+    return np.sum(y * (y - 2.0 * linear_predictor_mean(state)), axis=0) + expected_square(state)
 
 
 def noise_mean(state: State) -> FloatArray:

@@ -34,6 +34,7 @@ from bsdr_models.bsdr.model import (
     multinomial_probit,
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.validation import check_features
 
 
@@ -109,31 +110,41 @@ def build_paper_model(
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: labels,
     }
+    both, by_sample = (dims.COMPONENT, dims.LABEL), (dims.OBS, dims.COMPONENT)
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
 
         Q = _projection(priors, augmented=augmented)
-        Z = _latent(X_data @ Q, priors.latent_scale, augmented=augmented)
-        W, b = _classifier(priors, augmented=augmented)
+        if augmented:
+            Z = pm.Normal("latent", X_data @ Q, sigma=priors.latent_scale, dims=by_sample)
+        else:
+            offset = pm.Normal("latent_offset", 0.0, 1.0, dims=by_sample)
+            Z = X_data @ Q + priors.latent_scale * offset
+            Z = pm.Deterministic("latent", Z, dims=by_sample)
+        prior = (priors.weight_shape, priors.weight_rate)
+        W = _scale_mixture("weights", "weight_precision", prior, both, augmented=augmented)
+        prior = (priors.bias_shape, priors.bias_rate)
+        b = _scale_mixture("bias", "bias_precision", prior, (dims.LABEL,), augmented=augmented)
+        contrast = W
         if target == "multiclass":
             contrast = W - W.mean(axis=1, keepdims=True)
-            pm.Deterministic("coef", Q @ contrast, dims=(dims.FEATURE, dims.LABEL))
             pm.Deterministic("bias_centered", b - b.mean(), dims=(dims.LABEL,))
-        else:
-            pm.Deterministic("coef", Q @ W, dims=(dims.FEATURE, dims.LABEL))
+        pm.Deterministic("coef", Q @ contrast, dims=(dims.FEATURE, dims.LABEL))
 
         eta = Z @ W + b
+        observed: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
-            _outputs(eta, y_data, priors, augmented=augmented)
-        elif target == "multilabel":
-            _label_set(eta, y_data, y_array, augmented=augmented)
+            prior = (priors.noise_shape, priors.noise_rate)
+            tau = _precision("noise_precision", prior, (dims.LABEL,), augmented=augmented)
+            pm.Normal("y", eta, tau=tau, **observed)
+        elif augmented:
+            _augmented_label(eta, y_array, len(labels), observed)
+        elif target == "multiclass":
+            multinomial_probit("y", eta, n_classes=len(labels), **observed)
         else:
-            _choice(eta, y_data, y_array, n_labels=len(labels), augmented=augmented)
+            binary_probit("y", eta, **observed)
     return model
-
-
-# Priors of the paper
 
 
 def _scale_mixture(
@@ -152,16 +163,6 @@ def _scale_mixture(
     return pm.Normal(name, 0.0, tau=precision, dims=dims)
 
 
-def _classifier(priors: Priors, *, augmented: bool) -> tuple[Tensor, Tensor]:
-    """Weights (component, outcome) and biases (outcome,)."""
-    both, of_bias = (dims.COMPONENT, dims.LABEL), (priors.bias_shape, priors.bias_rate)
-    of_weights = (priors.weight_shape, priors.weight_rate)
-    return (
-        _scale_mixture("weights", "weight_precision", of_weights, both, augmented=augmented),
-        _scale_mixture("bias", "bias_precision", of_bias, (dims.LABEL,), augmented=augmented),
-    )
-
-
 def _precision(
     name: str, prior: tuple[float, float], dims: tuple[str, ...], *, augmented: bool
 ) -> Tensor:
@@ -177,72 +178,30 @@ def _projection(priors: Priors, *, augmented: bool) -> Tensor:
     both = (dims.FEATURE, dims.COMPONENT)
     if kind == "entrywise":
         return _scale_mixture(*names, prior, both, augmented=augmented)
-    group = dims.COMPONENT if kind == "columnwise" else dims.FEATURE
-    phi = _precision("projection_precision", prior, (group,), augmented=augmented)
-    return pm.Normal(
-        "projection", 0.0, tau=phi if kind == "columnwise" else phi[:, None], dims=both
+    phi = _precision(names[1], prior, PROJECTION_PRECISION_DIMS[kind], augmented=augmented)
+    return pm.Normal(names[0], 0.0, tau=phi if kind == "columnwise" else phi[:, None], dims=both)
+
+
+def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: dict[str, Any]) -> None:
+    """Utilities N(eta, I), and y their argmax (obs,), or 1 where they are positive (obs, label)."""
+    of_class = y.ndim == 1
+    initial = np.eye(n_labels)[y] if of_class else 2.0 * y - 1.0
+    T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=initial)
+    label, signature = (_largest, "(k)->()") if of_class else (_positive, "()->()")
+    pm.CustomDist(
+        "y",
+        T,
+        dist=label,
+        logp=lambda y, T: pt.switch(pt.eq(label(T, None), y), 0.0, -np.inf),
+        signature=signature,
+        dtype="int64",
+        **observed,
     )
-
-
-def _latent(mean: Tensor, scale: float, *, augmented: bool) -> Tensor:
-    """Z (obs, component) ~ N(mean, scale^2), centred if augmented, else by offsets."""
-    both = (dims.OBS, dims.COMPONENT)
-    if augmented:
-        return pm.Normal("latent", mean, sigma=scale, dims=both)
-    offset = pm.Normal("latent_offset", 0.0, 1.0, dims=both)
-    return pm.Deterministic("latent", mean + scale * offset, dims=both)
-
-
-# Responses
-
-
-def _choice(
-    eta: Tensor,
-    y_data: Tensor,
-    y: np.ndarray,
-    *,
-    n_labels: int,
-    augmented: bool,
-) -> None:
-    """y (obs,) = argmax of utilities N(eta, I)."""
-    options: dict[str, Any] = {"observed": y_data, "dims": dims.OBS}
-    if augmented:
-        T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=np.eye(n_labels)[y])
-        options |= {"signature": "(k)->()", "dtype": "int64"}
-        pm.CustomDist("y", T, dist=_largest, logp=_is_largest, **options)
-    else:
-        multinomial_probit("y", eta, n_classes=n_labels, **options)
-
-
-def _label_set(eta: Tensor, y_data: Tensor, y: np.ndarray, *, augmented: bool) -> None:
-    """y (obs, outcome) = 1 where the utility N(eta, 1) is positive."""
-    options: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS}
-    if augmented:
-        T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=2.0 * y - 1.0)
-        options |= {"signature": "()->()", "dtype": "int64"}
-        pm.CustomDist("y", T, dist=_positive, logp=_is_sign, **options)
-    else:
-        binary_probit("y", eta, **options)
-
-
-def _outputs(eta: Tensor, y_data: Tensor, priors: Priors, *, augmented: bool) -> None:
-    """y (obs, outcome) ~ N(eta, 1/tau), one noise precision per output."""
-    prior = (priors.noise_shape, priors.noise_rate)
-    tau = _precision("noise_precision", prior, (dims.LABEL,), augmented=augmented)
-    pm.Normal("y", eta, tau=tau, observed=y_data, dims=RESPONSE_DIMS)
 
 
 def _largest(utilities: Tensor, size: Any) -> Tensor:
     return pt.argmax(utilities, axis=-1)
 
 
-def _is_largest(y: Tensor, utilities: Tensor) -> Tensor:
-    return pt.switch(pt.eq(pt.argmax(utilities, axis=-1), y), 0.0, -np.inf)
-
-
 def _positive(utilities: Tensor, size: Any) -> Tensor:
     return pt.gt(utilities, 0.0).astype("int64")
-
-
-def _is_sign(y: Tensor, utilities: Tensor) -> Tensor:
-    return pt.switch(pt.eq(pt.gt(utilities, 0.0), pt.gt(y, 0)), 0.0, -np.inf)

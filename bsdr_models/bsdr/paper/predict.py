@@ -1,11 +1,9 @@
 r"""Predictions of the paper's model for new samples: embedding, label probabilities, outputs.
 
-The prediction of a sample does not depend on its batch. Utilities of a sample are correlated
-through its latent coordinates, which are integrated by a fixed set of quasi-random normal nodes;
-given these, utilities are integrated in closed form or by one-dimensional quadrature [1]_. The
-likelihood under a single draw, where errors of such nodes would not average out, has a quadrature
-over the utilities (:mod:`bsdr_models.bsdr.paper.probit_product`). Real targets given the parameters
-are normal, with a covariance of low rank besides the noise.
+Latent coordinates of a sample are integrated by a fixed set of quasi-random normal nodes; given
+these, utilities in closed form or by one-dimensional quadrature [1]_. The likelihood under a single
+draw, where errors of such nodes would not average out, is a quadrature over the utilities
+(:mod:`bsdr_models.bsdr.paper.probit_product`). Real targets given the parameters are normal.
 
 Letters: M new samples, S nodes of the latent coordinates (times draws of the parameters), R
 components, K labels.
@@ -23,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
+from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.paper.mean_field import Data, State
@@ -51,13 +50,10 @@ class Outputs:
     def log_density(self, y: FloatArray) -> FloatArray:
         """Log densities of the mixture components at y, (M, K): (M, S)."""
         residual = y[:, None] - self.mean
-        half = self.loadings / np.sqrt(self.noise)[..., None, :]
-        inner = half @ np.swapaxes(half, -1, -2) + np.eye(half.shape[-2])  # (M or 1, S, R, R)
-        seen = (half @ (residual / np.sqrt(self.noise))[..., None])[..., 0]
-        square = np.sum(residual**2 / self.noise, axis=-1)
-        square -= np.einsum("msr,msr->ms", seen, np.linalg.solve(inner, seen[..., None])[..., 0])
-        log_det = np.linalg.slogdet(inner)[1] + np.log(self.noise).sum(axis=-1)
-        return -0.5 * (square + log_det + residual.shape[-1] * LOG_2PI)
+        k = residual.shape[-1]
+        cov = self.loadings.mT @ self.loadings + self.noise[..., None] * np.eye(k)
+        square = np.sum(residual * np.linalg.solve(cov, residual[..., None])[..., 0], axis=-1)
+        return -0.5 * (square + np.linalg.slogdet(cov)[1] + k * LOG_2PI)
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of each output, (M, K)."""
@@ -72,30 +68,48 @@ class Predictive(ABC):
 
     target: Target
 
+    @property
     @abstractmethod
-    def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Means and standard deviations (with the noise) of utilities at the nodes, (m, S, K)."""
+    def size(self) -> int:
+        """Utilities of a sample: K at each of S nodes of the latent coordinates, of all draws."""
 
     @abstractmethod
-    def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """The same for samples whose projection is known to be ``latent``, (G, R)."""
+    def utilities(self, X: FloatArray, *, projected: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Means and standard deviations (with the noise) of utilities at the nodes, (M, S, K).
+
+        Or of samples whose projection (M, R) is known to be X, if they are ``projected``.
+        """
 
     @abstractmethod
-    def outputs(self, X: FloatArray) -> Iterator[Outputs]:
-        """Distribution of real targets, by blocks of samples."""
+    def outputs(self, X: FloatArray) -> Outputs:
+        """Distribution of real targets."""
 
-    def log_probabilities(self, X: FloatArray) -> FloatArray:
+    def blocks(self, n_samples: int) -> Iterator[slice]:
+        """Blocks of samples whose utilities are held in memory at once."""
+        return gen_batches(n_samples, max(1, BLOCK // self.size))
+
+    def log_probabilities(self, X: FloatArray, *, projected: bool = False) -> FloatArray:
         """Log probabilities of the classes, or of each label being 1, (M, K)."""
-        return np.concatenate([_label_log_mean(*each, self.target) for each in self.utilities(X)])
+        out = []
+        for block in self.blocks(len(X)):
+            mean, std = self.utilities(X[block], projected=projected)
+            if self.target == "multilabel":
+                log_p = log_ndtr(mean / std)
+            else:
+                flat = (-1, mean.shape[2])
+                log_p = orthant.label_log_probs(mean.reshape(flat), std.reshape(flat))
+            # Mean over nodes.
+            out.append(logsumexp(log_p.reshape(mean.shape), axis=1) - np.log(mean.shape[1]))
+        return np.concatenate(out)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
-        utilities = self.utilities_at(latent)
-        return np.concatenate([_label_log_mean(*each, self.target) for each in utilities])
+        return self.log_probabilities(latent, projected=True)
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the real targets, each (M, K)."""
-        means, stds = zip(*(part.moments() for part in self.outputs(X)), strict=True)
+        parts = (self.outputs(X[block]).moments() for block in self.blocks(len(X)))
+        means, stds = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(stds)
 
 
@@ -111,6 +125,11 @@ class MeanFieldPosterior(Predictive):
     def target(self) -> Target:  # type: ignore[override]
         """Type of the targets."""
         return self.data.target
+
+    @property
+    def size(self) -> int:
+        """As in the base class."""
+        return N_POINTS * self.data.n_labels
 
     def components(self) -> FloatArray:
         """Posterior mean of the projection of features, (R, P)."""
@@ -128,31 +147,17 @@ class MeanFieldPosterior(Predictive):
         variance = self.data.design.row_variance(X, precision, v) + v
         return mean, np.broadcast_to(variance, mean.shape)
 
-    def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def utilities(self, X: FloatArray, *, projected: bool = False) -> tuple[FloatArray, FloatArray]:
         """As in the base class."""
-        yield from self._utilities(*self._moments(X))
+        mean, variance = (X, self.latent_scale**2 + 0.0 * X) if projected else self._moments(X)
+        weights, nodes = self.state.weights, normal_points(mean.shape[1], N_POINTS)
+        z = mean[:, None, :] + np.sqrt(variance[:, None, :]) * nodes
+        full = np.concatenate([np.ones((*z.shape[:-1], 1)), z], axis=-1)  # (M, S, 1 + R)
+        spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
+        return full @ weights.mean, np.sqrt(1.0 + spread)
 
-    def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """As in the base class."""
-        yield from self._utilities(latent, np.full_like(latent, self.latent_scale**2))
-
-    def _utilities(
-        self, mean: FloatArray, variance: FloatArray
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Utilities for means and variances of the latent coordinates, each (M, R)."""
-        weights = self.state.weights
-        r = mean.shape[1]
-        nodes = normal_points(r, N_POINTS)
-        size = max(1, BLOCK // (nodes.shape[0] * weights.mean.shape[1]))
-        for begin in range(0, mean.shape[0], size):
-            part = slice(begin, begin + size)
-            z = mean[part, None, :] + np.sqrt(variance[part, None, :]) * nodes
-            full = np.concatenate([np.ones((*z.shape[:-1], 1)), z], axis=-1)  # (m, S, 1 + R)
-            spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
-            yield full @ weights.mean, np.sqrt(1.0 + spread)
-
-    def outputs(self, X: FloatArray) -> Iterator[Outputs]:
-        """Real targets of new samples, by blocks: normal, with the exact moments under q."""
+    def outputs(self, X: FloatArray) -> Outputs:
+        """As in the base class: one normal, with the exact moments under q."""
         mean, variance = self._moments(X)
         weights, tau = self.state.weights, self.state.noise_precision
         assert tau is not None
@@ -161,7 +166,7 @@ class MeanFieldPosterior(Predictive):
         noise = noise + np.einsum("mp,kpq,mq->mk", full, weights.cov, full, optimize=True)
         noise += variance @ weights.variance[1:]
         loadings = np.sqrt(variance)[:, :, None] * weights.mean[1:]  # (M, R, K)
-        yield Outputs(
+        return Outputs(
             mean=(full @ weights.mean)[:, None], noise=noise[:, None], loadings=loadings[:, None]
         )
 
@@ -177,6 +182,15 @@ class DrawPosterior(Predictive):
     target: Target
     noise_precision: FloatArray | None = None  # (S, K), of real targets
 
+    @property
+    def size(self) -> int:
+        """As in the base class."""
+        return self.bias.size * self._per_draw
+
+    @property
+    def _per_draw(self) -> int:
+        return max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // len(self.bias)))
+
     def thin(self, n_draws: int) -> "DrawPosterior":
         """At most so many draws, evenly spaced."""
         taken = evenly_spaced(len(self.bias), n_draws)
@@ -186,106 +200,69 @@ class DrawPosterior(Predictive):
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of z over draws and latent noise; draws must be aligned."""
-        r = self.projection.shape[2]
         mean = X @ self.projection.mean(axis=0)
         centred = self.projection - self.projection.mean(axis=0)
-        cov = np.empty((X.shape[0], r, r))
-        size = max(1, BLOCK // (self.projection.shape[0] * r))
-        for begin in range(0, X.shape[0], size):
-            part = slice(begin, begin + size)
-            z = np.einsum("md,sdr->msr", X[part], centred, optimize=True)
-            cov[part] = np.einsum("msr,msq->mrq", z, z, optimize=True) / len(centred)
-        return LatentCoordinates(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
+        covs = []
+        for block in self.blocks(len(X)):
+            z = np.einsum("md,sdr->msr", X[block], centred, optimize=True)
+            covs.append(np.einsum("msr,msq->mrq", z, z, optimize=True) / len(centred))
+        noise = self.latent_scale**2 * np.eye(mean.shape[1])
+        return LatentCoordinates(mean=mean, cov=np.concatenate(covs) + noise)
 
-    def utilities(self, X: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def _linear(self, X: FloatArray, *, projected: bool = False) -> FloatArray:
+        """Linear predictors, (M, S, K), without biases."""
+        coef = self.weights if projected else self.projection @ self.weights  # (S, P, K)
+        return np.einsum("md,sdk->msk", X, coef, optimize=True)
+
+    def utilities(self, X: FloatArray, *, projected: bool = False) -> tuple[FloatArray, FloatArray]:
         """As in the base class; each draw of the parameters has its own nodes."""
-        return self._utilities(X, self.projection @ self.weights)
-
-    def utilities_at(self, latent: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """As in the base class."""
-        return self._utilities(latent, self.weights)
-
-    def _utilities(
-        self, rows: FloatArray, coef: FloatArray
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Utilities at the nodes of each draw, for coefficients (S, P, K) of samples (M, P)."""
         n_draws, r, k = self.weights.shape
-        per_draw = max(N_POINTS_PER_DRAW, -(-N_POINTS_ALL_DRAWS // n_draws))
-        nodes = normal_points(r, n_draws * per_draw).reshape(n_draws, per_draw, r)
+        nodes = normal_points(r, n_draws * self._per_draw).reshape(n_draws, self._per_draw, r)
         offset = self.latent_scale * (nodes @ self.weights) + self.bias[:, None, :]
-        for _, linear in _linear(rows, coef, offset.size):
-            mean = (linear[:, :, None] + offset).reshape(len(linear), -1, k)
-            yield mean, np.ones_like(mean)
+        linear = self._linear(X, projected=projected)
+        mean = (linear[:, :, None] + offset).reshape(len(X), -1, k)
+        return mean, np.ones_like(mean)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """As in the base class, of at most `GRID_DRAWS` draws."""
-        return super(DrawPosterior, self.thin(GRID_DRAWS)).log_probabilities_at(latent)
+        return self.thin(GRID_DRAWS).log_probabilities(latent, projected=True)
 
-    def outputs(self, X: FloatArray) -> Iterator[Outputs]:
-        """Real targets of new samples, by blocks: one normal for each draw."""
+    def outputs(self, X: FloatArray) -> Outputs:
+        """As in the base class: one normal for each draw."""
         assert self.noise_precision is not None
-        for _, linear in _linear(X, self.projection @ self.weights, self.weights.size):
-            yield Outputs(
-                mean=linear + self.bias,
-                noise=1.0 / self.noise_precision[None],
-                loadings=self.latent_scale * self.weights[None],
-            )
+        return Outputs(
+            mean=self._linear(X) + self.bias,
+            noise=1.0 / self.noise_precision[None],
+            loadings=self.latent_scale * self.weights[None],
+        )
 
+    def log_likelihood(self, X: FloatArray, y: np.ndarray) -> FloatArray:
+        """Log p(y_n | x_n, draw) with latent coordinates and utilities integrated out: (S, M)."""
+        out = np.empty((len(self.bias), len(y)))
+        if self.target == "regression":
+            for block in self.blocks(len(X)):
+                out[:, block] = self.outputs(X[block]).log_density(y[block]).T
+            return out
+        # Samples with the same labels share their loadings.
+        kinds, kind = np.unique(y, axis=0, return_inverse=True)
+        order = np.argsort(kind, kind="stable")
+        for block in self.blocks(len(y)):
+            at = order[block]
+            eta = np.swapaxes(self._linear(X[at]) + self.bias, 0, 1)  # (S, m, K)
+            for i in np.unique(kind[at]):
+                own = kind[at] == i
+                out[:, at[own]] = self._log_label(eta[:, own], kinds[i])
+        return out
 
-def _linear(
-    rows: FloatArray, coef: FloatArray, sample_size: int
-) -> Iterator[tuple[slice, FloatArray]]:
-    """Blocks of samples (M, P) and their products with coefficients (S, P, K): (m, S, K)."""
-    size = max(1, BLOCK // sample_size)
-    for begin in range(0, len(rows), size):
-        part = slice(begin, begin + size)
-        yield part, np.einsum("md,sdk->msk", rows[part], coef, optimize=True)
-
-
-def _label_log_mean(mean: FloatArray, std: FloatArray, target: Target) -> FloatArray:
-    """Log mean over nodes of the label probabilities, (m, K), for utilities (m, S, K)."""
-    if target == "multilabel":
-        return _log_mean(log_ndtr(mean / std))
-    m, s, k = mean.shape
-    flat = orthant.label_log_probs(mean.reshape(-1, k), std.reshape(-1, k))
-    return _log_mean(flat.reshape(m, s, k))
-
-
-def log_likelihood(posterior: DrawPosterior, X: FloatArray, y: np.ndarray) -> FloatArray:
-    """Log p(y_n | x_n, draw) with latent coordinates and utilities integrated out: (S, M)."""
-    if posterior.target == "regression":
-        parts, begin = [], 0
-        for outputs in posterior.outputs(X):
-            parts.append(outputs.log_density(y[begin : begin + len(outputs.mean)]).T)
-            begin += len(outputs.mean)
-        return np.concatenate(parts, axis=1)
-    # Samples with the same labels share their loadings.
-    kinds, kind = np.unique(y, axis=0, return_inverse=True)
-    order = np.argsort(kind, kind="stable")
-    n_draws, r, k = posterior.weights.shape
-    out = np.empty((n_draws, len(y)))
-    coef = posterior.projection @ posterior.weights
-    for part, linear in _linear(X[order], coef, n_draws * k * (1 + r)):
-        eta = np.swapaxes(linear + posterior.bias, 0, 1)  # (S, m, K)
-        members = kind[order[part]]
-        for i in np.unique(members):
-            chosen = members == i
-            out[:, order[part][chosen]] = _log_label(posterior, eta[:, chosen], kinds[i])
-    return out
-
-
-def _log_label(posterior: DrawPosterior, eta: FloatArray, label: np.ndarray) -> FloatArray:
-    """Log probability of one label, or of one set of labels, for linear predictors (S, m, K)."""
-    loadings = posterior.latent_scale * np.swapaxes(posterior.weights, 1, 2)  # (S, K, R)
-    if posterior.target == "multilabel":
-        sign = np.where(label, 1.0, -1.0)  # (K,)
-        return log_mean(sign[:, None] * loadings, sign * eta)
-    own, others = int(label), np.delete(np.arange(eta.shape[2]), label)
-    contrast = loadings[:, [own]] - loadings[:, others]
-    shared = np.ones((*contrast.shape[:2], 1))  # of the noise of the own utility
-    return log_mean(np.concatenate([shared, contrast], axis=2), eta[..., [own]] - eta[..., others])
-
-
-def _log_mean(log_p: FloatArray) -> FloatArray:
-    """Log of the mean over nodes, (m, S, ...) -> (m, ...)."""
-    return logsumexp(log_p, axis=1) - np.log(log_p.shape[1])
+    def _log_label(self, eta: FloatArray, label: np.ndarray) -> FloatArray:
+        """Log probability of a label, or a set of labels, for linear predictors (S, m, K)."""
+        loadings = self.latent_scale * self.weights.mT  # (S, K, R)
+        if self.target == "multilabel":
+            sign = np.where(label, 1.0, -1.0)  # (K,)
+            return log_mean(sign[:, None] * loadings, sign * eta)
+        own, others = int(label), np.delete(np.arange(eta.shape[2]), label)
+        contrast = loadings[:, [own]] - loadings[:, others]
+        shared = np.ones((*contrast.shape[:2], 1))  # of the noise of the own utility
+        return log_mean(
+            np.concatenate([shared, contrast], axis=2), eta[..., [own]] - eta[..., others]
+        )

@@ -20,8 +20,7 @@ from scipy.stats import qmc
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.compiled_probit import OPTIONS, probit
-from bsdr_models.numerics.normal_tail import inverse_mills
+from bsdr_models.numerics.normal_tail import OPTIONS, inverse_mills, probit
 
 # Gauss-Hermite nodes per axis in one, two and three dimensions; quasi-random points beyond.
 N_NODES, N_POINTS = (48, 14, 8), 1024
@@ -40,11 +39,10 @@ _SMALL = 1e-200
 def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
     """Log of the integrals above (G, M), for c (G, J, P) of each group and d (G, M, J) of its M.
 
-    One probit has a closed form. P dimensions are reduced to Q = J - 1 if P >= J. Observed errors,
-    root mean square and largest, in nats: for ten classes under posterior draws (digits, loadings
-    of 1 to 4) 2e-7 and 9e-7 at Q = 2, 7e-5 and 4e-4 at Q = 3, 6e-4 and 2e-3 at Q = 4, 3e-3 and
-    1e-2 at Q = 6; for three classes (Iris and Wine, loadings up to 14) 6e-6 and 5e-4 at Q = 1.
-    They increase with the loadings, up to 0.1 for loadings of 30 at Q = 1.
+    One probit has a closed form. P dimensions are reduced to Q = J - 1 if P >= J. Largest observed
+    errors in nats: for ten classes under posterior draws (digits, loadings of 1 to 4) 9e-7 at
+    Q = 2, 4e-4 at Q = 3, 2e-3 at Q = 4 and 1e-2 at Q = 6; for three classes (Iris and Wine,
+    loadings up to 14) 5e-4 at Q = 1. They increase with the loadings, to 0.1 for loadings of 30.
     """
     if loadings.shape[1] == 1:
         size = np.sqrt(1.0 + np.sum(loadings[:, 0] ** 2, axis=1))
@@ -54,21 +52,11 @@ def log_mean(loadings: FloatArray, offsets: FloatArray) -> FloatArray:
     nodes, log_weights, share, width = _rule(factors.shape[2])
     modes, peaks, curvature = _find_modes(factors, offsets)
     root = np.linalg.cholesky(np.eye(factors.shape[2]) + share * curvature)
-    axes = np.swapaxes(np.linalg.inv(root), -1, -2)  # (G, M, Q, Q)
+    axes = np.linalg.inv(root).mT  # (G, M, Q, Q)
     # Probability outside of the half-space of each probit, summed.
     beyond = ndtr(-offsets / np.sqrt(1.0 + np.sum(factors**2, axis=2))[:, None]).sum(axis=2)
     out = np.empty(offsets.shape[:2])
-    _log_means(
-        factors,
-        offsets,
-        modes,
-        peaks,
-        width * axes,
-        beyond,
-        np.ascontiguousarray(nodes.T),
-        log_weights,
-        out,
-    )
+    _log_means(factors, offsets, modes, peaks, width * axes, beyond, nodes, log_weights, out)
     return out
 
 
@@ -81,10 +69,10 @@ def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     n_groups, j, p = loadings.shape
     if p < j:
-        _, axes = np.linalg.eigh(np.swapaxes(loadings, 1, 2) @ loadings)
+        _, axes = np.linalg.eigh(loadings.mT @ loadings)
         factors, scale = loadings @ axes[:, :, ::-1], np.ones((n_groups, j))
     else:
-        cov = np.eye(j) + loadings @ np.swapaxes(loadings, 1, 2)
+        cov = np.eye(j) + loadings @ loadings.mT
         size = np.sqrt(np.einsum("gjj->gj", cov))
         value, axes = np.linalg.eigh(cov / size[:, :, None] / size[:, None, :])
         # At least 1 / max(size**2), the unit noise of the probits.
@@ -97,19 +85,18 @@ def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @cache
 def _rule(n_dims: int) -> tuple[FloatArray, FloatArray, float, float]:
-    """Nodes t (Q, S), log weights plus t^2 / 2 (S,), share of the curvature, width."""
+    """Nodes t (S, Q), log weights plus t^2 / 2 (S,), share of the curvature, width."""
     if n_dims > len(N_NODES):
-        nodes = normal_points(n_dims, N_POINTS).T
-        weights = np.full(N_POINTS, 1.0 / N_POINTS)
+        nodes, weights = normal_points(n_dims, N_POINTS), np.full(N_POINTS, 1.0 / N_POINTS)
         share, width = _SHARE_POINTS, _WIDTH_POINTS
     else:
         node, weight = np.polynomial.hermite_e.hermegauss(N_NODES[n_dims - 1])
         weight /= weight.sum()
-        nodes = np.array(np.meshgrid(*[node] * n_dims)).reshape(n_dims, -1)
+        nodes = np.stack(np.meshgrid(*[node] * n_dims), axis=-1).reshape(-1, n_dims)
         weights = np.prod(np.meshgrid(*[weight] * n_dims), axis=0).ravel()
         share, width = _SHARE_NODES, _WIDTH_NODES
-    log_weights = np.log(weights) + 0.5 * np.sum(nodes**2, axis=0)
-    return np.ascontiguousarray(nodes), log_weights, share, width
+    log_weights = np.log(weights) + 0.5 * np.sum(nodes**2, axis=1)
+    return np.array(nodes, order="C"), log_weights, share, width
 
 
 @cache
@@ -155,7 +142,7 @@ def _log_integrand(
     c: FloatArray, d: FloatArray, a: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Log of the product of probits times exp(-|a|^2 / 2), gradient, curvature of the probits."""
-    x = d + a @ np.swapaxes(c, 1, 2)  # (G, M, J)
+    x = d + a @ c.mT  # (G, M, J)
     h = inverse_mills(x)
     bend = np.clip(h * (x + h), 0.0, 1.0)
     value = log_ndtr(x).sum(axis=-1) - 0.5 * np.sum(a**2, axis=-1)

@@ -10,12 +10,10 @@ import xarray as xr
 from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.arrays import FloatArray, IntArray, ProjectionPrior, Target
-from bsdr_models.bsdr.paper import predict
-from bsdr_models.bsdr.paper.mean_field import Data, make_data
+from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
-from bsdr_models.bsdr.paper.ridge_draws import draw_deviations
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.bsdr.trees import Context, outlier_statistics
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
@@ -25,8 +23,8 @@ from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
-# Noise of real targets: its precision in the paper's model, or its standard deviation.
-NOISE = ("noise_precision", "noise_scale")
+# Noise of real targets, and its power that is the precision.
+NOISE = {"noise_precision": 1.0, "noise_scale": -2.0}
 # Draws of a mean-field fit.
 N_DRAWS = 500
 
@@ -54,17 +52,21 @@ class PaperContext(Context):
         )
 
     def posterior(self, draws: Mapping[str, Any] | xr.Dataset) -> DrawPosterior:
-        """Posterior of draws (chain, draw, ...) of this fit."""
-        return draw_posterior(draws, latent_scale=self.latent_scale, target=self.target)
+        """Posterior of draws (chain, draw, ...) of this fit, with stacked chains."""
 
-    def paper_tree(
-        self, groups: dict[str, dict[str, Any]], *, attrs: Mapping[str, Any] | None, **more: Any
-    ) -> xr.DataTree:
-        """Tree of a fit, as `build` makes it, with prior and latent scale in its attributes."""
-        model = {"projection_prior": self.projection_prior, "latent_scale": self.latent_scale}
-        names = ("projection_precision", "projection_precision_mean")
-        dims = dict.fromkeys(names, PROJECTION_PRECISION_DIMS[self.projection_prior])
-        return self.build(groups, dims=dims, attrs={**model, **(attrs or {})}, **more)
+        def stacked(name: str) -> FloatArray:
+            values = np.ascontiguousarray(draws[name])  # as in a saved model
+            return values.reshape(-1, *values.shape[2:])
+
+        noise = next((name for name in NOISE if name in draws), None)
+        return DrawPosterior(
+            projection=stacked("projection"),
+            weights=stacked("weights"),
+            bias=stacked("bias"),
+            noise_precision=None if noise is None else stacked(noise) ** NOISE[noise],
+            latent_scale=self.latent_scale,
+            target=self.target,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +82,17 @@ def mean_field_tree(
     context: PaperContext,
     *,
     rng: np.random.Generator,
-    attrs: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any],
 ) -> xr.DataTree:
-    """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``.
-
-    ``attrs`` are further root attributes.
-    """
+    """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``."""
     posterior: MeanFieldPosterior = result.posterior
     state, design = posterior.state, posterior.data.design
-    n, r = state.latent.mean.shape
-    p, k = context.X.shape[1], state.weights.mean.shape[1]
+    phi, tau = state.projection_precision, state.noise_precision
+    (n, r), p, k = state.latent.mean.shape, context.X.shape[1], state.weights.mean.shape[1]
     n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
-    projection = _draw_projection(posterior, context.X, n_draws, rng)
+    projection = posterior.components().T + draw_deviations(
+        DenseDesign(context.X), phi.mean, context.latent_scale, (n_draws, r), rng
+    )
     factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
     noise = rng.standard_normal((n_draws, k, 1 + r))
     full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
@@ -99,74 +100,84 @@ def mean_field_tree(
     def gammas(q: Gamma) -> FloatArray:
         return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
 
-    phi = state.projection_precision
     phi_draws, psi_draws = gammas(phi), gammas(state.weight_precision)
     draws = {
         "projection": projection,
         "weights": full[:, 1:],
         "bias": full[:, 0],
-        "projection_precision": _drop_tied(phi_draws, context.projection_prior),
+        "projection_precision": drop_tied(phi_draws, context.projection_prior),
         "weight_precision": psi_draws[:, 1:],
         "bias_precision": psi_draws[:, 0],
     }
-    if state.noise_precision is not None:
-        draws["noise_precision"] = gammas(state.noise_precision)
+    if tau is not None:
+        draws["noise_precision"] = gammas(tau)
     if n * r * n_draws <= datatree.MAX_NUMBERS:
         half = cholesky(state.latent.cov, name="latent covariance")
         draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ half.T
-    draws = {name: values[None] for name, values in draws.items()}
-    loadings = design.loadings(state.projection.mean)
-    group, _ = _fit_group(
-        context,
-        LatentCoordinates(mean=state.latent.mean, cov=np.broadcast_to(state.latent.cov, (n, r, r))),
-        loadings,
-        np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
-        state.weights.mean[1:],
-    )
-    group |= {
+    fit = {
         "elbo": result.trace,
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
     }
-    if context.projection_prior != "entrywise" or design.n_features == p:
-        group["projection_precision_mean"] = _drop_tied(phi.mean[None], context.projection_prior)[0]
-    return context.paper_tree(
-        _groups(draws, group, context),
+    if context.projection_prior != "entrywise" or design.X.shape[1] == p:
+        fit["projection_precision_mean"] = drop_tied(phi.mean[None], context.projection_prior)[0]
+    ended = {"converged": int(result.converged), "interrupted": int(result.interrupted)}
+    return _build_tree(
+        {name: values[None] for name, values in draws.items()},
+        context,
+        latent=LatentCoordinates(
+            mean=state.latent.mean, cov=np.broadcast_to(state.latent.cov, (n, r, r))
+        ),
+        loadings=posterior.components().T,
+        spread=np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
+        weights=state.weights.mean[1:],
+        fit=fit,
         inference_method="mean_field",
-        n_components=r,
-        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)}
-        | dict(attrs or {}),
+        attrs={**ended, **attrs},
         coords={"term": list(result.terms)},
     )
 
 
-def _draw_projection(
-    posterior: MeanFieldPosterior, X: FloatArray, n_draws: int, rng: np.random.Generator
+def draw_deviations(
+    design: DenseDesign,
+    precision: FloatArray,
+    latent_scale: float,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Draws of Q over features from q, (S, P, R)."""
-    precision, mean = posterior.state.projection_precision.mean, posterior.components().T
-    shape = n_draws, mean.shape[1]
-    return mean + draw_deviations(DenseDesign(X), precision, posterior.latent_scale, shape, rng)
+    """S draws of deviations of Q from its mean under q, (S, D, R) with ``shape`` (S, R)."""
+    zero, scale = np.zeros((1, len(design.X), shape[0])), np.array([latent_scale**-2.0])
+    phi = np.broadcast_to(precision, (precision.shape[0], shape[1]))
+    noise = [design.draw(zero, column[None], scale, rng=rng)[0] for column in phi.T]  # (D, S) each
+    return np.stack(noise, axis=2).swapaxes(0, 1)
 
 
-def _drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
-    """Precisions (S, D, R), (S, 1, R) or (S, D, 1) without the shared axis."""
-    if projection_prior == "columnwise":
-        return values[:, 0]
-    return values[:, :, 0] if projection_prior == "rowwise" else values
-
-
-def _fit_group(
+def _build_tree(
+    draws: dict[str, FloatArray],
     context: PaperContext,
+    *,
     latent: LatentCoordinates,
     loadings: FloatArray,
     spread: FloatArray,
     weights: FloatArray,
-) -> tuple[dict[str, FloatArray], dict[str, float]]:
-    """Summaries in ``fit``, given means and spread of the projection, (P, R), and mean weights.
+    fit: Mapping[str, FloatArray],
+    attrs: Mapping[str, Any],
+    sample_stats: Mapping[str, FloatArray] | None = None,
+    **more: Any,
+) -> xr.DataTree:
+    """Tree of draws (chain, draw, ...) and of the means and spread of a fit.
 
-    Also the attributes of the reference of the outlier statistics.
+    ``loadings`` and ``spread`` (P, R) are of the projection, ``weights`` (R, K) means. Of a model
+    of ours there are also the offsets of the latent coordinates, free variables in PyMC. The log
+    likelihood is log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
+    importance-sampling cross-validation must not use the likelihood given latent coordinates.
     """
+    posterior = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
+    if context.priors is not None and "latent" in draws:
+        offset = draws["latent"] - context.X @ draws["projection"]
+        posterior["latent_offset"] = offset / context.latent_scale
+    if context.target == "multiclass":
+        posterior["bias_centered"] = context.contrast(draws["bias"])
     contrast = context.contrast(weights)
     outliers, reference = outlier_statistics(context.X, loadings)
     group = {
@@ -177,71 +188,31 @@ def _fit_group(
         "relevance": relevance(latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
     }
-    return group | outliers, reference
-
-
-def _groups(
-    draws: dict[str, FloatArray], fit: dict[str, FloatArray], context: PaperContext
-) -> dict[str, dict[str, FloatArray]]:
-    """Groups of draws (chain, draw, ...), with identified quantities and log likelihood.
-
-    Of a model of ours also the offsets of the latent coordinates, free variables in PyMC.
-    """
-    posterior = {**draws, "coef": context.contrast(draws["projection"] @ draws["weights"])}
-    if context.priors is not None and "latent" in draws:
-        offset = draws["latent"] - context.X @ draws["projection"]
-        posterior["latent_offset"] = offset / context.latent_scale
-    if context.target == "multiclass":
-        posterior["bias_centered"] = context.contrast(draws["bias"])
-    return {"posterior": posterior, "fit": fit, **log_likelihood_group(draws, context)}
-
-
-def log_likelihood_group(
-    draws: Mapping[str, FloatArray], context: PaperContext
-) -> dict[str, dict[str, FloatArray]]:
-    """log p(y_n | x_n, draw), latent coordinates and utilities integrated out: (chain, draw, obs).
-
-    Importance-sampling cross-validation must not use the likelihood given latent coordinates.
-    """
+    groups = {"posterior": posterior, "fit": group | outliers | dict(fit)}
     chains, n_draws = draws["bias"].shape[:2]
-    if chains * n_draws * len(context.X) > datatree.MAX_NUMBERS:
-        return {}
-    values = predict.log_likelihood(context.posterior(draws), context.X, context.targets)  # (S, N)
-    values -= context.log_scale
-    return {"log_likelihood": {"y": values.reshape(chains, n_draws, -1)}}
-
-
-def draw_posterior(
-    draws: Mapping[str, Any] | xr.Dataset, *, latent_scale: float, target: Target
-) -> DrawPosterior:
-    """Posterior with stacked chains, from arrays (chain, draw, ...) or a posterior group."""
-
-    def stacked(name: str) -> FloatArray:
-        values = np.ascontiguousarray(draws[name])  # as in a saved model
-        return values.reshape(-1, *values.shape[2:])
-
-    noise_precision = None
-    if "noise_precision" in draws:
-        noise_precision = stacked("noise_precision")
-    elif "noise_scale" in draws:
-        noise_precision = stacked("noise_scale") ** -2.0
-    return DrawPosterior(
-        projection=stacked("projection"),
-        weights=stacked("weights"),
-        bias=stacked("bias"),
-        noise_precision=noise_precision,
-        latent_scale=latent_scale,
-        target=target,
+    if chains * n_draws * len(context.X) <= datatree.MAX_NUMBERS:
+        values = context.posterior(draws).log_likelihood(context.X, context.targets)  # (S, N)
+        groups["log_likelihood"] = {"y": (values - context.log_scale).reshape(chains, n_draws, -1)}
+    if sample_stats:
+        groups["sample_stats"] = dict(sample_stats)
+    prior = context.projection_prior
+    names = ("projection_precision", "projection_precision_mean")
+    return context.build(
+        groups,
+        n_components=loadings.shape[1],
+        dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
+        attrs={
+            "projection_prior": prior,
+            "latent_scale": context.latent_scale,
+            **reference,
+            **attrs,
+        },
+        **more,
     )
 
 
 # Axes of the variables of draws after chain and draw.
-AXES = {
-    "projection": (dims.FEATURE, dims.COMPONENT),
-    "weights": (dims.COMPONENT, dims.LABEL),
-    "bias": (dims.LABEL,),
-    **dict.fromkeys(NOISE, (dims.LABEL,)),
-}
+AXES = {name: SPEC.variables[name].dims for name in ("projection", "weights", "bias", *NOISE)}
 
 
 def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> xr.DataTree:
@@ -250,9 +221,8 @@ def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> 
     ``names`` are those that an axis may have, the most specific first. Coordinates are compared by
     value, numbers also as text.
     """
-    posterior = tree["posterior"].to_dataset()
+    posterior, known = tree["posterior"].to_dataset(), dict(names)
     roles = {axis: axis for axis in (dims.FEATURE, dims.COMPONENT, dims.LABEL)}
-    components = None
     for name in filter(posterior.data_vars.__contains__, AXES):
         axes = (dims.CHAIN, dims.DRAW, *AXES[name])
         if set(posterior[name].dims) == set(axes):
@@ -265,14 +235,12 @@ def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> 
                     f"posterior/{name} has the axis {dim!r} in the place of its {role}s: give "
                     f"{axes} in this order"
                 )
-            if dim not in posterior.indexes:
-                continue
-            given = [_name(value) for value in posterior.indexes[dim].tolist()]
-            known = names.get(role, ())
-            if role == dims.COMPONENT:
-                known = () if components is None else (components,)
-                components = components or given
-            posterior = posterior.isel({dim: _order(given, known, f"posterior/{name}", role)})
+            if dim in posterior.indexes:
+                given = [_name(value) for value in posterior.indexes[dim].tolist()]
+                order = _order(given, known.get(role, ()), f"posterior/{name}", role)
+                posterior = posterior.isel({dim: order})
+                if role == dims.COMPONENT:  # those of the weights are those of the projection
+                    known.setdefault(role, [given])
     built = tree.copy()
     built["posterior"] = xr.DataTree(posterior)
     return built
@@ -320,10 +288,10 @@ def read_draws(
                 f"{'both' if given else 'neither'}"
             )
         needed += given
+    if missing := [name for name in needed if name not in posterior.data_vars]:
+        raise ValueError(f"group 'posterior' has no variable {missing[0]!r}")
     draws = {}
     for name in needed:
-        if name not in posterior.data_vars:
-            raise ValueError(f"group 'posterior' has no variable {name!r}")
         array, shape = posterior[name], tuple(size[axis] for axis in AXES[name])
         if array.dims[:2] != (dims.CHAIN, dims.DRAW) or array.shape[2:] != shape:
             raise ValueError(
@@ -334,16 +302,14 @@ def read_draws(
             raise ValueError(f"posterior/{name} has no draws: {dict(array.sizes)}")
         if array.dtype.kind not in "iuf":
             raise ValueError(f"posterior/{name} must hold real numbers, got {array.dtype}")
-        draws[name] = np.asarray(array.values, dtype=np.float64)
-        if not np.isfinite(draws[name]).all():
-            raise ValueError(f"posterior/{name} holds values that are not finite")
-        if name in NOISE and not (draws[name] > 0.0).all():
-            raise ValueError(f"posterior/{name} holds values that are not positive")
+        values = np.asarray(array.values, dtype=np.float64)
+        bad = "finite" if not np.isfinite(values).all() else ""
+        if name in NOISE and not bad and values.min() <= 0.0:
+            bad = "positive"
+        if bad:
+            raise ValueError(f"posterior/{name} holds values that are not {bad}")
+        draws[name] = values
     return draws
-
-
-# Component axis of each variable of draws (chain, draw, ...).
-COMPONENT_AXES = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
 
 
 def align_components(
@@ -351,21 +317,18 @@ def align_components(
 ) -> dict[str, FloatArray]:
     """Align the components of all draws by signed permutations, which leave Q W unchanged."""
     chains, n_draws, _, r = draws["projection"].shape
-    stacked = np.concatenate([draws["projection"], np.swapaxes(draws["weights"], 2, 3)], axis=2)
+    stacked = np.concatenate([draws["projection"], draws["weights"].mT], axis=2)
     order, sign = signed_permutations(stacked.reshape(chains * n_draws, -1, r))
-    axes = dict(COMPONENT_AXES)
-    if projection_prior == "entrywise":
-        axes["projection_precision"] = 3
-    elif projection_prior == "columnwise":
-        axes["projection_precision"] = 2
+    precision = {"projection_precision": PROJECTION_PRECISION_DIMS[projection_prior]}
     out = dict(draws)
-    for name, axis in axes.items():
-        if name not in draws:
+    for name, values in draws.items():
+        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name].dims))
+        if dims.COMPONENT not in axes:
             continue
-        last = np.moveaxis(draws[name], axis, -1)
+        last = np.moveaxis(values, axes.index(dims.COMPONENT), -1)
         signs = np.ones_like(sign) if name.endswith("precision") else sign
         moved = permute(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
-        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axis)
+        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axes.index(dims.COMPONENT))
     return out
 
 
@@ -382,9 +345,7 @@ def draws_tree(
 
     Without draws of latent coordinates these are computed from projection and latent scale.
     """
-    draws = align_components(draws, context.projection_prior)
-    projection, weights = draws["projection"], draws["weights"]
-    r = projection.shape[3]
+    draws, fit = align_components(draws, context.projection_prior), dict(fit or {})
     if "latent" in draws:
         z = draws["latent"].reshape(-1, *draws["latent"].shape[2:])
         centred = z - z.mean(axis=0)
@@ -394,24 +355,19 @@ def draws_tree(
             del draws["latent"]
     else:
         latent = context.posterior(draws).embed(context.X)
-    group, reference = _fit_group(
-        context,
-        latent,
-        projection.mean(axis=(0, 1)),
-        projection.std(axis=(0, 1)),
-        weights.mean(axis=(0, 1)),
-    )
-    group |= fit or {}
     if "projection_precision" in draws:
-        group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
-    groups = _groups(draws, group, context)
-    if sample_stats:
-        groups["sample_stats"] = dict(sample_stats)
-    return context.paper_tree(
-        groups,
+        fit["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
+    return _build_tree(
+        draws,
+        context,
+        latent=latent,
+        loadings=draws["projection"].mean(axis=(0, 1)),
+        spread=draws["projection"].std(axis=(0, 1)),
+        weights=draws["weights"].mean(axis=(0, 1)),
+        fit=fit,
+        attrs={"alignment": "signed permutation", **(attrs or {})},
+        sample_stats=sample_stats,
         inference_method=inference_method,
-        n_components=r,
-        attrs={"alignment": "signed permutation", **reference, **(attrs or {})},
     )
 
 

@@ -1,4 +1,4 @@
-"""Draws from the argmax cone against quadrature: laws, moments, tails."""
+"""Draws from the argmax region against quadrature: laws, moments, tails."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ from scipy import stats
 from scipy.integrate import cumulative_trapezoid
 from scipy.special import log_ndtr
 
-from bsdr_models.bsdr.paper import argmax_draws
 from bsdr_models.numerics import orthant
 
 SIZE = 20_000
@@ -25,7 +24,7 @@ CASES = {
 def draws_of(eta, label, *, seed=1, size=SIZE):
     rows = np.tile(np.asarray(eta, dtype=float), (size, 1))
     y = np.full(size, label)
-    return argmax_draws.draw_argmax(rows, y, rng=np.random.default_rng(seed))
+    return orthant.draw_argmax(rows, y, rng=np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -76,27 +75,12 @@ def test_other_scores_are_normals_cut_at_the_largest(name):
     assert np.abs(off).max() < 5.0 / np.sqrt(SIZE)
 
 
-def test_law_does_not_depend_on_where_newton_stops(monkeypatch):
-    """The envelope is exact for every centre: a start that is not refined gives the same law."""
-    kernel = argmax_draws._draw_rows
-    eta, label = CASES["middling"]
-    expected = orthant.moments(np.array([eta]), np.array([label])).mean[0]
-    monkeypatch.setattr(argmax_draws, "_MAX_NEWTON", 1)
-    t = np.empty((4000, 3))
-    rows = np.tile(np.asarray(eta), (4000, 1))
-    monkeypatch.setattr(argmax_draws, "_near_mode", argmax_draws._near_mode.py_func)
-    monkeypatch.setattr(argmax_draws, "_draw_excess", argmax_draws._draw_excess.py_func)
-    kernel.py_func(rows, np.full(4000, label), np.random.default_rng(4), t)
-    error = t.std(axis=0) / np.sqrt(len(t))
-    np.testing.assert_array_less(np.abs(t.mean(axis=0) - expected), 4.5 * error)
-
-
 @pytest.mark.parametrize("scale", [1e3, 1e5, 3e7, 1e8, 1e10, 1e14])
 def test_scores_of_any_size_give_draws_without_ties(scale):
     rng = np.random.default_rng(6)
     eta = scale * rng.standard_normal((300, 5))
     y = rng.integers(5, size=300)
-    t = argmax_draws.draw_argmax(eta, y, rng=rng)
+    t = orthant.draw_argmax(eta, y, rng=rng)
     assert np.isfinite(t).all()
     ordered = np.sort(t, axis=1)
     assert np.all(ordered[:, -1] > ordered[:, -2])
@@ -106,8 +90,8 @@ def test_scores_of_any_size_give_draws_without_ties(scale):
 def test_chain_axes_are_rows():
     rng = np.random.default_rng(8)
     eta, y = rng.standard_normal((3, 2, 7, 4)), rng.integers(4, size=7)
-    t = argmax_draws.draw_argmax(eta, y, rng=np.random.default_rng(9))
-    flat = argmax_draws.draw_argmax(eta.reshape(-1, 4), np.tile(y, 6), rng=np.random.default_rng(9))
+    t = orthant.draw_argmax(eta, y, rng=np.random.default_rng(9))
+    flat = orthant.draw_argmax(eta.reshape(-1, 4), np.tile(y, 6), rng=np.random.default_rng(9))
     assert t.shape == eta.shape
     np.testing.assert_array_equal(t.reshape(-1, 4), flat)
 
@@ -116,6 +100,6 @@ def test_chain_axes_are_rows():
 def test_means_that_are_not_numbers_give_nan_and_come_back(bad):
     eta = np.zeros((3, 4))
     eta[1, 2] = bad
-    t = argmax_draws.draw_argmax(eta, np.array([0, 2, 1]), rng=np.random.default_rng(10))
+    t = orthant.draw_argmax(eta, np.array([0, 2, 1]), rng=np.random.default_rng(10))
     assert not np.isfinite(t[1]).all()
     assert np.isfinite(t[[0, 2]]).all()
