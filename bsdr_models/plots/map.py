@@ -205,7 +205,8 @@ def plot_map(
     else:
         dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
         place = _latent_coordinates(tree, dataset, (0, 1) if components is None else components)
-    fitted = group == "fit" and space == "latent"
+    held_out = "fold" in dataset
+    fitted = group == "fit" and space == "latent" and not held_out
     if fitted:
         dataset = dataset.drop_vars("probability", errors="ignore")
     samples = _read_samples(dataset, place.mean, target)
@@ -234,7 +235,7 @@ def plot_map(
     agreement = None if probability is None else _agreement(probability, place.mean, samples)
     header, verdict = _header(tree, group, samples, gain, place, agreement)
     if title is None:
-        kind = "Training" if group == "fit" else "Held-out" if "fold" in dataset else "New"
+        kind = "Held-out" if held_out else "Training" if group == "fit" else "New"
         where = "latent space" if place.plane is None else "plane of their predictions"
         title = f"{kind} samples in the {where}"
     set_title(ax, title, header, verdict=verdict)
