@@ -5,7 +5,7 @@ References
 .. [1] M. A. Petroff (2021), Accessible color sequences for data visualization, arXiv:2107.02270.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -187,14 +187,16 @@ def wrap(text: str, points: float) -> list[str]:
     return lines
 
 
-def add_legend(ax: Axes, *, title: str | None = None) -> None:
+def add_legend(
+    ax: Axes, *, title: str | None = None, handles: Sequence[Artist] | None = None
+) -> None:
     """Legend beside the Axes if a layout engine makes room, else inside."""
-    handles, labels = ax.get_legend_handles_labels()
-    columns = _n_columns(len(labels))
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    columns = _n_columns(len(handles))
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
     if figure_of(ax).get_layout_engine() is None:
         place = {"loc": "upper right", "frameon": True}
-    legend = ax.legend(handles, labels, title=title, ncols=columns, alignment="left", **place)
+    legend = ax.legend(handles=handles, title=title, ncols=columns, alignment="left", **place)
     for handle in legend.legend_handles:
         if isinstance(handle, PathCollection):  # legible even where points are small
             handle.set_sizes([34.0])
