@@ -122,10 +122,10 @@ def plot_biplot(
     chosen, names = component_coordinates(fit, components)
     if len(chosen) != 2:
         raise ValueError("a biplot needs two components; plot_features shows one by one")
-    mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, list(chosen)]
+    mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, chosen]
     if values is None:
         values = fit["projection_mean"].transpose(FEATURE, COMPONENT)
-    at = values.values[:, list(chosen)]
+    at = values.values[:, chosen]
     top = np.argsort(-np.hypot(*at.T), kind="stable")[:n_features]
     features = values[FEATURE].values[top]
     number = np.issubdtype(features.dtype, np.number)

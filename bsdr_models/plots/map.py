@@ -336,15 +336,15 @@ def _latent_coordinates(
     tree: xr.DataTree, dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> _Place:
     """Coordinates of the chosen components, without probabilities if there are others."""
-    chosen, names = component_coordinates(dataset, components)
-    index, cov = list(chosen), None
+    index, names = component_coordinates(dataset, components)
+    cov = None
     if "latent_cov" in dataset:
         cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
         cov = cov[:, index][:, :, index]
         cov = cov if np.isfinite(cov).all() and cov.any() else None
     is_whole = index == list(range(dataset.sizes[COMPONENT]))
     share = np.atleast_1d(tree.attrs.get("component_share", []))
-    for i, component in enumerate(chosen):
+    for i, component in enumerate(index):
         names[i] = names[i].capitalize()
         if len(share) == 1 and component == 0:
             names[i] += ", probit units"
