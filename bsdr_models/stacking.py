@@ -97,7 +97,7 @@ SPEC = ModelSpec(
     identified=(),
 )
 
-# Weights (M,) of one pool or mixture and their standard deviations.
+# Weights (M,) and their standard deviations.
 type Weights = tuple[FloatArray, FloatArray]
 
 
@@ -186,8 +186,8 @@ class Stack(Estimator, _BaseComposition):
     _encode: Any  # y: targets (N, T), -1 for an unknown class
     _predict_member: Any  # member, X: predictions (N, T, C)
     _weigh: Any  # held-out predictions (M, N, T, C), targets (N, T): weights and their deviations
-    _scores: Any  # weights (M,), predictions (M, N, T, C), targets (N, T): log scores (N, T)
     _combine: Any  # weights (M,), predictions (M, N, T, C): those of the stack (N, T, C)
+    _scores: Any  # the same and targets (N, T): log scores (N, T)
     _context_of: Any  # targets (N, T), which are held out (N,): arguments of the context
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
@@ -212,14 +212,19 @@ class Stack(Estimator, _BaseComposition):
         TypeError
             If a member does not predict probabilities or, of a regressor, standard deviations.
         ValueError
-            If names of members are not unique or conflict with arguments, y is of another kind, or
-            a member refuses the samples.
+            If names of members are not unique or conflict with arguments, or y is of another kind.
         """
         self._reset()
         self._check_params()
         rng = as_generator(self.random_state)
         if self.estimators is not None:
-            self._check_given(self.estimators)
+            try:
+                names, _ = zip(*self.estimators, strict=True)
+            except (TypeError, ValueError) as error:
+                message = "estimators must be a list of pairs of a name and a model"
+                raise TypeError(message) from error
+            self._validate_names(names)
+            self._check_members(dict(self.estimators))
         require_targets(self, X, y)
         samples, (table, X) = sample_labels(X), self._read(X, reset=True)
         check_consistent_length(X, y, groups)
@@ -257,15 +262,6 @@ class Stack(Estimator, _BaseComposition):
         if (reason := lack_of_signal(context.attrs)) is not None:
             warnings.warn(no_signal(reason), UserWarning, stacklevel=2)
         return self
-
-    def _check_given(self, members: Sequence[tuple[str, Any]]) -> None:
-        """Raise an error unless members are pairs of a unique name and a usable model."""
-        try:
-            names, _ = zip(*members, strict=True)
-        except (TypeError, ValueError) as error:
-            raise TypeError("estimators must be a list of pairs of a name and a model") from error
-        self._validate_names(names)
-        self._check_members(dict(members))
 
     def _fit_members(
         self, members: Sequence[tuple[str, Any]], X: Any, y: np.ndarray
@@ -397,11 +393,13 @@ class Stack(Estimator, _BaseComposition):
 
     @override
     def summary(self) -> pd.DataFrame:
-        summary, each = super().summary(), zip(self.weights_, self.weights_sd_, strict=True)
-        rows = pd.DataFrame({"value": [f"{weight:.2f} ± {sd:.2f}" for weight, sd in each]})
-        rows.index = pd.Index([f"weight of {name}" for name in self._names])
+        summary, named = (
+            super().summary(),
+            zip(self._names, self.weights_, self.weights_sd_, strict=True),
+        )
+        rows = {f"weight of {name}": f"{weight:.2f} ± {sd:.2f}" for name, weight, sd in named}
         at = int(np.sum(summary.index != "remark"))
-        return pd.concat([summary[:at], rows, summary[at:]])
+        return pd.concat([summary[:at], pd.Series(rows).to_frame("value"), summary[at:]])
 
     @override
     def plot_features(self, member: str | None = None, **options: Any) -> Any:
@@ -501,10 +499,8 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
 
     Attributes
     ----------
-    estimators_ : list of classifier
-        Members, fitted to all samples.
-    named_estimators_ : Bunch
-        The same by name.
+    estimators_, named_estimators_ : list and Bunch
+        Members, fitted to all samples, and the same by name.
     classes_ : ndarray of shape (n_classes,)
     weights_, weights_sd_ : ndarray of shape (n_members,)
         Weights, and their standard deviations.

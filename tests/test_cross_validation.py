@@ -198,13 +198,10 @@ def test_bad_requests_say_why(classes, model, cv, error, message):
         cross_validated_map(model, *classes, cv=cv)
 
 
-def test_settings_are_kept_or_not(classes):
-    with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):
-        cross_validated_map(LDA, *classes, reuse_settings="x")
-
-
 def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
+    with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):
+        cross_validated_map(LDA, X, np.arange(20) % 2, reuse_settings="x")
     with pytest.raises(ValueError, match="one class per sample, got continuous"):
         cross_validated_map(LDA, X, X[:, 0])
     for tasks in (X > 0.0, [["a", 1], ["b", 2]] * 10):

@@ -61,14 +61,6 @@ class TestWeights:
         )  # fmt: skip
         np.testing.assert_allclose(weights, direct.x, atol=1e-4)
 
-    def test_loss_is_convex_along_lines(self):
-        log_p, y = simulated()
-        rng = np.random.default_rng(1)
-        for _ in range(20):
-            a, b = rng.exponential(size=(2, 3))
-            middle = penalised((a + b) / 2.0, log_p, y, 1.0)
-            assert middle <= (penalised(a, log_p, y, 1.0) + penalised(b, log_p, y, 1.0)) / 2.0
-
     def test_standard_deviations_are_of_the_curvature(self):
         log_p, y = simulated()
         weights, sd = log_linear_weights(log_p, y, 5.0)

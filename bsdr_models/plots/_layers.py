@@ -99,8 +99,9 @@ def draw_points(
     """Draw points (N, 2) by class or value, and a legend; in new Axes if none are given."""
     names = target.names if isinstance(target, Classes) else ()
     ax = axes_or_new(ax, n_names=len(names), **size)
+    others = len(ax.collections)
     draw_samples(ax, Samples(at=at, target=target), class_colors(target))
-    for points in ax.collections:
+    for points in ax.collections[others:]:
         points.set_alpha(alpha)
     if isinstance(target, Classes):
         add_legend(ax, title=target.title)
@@ -127,7 +128,7 @@ def draw_samples(ax: Axes, samples: Samples, colors: list[Any], *, may_write: bo
         which = (index == c) & (signs == sign) & (doubtful == hollow)
         shade, symbol = GREY if c < 0 else colors[c], marker(sign)
         area = size * (1.5 if symbol in "PX*" else 1.0)
-        points = ax.scatter(*at[which].T, s=area, marker=symbol)
+        points = ax.scatter(at[which, 0], at[which, 1], s=area, marker=symbol)
         points.set(
             facecolors="white" if hollow else shade,
             edgecolors=shade if hollow else "white",
@@ -158,8 +159,8 @@ def ring_style(doubtful: BoolArray) -> dict[str, Any]:
 def _ring(ax: Axes, samples: Samples, size: float) -> None:
     """Rings around wrong predictions."""
     if (wrong := samples.wrong).any():
-        style = ring_style(samples.doubtful[wrong])
-        ax.scatter(*samples.at[wrong].T, s=size, facecolors="none", zorder=6, gid="wrong", **style)
+        (x, y), style = samples.at[wrong].T, ring_style(samples.doubtful[wrong])
+        ax.scatter(x, y, s=size, facecolors="none", zorder=6, gid="wrong", **style)
 
 
 def _write_points(ax: Axes, samples: Samples, target: Classes, colors: list[Any]) -> None:

@@ -165,10 +165,11 @@ def _draw_circle(ax: Axes | None, at: FloatArray, top: np.ndarray) -> Axes:
         ax.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=GREY, linewidth=0.9))
     ax.axhline(0.0, color=PALE, linewidth=0.9, zorder=1)
     ax.axvline(0.0, color=PALE, linewidth=0.9, zorder=1)
-    ax.scatter(*np.delete(at, top, axis=0).T, s=9, color=PALE, zorder=2)
+    x, y = at.T
+    ax.scatter(np.delete(x, top), np.delete(y, top), s=9, color=PALE, zorder=2)
     lines = [np.stack([np.zeros(2), point]) for point in at[top]]
     ax.add_collection(LineCollection(lines, colors=POSITIVE, linewidths=0.9, alpha=0.6, zorder=2.5))
-    ax.scatter(*at[top].T, s=22, color=POSITIVE, edgecolors="white", linewidths=0.5, zorder=3)
+    ax.scatter(x[top], y[top], s=22, color=POSITIVE, edgecolors="white", linewidths=0.5, zorder=3)
     limit = 1.12 * max(1.0, float(np.hypot(*at.T).max()))
     ax.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal")
     return ax

@@ -527,8 +527,8 @@ def _draw_key(
             continue
         y += 0.05
         if written:
-            style = {"color": GREY} if doubtful else {"color": INK, "weight": "bold"}
-            ax.text(at, y, "a", ha="center", va="center", **style, **text)
+            shade, weight = (GREY, "normal") if doubtful else (INK, "bold")
+            ax.text(at, y, "a", color=shade, weight=weight, ha="center", va="center", **text)
         else:
             face, edge = ("white", GREY) if doubtful else (GREY, "white")
             ax.scatter(at, y, s=22, facecolors=face, edgecolors=edge, **outside)

@@ -276,11 +276,6 @@ def test_any_components_of_three(plot, components):
     assert ax.get_xlabel().lower().startswith(f"component {chosen[0]}")
 
 
-def test_the_table_of_what_cannot_be_drawn_knows_every_plot():
-    assert set().union(*CANNOT.values()) <= set(PLOTS)
-    assert all(any(name not in CANNOT.get(source, ()) for source in MODELS) for name in PLOTS)
-
-
 # ------------------------------------------------------------------ synthetic trees
 
 

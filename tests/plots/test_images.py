@@ -81,21 +81,3 @@ def test_a_picture_is_as_it_was(name, trees, request):
         stored = dict(np.load(STORED)) if STORED.exists() else {}
         np.savez_compressed(STORED, **(stored | {name: image}))
     assert not differs(image, name)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("map of new samples", "images"),
-        ("map of new samples", "patches"),
-        ("map of training samples", "collections"),
-        ("features", "collections"),
-        ("biplot", "collections"),
-        ("correlation circle", "patches"),
-        ("bound", "lines"),
-    ],
-)
-def test_a_lost_layer_is_noticed(name, kind, trees):
-    ax = draw(name, trees)
-    getattr(ax.child_axes[0] if name == "features" else ax, kind)[0].remove()
-    assert differs(image_of(ax), name)
