@@ -84,9 +84,8 @@ def plot_biplot(
     directions are correct.
 
     With `circle`, features are at their correlations with the two components, and the strongest are
-    named. Circles have radii 1 and 1/2. If the components are uncorrelated, a feature on the outer
-    circle is a linear combination of them; otherwise it may lie beyond. The caption gives their
-    correlation.
+    named. If the components are uncorrelated, which the caption tells, a feature on the outer circle
+    is a linear combination of them; otherwise it may lie beyond.
 
     Parameters
     ----------

@@ -67,8 +67,8 @@ def features_table(
         `sign_probability`, the share of draws with the more frequent sign. `coef` is the effect on
         a class score per unit of the feature that the model sees, a standard deviation unless
         ``standardize=False``, given the other features. Except for real outputs, draws are first
-        scaled to their median root mean square, since the common size of all coefficients, hardly
-        bounded if classes separate, says nothing of a feature.
+        scaled to their median root mean square: the common size, hardly bounded if classes
+        separate, says nothing of a feature.
 
         `alone` (feature, outcome), if the tree holds X, is the structure coefficient: the
         correlation of the feature with the posterior mean of the class score over the training
@@ -76,9 +76,9 @@ def features_table(
         `mean`, centred over classes; correlated features share it. With `stability` also `selected`
         (feature,), the share of refits that select the feature.
 
-        For a nonlinear model: `mean` and `alone` (feature, component), the mean slopes of the
-        latent coordinates over the training samples and the correlations with them, and
-        `importance`, root mean squared slopes relative to those of all features.
+        For a nonlinear model: `mean` and `alone` (feature, component), mean slopes of the latent
+        coordinates over the training samples and correlations with them, and `importance`, root
+        mean squared slopes relative to those of all features.
 
     Raises
     ------
@@ -148,10 +148,9 @@ def plot_features(
     One panel per class score, and one for two classes, whose scores are opposite. A line is the
     central interval with probability `prob`, its thick part that with 50 %, the point the median;
     filled and coloured if the sign has a probability of at least .95, which is written on the
-    right. Approximations that overstate this probability do not show it, and fill all points. A
-    diamond is the correlation of the feature with the score, on the upper scale.
-
-    Nonlinear models have a panel per latent coordinate, with mean slopes and no intervals.
+    right; approximations, which overstate it, fill all points. A diamond is the correlation of the
+    feature with the score, on the upper scale. Nonlinear models have a panel per latent coordinate,
+    with mean slopes and no intervals.
 
     Parameters
     ----------

@@ -87,8 +87,7 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
     tree
         Needs `latent_mean` and `latent_cov` in `group`, or `probability`.
     group
-        "fit" for the training samples, predicted without their labels, "predictions"
-        for new ones.
+        "fit" for training samples, predicted without their labels, "predictions" for new ones.
 
     Returns
     -------
@@ -158,11 +157,9 @@ def plot_map(
     """Plot samples, and what the model predicts at each place.
 
     Places are latent coordinates, or those of the plane of the predictions
-    (:class:`bsdr_models.PredictionPlane`), which shows all that is predicted for many classes: near
-    samples have similar predictions, and doubtful ones lie between the classes in question.
-
-    Training samples are drawn where the fit has predicted them without their labels, by
-    cross-validation or leaving one out (``held_out_log_proba_``). In the latent space, where they
+    (:class:`bsdr_models.PredictionPlane`), where near samples have similar predictions, and
+    doubtful ones lie between the classes in question. Training samples are drawn where the fit has
+    predicted them without their labels (``held_out_log_proba_``). In the latent space, where they
     are separated even if labels are arbitrary, they are watermarked.
 
     The background has the colour of the most probable class for a sample at that place, in steps of
@@ -174,24 +171,19 @@ def plot_map(
     The header gives accuracy and log loss of the predictions and of the background alone, the share
     of samples for which the two name the same class, and the log loss of the class frequencies
     among the training samples. Unless the gain over these per sample, less 1.645 standard errors,
-    is above 0.01 nats, there is no background.
-
-    With one component there is a strip for each class, and for two classes a scale of the
-    probability.
+    is above 0.01 nats, there is no background. One component has a strip for each class.
 
     Parameters
     ----------
     tree
-        Needs `latent_mean` (obs, component), and for the background `class_probability` (grid), or
-        `probability` for the plane of the predictions; for the header `probability` and `y`, in
-        `group`.
+        Needs in `group` `latent_mean` (obs, component) or, for the plane, `probability`; for the
+        background `class_probability` (grid), for the header `probability` and `y`.
     group
         "predictions" for new or held-out samples, the default if there are any, or "fit" for
         training samples.
     space
-        "latent", or "predictions" for a plane learned from the predicted probabilities of the
-        samples drawn, without their labels: the default for more than three classes, for training
-        samples, and where latent coordinates are unknown.
+        "latent", or "predictions" for a plane learned from the predictions of the samples drawn:
+        the default for more than three classes, training samples, and unknown coordinates.
     components
         Indices of one or two latent components, by default the first two. There is no background
         if the model has others.
@@ -205,11 +197,9 @@ def plot_map(
         In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all (at
         most 200).
     contour
-        Draw the smallest regions that hold this share of the points of each class, from a kernel
-        density estimate.
+        Draw the smallest regions with this share of the points of a class, by a kernel density.
     label
-        Which of several outputs (multi-label, regression) or tasks colours the samples; by default
-        the first.
+        Which of several outputs or tasks colours the samples, by default the first.
     title
         In place of the title.
     palette
