@@ -80,6 +80,7 @@ OF_SUM = 10.0
 N_STEPS = 1000
 MEMBER = "member"
 DIMS = {"weights": (MEMBER,), "fold": (OBS,), "X": (OBS, FEATURE)}
+DIMS |= dict.fromkeys(("prediction", "prediction_sd"), (OBS, LABEL))
 SPEC = ModelSpec(
     name="stack",
     paper=(
@@ -452,14 +453,15 @@ class Stack(Estimator, _BaseComposition):
         named.pop("predicted", None)
         if left.any():
             pooled[left] = self._prepare(self._context.X[left])
-        fit = {"weights": self.weights_, "latent_mean": self._embed(pooled).mean, **named}
+        latent = self._embed(pooled)
+        named |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
         return self._context.fit_tree(
-            {"fit": fit | {"fold": self._fold}},
+            {"fit": {"weights": self.weights_, "fold": self._fold, **named}},
             self._spec,
             inference_method=self._method,
             n_components=self._n_features_out,
             coords={MEMBER: self._names},
-            dims=dict.fromkeys(named, (OBS, LABEL)) | DIMS,
+            dims=DIMS,
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -24,6 +24,7 @@ from bsdr_models import (
     StackedClassifier,
     StackedRegressor,
     load,
+    plots,
 )
 from bsdr_models.stacking import FLOOR, log_linear_weights, log_pool, mixture_weights
 
@@ -308,6 +309,7 @@ class TestEstimator:
         assert "Held-out" in title
         assert "predictions" in title
         assert "New" in wine.plot_map(X, Y).get_title(loc="left")
+        assert plots.map_table(wine.idata_)["confidence"].notnull().all()
         u = wine.map_coordinates(X)
         assert u.shape == wine.transform(X).shape == (len(X), 2)
 

@@ -84,8 +84,8 @@ def plot_biplot(
     directions are correct.
 
     With `circle`, features are at their correlations with the two components, and the strongest are
-    named. If the components are uncorrelated, which the caption tells, a feature on the outer circle
-    is a linear combination of them; otherwise it may lie beyond.
+    named. If the components are uncorrelated, see the caption, a feature on the outer circle is a
+    linear combination of them; otherwise it may lie beyond.
 
     Parameters
     ----------

@@ -267,17 +267,6 @@ def test_many_classes_are_drawn_in_the_plane_of_their_predictions(make_fit, make
     assert latent.get_xlabel().startswith("Component")
 
 
-def test_space_must_be_known_and_hold_what_is_asked(new):
-    with pytest.raises(ValueError, match="space must be 'latent', 'predictions' or None"):
-        plot_map(new, space="plane")
-    with pytest.raises(ValueError, match="uncertainty is that of latent coordinates"):
-        plot_map(new, space="predictions", uncertainty="all")
-    tree = new.copy()
-    tree["predictions"] = xr.DataTree(new["predictions"].to_dataset().drop_vars("probability"))
-    with pytest.raises(ValueError, match="has no variable 'probability'"):
-        plot_map(tree, space="predictions")
-
-
 def test_many_samples_are_drawn_as_points(make_fit, make_predictions):
     tree = make_predictions(make_fit(labels=[str(i) for i in range(10)]), n_obs=700)
     points = artists(plot_map(tree), "sure") + artists(plot_map(tree), "doubtful")
@@ -426,6 +415,9 @@ def test_groups_are_markers_beside_the_colours_of_classes(new):
         ({"ax": Figure().add_subplot(projection="3d")}, "plane Axes of Matplotlib, got Axes3D"),
         ({"ax": "ax"}, "plane Axes of Matplotlib, got str"),
         ({"uncertainty": "ellipses"}, "uncertainty must be"),
+        ({"space": "plane"}, "space must be 'latent', 'predictions' or None"),
+        ({"space": "predictions"}, "has no variable 'probability'"),
+        ({"space": "predictions", "uncertainty": "all"}, "that of latent coordinates"),
         ({"contour": 1.0}, r"contour must lie in \(0, 1\)"),
         ({"names": -1}, "names must not be negative"),
         ({"group": "predictions"}, "no group 'predictions'"),
