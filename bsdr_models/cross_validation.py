@@ -232,20 +232,14 @@ def read_folds(
 # Models
 
 
-def check_estimators(models: Mapping[str, Any], argument: str) -> None:
-    """Raise a TypeError that names a member of an argument which is no estimator."""
+def check_models(models: Mapping[str, Any], argument: str, method: str = "predict_proba") -> None:
+    """Raise a TypeError that names a member of an argument which has no such method."""
     for name, model in models.items():
         if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
             raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
-
-
-def check_classifiers(models: Mapping[str, Any], argument: str) -> None:
-    """Raise a TypeError that names a member of an argument which is not a usable classifier."""
-    check_estimators(models, argument)
-    for name, model in models.items():
-        if not hasattr(model, "predict_proba"):
+        if not hasattr(model, method):
             kind = type(model).__name__
-            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
+            raise TypeError(f"{argument}[{name!r}], {kind}, has no {method}")
 
 
 def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -> Any:

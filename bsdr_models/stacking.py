@@ -42,8 +42,7 @@ from bsdr_models.bm2pca import BM2PCAClassifier, BM2PCARegressor
 from bsdr_models.bsdr import BSDRClassifier, BSDRRegressor
 from bsdr_models.cross_validation import (
     Fold,
-    check_classifiers,
-    check_estimators,
+    check_models,
     fitted_clone,
     read_classes,
     read_folds,
@@ -182,7 +181,6 @@ class Stack(Estimator, _BaseComposition):
         self.random_state = random_state
 
     # Methods of the subclasses.
-    _check_members: Any  # raises a TypeError that names a member of a dict which is not usable
     _read_targets: Any  # y: targets for the members, and kinds of the default members
     _encode: Any  # y: targets (N, T), -1 for an unknown class
     _predict_member: Any  # member, X: predictions (N, T, C)
@@ -263,6 +261,10 @@ class Stack(Estimator, _BaseComposition):
         if (reason := lack_of_signal(context.attrs)) is not None:
             warnings.warn(no_signal(reason), UserWarning, stacklevel=2)
         return self
+
+    def _check_members(self, members: dict[str, Any]) -> None:
+        """Raise a TypeError that names a member which is not usable."""
+        check_models(members, "estimators")
 
     def _fit_members(
         self, members: Sequence[tuple[str, Any]], X: Any, y: np.ndarray
@@ -539,9 +541,6 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     True
     """
 
-    def _check_members(self, members: dict[str, Any]) -> None:
-        check_classifiers(members, "estimators")
-
     def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         y, kinds = read_labels(y), {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier}
         self._exclusive = type_of_target(y) != "multilabel-indicator"
@@ -655,7 +654,7 @@ class StackedRegressor(GaussianRegressor, Stack):
     """
 
     def _check_members(self, members: dict[str, Any]) -> None:
-        check_estimators(members, "estimators")
+        check_models(members, "estimators", "predict")
         for name, member in members.items():
             if "return_std" not in inspect.signature(member.predict).parameters:
                 kind = type(member).__name__

@@ -209,12 +209,6 @@ def plot_bound(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
     >>> model = PaperBSDRClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_bound(model.idata_)
     """
-    if "fit" in tree.children and "elbo" not in tree["fit"]:
-        engine = tree.attrs.get("inference_method", "unknown")
-        raise ValueError(
-            f"group 'fit' has no variable 'elbo' (inference method: {engine}): samplers and "
-            "Laplace's method maximise no bound; see bsdr_models.diagnose for their convergence"
-        )
     elbo = read(tree, "fit", "elbo")["elbo"]
     iteration, bound = elbo[ITERATION].values, elbo.values
     below = bound[-1] - bound[:-1]

@@ -18,23 +18,8 @@ from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.metrics import MIN_GAIN, HeldOutScore, log_losses
 from bsdr_models.plane import PredictionPlane
-from bsdr_models.plots._layers import (
-    OPACITY,
-    STEPS,
-    SURE,
-    Samples,
-    class_colors,
-    draw_background,
-    draw_contours,
-    draw_outlines,
-    draw_samples,
-    draw_typical,
-    label_strips,
-    mark_beyond,
-    ring_style,
-    stack_strips,
-    tint,
-)
+from bsdr_models.plots import _layers
+from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
 from bsdr_models.plots._names import Names, name_classes
 from bsdr_models.plots._read import (
     Classes,
@@ -259,30 +244,26 @@ def plot_map(
         place = _latent_coordinates(tree, dataset, (0, 1) if components is None else components)
     if not np.isfinite(place.mean).all():
         raise ValueError("coordinates of samples in the tree contain NaN or infinity")
-    is_classes, plane, own_figure = (
-        isinstance(target, Classes),
-        place.mean.shape[1] == 2,
-        ax is None,
-    )
-    at = place.mean if plane else stack_strips(place.mean[:, 0], target)
+    is_classes, own_figure = isinstance(target, Classes), ax is None
+    plane = place.mean.shape[1] == 2
+    at = place.mean if plane else _layers.stack_strips(place.mean[:, 0], target)
     samples = Samples(at=at, target=target, names=dataset[OBS].values, groups=batches)
     if "probability" in dataset and is_classes and not fitted:
         p = dataset["probability"].transpose(OBS, LABEL).values
         if np.allclose(p.sum(axis=1), 1.0):
             samples = replace(samples, probability=p)
     gain = _held_out(dataset, samples)
-    colors = class_colors(target, palette)
+    colors = _layers.class_colors(target, palette)
     probability = place.probability if gain is None or _convinces(gain) else None
 
-    n_strips = max(len(target.names), 2) if isinstance(target, Classes) else 1
-    height = 5.4 if plane else float(np.clip(1.9 + 0.75 * n_strips, 3.8, 9.0))
+    height = 5.4 if plane else float(np.clip(1.9 + 0.75 * len(colors), 3.8, 9.0))
     ax = axes_or_new(ax, width=7.6, height=height)
     low, high = axis_limits(place.mean)
     ax.set(xlim=(low[0], high[0]), xlabel=place.names[0])
     if plane:
         ax.set(ylim=(low[1], high[1]), ylabel=place.names[1])
     else:
-        label_strips(ax, target)
+        _layers.label_strips(ax, target)
     header, verdict = _header(tree, kind, samples, gain, place, probability)
     if title is None:
         where = "latent space" if place.plane is None else "plane of their predictions"
@@ -290,10 +271,10 @@ def plot_map(
     set_title(ax, title, header, verdict=verdict)
 
     if probability is not None:
-        draw_background(ax, probability, colors)
+        _layers.draw_background(ax, probability, colors)
         ax.grid(visible=False)
     if contour is not None:
-        draw_contours(ax, samples, colors, contour)
+        _layers.draw_contours(ax, samples, colors, contour)
     if fitted and is_classes:
         ax.text(0.5, 0.5, "training samples", transform=ax.transAxes, fontsize=26.0,
                 fontweight="bold", color=GREY, alpha=0.3, rotation=20.0, ha="center", va="center",
@@ -302,10 +283,10 @@ def plot_map(
     if place.cov is not None:
         if uncertainty is not None:
             some = samples.wrong | samples.doubtful | (uncertainty == "all")
-            draw_outlines(ax, samples, place.cov, np.flatnonzero(some))
-        beside += draw_typical(ax, np.median(place.cov, axis=0))
-    written = draw_samples(ax, samples, colors, may_write=True)
-    beyond = mark_beyond(ax, samples, colors)
+            _layers.draw_outlines(ax, samples, place.cov, np.flatnonzero(some))
+        beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
+    written = _layers.draw_samples(ax, samples, colors, may_write=True)
+    beyond = _layers.mark_beyond(ax, samples, colors)
     if batches is not None:
         _draw_legend(ax, colors, samples, batches)
     elif is_classes and own_figure:
@@ -326,8 +307,7 @@ def _latent_coordinates(
     tree: xr.DataTree, dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> _Place:
     """Coordinates of the chosen components, without probabilities if there are others."""
-    index, names = component_coordinates(dataset, components)
-    cov = None
+    (index, names), cov = component_coordinates(dataset, components), None
     if "latent_cov" in dataset:
         cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
         cov = cov[:, index][:, :, index]
@@ -335,7 +315,7 @@ def _latent_coordinates(
     is_whole = index == list(range(dataset.sizes[COMPONENT]))
     share = np.atleast_1d(tree.attrs.get("component_share", []))
     for i, component in enumerate(index):
-        names[i] = names[i].capitalize()
+        names[i] = names[i].replace("c", "C", 1)
         if len(share) == 1 and component == 0:
             names[i] += ", probit units"
         elif component < len(share):
@@ -523,7 +503,7 @@ def _draw_key(
             face, edge = ("white", GREY) if doubtful else (GREY, "white")
             ax.scatter(at, y, s=22, facecolors=face, edgecolors=edge, **outside)
         if wrong:
-            ring = ring_style(np.array([doubtful]))
+            ring = _layers.ring_style(np.array([doubtful]))
             ax.scatter(at, y, s=80, facecolors="none", **ring, **outside)
             meaning = "wrong, doubtful" if doubtful else "wrong, sure"
         else:
@@ -536,7 +516,7 @@ def _draw_key(
     for opacity, meaning in zip(OPACITY, steps, strict=True):
         for j, shade in enumerate(colors[:3]):
             box = Rectangle((left + 0.02 * j, y - 0.018), 0.02, 0.036, **outside)
-            box.set(facecolor=tint(shade, opacity), edgecolor="#dddddd", linewidth=0.4)
+            box.set(facecolor=_layers.tint(shade, opacity), edgecolor="#dddddd", linewidth=0.4)
             ax.add_patch(box)
         ax.text(beside, y, meaning, va="center", **text)
         y += 0.05
