@@ -147,18 +147,16 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     names, best = table.index.to_numpy().astype(str), comparison.recommended
     difference, low, high = table[["difference", "low", "high"]].to_numpy(dtype=float).T
     known = np.isfinite(difference)
-    near = high[known & (high <= WIDE * np.nanmedian(high))]
-    limit = 1.06 * float(near.max()) or 1.0
+    limit = 1.06 * float(high[known & (high <= WIDE * np.nanmedian(high))].max()) or 1.0
     ax = axes_or_new(ax, width=7.8, height=1.9 + 0.36 * len(names))
     ax.axvline(0.0, color=INK, zorder=1, **DASHED)
-    for row in np.flatnonzero(known):
-        style: dict[str, Any] = {"color": POSITIVE if names[row] == best else GREY}
-        if difference[row] > limit:
-            ax.plot(limit, row, marker=">", markersize=7.0, clip_on=False, **style)
-            continue
-        ends = [low[row], min(high[row], limit)]
-        ax.plot(ends, [row, row], linewidth=2.2, solid_capstyle="butt", **style)
-        ax.plot(difference[row], row, marker="o", markersize=7.0, markeredgecolor="w", **style)
+    rows, shades = np.arange(len(names)), np.where(names == best, POSITIVE, GREY)
+    near, far = known & (difference <= limit), known & (difference > limit)
+    ends = low[near], np.minimum(high[near], limit)
+    ax.hlines(rows[near], *ends, colors=shades[near].tolist(), linewidth=2.2)
+    ax.scatter(difference[near], rows[near], s=49.0, c=shades[near], edgecolors="w", zorder=3)
+    style: dict[str, Any] = {"s": 49.0, "marker": ">", "clip_on": False, "zorder": 3}
+    ax.scatter(np.full(far.sum(), limit), rows[far], c=shades[far], **style)
     ax.set_xlim(min(0.0, float(np.nanmin(low))) - 0.04 * limit, limit)
     name_features(ax, names)
     ax.set_xlabel("log loss above the lowest, nats per sample")
