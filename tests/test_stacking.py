@@ -385,11 +385,6 @@ class TestRegressor:
         assert table.loc["stack", "elpd"] > table["elpd"].max() - 5.0
         assert "weight of bsdr" in regressor.summary().index
 
-    def test_useless_member_has_little_weight(self, regressor):
-        constant = GaussianProcessRegressor(optimizer=None, alpha=1e4, normalize_y=True)
-        members = [("bsdr", regressor.estimators_[0]), ("constant", constant)]
-        assert StackedRegressor(members, random_state=0).fit(self.X, self.Y).weights_[1] < 0.2
-
     def test_several_outputs_trees_and_saving(self, tmp_path):
         Y = np.stack([self.Y, self.X[:, 2]], axis=1)
         members = [("bm2pca", BM2PCARegressor(random_state=0))]

@@ -177,7 +177,7 @@ def plot_map(
         wrongly or with doubt (True for 8, False for none), or a list of names.
     groups
         Values that choose the markers of the samples in place of the classes, (M,), such as
-        batches. A legend of classes and groups takes the place of the key.
+        batches, of which ten are told apart. A legend takes the place of the key.
     uncertainty
         In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all (at
         most 200).
