@@ -69,8 +69,8 @@ def cross_validated_map(
     xarray.DataTree
         The tree of the fit to all samples, if it is a model of this package, with a group
         ``predictions`` of all samples held out: ``probability``, ``predicted``, ``y``, ``fold`` and
-        ``class_frequency``. After a keyboard interrupt it holds the folds
-        completed until then, and the root attribute ``interrupted``.
+        ``class_frequency``. After a keyboard interrupt it holds the folds completed until then, and
+        the root attribute ``interrupted``.
 
     Raises
     ------
@@ -147,12 +147,14 @@ def cross_validated_map(
             )
             break
         p = model.predict_proba(select_samples(estimator, X, test, train))
-        classes = last_step(model).classes_
-        predicted, fold = classes[p.argmax(axis=1)], np.full(len(test), number)
-        named = {"predicted": predicted, "y": y[test], "fold": fold}
-        part = {name: (OBS, values) for name, values in named.items()}
-        coords = {OBS: test, LABEL: classes}
-        parts.append(xr.Dataset({"probability": ((OBS, LABEL), p), **part}, coords))
+        labels = last_step(model).classes_
+        part = {
+            "probability": ((OBS, LABEL), p),
+            "predicted": (OBS, labels[p.argmax(axis=1)]),
+            "y": (OBS, y[test]),
+            "fold": (OBS, np.full(len(test), number)),
+        }
+        parts.append(xr.Dataset(part, coords={OBS: test, LABEL: labels}))
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     names = tree["fit"].dataset[OBS].to_numpy() if "fit" in tree.children else held_out[OBS].values
     if len(names) == len(y):

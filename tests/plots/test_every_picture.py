@@ -284,31 +284,22 @@ def trees(make_fit, make_predictions, wine):
     return {
         "wine": wine,
         "wine_unlabelled": make_predictions(wine, labels_known=False),
-        "digits": make_fit(
-            n_obs=400, n_features=60, n_components=6, labels=[str(i) for i in range(10)]
-        ),
         "many": make_fit(n_obs=520, labels=[f"a tumour of type {i}" for i in range(26)], n_draws=4),
         "long": make_fit(features=[f"a feature of quite a long name, {i}" for i in range(13)]),
-        "one": make_fit(n_components=1, inference_method="gibbs"),
         "one_value": make_fit(n_components=1, target="regression", labels=["fat", "protein"]),
-        "regression": make_fit(target="regression", labels=["fat", "protein"]),
         "multilabel": make_fit(labels=["red", "dry"], target="multilabel"),
     }
 
 
 CASES = {
-    "scores of digits": ("digits", plots.plot_map, {}),
     "scores of many": ("many", plots.plot_map, {}),
     "scores, predicted class": ("wine_unlabelled", plots.plot_map, {"group": "predictions"}),
-    "scores, one component": ("one", plots.plot_map, {}),
     "scores, one of many classes": ("many", plots.plot_map, {"components": 0}),
     "scores, one component, values": ("one_value", plots.plot_map, {}),
     "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
     "features of long names": ("long", plots.plot_features, {}),
     "features of many classes": ("many", plots.plot_features, {}),
-    "features of values": ("regression", plots.plot_features, {}),
     "features of labels": ("multilabel", plots.plot_features, {"labels": ["dry"]}),
-    "relevance": ("digits", plots.plot_relevance, {}),
 }
 
 
@@ -322,12 +313,9 @@ def test_awkward_trees_are_readable_and_leave_no_trace(case, trees):
     check_readable(ax)
 
 
-@pytest.mark.parametrize(
-    ("name", "plot"),
-    [("wine", plots.plot_map), ("wine", plots.plot_features), ("digits", plots.plot_relevance)],
-)
-def test_axes_without_names_are_numbered_from_zero(name, plot, trees):
-    tree = trees[name].copy()
+@pytest.mark.parametrize("plot", [plots.plot_map, plots.plot_features, plots.plot_relevance])
+def test_axes_without_names_are_numbered_from_zero(plot, wine):
+    tree = wine.copy()
     unnamed = ["obs", "feature", "component", "component_aux", "iteration", "term"]
     tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(unnamed)
     assert plot(tree).has_data()
