@@ -137,7 +137,7 @@ def draw_samples(ax: Axes, samples: Samples, colors: list[Any], *, may_write: bo
             gid="doubtful" if hollow else "sure",
         )
         if isinstance(target, Values):
-            ends = target.values.min(), target.values.max()
+            ends = np.nanmin(target.values), np.nanmax(target.values)
             points.set(array=target.values[which], cmap=SHADES, clim=ends)
         elif isinstance(target, Classes) and samples.groups is None and c not in labelled:
             points.set_label(target.name(c))

@@ -308,6 +308,8 @@ def test_values_colour_points(make_fit):
     points = ax.collections[-1]
     np.testing.assert_array_equal(points.get_array(), tree["observed_data/y"].values[:, 1])
     assert ax.get_figure().axes[1].get_ylabel() == "protein"
+    tree["observed_data/y"].values[0, 1] = np.nan
+    assert np.isfinite(plot_map(tree, label="protein").collections[-1].get_clim()).all()
 
 
 def test_samples_without_targets_are_plain(make_predictions, wine):
