@@ -48,12 +48,11 @@ SHORT, MANY, MOST_WRITTEN = 2, 5, 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Places (M, 2), target, and, if known, class probabilities (M, K), names (M,) and groups."""
+    """Places (M, 2), target, and, if known, class probabilities (M, K) and groups."""
 
     at: FloatArray
     target: Target
     probability: FloatArray | None = None
-    names: np.ndarray | None = None
     groups: Classes | None = None
 
     @property

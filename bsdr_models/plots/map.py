@@ -247,7 +247,7 @@ def plot_map(
     is_classes, own_figure = isinstance(target, Classes), ax is None
     plane = place.mean.shape[1] == 2
     at = place.mean if plane else _layers.stack_strips(place.mean[:, 0], target)
-    samples = Samples(at=at, target=target, names=dataset[OBS].values, groups=batches)
+    samples, obs = Samples(at=at, target=target, groups=batches), dataset[OBS].values
     if "probability" in dataset and is_classes and not fitted:
         p = dataset["probability"].transpose(OBS, LABEL).values
         if np.allclose(p.sum(axis=1), 1.0):
@@ -294,8 +294,8 @@ def plot_map(
     fix_layout(figure_of(ax))  # the size of names is measured next
     if isinstance(target, Classes) and plane and not written:
         beside += name_classes(ax, at, target, colors, probability)
-    if len(some := _to_name(names, samples)):
-        to_write = [str(name) for name in dataset[OBS].values[some]]
+    if len(some := _to_name(names, samples, obs.tolist())):
+        to_write = [str(name) for name in obs[some]]
         Names(ax, at[some], to_write, centre=np.median(at, axis=0), avoid=at, beside=beside)
     return ax
 
@@ -434,9 +434,10 @@ def _header(
     return text, (f"Better than chance; {gained}", GOOD)
 
 
-def _to_name(names: int | bool | Sequence[Hashable], samples: Samples) -> np.ndarray:
-    """Indices of the samples to name, the most surprising first."""
-    assert samples.names is not None
+def _to_name(
+    names: int | bool | Sequence[Hashable], samples: Samples, obs: list[Hashable]
+) -> np.ndarray:
+    """Indices of the samples to name, of which obs are the names, the most surprising first."""
     if isinstance(names, int | np.integer):
         limit = 8 if names is True else int(names)
         if limit < 0:
@@ -449,7 +450,7 @@ def _to_name(names: int | bool | Sequence[Hashable], samples: Samples) -> np.nda
         if wrong.any():
             surprise = samples.probability[some, target.index[some]]
         return np.asarray(some[np.argsort(surprise, kind="stable")][:limit])
-    place = {name: i for i, name in enumerate(samples.names.tolist())}
+    place = {name: i for i, name in enumerate(obs)}
     if unknown := [name for name in names if name not in place]:
         raise ValueError(f"names holds {unknown[:5]}, which are no samples of the map")
     return np.array([place[name] for name in names], dtype=np.int64)
