@@ -45,10 +45,8 @@ from bsdr_models.arrays import FloatArray
 _START, _MAX_ITER = 3.0, 500
 # Largest power g, and mean of the largest sharpened probability at which it is enough.
 _MAX_POWER, _SURE = 12, 0.9
-# Added to probabilities before their logarithm.
-_FLOOR = 1e-4
-# Largest deviation of a sum of probabilities from one.
-_TOLERANCE = 1e-3
+_FLOOR = 1e-4  # added to probabilities before their logarithm
+_TOLERANCE = 1e-3  # of sums of probabilities
 
 
 class PredictionPlane(TransformerMixin, BaseEstimator):
@@ -91,10 +89,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
     >>> model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
     >>> p = cross_val_predict(model, X[:300], y[:300], method="predict_proba")
     >>> plane = PredictionPlane().fit(p)
-    >>> u = plane.transform(p)
-    >>> u.shape
-    (300, 2)
-    >>> same = plane.predict_log_proba(u).argmax(axis=1) == p.argmax(axis=1)
+    >>> same = plane.predict_log_proba(plane.transform(p)).argmax(axis=1) == p.argmax(axis=1)
     >>> bool(same.mean() > 0.9)
     True
     """
@@ -109,7 +104,6 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         probabilities : array-like of shape (n_samples, n_classes)
-            Predicted, better of held-out samples.
         y : None
             Ignored.
 
@@ -204,11 +198,9 @@ def _check_probabilities(values: Any) -> FloatArray:
     """Probabilities (M, K), normalised; ValueError if a row is anything else."""
     p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
     total = p.sum(axis=1)
-    bad = (p.min(axis=1) < 0.0) | (np.abs(total - 1.0) > _TOLERANCE)
-    if bad.any():
-        raise ValueError(
-            f"probabilities of sample {int(bad.argmax())} are negative or do not sum to one"
-        )
+    bad = np.flatnonzero((p.min(axis=1) < 0.0) | (np.abs(total - 1.0) > _TOLERANCE))
+    if len(bad):
+        raise ValueError(f"probabilities of sample {bad[0]} are negative or do not sum to one")
     return np.asarray(p / total[:, None])
 
 

@@ -55,8 +55,7 @@ def correlation_table(tree: xr.DataTree) -> xr.DataArray:
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
     >>> plots.correlation_table(model.idata_).shape
     (13, 2)
     """
@@ -112,8 +111,7 @@ def plot_biplot(
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
     >>> ax = plots.plot_biplot(model.idata_, n_features=5)
     """
     values = correlation_table(tree) if circle else None

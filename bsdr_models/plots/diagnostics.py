@@ -93,10 +93,10 @@ def plot_outliers(
     # Far outliers would compress all others into a corner.
     if t2.max() > FAR * limit:
         ax.set_xscale("asinh", linear_width=limit)
-        ax.set_xticks(*_decades(limit, t2.max()), minor=False)
-    if np.isfinite(q_end) and q.max() > FAR * q_end:
+        ax.set_xticks(*_decades(limit, t2.max()))
+    if q.max() > FAR * q_end:
         ax.set_yscale("asinh", linear_width=q_end)
-        ax.set_yticks(*_decades(q_end, q.max()), minor=False)
+        ax.set_yticks(*_decades(q_end, q.max()))
     ax.set_xlim(0.0, 1.06 * max(t2.max(), limit))
     ax.set_ylim(0.0, 1.08 * max(q.max(), q_end) if np.isfinite(q_end) else 1.0)
     ax.set(xlabel="T², within the latent space", ylabel="Q residual, outside the latent space")
@@ -203,8 +203,7 @@ def plot_bound(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import plots
     >>> from bsdr_models.papers import PaperBSDRClassifier
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = PaperBSDRClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model = PaperBSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
     >>> ax = plots.plot_bound(model.idata_)
     """
     elbo = read(tree, "fit", "elbo")["elbo"]
@@ -253,8 +252,7 @@ def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
     >>> ax = plots.plot_relevance(model.idata_)
     """
     fit = read(tree, "fit", "relevance")

@@ -94,9 +94,8 @@ def features_table(
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> tree = BSDRClassifier(random_state=0).fit(X, y).idata_
-    >>> table = plots.features_table(tree)
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
+    >>> table = plots.features_table(model.idata_)
     >>> table["sign_probability"].sizes
     Frozen({'feature': 13, 'outcome': 3})
     """
@@ -187,9 +186,8 @@ def plot_features(
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> tree = BSDRClassifier(random_state=0).fit(X, y).idata_
-    >>> ax = plots.plot_features(tree, n_features=8)
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
+    >>> ax = plots.plot_features(model.idata_, n_features=8)
     """
     if n_features < 1:
         raise ValueError(f"n_features must be positive, got {n_features}")
