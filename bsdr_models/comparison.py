@@ -25,7 +25,7 @@ from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.cross_validation import (
     Fold,
-    check_classifiers,
+    check_models,
     fitted_clone,
     read_classes,
     read_folds,
@@ -198,7 +198,7 @@ def compare_models(
     )
     if models is not None and not isinstance(models, Mapping):
         raise TypeError(f"models must map names to classifiers, got {type(models).__name__}")
-    check_classifiers(models or {}, "models")
+    check_models(models or {}, "models")
     if BASE_RATE in (models or {}):
         raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
     check_samples(X, y, groups)

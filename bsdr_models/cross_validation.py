@@ -41,8 +41,7 @@ def cross_validated_map(
     """Predict every sample by a model that was not trained on it, for a map of the predictions.
 
     Latent spaces of different fits have axes of their own; probabilities of the classes are
-    comparable. The map shows them in their plane (:class:`bsdr_models.PredictionPlane`), which is
-    learned from the held-out probabilities of all folds, without labels.
+    comparable. The map shows them in their plane (:class:`bsdr_models.PredictionPlane`).
 
     Parameters
     ----------
@@ -70,8 +69,8 @@ def cross_validated_map(
     xarray.DataTree
         The tree of the fit to all samples, if it is a model of this package, with a group
         ``predictions`` of all samples held out: ``probability``, ``predicted``, ``y``, ``fold`` and
-        ``class_frequency``. After a keyboard interrupt it holds the folds
-        completed until then, and the root attribute ``interrupted``.
+        ``class_frequency``. After a keyboard interrupt it holds the folds completed until then, and
+        the root attribute ``interrupted``.
 
     Raises
     ------
@@ -116,20 +115,25 @@ def cross_validated_map(
         )
     folds = read_folds(X, y, cv, as_generator(random_state), groups=groups, once=True)
     full = fitted_clone(estimator, X, y)
-    known = np.asarray(getattr(last_step(full), "classes_", [])).tolist()
+    last = last_step(full)
+    known = np.asarray(getattr(last, "classes_", [])).tolist()
     if unknown := sorted(set(y.tolist()) - set(known), key=str):
         raise ValueError(
             f"y holds {unknown}, which are not classes of the fitted estimator: leave out "
             "unlabelled samples"
         )
-    tree = _fit_tree(full)
+    if not hasattr(full, "predict_proba"):
+        raise TypeError(f"{type(last).__name__} has no predict_proba")
+    tree = xr.DataTree(xr.Dataset(attrs={"model": type(last).__name__}))
+    if hasattr(last, "idata_"):
+        tree = last.idata_.copy()
     if reuse_settings:
         estimator = _with_settings_of(full)
     parts: list[xr.Dataset] = []
     for number, (train, test) in enumerate(folds):
-        X_train = select_samples(estimator, X, train, train)
         try:
             with constant_features_ignored():  # the fit to all samples has warned
+                X_train = select_samples(estimator, X, train, train)
                 model = fitted_clone(estimator, X_train, y[train])
         except KeyboardInterrupt:
             if not parts:
@@ -142,9 +146,15 @@ def cross_validated_map(
                 stacklevel=2,
             )
             break
-        part = _predictions(model, select_samples(estimator, X, test, train), y[test])
-        part["fold"] = OBS, np.full(len(test), number)
-        parts.append(part.assign_coords({OBS: test}))
+        p = model.predict_proba(select_samples(estimator, X, test, train))
+        labels = last_step(model).classes_
+        part = {
+            "probability": ((OBS, LABEL), p),
+            "predicted": (OBS, labels[p.argmax(axis=1)]),
+            "y": (OBS, y[test]),
+            "fold": (OBS, np.full(len(test), number)),
+        }
+        parts.append(xr.Dataset(part, coords={OBS: test, LABEL: labels}))
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     names = tree["fit"].dataset[OBS].to_numpy() if "fit" in tree.children else held_out[OBS].values
     if len(names) == len(y):
@@ -224,20 +234,14 @@ def read_folds(
 # Models
 
 
-def check_estimators(models: Mapping[str, Any], argument: str) -> None:
-    """Raise a TypeError that names a member of an argument which is no estimator."""
+def check_models(models: Mapping[str, Any], argument: str, method: str = "predict_proba") -> None:
+    """Raise a TypeError that names a member of an argument which has no such method."""
     for name, model in models.items():
         if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
             raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
-
-
-def check_classifiers(models: Mapping[str, Any], argument: str) -> None:
-    """Raise a TypeError that names a member of an argument which is not a usable classifier."""
-    check_estimators(models, argument)
-    for name, model in models.items():
-        if not hasattr(model, "predict_proba"):
+        if not hasattr(model, method):
             kind = type(model).__name__
-            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
+            raise TypeError(f"{argument}[{name!r}], {kind}, has no {method}")
 
 
 def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -> Any:
@@ -269,26 +273,3 @@ def _with_settings_of(full: Any) -> Any:
     prefix = f"{full.steps[-1][0]}__" if isinstance(full, Pipeline) else ""
     chosen = {f"{prefix}{name}": value for name, value in last.selected_params().items()}
     return clone(full).set_params(**chosen)
-
-
-def _fit_tree(model: Any) -> xr.DataTree:
-    """Tree of the fit to all samples; of other packages its name."""
-    last = last_step(model)
-    if hasattr(last, "idata_"):
-        return last.idata_.copy()
-    return xr.DataTree(xr.Dataset(attrs={"model": type(last).__name__}))
-
-
-def _predictions(model: Any, X: Any, y: np.ndarray) -> xr.Dataset:
-    """Predictions of held-out samples."""
-    if not hasattr(model, "predict_proba"):
-        raise TypeError(f"{type(last_step(model)).__name__} has no predict_proba")
-    probability, classes = model.predict_proba(X), last_step(model).classes_
-    return xr.Dataset(
-        {
-            "probability": ((OBS, LABEL), probability),
-            "predicted": (OBS, classes[probability.argmax(axis=1)]),
-            "y": (OBS, y),
-        },
-        coords={LABEL: classes},
-    )

@@ -15,12 +15,11 @@ entropy of the sharpened probabilities, with a penalty that balances V and W and
     - \sum_n \sum_k t_{nk} \log q(k \mid u_n)
     + \lambda \bigl(\lVert V \rVert^2 + \lVert W \rVert^2\bigr) :
 
-an autoencoder of the predictions through two dimensions, or a reduced-rank multinomial logistic
-regression [1]_. As two dimensions are less sure than the K classes that they show, g is 2, and more
-if predictions are flat: until the largest t of a sample is 0.9 on average. W and b are at last
-multiplied by the number from 0 to 1 that makes q as sure on average as the predictions. The loss
-does not change if V and W are rotated together: coordinates are the principal axes of the samples,
-each of positive third moment.
+a reduced-rank multinomial logistic regression [1]_. As two dimensions are less sure than the K
+classes that they show, g is 2, and more if predictions are flat: until the largest t of a sample is
+0.9 on average. W and b are at last multiplied by the number from 0 to 1 that makes q as sure on
+average as the predictions. Coordinates are the principal axes of the samples, each of positive
+third moment.
 
 Up to one class more than axes nothing has to be lost: r is log p, V and W are contrasts of the
 classes, and q is p.
@@ -46,10 +45,8 @@ from bsdr_models.arrays import FloatArray
 _START, _MAX_ITER = 3.0, 500
 # Largest power g, and mean of the largest sharpened probability at which it is enough.
 _MAX_POWER, _SURE = 12, 0.9
-# Added to probabilities before their logarithm.
-_FLOOR = 1e-4
-# Largest deviation of a sum of probabilities from one.
-_TOLERANCE = 1e-3
+_FLOOR = 1e-4  # added to probabilities before their logarithm
+_TOLERANCE = 1e-3  # of sums of probabilities
 
 
 class PredictionPlane(TransformerMixin, BaseEstimator):
@@ -92,10 +89,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
     >>> model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
     >>> p = cross_val_predict(model, X[:300], y[:300], method="predict_proba")
     >>> plane = PredictionPlane().fit(p)
-    >>> u = plane.transform(p)
-    >>> u.shape
-    (300, 2)
-    >>> same = plane.predict_log_proba(u).argmax(axis=1) == p.argmax(axis=1)
+    >>> same = plane.predict_log_proba(plane.transform(p)).argmax(axis=1) == p.argmax(axis=1)
     >>> bool(same.mean() > 0.9)
     True
     """
@@ -110,7 +104,6 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         probabilities : array-like of shape (n_samples, n_classes)
-            Predicted, better of held-out samples.
         y : None
             Ignored.
 
@@ -131,13 +124,11 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         if k < 2:
             raise ValueError("probabilities of one class have no plane")
         rank = min(int(self.n_components), k - 1)
-        self.power_ = 1
-        x = self._read(p)
-        while rank < k - 1 and self.power_ < _MAX_POWER:
+        self.power_, sure = 1, rank == k - 1
+        while not sure and self.power_ < _MAX_POWER:
             self.power_ += 1
-            x = self._read(p)
-            if (x**2).max(axis=1).mean() >= _SURE:
-                break
+            sure = (self._read(p) ** 2).max(axis=1).mean() >= _SURE
+        x = self._read(p)
         self.mean_ = x.mean(axis=0)
         centred = x - self.mean_
         V, W, b, size = helmert(k).T, helmert(k), self.mean_, 1.0
@@ -147,7 +138,12 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         latent = centred / size @ V
         axes = np.linalg.svd(latent.T @ latent)[2].T
         axes = axes * np.where(np.sum((latent @ axes) ** 3, axis=0) < 0.0, -1.0, 1.0)
-        scale = _as_sure(latent @ W + b, float(p.max(axis=1).mean()))
+        scores, aim = latent @ W + b, p.max(axis=1).mean()
+
+        def too_sure(scale: float) -> float:
+            return float(softmax(scale * scores, axis=1).max(axis=1).mean() - aim) ** 2
+
+        scale = minimize_scalar(too_sure, bounds=(0.0, 1.0), method="bounded").x
         self.components_, self.weights_ = (V @ axes).T / size, scale * axes.T @ W
         self.intercept_ = scale * b
         self.n_features_in_, self._n_features_out = k, rank
@@ -202,21 +198,10 @@ def _check_probabilities(values: Any) -> FloatArray:
     """Probabilities (M, K), normalised; ValueError if a row is anything else."""
     p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
     total = p.sum(axis=1)
-    bad = (p.min(axis=1) < 0.0) | (np.abs(total - 1.0) > _TOLERANCE)
-    if bad.any():
-        raise ValueError(
-            f"probabilities of sample {int(bad.argmax())} are negative or do not sum to one"
-        )
+    bad = np.flatnonzero((p.min(axis=1) < 0.0) | (np.abs(total - 1.0) > _TOLERANCE))
+    if len(bad):
+        raise ValueError(f"probabilities of sample {bad[0]} are negative or do not sum to one")
     return np.asarray(p / total[:, None])
-
-
-def _as_sure(scores: FloatArray, aim: float) -> float:
-    """Factor in (0, 1) of scores (M, K) by which their largest probability is `aim` on average."""
-
-    def distance(factor: float) -> float:
-        return float(softmax(factor * scores, axis=1).max(axis=1).mean() - aim) ** 2
-
-    return float(minimize_scalar(distance, bounds=(0.0, 1.0), method="bounded").x)
 
 
 def _fit(

@@ -9,19 +9,18 @@ The log probabilities of M classifiers are pooled, and the densities of M regres
 Weights maximise the log score of held-out samples. Those of a pool have a penalty,
 
 .. math::
-    \lambda \sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2 + 10 \lambda \Bigl(\sum_m w_m - 1\Bigr)^2 .
+    \lambda \sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2 + 10 \lambda \Bigl(\sum_m w_m - 1\Bigr)^2 ,
 
-The score is that of a multinomial logistic regression on the members' log probabilities, so it is
-concave; with the penalty as a normal prior, its curvature gives standard deviations of the weights.
-Their sum is an inverse temperature, which calibrates the pool; it is drawn to one more than single
-weights to equal ones, since few held-out samples that are all predicted well would make the pool
-overconfident. Weights of a mixture have sum one and a Dirichlet prior. A label set is a pool for
-each label, and several outputs a mixture for each, with common weights.
+and those of a mixture, whose sum is one, a Dirichlet prior. Their standard deviations are of the
+curvature. The sum of the weights of a pool is an inverse temperature, which calibrates it; few
+held-out samples that are all predicted well would make it overconfident, hence the larger penalty.
+A label set is a pool for each label, and several outputs a mixture for each, with common weights.
 """
 
 import inspect
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, cast, override
 
@@ -43,8 +42,7 @@ from bsdr_models.bm2pca import BM2PCAClassifier, BM2PCARegressor
 from bsdr_models.bsdr import BSDRClassifier, BSDRRegressor
 from bsdr_models.cross_validation import (
     Fold,
-    check_classifiers,
-    check_estimators,
+    check_models,
     fitted_clone,
     read_classes,
     read_folds,
@@ -63,6 +61,7 @@ from bsdr_models.options import Number
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.spec import ModelSpec, Variable
 from bsdr_models.validation import (
+    column_names,
     feature_names,
     read_labels,
     read_numbers,
@@ -79,6 +78,8 @@ OF_SUM = 10.0
 # Steps of the expectation maximisation of mixtures.
 N_STEPS = 1000
 MEMBER = "member"
+DIMS = {"weights": (MEMBER,), "fold": (OBS,), "X": (OBS, FEATURE)}
+DIMS |= dict.fromkeys(("prediction", "prediction_sd"), (OBS, LABEL))
 SPEC = ModelSpec(
     name="stack",
     paper=(
@@ -96,13 +97,13 @@ SPEC = ModelSpec(
     identified=(),
 )
 
-# Weights (M,) of one pool or mixture and their standard deviations.
+# Weights (M,) and their standard deviations.
 type Weights = tuple[FloatArray, FloatArray]
 
 
 def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
-    """Log probabilities (N, K) of the log-linear pool of log_p (M, N, K)."""
-    return np.asarray(log_softmax(np.tensordot(weights, log_p, 1), axis=1))
+    """Log probabilities (..., K) of the log-linear pool of log_p (M, ..., K)."""
+    return np.asarray(log_softmax(np.tensordot(weights, log_p, 1), axis=-1))
 
 
 def log_linear_weights(log_p: FloatArray, y: IntArray, shrinkage: float) -> Weights:
@@ -149,12 +150,14 @@ def mixture_weights(log_density: FloatArray, shrinkage: float) -> Weights:
 class Stack(Estimator, _BaseComposition):
     """What stacks of classifiers and of regressors have in common.
 
-    Predictions of M members are an array (M, N, C), of T labels or outputs. The posterior are the
-    weights (M,).
+    Predictions of M members are an array (M, N, T, C): of exclusive classes their log probabilities
+    (T is 1); of T labels those of absence and presence; of T outputs mean and standard deviation.
+    The posterior are the weights (M,).
     """
 
     _spec: ClassVar[ModelSpec] = SPEC
     _method: ClassVar[InferenceMethod] = "stack"
+    _exclusive = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "shrinkage": [Number(Real, 0.0, np.inf, closed="neither")],
         "cv": [Number(Integral, 2, np.inf, closed="left")],
@@ -178,16 +181,13 @@ class Stack(Estimator, _BaseComposition):
         self.random_state = random_state
 
     # Methods of the subclasses.
-    _check_members: Any  # raises a TypeError that names a member of a dict which is not usable
-    _read_targets: Any  # y: targets for the members, strata (N,), kinds of the default members
-    _targets: Any  # y: targets of the tasks (N, T), whether they are known (N,), and C
-    _predict_member: Any  # member, X: predictions (N, C)
-    _weigh: Any  # held-out predictions (M, N, C), targets (N, T): weights and their deviations (M,)
-    _scores: Any  # weights (M,), predictions (M, N, C), targets (N, T): log scores (N, T)
-    _combine: Any  # weights (M,), predictions (M, N, C): those of the stack (N, C)
-    _named: Any  # predictions (N, C) by the names of the trees
+    _read_targets: Any  # y: targets for the members, and kinds of the default members
+    _encode: Any  # y: targets (N, T), -1 for an unknown class
+    _predict_member: Any  # member, X: predictions (N, T, C)
+    _weigh: Any  # held-out predictions (M, N, T, C), targets (N, T): weights and their deviations
+    _combine: Any  # weights (M,), predictions (M, N, T, C): those of the stack (N, T, C)
+    _scores: Any  # the same and targets (N, T): log scores (N, T)
     _context_of: Any  # targets (N, T), which are held out (N,): arguments of the context
-    _coordinates: Any  # predictions (N, C): coordinates (N, R)
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit the members and their weights.
@@ -211,61 +211,60 @@ class Stack(Estimator, _BaseComposition):
         TypeError
             If a member does not predict probabilities or, of a regressor, standard deviations.
         ValueError
-            If names of members are not unique or conflict with arguments, y is of another kind, or
-            a member refuses the samples.
+            If names of members are not unique or conflict with arguments, or y is of another kind.
         """
         self._reset()
         self._check_params()
         rng = as_generator(self.random_state)
         if self.estimators is not None:
-            self._check_given()
+            try:
+                names, _ = zip(*self.estimators, strict=True)
+            except (TypeError, ValueError) as error:
+                message = "estimators must be a list of pairs of a name and a model"
+                raise TypeError(message) from error
+            self._validate_names(names)
+            self._check_members(dict(self.estimators))
         require_targets(self, X, y)
         samples, (table, X) = sample_labels(X), self._read(X, reset=True)
         check_consistent_length(X, y, groups)
-        y, strata, kinds = self._read_targets(y)
+        y, kinds = self._read_targets(y)
         members = self.estimators or [
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
         ]
         with self._fitting(table.shape):
             self.estimators_, interrupted = self._fit_members(members, X, y)
             self._names = [name for name, _ in members[: len(self.estimators_)]]
-            targets, labelled, n_columns = self._targets(y)
-            folds = self._make_folds(strata, groups, rng)
-            self._held_out, stopped = self._hold_out(X, y, folds, n_columns, own=groups is None)
-            self.weights_, self.weights_sd_ = self._cross_fit(targets, labelled, folds)
+            targets, folds = self._encode(y), self._make_folds(y, groups, rng)
+            self._held_out, stopped = self._hold_out(X, y, targets, folds, own=groups is None)
+            self.weights_, self.weights_sd_ = self._cross_fit(targets, folds)
             self._scaler, self._reference = Scaler.identity(table.shape[1]), None
-            config = {name: repr(member) for name, member in members}
+            known, config = self._fold >= 0, {name: repr(member) for name, member in members}
             context = Context(
                 X=table,
                 y=y,
                 samples=samples,
                 feature_names=feature_names(self),
                 config={"estimators": config, "shrinkage": float(self.shrinkage)},
-                **self._context_of(targets, self._fold >= 0),
+                **self._context_of(targets, known),
             )
-            probabilities = context.target != "regression" and bool((self._fold >= 0).any())
+            is_proba = context.target != "regression" and known.any()
             result = Result(
                 posterior=self.weights_,
                 trace=np.empty(0),
                 converged=all(getattr(m, "converged_", True) for m in self.estimators_),
                 interrupted=interrupted or stopped,
-                held_out_log_proba=self._pooled if probabilities else None,
+                held_out_log_proba=self._log_proba(self._pooled) if is_proba else None,
             )
             self._set_result(result, context)
-            plane = getattr(self, "plane_", None)  # learned here, once
-            self._n_features_out = len(context.labels if plane is None else plane.components_)
+            axes = self.plane_.components_ if self._exclusive else context.labels
+            self._n_features_out = len(axes)
         if (reason := lack_of_signal(context.attrs)) is not None:
             warnings.warn(no_signal(reason), UserWarning, stacklevel=2)
         return self
 
-    def _check_given(self) -> None:
-        """Raise an error if the members given are no pairs of unique names and usable models."""
-        try:
-            names, _ = zip(*self.estimators or (), strict=True)
-        except (TypeError, ValueError) as error:
-            raise TypeError("estimators must be a list of pairs of a name and a model") from error
-        self._validate_names(names)
-        self._check_members(dict(self.estimators or ()))
+    def _check_members(self, members: dict[str, Any]) -> None:
+        """Raise a TypeError that names a member which is not usable."""
+        check_models(members, "estimators")
 
     def _fit_members(
         self, members: Sequence[tuple[str, Any]], X: Any, y: np.ndarray
@@ -277,19 +276,23 @@ class Stack(Estimator, _BaseComposition):
                 warnings.simplefilter("always")
                 return clone(member[1]).fit(X, y), caught
 
-        def stopped(result: tuple[Any, Any]) -> bool:
-            return bool(getattr(result[0], "interrupted_", False))
-
         with ProgressBar(len(members), "Members", enabled=self.progressbar) as bar:
-            options: Any = {"n_jobs": self.n_jobs, "on_done": lambda _: bar.update()}
-            outcome = run_tasks(fit, members, what="members", stopped=stopped, **options)
+            outcome = run_tasks(
+                fit,
+                members,
+                n_jobs=self.n_jobs,
+                what="members",
+                stopped=lambda fitted: bool(getattr(fitted[0], "interrupted_", False)),
+                on_done=lambda _: bar.update(),
+            )
         for (name, _), (_, caught) in zip(members, outcome.results.values(), strict=False):
             for warning in caught:
                 warnings.warn(f"{name}: {warning.message}", warning.category, stacklevel=3)
         return [member for member, _ in outcome.results.values()], outcome.interrupted
 
-    def _make_folds(self, strata: np.ndarray, groups: Any, rng: np.random.Generator) -> list[Fold]:
+    def _make_folds(self, y: np.ndarray, groups: Any, rng: np.random.Generator) -> list[Fold]:
         """Pairs (train, test); none if every class has one sample only."""
+        strata = y if self._exclusive else np.zeros(len(y), dtype=np.int64)
         n_folds = min(self.cv, int(np.unique(strata, return_counts=True)[1].max()))
         if n_folds < 2:
             return []
@@ -297,17 +300,20 @@ class Stack(Estimator, _BaseComposition):
         return read_folds(strata, strata, n_folds, rng, groups=groups, once=True, least=0)
 
     def _hold_out(
-        self, X: Any, y: np.ndarray, folds: Sequence[Fold], n_columns: int, *, own: bool
+        self, X: Any, y: np.ndarray, targets: np.ndarray, folds: Sequence[Fold], *, own: bool
     ) -> tuple[FloatArray, bool]:
-        """Held-out predictions (M, N, C) of the fits themselves, or of refits; NaN if interrupted.
+        """Held-out predictions (M, N, T, C), those of the fits themselves if ``own``, else refits.
 
-        Also return whether they were.
+        NaN of what an interrupt has left out; also return whether there was one.
         """
-        values = np.full((len(self.estimators_), len(y), n_columns), np.nan)
-        given = [getattr(member, "held_out_log_proba_", None) for member in self.estimators_]
-        refitted = [number for number, log_p in enumerate(given) if log_p is None or not own]
-        for number in {*range(len(given))} - {*refitted}:
-            values[number] = given[number]
+        size = len(self.classes_) if self._exclusive else 2
+        values, refitted = np.full((len(self.estimators_), *targets.shape, size), np.nan), []
+        for number, member in enumerate(self.estimators_):
+            log_p = getattr(member, "held_out_log_proba_", None) if own else None
+            if log_p is None:
+                refitted.append(number)
+            else:
+                values[number] = self._by_task(np.exp(log_p))
         tasks = [(number, fold) for fold in folds for number in refitted]
 
         def predict(task: tuple[int, Fold]) -> FloatArray:
@@ -326,14 +332,14 @@ class Stack(Estimator, _BaseComposition):
             values[number, test] = found
         return values, outcome.interrupted
 
-    def _cross_fit(
-        self, targets: np.ndarray, labelled: BoolArray, folds: Sequence[Fold]
-    ) -> Weights:
+    def _cross_fit(self, targets: np.ndarray, folds: Sequence[Fold]) -> Weights:
         """Weights of the members; predictions and scores (M + 1, N, T) by weights of other folds.
 
         The fold is -1 of samples that are not held out by all members, or have no label.
         """
-        known = ~np.isnan(self._held_out).any(axis=(0, 2)) & labelled
+        known = ~np.isnan(self._held_out).any(axis=(0, 2, 3))
+        if self._exclusive:
+            known &= targets[:, 0] >= 0
         self._pooled = np.full(self._held_out.shape[1:], np.nan)
         self._scored = np.full((len(self._held_out) + 1, *targets.shape), np.nan)
         self._fold = np.full(len(targets), -1)
@@ -368,8 +374,8 @@ class Stack(Estimator, _BaseComposition):
         DataFrame
             The best first: ``rank``; ``elpd``, the sum of held-out log scores in nats, and its
             standard error ``se``; ``elpd_diff`` from the best, and its standard error ``dse``;
-            ``weight`` and its standard deviation ``weight_sd``, NaN for the stack. All scores are
-            zero if no sample was held out.
+            ``weight`` and its standard deviation ``weight_sd``, NaN for the stack. Without
+            held-out samples scores are zero and errors NaN.
 
         Raises
         ------
@@ -377,28 +383,26 @@ class Stack(Estimator, _BaseComposition):
             Before `fit`.
         """
         check_is_fitted(self)
-        scores = self._scored[:, self._fold >= 0].sum(axis=2)
-        behind = scores[scores.sum(axis=1).argmax()] - scores
-        columns = {
-            "elpd": scores.sum(axis=1),
-            "se": _error(scores),
-            "elpd_diff": behind.sum(axis=1),
-            "dse": _error(behind),
-            "weight": [*self.weights_, np.nan],
-            "weight_sd": [*self.weights_sd_, np.nan],
-        }
-        index = pd.Index([*self._names, "stack"], name="model")
-        table = pd.DataFrame(columns, index=index).sort_values("elpd", ascending=False)
-        table.insert(0, "rank", np.arange(len(table)))
+        scores = pd.DataFrame(self._scored[:, self._fold >= 0].sum(axis=2).T)
+        table = pd.DataFrame({"elpd": scores.sum(), "se": _error(scores)})
+        behind = -scores.sub(scores[table["elpd"].idxmax()], axis=0)
+        table["elpd_diff"], table["dse"] = behind.sum(), _error(behind)
+        table["weight"] = [*self.weights_, np.nan]
+        table["weight_sd"] = [*self.weights_sd_, np.nan]
+        table.index = pd.Index([*self._names, "stack"], name="model")
+        table = table.sort_values("elpd", ascending=False)
+        table.insert(0, "rank", range(len(table)))
         return table
 
     @override
     def summary(self) -> pd.DataFrame:
-        summary, each = super().summary(), zip(self.weights_, self.weights_sd_, strict=True)
-        weights = pd.DataFrame({"value": [f"{weight:.2f} ± {sd:.2f}" for weight, sd in each]})
-        weights.index = pd.Index([f"weight of {name}" for name in self._names])
+        summary, named = (
+            super().summary(),
+            zip(self._names, self.weights_, self.weights_sd_, strict=True),
+        )
+        rows = {f"weight of {name}": f"{weight:.2f} ± {sd:.2f}" for name, weight, sd in named}
         at = int(np.sum(summary.index != "remark"))
-        return pd.concat([summary[:at], weights, summary[at:]])
+        return pd.concat([summary[:at], pd.Series(rows).to_frame("value"), summary[at:]])
 
     @override
     def plot_features(self, member: str | None = None, **options: Any) -> Any:
@@ -430,59 +434,46 @@ class Stack(Estimator, _BaseComposition):
         check_is_fitted(self)
         return self._read(X, reset=False)[1]
 
-    def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
-        """Predictions of the members, (M, N, C), of which all others are functions."""
-        return np.stack([self._predict_member(m, X) for m in self.estimators_]) if bounded else X
+    def _predict_members(self, X: Any) -> FloatArray:
+        return np.stack([self._predict_member(member, X) for member in self.estimators_])
 
-    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
-        return self._named(self._combine(self._posterior, X))
+    def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
+        """Predictions of the stack, (N, T, C), of which all others are functions."""
+        return self._combine(self.weights_, self._predict_members(X)) if bounded else X
 
     def _embed(self, X: Any) -> LatentCoordinates:
-        return self._latent(self._combine(self._posterior, X))
-
-    def _latent(self, values: FloatArray) -> LatentCoordinates:
-        """Coordinates of predictions (N, C), without a covariance."""
-        mean = self._coordinates(values)
+        """In the plane of the predictions; predicted probabilities of labels, or means."""
+        named = self._predictions(X)
+        mean = named["prediction" if "prediction" in named else "probability"]
+        if self._exclusive:
+            mean = self.plane_.transform(mean)
         return LatentCoordinates(mean=mean, cov=np.zeros((*mean.shape, mean.shape[1])))
 
     def _make_tree(self) -> xr.DataTree:
         """Weights, and held-out predictions of the training samples with their coordinates."""
-        known, pooled = self._fold >= 0, self._pooled.copy()
-        if not known.all():
-            X = self._prepare(self._context.X[~known])
-            pooled[~known] = self._combine(self._posterior, X)
-        tree = self._context.fit_tree(
-            {"fit": {"weights": self.weights_, "latent_mean": self._coordinates(pooled)}},
+        named, pooled, left = self._predictions(self._pooled), self._pooled.copy(), self._fold < 0
+        named.pop("predicted", None)
+        if left.any():
+            pooled[left] = self._prepare(self._context.X[left])
+        latent = self._embed(pooled)
+        named |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
+        return self._context.fit_tree(
+            {"fit": {"weights": self.weights_, "fold": self._fold, **named}},
             self._spec,
             inference_method=self._method,
             n_components=self._n_features_out,
             coords={MEMBER: self._names},
-            dims={"weights": (MEMBER,), "X": (OBS, FEATURE)},
+            dims=DIMS,
         )
-        if known.any():
-            tree["predictions"] = self._context.predictions_tree(
-                self._spec,
-                latent=self._latent(pooled[known]),
-                values=self._named(pooled[known]) | {"fold": self._fold[known]},
-                y=self._context.y[known],
-                samples=tree["fit"].coords[OBS].to_numpy()[known],
-                inference_method=self._method,
-            )["predictions"]
-        return tree
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inputs = [of.input_tags for of in self._tags_of_members()]
-        for name in ("sparse", "allow_nan", "pairwise"):
-            setattr(tags.input_tags, name, bool(inputs) and all(getattr(of, name) for of in inputs))
+        with suppress(TypeError, ValueError, AttributeError):  # members that `fit` refuses
+            inputs = [get_tags(member).input_tags for _, member in self.estimators or ()]
+            for name in ("sparse", "allow_nan", "pairwise"):
+                takes = bool(inputs) and all(getattr(of, name) for of in inputs)
+                setattr(tags.input_tags, name, takes)
         return tags
-
-    def _tags_of_members(self) -> list[Any]:
-        """Tags of the members given, none if they are no estimators."""
-        try:
-            return [get_tags(member) for _, member in self.estimators or ()]
-        except (TypeError, ValueError, AttributeError):
-            return []
 
 
 class StackedClassifier(ProbabilisticClassifier, Stack):
@@ -512,10 +503,8 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
 
     Attributes
     ----------
-    estimators_ : list of classifier
-        Members, fitted to all samples.
-    named_estimators_ : Bunch
-        The same by name.
+    estimators_, named_estimators_ : list and Bunch
+        Members, fitted to all samples, and the same by name.
     classes_ : ndarray of shape (n_classes,)
     weights_, weights_sd_ : ndarray of shape (n_members,)
         Weights, and their standard deviations.
@@ -527,7 +516,7 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         Whether all members have converged, and whether the user interrupted any fit; weights are
         then by the samples that all members have held out, and equal if none.
     idata_ : xarray.DataTree
-        Weights, and held-out predictions of the training samples in ``predictions``.
+        Weights, and held-out predictions of the training samples in ``fit``.
 
     See Also
     --------
@@ -552,59 +541,48 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     True
     """
 
-    def _check_members(self, members: dict[str, Any]) -> None:
-        check_classifiers(members, "estimators")
-
-    def _read_targets(self, y: Any) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         y, kinds = read_labels(y), {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier}
         self._exclusive = type_of_target(y) != "multilabel-indicator"
         if not self._exclusive:
-            return y, np.zeros(len(y), dtype=np.int64), kinds
-        y = read_classes(y)
-        return y, y, kinds | {"dgplvm": DGPLVMClassifier}
+            return y, kinds
+        return read_classes(y), kinds | {"dgplvm": DGPLVMClassifier}
 
-    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, BoolArray, int]:
+    def _encode(self, y: np.ndarray) -> IntArray:
+        """Class indices (N, 1), -1 if no class of the members, or labels (N, T)."""
         if not self._exclusive:
             self.classes_ = np.arange(y.shape[1])
-            return y.astype(np.int64), np.ones(len(y), dtype=bool), y.shape[1]
+            return y.astype(np.int64)
         self.classes_, *others = [np.asarray(member.classes_) for member in self.estimators_]
         if not all(np.array_equal(self.classes_, each) for each in others):
             raise ValueError(f"members have different classes: {[self.classes_, *others]}")
         index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        return index[:, None], self.classes_[index] == y, len(self.classes_)
+        return np.where(self.classes_[index] == y, index, -1)[:, None]
+
+    def _by_task(self, p: FloatArray) -> FloatArray:
+        """Bounded log probabilities (N, T, C) for probabilities of classes or labels."""
+        if self._exclusive:
+            return np.log(np.maximum(p, FLOOR))[:, None]
+        return np.log(np.stack([1.0 - p, p], axis=-1).clip(FLOOR, 1.0 - FLOOR))
 
     def _predict_member(self, member: Any, X: Any) -> FloatArray:
         p = member.predict_proba(X)
         if isinstance(p, list):  # of each label, as some classifiers of scikit-learn give them
             p = np.stack([of_label[:, 1] for of_label in p], axis=1)
-        log_p = np.log(np.maximum(p, FLOOR))
-        if not self._exclusive or len(member.classes_) == len(self.classes_):
-            return log_p
-        spread = np.full((len(p), len(self.classes_)), np.log(FLOOR))
-        spread[:, np.searchsorted(self.classes_, member.classes_)] = log_p
-        return spread
-
-    def _split(self, values: FloatArray) -> FloatArray:
-        """Log probabilities (M, N T, K) of all tasks, of a label those of its absence first."""
-        values = np.maximum(values, np.log(FLOOR))
-        if self._exclusive:
-            return values
-        values = np.minimum(values, np.log1p(-FLOOR)).reshape(len(values), -1)
-        return np.stack([np.log(-np.expm1(values)), values], axis=2)
+        elif self._exclusive and len(member.classes_) < len(self.classes_):
+            of_some, p = p, np.zeros((len(p), len(self.classes_)))
+            p[:, np.searchsorted(self.classes_, member.classes_)] = of_some
+        return self._by_task(p)
 
     def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
-        return log_linear_weights(self._split(values), targets.ravel(), self.shrinkage)
+        log_p = values.reshape(len(values), -1, values.shape[-1])
+        return log_linear_weights(log_p, targets.ravel(), self.shrinkage)
 
     def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
-        log_p, y = log_pool(weights, self._split(values)), targets.reshape(-1, 1)
-        return np.take_along_axis(log_p, y, axis=1).reshape(targets.shape)
+        return np.take_along_axis(log_pool(weights, values), targets[..., None], axis=-1)[..., 0]
 
     def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
-        log_p = log_pool(weights, self._split(values))
-        return log_p if self._exclusive else log_p[:, 1].reshape(values.shape[1:])
-
-    def _named(self, values: FloatArray) -> dict[str, np.ndarray]:
-        return {"probability": np.exp(values), "predicted": self._most_probable(values)}
+        return log_pool(weights, values)
 
     def _context_of(self, targets: np.ndarray, known: BoolArray) -> dict[str, Any]:
         held_out = HeldOutScore.of(self._scored[-1, known], targets[known])
@@ -617,15 +595,12 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
             "attrs": held_out.attrs(),
         }
 
-    def _log_proba(self, X: Any) -> FloatArray:
-        return self._combine(self._posterior, X)
+    def _log_proba(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of classes or labels for those by task, (N, T, C)."""
+        return X[:, 0] if self._exclusive else X[:, :, 1]
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         return self.plane_.predict_log_proba(latent)
-
-    def _coordinates(self, values: FloatArray) -> FloatArray:
-        """In the plane of the predictions; for label sets, the probabilities themselves."""
-        return self.plane_.transform(np.exp(values)) if self._exclusive else np.exp(values)
 
     @override
     def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> Any:
@@ -679,31 +654,26 @@ class StackedRegressor(GaussianRegressor, Stack):
     """
 
     def _check_members(self, members: dict[str, Any]) -> None:
-        check_estimators(members, "estimators")
+        check_models(members, "estimators", "predict")
         for name, member in members.items():
             if "return_std" not in inspect.signature(member.predict).parameters:
                 kind = type(member).__name__
                 raise TypeError(f"estimators[{name!r}], {kind}, predicts no standard deviation")
 
-    def _read_targets(self, y: Any) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         Y = self._scale_outputs(y, standardize=False)[0]
-        y = Y[:, 0] if self._one_output else Y
-        kinds = {"bsdr": BSDRRegressor, "bm2pca": BM2PCARegressor}
-        return y, np.zeros(len(y), dtype=np.int64), kinds
+        return self._match_shape(Y), {"bsdr": BSDRRegressor, "bm2pca": BM2PCARegressor}
 
-    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, BoolArray, int]:
-        Y = y.reshape(len(y), -1)
-        return Y, np.ones(len(Y), dtype=bool), 2 * Y.shape[1]
+    def _encode(self, y: np.ndarray) -> FloatArray:
+        return y.reshape(len(y), -1)
 
     def _predict_member(self, member: Any, X: Any) -> FloatArray:
-        """Means and standard deviations side by side, (N, 2 K)."""
         parts = member.predict(X, return_std=True)
-        return np.concatenate([np.reshape(part, (len(part), -1)) for part in parts], axis=1)
+        return np.stack([np.reshape(part, (len(part), -1)) for part in parts], axis=-1)
 
     def _log_density(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
-        """Log densities of the members, (M, N, K)."""
-        mean, sd = np.split(values, 2, axis=2)
-        return np.asarray(norm.logpdf(targets, mean, sd))
+        """Log densities of the members, (M, N, T)."""
+        return np.asarray(norm.logpdf(targets, values[..., 0], values[..., 1]))
 
     def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
         log_density = self._log_density(values, targets).reshape(len(values), -1)
@@ -714,32 +684,23 @@ class StackedRegressor(GaussianRegressor, Stack):
         return np.asarray(logsumexp(log_density, axis=0, b=weights[:, None, None]))
 
     def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
-        """Mean and standard deviation of the mixtures, (N, 2 K)."""
-        of_members, sd = np.split(values, 2, axis=2)
-        mean = np.tensordot(weights, of_members, 1)
-        variance = np.tensordot(weights, sd**2 + (of_members - mean) ** 2, 1)
-        return np.concatenate([mean, np.sqrt(variance)], axis=1)
+        mean = np.tensordot(weights, values[..., 0], 1)
+        variance = values[..., 1] ** 2 + (values[..., 0] - mean) ** 2
+        return np.stack([mean, np.sqrt(np.tensordot(weights, variance, 1))], axis=-1)
 
-    def _named(self, values: FloatArray) -> dict[str, np.ndarray]:
-        return dict(zip(("prediction", "prediction_sd"), np.split(values, 2, axis=1), strict=True))
+    def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return X[..., 0], X[..., 1]
 
     def _context_of(self, targets: np.ndarray, known: BoolArray) -> dict[str, Any]:
-        scored = self._scored[-1, known]
-        self.held_out_score_ = float(scored.mean()) if scored.size else np.nan
-        score = {"held_out_score": self.held_out_score_} if scored.size else {}
+        scores = self._scored[-1, known]
+        self.held_out_score_ = float(scores.mean()) if scores.size else np.nan
+        score = {"held_out_score": self.held_out_score_} if scores.size else {}
         return {
             "index": None,
-            "labels": np.array([f"y{i}" for i in range(targets.shape[1])]),
+            "labels": np.array(column_names(targets, "y", targets.shape[1])),
             "target": "regression",
             "attrs": output_attrs(self._output_scaler) | score,
         }
-
-    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        mean, sd = self._named(self._combine(self._posterior, X)).values()
-        return mean, sd
-
-    def _coordinates(self, values: FloatArray) -> FloatArray:
-        return self._named(values)["prediction"]
 
     def log_density(self, X: Any, y: Any) -> FloatArray:
         """Log predictive density of the targets of new samples, of several outputs their sum.
@@ -754,14 +715,13 @@ class StackedRegressor(GaussianRegressor, Stack):
         ndarray of shape (n_samples,)
             In nats.
         """
-        values, y = self._samples(X), read_numbers(y)
+        values, y = self._predict_members(self._scale_new(X)), read_numbers(y)
         check_consistent_length(values[0], y)
         if y.size != len(y) * (k := len(self._context.labels)):
             raise ValueError(f"y must have {k} output(s), got shape {y.shape}")
-        return self._scores(self._posterior, values, y.reshape(len(y), -1)).sum(axis=1)
+        return self._scores(self.weights_, values, y.reshape(len(y), -1)).sum(axis=1)
 
 
-def _error(values: FloatArray) -> FloatArray:
-    """Standard errors of the sums over samples of values (M, N)."""
-    mean = values.sum(axis=1, keepdims=True) / max(values.shape[1], 1)
-    return np.asarray(np.linalg.norm(values - mean, axis=1))
+def _error(scores: pd.DataFrame) -> pd.Series:
+    """Standard errors of the sums of the columns."""
+    return np.sqrt(len(scores)) * scores.std(ddof=0)

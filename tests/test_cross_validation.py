@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -63,15 +62,6 @@ def test_constant_features_are_named_once(classes):
     assert str(warning.message).startswith("1 of 7 features")
 
 
-def test_probabilities_are_those_of_scikit_learn(classes):
-    X, y = classes
-    held_out = cross_validated_map(LDA, X, y, cv=FOLDS)["predictions"]
-    expected = cross_val_predict(LDA, X, y, cv=FOLDS, method="predict_proba")
-    np.testing.assert_allclose(held_out["probability"], expected, rtol=1e-12)
-    np.testing.assert_array_equal(held_out["y"], y)
-    np.testing.assert_array_equal(held_out["obs"], np.arange(60))
-
-
 @pytest.mark.parametrize("model", [*OURS.values(), LDA], ids=[*OURS, "LDA"])
 def test_a_sample_is_predicted_without_its_label(classes, model):
     """Held-out samples get other labels, and are predicted as before."""
@@ -98,6 +88,7 @@ def test_arbitrary_labels_separate_in_the_fit_alone(name):
     """
     X, y = np.random.default_rng(0).standard_normal((60, 200)), np.arange(60) % 3
     tree = cross_validated_map(OURS[name], X, y, cv=4, random_state=0)
+    assert {"posterior", "fit", "predictions"} <= set(tree.children)
     shown = tree["fit/latent_mean"].values
     assert NearestCentroid().fit(shown, y).score(shown, y) > 0.45
     at = PredictionPlane().fit_transform(tree["predictions/probability"].values)
@@ -106,16 +97,6 @@ def test_arbitrary_labels_separate_in_the_fit_alone(name):
     assert np.mean(tree["predictions/predicted"] == y) < 1 / 3 + 3 * 0.061
     log_p = np.log(tree["predictions/probability"].values[np.arange(60), y])
     assert -log_p.mean() < 1.25  # uniform: 1.099
-
-
-def test_wine_stays_apart_and_every_plot_reads_the_tree():
-    X, y = load_wine(return_X_y=True)
-    tree = cross_validated_map(OURS["BSDR"], X, y, cv=4, random_state=0)
-    assert np.mean(tree["predictions/predicted"] == y) > 0.95
-    assert {"posterior", "fit", "predictions"} <= set(tree.children)
-    plots.plot_map(tree)
-    plots.plot_map(tree, group="predictions")
-    plt.close("all")
 
 
 def test_other_estimators_frames_and_tuning(classes):
@@ -159,7 +140,9 @@ def test_any_classifier_has_a_map_of_its_predictions(classes):
         for fold in range(3)
     ]
     expected = cross_val_predict(model, X, y, cv=splits, method="predict_proba")
-    np.testing.assert_allclose(held_out["probability"], expected)
+    np.testing.assert_allclose(held_out["probability"], expected, rtol=1e-12)
+    np.testing.assert_array_equal(held_out["y"], y)
+    np.testing.assert_array_equal(held_out["obs"], np.arange(60))
     assert "plane of their predictions" in plots.plot_map(tree).get_title(loc="left")
 
 
@@ -198,13 +181,10 @@ def test_bad_requests_say_why(classes, model, cv, error, message):
         cross_validated_map(model, *classes, cv=cv)
 
 
-def test_settings_are_kept_or_not(classes):
-    with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):
-        cross_validated_map(LDA, *classes, reuse_settings="x")
-
-
 def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
+    with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):
+        cross_validated_map(LDA, X, np.arange(20) % 2, reuse_settings="x")
     with pytest.raises(ValueError, match="one class per sample, got continuous"):
         cross_validated_map(LDA, X, X[:, 0])
     for tasks in (X > 0.0, [["a", 1], ["b", 2]] * 10):

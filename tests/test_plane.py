@@ -93,12 +93,6 @@ def test_gradient_of_the_loss(monkeypatch):
         plane._fit(X, p, 2, 0.3)
 
 
-def test_labels_take_no_part():
-    p = planted(np.random.default_rng(3))[1]
-    other = PredictionPlane().fit(p, np.arange(len(p)) % 6)
-    assert other.transform(p) == pytest.approx(PredictionPlane().fit(p).transform(p), abs=0.0)
-
-
 @pytest.mark.parametrize(
     "p",
     [

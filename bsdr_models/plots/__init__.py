@@ -10,11 +10,14 @@ predictions, searches and predictive checks are those of scikit-learn and ArviZ.
 """
 
 from bsdr_models.plots.biplot import correlation_table, plot_biplot
-from bsdr_models.plots.comparison import plot_comparison
+from bsdr_models.plots.diagnostics import (
+    plot_bound,
+    plot_comparison,
+    plot_outliers,
+    plot_relevance,
+)
 from bsdr_models.plots.features import features_table, plot_features
-from bsdr_models.plots.fit import plot_bound, plot_relevance
-from bsdr_models.plots.map import plot_map
-from bsdr_models.plots.samples import map_table, plot_outliers
+from bsdr_models.plots.map import map_table, plot_map
 
 __all__ = [
     "correlation_table",

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Polygon
-from matplotlib.transforms import blended_transform_factory
 from scipy.ndimage import zoom
 from scipy.stats import chi2, gaussian_kde
 
@@ -20,10 +19,22 @@ from bsdr_models.dims import GRID_X, GRID_Y, LABEL
 from bsdr_models.latent_grid import axis_limits
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.plots._read import Classes, Target, Values
-from bsdr_models.plots._style import GREY, HALO, INK, SHADES, color, figure_of, marker
+from bsdr_models.plots._style import (
+    GREY,
+    HALO,
+    INK,
+    SHADES,
+    add_legend,
+    axes_or_new,
+    color,
+    figure_of,
+    marker,
+)
 
-# Steps of the probability of the predicted class, and the opacity above each of them.
+# Steps of the probability of the predicted class, and the opacity above each of them; the one below
+# which a prediction is doubtful.
 STEPS, OPACITY = (0.5, 0.7, 0.9), (0.0, 0.16, 0.32, 0.5)
+SURE = STEPS[1]
 # Samples of an outline are few enough to be told apart; probability that it holds, and the standard
 # deviations from the middle to its ends in one dimension and in two.
 MAX_OUTLINES, OUTLINE, REACH = 200, 0.5, {1: 0.6745, 2: 1.1774}
@@ -37,87 +48,101 @@ SHORT, MANY, MOST_WRITTEN = 2, 5, 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Places (M, 2), target, class probabilities (M, K) or None, and what the names (M,) tell.
-
-    `wrong` and `doubtful`: the predicted class is not the true one; its probability is below 0.7.
-    """
+    """Places (M, 2), target, and, if known, class probabilities (M, K) and groups."""
 
     at: FloatArray
     target: Target
-    probability: FloatArray | None
-    wrong: BoolArray
-    doubtful: BoolArray
-    names: np.ndarray
+    probability: FloatArray | None = None
+    groups: Classes | None = None
+
+    @property
+    def doubtful(self) -> BoolArray:
+        """Whether the largest probability of a sample is small, (M,)."""
+        if self.probability is None:
+            return np.zeros(len(self.at), dtype=bool)
+        return np.asarray(self.probability.max(axis=1) < SURE)
+
+    @property
+    def wrong(self) -> BoolArray:
+        """Whether the predicted class is not the true one, (M,)."""
+        target = self.target
+        if self.probability is None or not isinstance(target, Classes) or target.title != "class":
+            return np.zeros(len(self.at), dtype=bool)
+        return (self.probability.argmax(axis=1) != target.index) & (target.index >= 0)
 
 
-def plain_samples(at: FloatArray, target: Target, names: np.ndarray) -> Samples:
-    """Samples of unknown probabilities."""
-    none = np.zeros(len(at), dtype=bool)
-    return Samples(at=at, target=target, probability=None, wrong=none, doubtful=none, names=names)
-
-
-def class_colors(target: Target, palette: Sequence[Any] | Mapping[Any, Any] | None) -> list[Any]:
+def class_colors(
+    target: Target, palette: Sequence[Any] | Mapping[Any, Any] | None = None
+) -> list[Any]:
     """Colour of each class."""
-    if not isinstance(target, Classes):
-        return []
+    names = target.names if isinstance(target, Classes) else ()
     if palette is None:
-        return [color(c) for c in range(len(target.names))]
+        return [color(c) for c in range(len(names))]
     if isinstance(palette, Mapping):
         by_name = {str(name): shade for name, shade in palette.items()}
-        missing = [name for name in target.names if name not in by_name]
-        if missing:
+        if missing := [name for name in names if name not in by_name]:
             raise ValueError(f"palette has no colour for {missing}")
-        return [by_name[name] for name in target.names]
-    if len(palette) < len(target.names):
-        raise ValueError(f"palette has {len(palette)} colours for {len(target.names)} classes")
-    return list(palette[: len(target.names)])
+        return [by_name[name] for name in names]
+    if len(palette) < len(names):
+        raise ValueError(f"palette has {len(palette)} colours for {len(names)} classes")
+    return list(palette)
 
 
 def tint(shade: Any, opacity: float) -> FloatArray:
     return 1.0 - opacity * (1.0 - np.array(to_rgb(shade)))
 
 
-def draw_points(ax: Axes, mean: FloatArray, target: Target) -> None:
-    """Draw points (N, 2) with the colour and marker of their class, or the shade of their value."""
-    samples = plain_samples(mean, target, np.array([]))
-    draw_samples(ax, samples, class_colors(target, None), may_write=False)
+def draw_points(
+    ax: Axes | None, at: FloatArray, target: Target, *, alpha: float = 1.0, **size: float
+) -> Axes:
+    """Draw points (N, 2) by class or value, and a legend; in new Axes if none are given."""
+    names = target.names if isinstance(target, Classes) else ()
+    ax = axes_or_new(ax, n_names=len(names), **size)
+    others = len(ax.collections)
+    draw_samples(ax, Samples(at=at, target=target), class_colors(target))
+    for points in ax.collections[others:]:
+        points.set_alpha(alpha)
+    if isinstance(target, Classes):
+        add_legend(ax, title=target.title)
+    return ax
 
 
-def draw_samples(ax: Axes, samples: Samples, colors: list[Any], *, may_write: bool = True) -> bool:
-    """Draw the points; whether class names were written in place of them."""
-    at, target = samples.at, samples.target
-    x, y = at.T
+def draw_samples(ax: Axes, samples: Samples, colors: list[Any], *, may_write: bool = False) -> bool:
+    """Draw the points; whether class names were written in place of them.
+
+    The colour is that of the class or value, the marker that of the class or, if given, the group.
+    """
+    at, target, doubtful = samples.at, samples.target, samples.doubtful
+    index = target.index if isinstance(target, Classes) else np.full(len(at), -1)
+    if may_write and samples.groups is None and isinstance(target, Classes):
+        short = max(map(len, target.names)) <= SHORT and len(target.names) > MANY
+        if short and len(at) <= MOST_WRITTEN:
+            _write_points(ax, samples, target, colors)
+            _ring(ax, samples, 75.0)
+            return True
     size = float(np.clip(26.0 * (150.0 / max(len(at), 1)) ** 0.35, 10.0, 32.0))
-    style: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
-    if target is None:
-        ax.scatter(x, y, s=size, color=GREY, **style)
-        return False
+    signs = index if samples.groups is None else samples.groups.index
+    labelled = set()
+    for c, sign, hollow in np.unique(np.column_stack([index, signs, doubtful]), axis=0).tolist():
+        which = (index == c) & (signs == sign) & (doubtful == hollow)
+        shade, symbol = GREY if c < 0 else colors[c], marker(sign)
+        area = size * (1.5 if symbol in "PX*" else 1.0)
+        points = ax.scatter(at[which, 0], at[which, 1], s=area, marker=symbol)
+        points.set(
+            facecolors="white" if hollow else shade,
+            edgecolors=shade if hollow else "white",
+            linewidths=1.3 if hollow else 0.5,
+            zorder=4 + hollow,
+            gid="doubtful" if hollow else "sure",
+        )
+        if isinstance(target, Values):
+            ends = np.nanmin(target.values), np.nanmax(target.values)
+            points.set(array=target.values[which], cmap=SHADES, clim=ends)
+        elif isinstance(target, Classes) and samples.groups is None and c not in labelled:
+            points.set_label(target.name(c))
+        labelled.add(c)
     if isinstance(target, Values):
-        points = ax.scatter(x, y, s=size, c=target.values, cmap=SHADES, **style)
         figure_of(ax).colorbar(points, ax=ax, label=target.title, pad=0.02)
-        return False
-    short = max(map(len, target.names)) <= SHORT and len(target.names) > MANY
-    if may_write and short and len(at) <= MOST_WRITTEN and target.title != "group":
-        _write_points(ax, samples, target, colors)
-        _ring(ax, samples, 75.0)
-        return True
-    for c in np.unique(target.index).tolist():
-        shade, sign = (GREY, "o") if c < 0 else (colors[c], marker(c))
-        label: str | None = target.name(c)
-        for doubtful in (False, True):
-            which = (target.index == c) & (samples.doubtful == doubtful)
-            if not which.any():
-                continue
-            area = size * (1.5 if sign in "PX*" else 1.0)
-            points = ax.scatter(x[which], y[which], s=area, marker=sign, label=label)
-            points.set(
-                facecolors="white" if doubtful else shade,
-                edgecolors=shade if doubtful else "white",
-                linewidths=1.3 if doubtful else 0.5,
-                zorder=4 + doubtful,
-                gid="doubtful" if doubtful else "sure",
-            )
-            label = None
     _ring(ax, samples, 2.9 * size)
     return False
 
@@ -132,9 +157,8 @@ def ring_style(doubtful: BoolArray) -> dict[str, Any]:
 
 def _ring(ax: Axes, samples: Samples, size: float) -> None:
     """Rings around wrong predictions."""
-    if samples.wrong.any():
-        x, y = samples.at[samples.wrong].T
-        style = ring_style(samples.doubtful[samples.wrong])
+    if (wrong := samples.wrong).any():
+        (x, y), style = samples.at[wrong].T, ring_style(samples.doubtful[wrong])
         ax.scatter(x, y, s=size, facecolors="none", zorder=6, gid="wrong", **style)
 
 
@@ -155,15 +179,13 @@ def _write_points(ax: Axes, samples: Samples, target: Classes, colors: list[Any]
 def draw_background(ax: Axes, probability: xr.DataArray, colors: list[Any]) -> None:
     """Colour of the most probable class, in steps of its probability."""
     dims = [dim for dim in (GRID_Y, GRID_X) if dim in probability.dims]
-    values = probability.transpose(*dims, LABEL).values
-    x = probability[GRID_X].values
-    low, high, factors, transform = 0.0, 1.0, (1, SHARPEN, 1), _across(ax)
-    if len(dims) == 1:
-        values = np.repeat(values[None], 2, axis=0)
-    else:
+    values, x = probability.transpose(*dims, LABEL).values, probability[GRID_X].values
+    if plane := len(dims) == 2:
         low, high = probability[GRID_Y].values[[0, -1]]
-        factors, transform = (SHARPEN, SHARPEN, 1), ax.transData
+    else:
+        values, (low, high) = np.repeat(values[None], 2, axis=0), (0.0, 1.0)
     # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
+    factors = (SHARPEN if plane else 1, SHARPEN, 1)
     fine = zoom(values, factors, order=1, mode="nearest", grid_mode=False)
     best, step = fine.argmax(axis=-1), np.digitize(fine.max(axis=-1), STEPS)
     tints = np.array([[tint(shade, opacity) for opacity in OPACITY] for shade in colors])
@@ -176,16 +198,11 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[Any]) -> N
         interpolation="bilinear",
         zorder=0,
         gid="background",
-        transform=transform,
+        transform=ax.transData if plane else ax.get_xaxis_transform(),
     )
     ax.set(**limits)
-    if len(dims) == 1 and values.shape[-1] == 2:
+    if not plane and values.shape[-1] == 2:
         _probability_scale(ax, x, values[0, :, 1], str(probability[LABEL].values[1]))
-
-
-def _across(ax: Axes) -> Any:
-    """Data along x, fractions of the Axes along y."""
-    return blended_transform_factory(ax.transData, ax.transAxes)
 
 
 def _probability_scale(ax: Axes, x: FloatArray, probability: FloatArray, name: str) -> None:
@@ -195,15 +212,14 @@ def _probability_scale(ax: Axes, x: FloatArray, probability: FloatArray, name: s
     # Levels too close to be told apart are left out, from the outside.
     levels = [p for p in (0.5, 0.1, 0.9, 0.01, 0.99) if probability[0] < p < probability[-1]]
     places = np.interp(levels, np.maximum.accumulate(probability), x)
-    size = abs(np.diff(ax.get_xlim()).item())
+    size, across = abs(np.diff(ax.get_xlim()).item()), ax.get_xaxis_transform()
     text: dict[str, Any] = {"fontsize": 7.5, "va": "top", "color": INK, "path_effects": HALO}
-    text["transform"] = _across(ax)
     drawn: list[float] = []
     for level, place in zip(levels, places, strict=True):
         if all(abs(place - other) > 0.07 * size for other in drawn):
             drawn.append(place)
-            ax.plot([place] * 2, [0.975, 1.0], color=INK, linewidth=0.8, transform=_across(ax))
-            ax.text(place, 0.965, f"{level:g}", ha="center", **text)
+            ax.plot([place] * 2, [0.975, 1.0], color=INK, linewidth=0.8, transform=across)
+            ax.text(place, 0.965, f"{level:g}", ha="center", transform=across, **text)
     ax.set_xlabel(f"{ax.get_xlabel()}; on top: probability of {name}")
 
 

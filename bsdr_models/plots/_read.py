@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -25,7 +24,7 @@ class Classes:
 
     index: IntArray
     names: tuple[str, ...]
-    title: str
+    title: str = "class"
 
     def name(self, position: int) -> str:
         """Name of a class."""
@@ -54,9 +53,9 @@ def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
 def one_task(tree: xr.DataTree, label: Hashable | None) -> tuple[xr.DataTree, Hashable | None]:
     """Tree of one of several tasks, by default the first; any other tree, and the label."""
     names = names_of(tree) if isinstance(tree, xr.DataTree) else []
-    if not names:
-        return tree, label
-    return select_task(tree, names[0] if label is None else label), None
+    return (
+        (select_task(tree, names[0] if label is None else label), None) if names else (tree, label)
+    )
 
 
 def check_prob(name: str, prob: float) -> None:
@@ -90,20 +89,17 @@ def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
 
 def component_coordinates(
     dataset: xr.Dataset, components: int | tuple[int, ...]
-) -> tuple[tuple[int, ...], list[str]]:
+) -> tuple[list[int], list[str]]:
     """Indices of components, checked, and a name for each; the default (0, 1) may become (0,)."""
-    n_components = dataset.sizes[COMPONENT]
-    given: Any = components
-    chosen: tuple[Any, ...] = (given,) if np.ndim(given) == 0 else tuple(given)
-    if n_components == 1 and chosen == (0, 1):
-        chosen = (0,)
-    known = all(type(c) is not bool and c in range(n_components) for c in chosen)
+    n_components, chosen = dataset.sizes[COMPONENT], np.atleast_1d(np.asarray(components)).tolist()
+    if n_components == 1 and chosen == [0, 1]:
+        chosen = [0]
+    known = all(type(c) is int and c in range(n_components) for c in chosen)
     if not known or len(chosen) not in (1, 2) or len({*chosen}) < len(chosen):
         raise ValueError(
             f"components must be one or two of 0..{n_components - 1}, got {components!r}"
         )
-    chosen = tuple(int(c) for c in chosen)
-    return chosen, [f"component {name}" for name in dataset[COMPONENT].values[list(chosen)]]
+    return chosen, [f"component {name}" for name in dataset[COMPONENT].values[chosen]]
 
 
 def correlations(X: FloatArray, scores: FloatArray) -> FloatArray:
@@ -127,20 +123,19 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
     """
     tree, label = one_task(tree, label)
     dataset = read(tree, group)
+    y, probability = dataset.get("y"), dataset.get("probability")
     if "y_index" in dataset:
-        return Classes(index=dataset["y_index"].values, names=_names(tree, group), title="class")
-    if "y" in dataset:
-        y = dataset["y"]
-    elif group == "fit" and "observed_data" in tree.children and "y" in tree["observed_data"]:
-        y = read(tree, "observed_data")["y"]
-    elif "probability" not in dataset:
-        return None
-    else:
-        y = dataset["probability"].transpose(OBS, LABEL)
-        if np.allclose(y.sum(LABEL), 1.0):
-            index = y.values.argmax(axis=1)
-            return Classes(index=index, names=_names(tree, group), title="predicted class")
-        values, name = _column(tree, group, y.values, label)
+        return Classes(index=dataset["y_index"].values, names=_names(tree, group))
+    if y is None and group == "fit" and "observed_data" in tree.children:
+        y = read(tree, "observed_data").get("y")
+    if y is None:
+        if probability is None:
+            return None
+        p = probability.transpose(OBS, LABEL).values
+        if np.allclose(p.sum(axis=1), 1.0):
+            title = "predicted class"
+            return Classes(index=p.argmax(axis=1), names=_names(tree, group), title=title)
+        values, name = _column(tree, group, p, label)
         return Values(values=values, title=f"probability of {name}")
     if y.ndim == 2:
         values, name = _column(tree, group, y.values, label)
@@ -148,14 +143,13 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
             return Classes(index=values.astype(np.int64), names=("no", "yes"), title=name)
         return Values(values=values.astype(np.float64), title=name)
     # Float labels are classes if the group has class probabilities.
-    if y.dtype.kind == "f" and "probability" not in dataset:
+    if y.dtype.kind == "f" and probability is None:
         return Values(values=y.values, title="y")
     position = {value: i for i, value in enumerate(label_values(tree, group).tolist())}
-    unknown = sorted({str(value) for value in y.values.tolist() if value not in position})
-    if unknown:
-        raise ValueError(f"y holds labels unknown to the model: {unknown}")
+    if unknown := {*y.values.tolist()} - position.keys():
+        raise ValueError(f"y holds labels unknown to the model: {sorted(map(str, unknown))}")
     index = np.array([position[value] for value in y.values.tolist()], dtype=np.int64)
-    return Classes(index=index, names=_names(tree, group), title="class")
+    return Classes(index=index, names=_names(tree, group))
 
 
 def _names(tree: xr.DataTree, group: str) -> tuple[str, ...]:

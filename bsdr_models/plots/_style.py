@@ -5,7 +5,7 @@ References
 .. [1] M. A. Petroff (2021), Accessible color sequences for data visualization, arXiv:2107.02270.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -104,16 +104,12 @@ def figure_of(ax: Axes) -> Figure:
 
 def color(index: int) -> str:
     """Colour of class `index`, repeated after ten; grey below zero."""
-    if index < 0:
-        return GREY
-    return PALETTE[index % len(PALETTE)]
+    return GREY if index < 0 else PALETTE[index % len(PALETTE)]
 
 
 def marker(index: int) -> str:
     """Marker of class `index`; pairs of colour and marker are unique up to 100 classes."""
-    if index < 0:
-        return "o"
-    return MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
+    return "o" if index < 0 else MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
 
 
 def name_features(ax: Axes, names: np.ndarray) -> None:
@@ -134,13 +130,17 @@ def set_title(
     A title set later, at any place, replaces this one and sits above the caption. A verdict is a
     last line in bold and its colour: (text, colour).
     """
-    points = width_in_points(ax)
+    points, height, line = width_in_points(ax), 4.0, 1.3 * NOTE_SIZE
     parts = [(wrap(note, points), "#666666", "normal")]
     if verdict is not None:
         text, shade = verdict
         parts.insert(0, (wrap(text, points / 1.08), shade, "bold"))  # bold letters are wider
-    line = 1.3 * NOTE_SIZE
-    heading = ax.set_title(title, pad=6.0 + line * sum(len(lines) for lines, _, _ in parts))
+    style: dict[str, Any] = {"va": "bottom", "fontsize": NOTE_SIZE, "linespacing": 1.15}
+    for lines, shade, weight in parts:
+        ax.annotate("\n".join(lines), (0.0, 1.0), (0.0, height), "axes fraction", "offset points",
+                    color=shade, fontweight=weight, **style)  # fmt: skip
+        height += line * len(lines)
+    heading = ax.set_title(title, pad=2.0 + height)
     place = heading.get_transform()
 
     def keep_above(text: Artist) -> None:
@@ -154,12 +154,6 @@ def set_title(
     for other in (heading, ax.title, right):
         other.add_callback(keep_above)
         other.set_transform(place)
-    height = 4.0
-    style: dict[str, Any] = {"va": "bottom", "fontsize": NOTE_SIZE, "linespacing": 1.15}
-    for lines, shade, weight in parts:
-        ax.annotate("\n".join(lines), (0.0, 1.0), (0.0, height), "axes fraction", "offset points",
-                    color=shade, fontweight=weight, **style)  # fmt: skip
-        height += line * len(lines)
 
 
 def width_in_points(ax: Axes) -> float:
@@ -171,8 +165,7 @@ def width_in_points(ax: Axes) -> float:
 
 def fix_layout(figure: Figure) -> None:
     """Run the layout, if any, so that sizes can be measured."""
-    layout = figure.get_layout_engine()
-    if layout is not None:
+    if (layout := figure.get_layout_engine()) is not None:
         layout.execute(figure)
 
 
@@ -187,14 +180,16 @@ def wrap(text: str, points: float) -> list[str]:
     return lines
 
 
-def add_legend(ax: Axes, *, title: str | None = None) -> None:
+def add_legend(
+    ax: Axes, *, title: str | None = None, handles: Sequence[Artist] | None = None
+) -> None:
     """Legend beside the Axes if a layout engine makes room, else inside."""
-    handles, labels = ax.get_legend_handles_labels()
-    columns = _n_columns(len(labels))
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    columns = _n_columns(len(handles))
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
     if figure_of(ax).get_layout_engine() is None:
         place = {"loc": "upper right", "frameon": True}
-    legend = ax.legend(handles, labels, title=title, ncols=columns, alignment="left", **place)
+    legend = ax.legend(handles=handles, title=title, ncols=columns, alignment="left", **place)
     for handle in legend.legend_handles:
         if isinstance(handle, PathCollection):  # legible even where points are small
             handle.set_sizes([34.0])

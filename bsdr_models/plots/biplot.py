@@ -14,7 +14,7 @@ from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._layers import draw_points
 from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import (
-    Classes,
+    Target,
     caveats,
     component_coordinates,
     correlations,
@@ -26,7 +26,6 @@ from bsdr_models.plots._style import (
     INK,
     PALE,
     POSITIVE,
-    add_legend,
     axes_or_new,
     set_title,
     styled,
@@ -56,8 +55,7 @@ def correlation_table(tree: xr.DataTree) -> xr.DataArray:
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
     >>> plots.correlation_table(model.idata_).shape
     (13, 2)
     """
@@ -85,9 +83,8 @@ def plot_biplot(
     directions are correct.
 
     With `circle`, features are at their correlations with the two components, and the strongest are
-    named. Circles have radii 1 and 1/2. If the components are uncorrelated, a feature on the outer
-    circle is a linear combination of them; otherwise it may lie beyond. The caption gives their
-    correlation.
+    named. If the components are uncorrelated, see the caption, a feature on the outer circle is a
+    linear combination of them; otherwise it may lie beyond.
 
     Parameters
     ----------
@@ -114,8 +111,7 @@ def plot_biplot(
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> model = BSDRClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
     >>> ax = plots.plot_biplot(model.idata_, n_features=5)
     """
     values = correlation_table(tree) if circle else None
@@ -123,25 +119,27 @@ def plot_biplot(
     chosen, names = component_coordinates(fit, components)
     if len(chosen) != 2:
         raise ValueError("a biplot needs two components; plot_features shows one by one")
-    mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, list(chosen)]
+    mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, chosen]
     if values is None:
         values = fit["projection_mean"].transpose(FEATURE, COMPONENT)
-    at = values.values[:, list(chosen)]
+    at = values.values[:, chosen]
     top = np.argsort(-np.hypot(*at.T), kind="stable")[:n_features]
     features = values[FEATURE].values[top]
     number = np.issubdtype(features.dtype, np.number)
     named = [f"feature {name}" if number else str(name) for name in features]
     if circle:
-        ax = axes_or_new(ax, width=5.6, height=6.3)
-        note = _draw_circle(ax, at, top)
-        together = np.corrcoef(mean.T)[0, 1]
-        note = f"Circles: 1 and 1/2. Correlation of the two components: {together:.2f}." + note
         centre, tips, avoid = np.zeros(2), at[top], at
+        ax = _draw_circle(ax, at, top)
+        together = np.corrcoef(mean.T)[0, 1]
+        note = f"Circles: 1 and 1/2. Correlation of the two components: {together:.2f}."
+        if len(top) < len(at):
+            note += f" Named: the {len(top)} strongest of {len(at)} features."
         title, approximate = "Correlation of features and components", "latent coordinates are"
     else:
         centre, factor = mean.mean(axis=0), _factor(mean, at[top])
         tips, avoid = centre + factor * at[top], mean
-        ax, width = _draw_arrows(tree, mean, centre, tips, label, ax)
+        width = np.ptp(np.concatenate([mean, tips]), axis=0)
+        ax = _draw_arrows(ax, mean, read_target(tree, "fit", label), centre, tips)
         longest = f"the {len(top)} longest of {len(at)}" if len(top) < len(at) else "all"
         note = (
             f"Points: posterior means. Arrows ({longest}): loadings times {factor:.2g}, the effect "
@@ -157,53 +155,41 @@ def plot_biplot(
     return ax
 
 
-def _draw_circle(ax: Axes, at: FloatArray, top: np.ndarray) -> str:
-    """Points of all features (D, 2) and lines to the named ones; how many these are."""
+def _draw_circle(ax: Axes | None, at: FloatArray, top: np.ndarray) -> Axes:
+    """Points of all features (D, 2), and lines to the named ones."""
+    ax = axes_or_new(ax, width=5.6, height=6.3)
     for radius in (0.5, 1.0):
         ax.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=GREY, linewidth=0.9))
     ax.axhline(0.0, color=PALE, linewidth=0.9, zorder=1)
     ax.axvline(0.0, color=PALE, linewidth=0.9, zorder=1)
     x, y = at.T
-    rest = np.setdiff1d(np.arange(len(at)), top)
-    ax.scatter(x[rest], y[rest], s=9, color=PALE, zorder=2)
+    ax.scatter(np.delete(x, top), np.delete(y, top), s=9, color=PALE, zorder=2)
     lines = [np.stack([np.zeros(2), point]) for point in at[top]]
     ax.add_collection(LineCollection(lines, colors=POSITIVE, linewidths=0.9, alpha=0.6, zorder=2.5))
     ax.scatter(x[top], y[top], s=22, color=POSITIVE, edgecolors="white", linewidths=0.5, zorder=3)
     limit = 1.12 * max(1.0, float(np.hypot(*at.T).max()))
     ax.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal")
-    return f" Named: the {len(top)} strongest of {len(at)} features." if len(rest) else ""
+    return ax
 
 
 def _draw_arrows(
-    tree: xr.DataTree,
-    mean: FloatArray,
-    centre: FloatArray,
-    tips: FloatArray,
-    label: Hashable | None,
-    ax: Axes | None,
-) -> tuple[Axes, FloatArray]:
-    """Samples (N, 2) and arrows to the tips (D, 2); the ranges of both axes."""
-    target = read_target(tree, "fit", label)
+    ax: Axes | None, mean: FloatArray, target: Target, centre: FloatArray, tips: FloatArray
+) -> Axes:
+    """Samples (N, 2), and arrows from the centre to the tips (D, 2)."""
     # Room for names around the arrows, which autoscaling ignores.
     everything = np.concatenate([mean, tips])
     low, high = everything.min(axis=0), everything.max(axis=0)
     width = np.where(high > low, high - low, 1.0)
     low, high = low - 0.09 * width, high + 0.09 * width
     height = 1.2 + float(np.clip(4.8 * width[1] / width[0], 2.6, 4.4))
-    n_names = len(target.names) if isinstance(target, Classes) else 1
-    ax = axes_or_new(ax, width=7.2, height=height, n_names=n_names)
-    draw_points(ax, mean, target)
-    for points in ax.collections:
-        points.set_alpha(0.55)  # behind the arrows
+    ax = draw_points(ax, mean, target, width=7.2, height=height, alpha=0.55)  # behind the arrows
     style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkB": 0.0}
     for tip in tips:
         ax.annotate("", xy=tip, xytext=(centre[0], centre[1]), arrowprops=style, zorder=4)
     ax.set_xlim(low[0], high[0], auto=True)  # may grow to keep the aspect
     ax.set_ylim(low[1], high[1], auto=True)
     ax.set_aspect("equal", adjustable="datalim")
-    if isinstance(target, Classes):
-        add_legend(ax, title=target.title)
-    return ax, width
+    return ax
 
 
 def _factor(mean: FloatArray, loadings: FloatArray) -> float:

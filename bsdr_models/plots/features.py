@@ -67,8 +67,8 @@ def features_table(
         `sign_probability`, the share of draws with the more frequent sign. `coef` is the effect on
         a class score per unit of the feature that the model sees, a standard deviation unless
         ``standardize=False``, given the other features. Except for real outputs, draws are first
-        scaled to their median root mean square, since the common size of all coefficients, hardly
-        bounded if classes separate, says nothing of a feature.
+        scaled to their median root mean square: the common size, hardly bounded if classes
+        separate, says nothing of a feature.
 
         `alone` (feature, outcome), if the tree holds X, is the structure coefficient: the
         correlation of the feature with the posterior mean of the class score over the training
@@ -76,9 +76,9 @@ def features_table(
         `mean`, centred over classes; correlated features share it. With `stability` also `selected`
         (feature,), the share of refits that select the feature.
 
-        For a nonlinear model: `mean` and `alone` (feature, component), the mean slopes of the
-        latent coordinates over the training samples and the correlations with them, and
-        `importance`, root mean squared slopes relative to those of all features.
+        For a nonlinear model: `mean` and `alone` (feature, component), mean slopes of the latent
+        coordinates over the training samples and correlations with them, and `importance`, root
+        mean squared slopes relative to those of all features.
 
     Raises
     ------
@@ -94,15 +94,13 @@ def features_table(
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> tree = BSDRClassifier(random_state=0).fit(X, y).idata_
-    >>> table = plots.features_table(tree)
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
+    >>> table = plots.features_table(model.idata_)
     >>> table["sign_probability"].sizes
     Frozen({'feature': 13, 'outcome': 3})
     """
     check_prob("prob", prob)
-    fit, X = read(tree, "fit"), _samples(tree)
-    effects = read_effects(tree)
+    fit, X, effects = read(tree, "fit"), _samples(tree), read_effects(tree)
     draws, columns, scores = effects.draws, {"mean": effects.mean}, None
     if draws is not None:
         tail = 0.5 - prob / 2.0
@@ -124,7 +122,12 @@ def features_table(
     )
     table["importance"] = FEATURE, effects.importance
     if stability is not None:
-        table["selected"] = FEATURE, _frequencies(stability, effects.features)
+        if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
+            raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
+        frequency, features = stability["frequency"].to_series(), effects.features.tolist()
+        if set(frequency.index) != set(features):
+            raise ValueError("stability is of other features than the tree")
+        table["selected"] = FEATURE, np.asarray(frequency.loc[features], dtype=np.float64)
     order = np.argsort(-effects.importance, kind="stable")
     return table.isel({FEATURE: order}).assign_attrs(prob=prob)
 
@@ -144,10 +147,9 @@ def plot_features(
     One panel per class score, and one for two classes, whose scores are opposite. A line is the
     central interval with probability `prob`, its thick part that with 50 %, the point the median;
     filled and coloured if the sign has a probability of at least .95, which is written on the
-    right. Approximations that overstate this probability do not show it, and fill all points. A
-    diamond is the correlation of the feature with the score, on the upper scale.
-
-    Nonlinear models have a panel per latent coordinate, with mean slopes and no intervals.
+    right; approximations, which overstate it, fill all points. A diamond is the correlation of the
+    feature with the score, on the upper scale. Nonlinear models have a panel per latent coordinate,
+    with mean slopes and no intervals.
 
     Parameters
     ----------
@@ -184,49 +186,58 @@ def plot_features(
     --------
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import BSDRClassifier, plots
-    >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> tree = BSDRClassifier(random_state=0).fit(X, y).idata_
-    >>> ax = plots.plot_features(tree, n_features=8)
+    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
+    >>> ax = plots.plot_features(model.idata_, n_features=8)
     """
     if n_features < 1:
         raise ValueError(f"n_features must be positive, got {n_features}")
     table = features_table(tree, prob=prob, stability=stability)
-    shown = _panels(tree, table, labels)
     top = table.isel({FEATURE: slice(n_features)})
-    n = top.sizes[FEATURE]
+    n, axis = top.sizes[FEATURE], LABEL if LABEL in table.dims else COMPONENT
+    linear, classes = "sign_probability" in table, "y_index" in tree["fit"]
+    opposite = classes and table.sizes.get(LABEL) == 2
+    shown = [1] if opposite and labels is None else _panels(tree, table, axis, labels)
+    score = ("class score" if classes else "output") if linear else "latent coordinate"
     widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
     ax = axes_or_new(ax, width=2.2 + 2.4 * max(widths.sum(), 2.0), height=2.1 + 0.24 * n)
     name_features(ax, top[FEATURE].values)
     ax.hlines(range(n), 0.0, 1.0, color=PALER, linewidth=0.8, zorder=0)
-    ax.set(xlim=(0.0, 1.0), xticks=[])
-    ax.spines[:].set_visible(False)
-    note = _caption(tree, table, n, len(shown), stability)
-    if "sign_probability" in table:
-        score = "class score" if _has_classes(tree) else "output"
+    ax.set(xlim=(0.0, 1.0), xticks=[], xlabel="mean slope of the latent coordinate")
+    if linear:
         ax.set_xlabel(f"effect on the {score} per {_unit(tree)} of the feature")
-    else:
-        ax.set_xlabel("mean slope of the latent coordinate")
     ax.xaxis.labelpad = 22.0  # below the numbers of the panels
+    ax.spines[:].set_visible(False)
     width = widths / widths.sum() * (1.0 - GAP * (len(widths) - 1))
     left = np.cumsum(width) - width + GAP * np.arange(len(widths))
     room = 0.85 * width[0] * width_in_points(ax)
-    named = [_title_and_shades(tree, table, k) for k in shown]
-    titles = [wrap(panel_title, room) for panel_title, _ in named]
+    names = [str(name) for name in table[axis].values]
+    titles = [wrap(_title(names, k, classes, axis), room) for k in shown]
     header = 1.3 + 0.7 * max(map(len, titles))
     ax.set_ylim(n - 0.4, -header)
-    scores = top.isel({_axis(table): shown})
+    scores = top.isel({axis: shown})
     ends = [scores[name] for name in ("low", "high", "mean") if name in scores]
     reach = max(float(np.abs(values).max()) for values in ends[:2]) or 1.0
+    signs = tree.attrs.get("inference_method") not in APPROXIMATE
     for i, (k, lines) in enumerate(zip(shown, titles, strict=True)):
         panel = _panel(ax, left[i], width[i], "\n".join(lines), x=-1.06 * reach, y=0.2 - header)
-        panel.set_xlim(-1.06 * reach, (1.2 if _approximate(tree) else 1.7) * reach)
-        one = top.isel({_axis(table): k})
-        _draw_effects(panel, one, reach, named[i][1], signs=not _approximate(tree))
+        panel.set_xlim(-1.06 * reach, (1.7 if signs else 1.2) * reach)
+        shades = (
+            (color(1 - k if opposite else k), color(k)) if classes and linear else (POSITIVE,) * 2
+        )
+        _draw_effects(panel, top.isel({axis: k}), reach, shades, signs=signs)
     if stability is not None:
         panel = _panel(ax, left[-1], width[-1], "Selected", x=0.0, y=0.2 - header)
         _draw_selected(panel, top["selected"].values, float(stability.attrs["chance"]))
-    what = "Effects" if "sign_probability" in table else "Mean slopes"
-    set_title(ax, f"{what} of the features", note)
+    note = _caption(tree, table, n, score, signs)
+    if stability is not None:
+        note += (
+            f" Selected: among the first {stability.attrs['n_selected']} in that share of"
+            f" {stability.sizes['refit']} refits to 50% of the samples; dotted: chance."
+        )
+    if len(shown) < len(names) and not opposite:
+        note += f" {len(shown)} of {len(names)} {score}s."
+    note += caveats(tree, "intervals are approximate, usually too narrow" if linear else None)
+    set_title(ax, f"{'Effects' if linear else 'Mean slopes'} of the features", note)
     return ax
 
 
@@ -237,69 +248,35 @@ def _samples(tree: xr.DataTree) -> FloatArray | None:
     return np.asarray(tree["constant_data"]["X"].transpose(OBS, FEATURE).values, dtype=np.float64)
 
 
-def _frequencies(stability: xr.Dataset, features: np.ndarray) -> FloatArray:
-    """Share of refits that select each of the features (D,)."""
-    if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
-        raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
-    frequency = stability["frequency"].to_series()
-    if set(frequency.index) != set(features.tolist()):
-        raise ValueError("stability is of other features than the tree")
-    return np.asarray(frequency.loc[features.tolist()], dtype=np.float64)
-
-
-# Panels
-
-
-def _axis(table: xr.Dataset) -> str:
-    return LABEL if LABEL in table.dims else COMPONENT
-
-
-def _has_classes(tree: xr.DataTree) -> bool:
-    return "y_index" in tree["fit"]
-
-
-def _opposite(tree: xr.DataTree, table: xr.Dataset) -> bool:
-    """Whether there are two classes, whose scores are opposite."""
-    return table.sizes.get(LABEL) == 2 and _has_classes(tree)
-
-
-def _panels(tree: xr.DataTree, table: xr.Dataset, labels: Sequence[Hashable] | None) -> list[int]:
-    """Positions of the scores to show."""
-    known: list[Hashable] = table.coords[_axis(table)].values.tolist()
+def _panels(
+    tree: xr.DataTree, table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None
+) -> list[int]:
+    """Positions of the scores to show: those of the largest variance between classes or samples."""
+    known: list[Hashable] = table[axis].values.tolist()
     if labels is not None:
         if isinstance(labels, str) or len(labels) == 0:
             raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
         return [check_label(label, known) for label in labels]
-    if _opposite(tree, table):
-        return [1]
-    if len(known) <= MAX_PANELS:
-        return list(range(len(known)))
-    return np.sort(np.argsort(-_spread(tree, table), kind="stable")[:MAX_PANELS]).tolist()
+    X, spread = _samples(tree), (table["mean"] ** 2).sum(FEATURE).values
+    if X is not None and axis == LABEL and len(known) > MAX_PANELS:
+        features = tree["posterior"].to_dataset()[FEATURE].values
+        scores = np.nan_to_num(X) @ table["mean"].sel({FEATURE: features}).values
+        if "y_index" in tree["fit"]:
+            index = tree["fit"].to_dataset()["y_index"].values
+            groups = [scores[index == c] for c in np.unique(index[index >= 0])]
+            scores = np.stack([group.mean(axis=0) for group in groups])
+        spread = scores.var(axis=0)
+    return np.sort(np.argsort(-spread, kind="stable")[:MAX_PANELS]).tolist()
 
 
-def _spread(tree: xr.DataTree, table: xr.Dataset) -> FloatArray:
-    """Variance of each mean score between classes, or between samples; without X its effects."""
-    X = _samples(tree)
-    if X is None or _axis(table) == COMPONENT:
-        return np.asarray((table["mean"] ** 2).sum(FEATURE).values)
-    names = tree["posterior"].to_dataset()[FEATURE].values
-    scores = np.nan_to_num(X) @ table["mean"].sel({FEATURE: names}).values
-    if _has_classes(tree):
-        index = tree["fit"].to_dataset()["y_index"].values
-        scores = np.stack([scores[index == c].mean(axis=0) for c in np.unique(index[index >= 0])])
-    return np.asarray(scores.var(axis=0))
-
-
-def _title_and_shades(tree: xr.DataTree, table: xr.Dataset, k: int) -> tuple[str, tuple[str, str]]:
-    """Title of a panel, and the colours of a negative and of a positive effect."""
-    names = [str(name) for name in table.coords[_axis(table)].values]
-    if _axis(table) == COMPONENT:
-        return f"component {names[k]}", (POSITIVE, POSITIVE)
-    if _opposite(tree, table):
-        return f"{names[k]} (right) v. {names[1 - k]} (left)", (color(1 - k), color(k))
-    if _has_classes(tree):
-        return f"{names[k]} v. the others", (color(k), color(k))
-    return names[k], (POSITIVE, POSITIVE)
+def _title(names: Sequence[str], k: int, classes: bool, axis: str) -> str:
+    """Title of the panel of one score."""
+    if axis == COMPONENT:
+        return f"component {names[k]}"
+    if not classes:
+        return names[k]
+    two = len(names) == 2
+    return f"{names[k]} (right) v. {names[1 - k]} (left)" if two else f"{names[k]} v. the others"
 
 
 def _panel(ax: Axes, left: float, width: float, title: str, *, x: float, y: float) -> Axes:
@@ -360,19 +337,6 @@ def _draw_selected(panel: Axes, share: FloatArray, chance: float) -> None:
     panel.set_xticks([0.0, 0.5, 1.0], ["0", "50", "100%"])
 
 
-# What is said
-
-
-def _certain(table: xr.Dataset) -> FloatArray:
-    """Probability of the most probable sign of each feature whose sign is certain."""
-    best = table["sign_probability"].max(LABEL).values
-    return np.asarray(best[best >= CERTAIN])
-
-
-def _approximate(tree: xr.DataTree) -> bool:
-    return tree.attrs.get("inference_method") in APPROXIMATE
-
-
 def _unit(tree: xr.DataTree) -> str:
     """Unit of the features that the model sees."""
     standardize = json.loads(tree.attrs.get("config", "{}")).get("standardize")
@@ -382,39 +346,24 @@ def _unit(tree: xr.DataTree) -> str:
     return "unit" if standardize is False and tree.attrs["model"] == "bsdr" else "scaled unit"
 
 
-def _caption(
-    tree: xr.DataTree, table: xr.Dataset, n: int, n_panels: int, stability: xr.Dataset | None
-) -> str:
-    """What the plot of the first n features shows."""
-    d, n_scores = table.sizes[FEATURE], table.sizes[_axis(table)]
-    linear = "sign_probability" in table
-    score = ("class score" if _has_classes(tree) else "output") if linear else "latent coordinate"
-    shown = "All" if n == d else f"{n} of {d}"
-    note = f"{shown} features, the largest effects first."
+def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bool) -> str:
+    """What the plot of the first n features shows of the scores."""
+    d, linear = table.sizes[FEATURE], "sign_probability" in table
+    note = f"{'All' if n == d else f'{n} of {d}'} features, the largest effects first."
     if "alone" in table:
-        related = int((abs(table["alone"]) >= RELATED).any(_axis(table)).sum())
+        related = int((abs(table["alone"]) >= RELATED).any([LABEL, COMPONENT][not linear]).sum())
         a = "an" if score == "output" else "a"
         note += f" Alone, {related} of {d} go with {a} {score} (|r| ≥ {RELATED:g})."
-    if linear and not _approximate(tree):
-        sure = _certain(table)
+    if linear and signs:
+        best = table["sign_probability"].max(LABEL).values
+        sure = best[best >= CERTAIN]
         wrong = f" ({np.sum(1.0 - sure):.1f} expected wrong)" if len(sure) else ""
         note += f" Given the others, the sign of {len(sure)} is certain{wrong}."
     if linear:
         mean = "mean effect over the training samples," if tree.attrs.get("nonlinear") else "effect"
-        note += (
-            f" Points and lines: {mean} given the other features, with intervals of 50% and"
-            f" {table.attrs['prob']:.0%}"
-        )
-        note += "." if _approximate(tree) else f", filled if P(sign) ≥ {CERTAIN:g}."
+        note += f" Points and lines: {mean} given the other features, with intervals of 50% and"
+        filled = f", filled if P(sign) ≥ {CERTAIN:g}" if signs else ""
+        note += f" {table.attrs['prob']:.0%}{filled}."
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
-    if "alone" in table:
-        note += f" Diamonds: correlation r with the {score}."
-    if stability is not None:
-        note += (
-            f" Selected: among the first {stability.attrs['n_selected']} in that share of"
-            f" {stability.sizes['refit']} refits to 50% of the samples; dotted: chance."
-        )
-    if n_panels < n_scores and not _opposite(tree, table):
-        note += f" {n_panels} of {n_scores} {score}s."
-    return note + caveats(tree, "intervals are approximate, usually too narrow" if linear else None)
+    return f"{note} Diamonds: correlation r with the {score}." if "alone" in table else note

@@ -9,7 +9,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
+
+from bsdr_models.latent_grid import class_frequency, evaluate_on_grid
 
 WINE_FEATURES = [
     "alcohol", "malic acid", "ash", "alcalinity of ash", "magnesium", "total phenols", "flavanoids",
@@ -148,6 +150,29 @@ def build_predictions(fit_tree, *, n_obs=80, labels_known=True, seed=1):
     return tree
 
 
+def add_probabilities(tree, *, sharpness=1.0, n_wrong=0):
+    """Predictions whose probabilities are a softmax of the coordinates, their grid, and labels.
+
+    The labels are the predicted classes, but of the first samples another one.
+    """
+    dataset = tree["predictions"].to_dataset()
+    latent, n_classes = dataset["latent_mean"].values, dataset.sizes["outcome"]
+    angle = 2.0 * np.pi * np.arange(n_classes) / n_classes
+    directions = sharpness * np.stack([np.cos(angle), np.sin(angle)])[: latent.shape[1]]
+
+    def log_proba(at):
+        return log_softmax(at @ directions, axis=1)
+
+    best = log_proba(latent).argmax(axis=1)
+    dataset["probability"] = ("obs", "outcome"), np.exp(log_proba(latent))
+    dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
+    best[:n_wrong] = (best[:n_wrong] + 1) % n_classes
+    dataset["y"] = "obs", dataset["outcome"].values[best]
+    out = tree.copy()
+    out["predictions"] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
+    return out
+
+
 def _spread_centres(n_labels, n_components, rng):
     """Centres about one unit apart from the middle, the first on a circle where there is one."""
     if n_components == 1:
@@ -191,6 +216,11 @@ def make_fit():
 @pytest.fixture(scope="session")
 def make_predictions():
     return build_predictions
+
+
+@pytest.fixture(scope="session")
+def with_plane():
+    return add_probabilities
 
 
 @pytest.fixture(scope="session")

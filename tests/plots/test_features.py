@@ -92,16 +92,6 @@ def test_alone_is_the_correlation_with_the_mean_score():
     assert "alone" not in features_table(tree_of(coef))
 
 
-def test_missing_values_leave_their_samples_out_of_the_correlation():
-    rng = np.random.default_rng(2)
-    X, coef = rng.standard_normal((40, 4)), draws(n=1)
-    X[:10, 0] = np.nan
-    table = features_table(tree_of(coef, X=X, index=np.arange(40) % 3)).sel(feature=NAMES)
-    scores = np.nan_to_num(X) @ coef[0]
-    expected = np.corrcoef(X[10:, 0], scores[10:, 1])[0, 1]
-    assert table["alone"].values[0, 1] == pytest.approx(expected)
-
-
 def test_opposite_scores_of_two_classes_have_one_panel():
     ax = plot_features(tree_of(draws(k=2)))
     (panel,) = ax.child_axes

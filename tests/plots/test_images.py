@@ -9,12 +9,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-import xarray as xr
 from matplotlib.text import Text
-from scipy.special import log_softmax
 
 from bsdr_models import plots
-from bsdr_models.latent_grid import class_frequency, evaluate_on_grid
 
 # Other versions smooth edges and lay out symbols in their own ways.
 DRAWN_BY = "3.11."
@@ -29,32 +26,12 @@ WIDTH = 240  # pixels
 CHANNEL, SHARE = 12, 0.0004
 
 
-def with_plane(tree, *, sharpness, n_wrong=9):
-    """Probabilities and labels that follow from the coordinates, but for the first."""
-    dataset = tree["predictions"].to_dataset()
-    latent, n_classes = dataset["latent_mean"].values, dataset.sizes["outcome"]
-    angle = 2.0 * np.pi * np.arange(n_classes) / n_classes
-    directions = sharpness * np.stack([np.cos(angle), np.sin(angle)])[: latent.shape[1]]
-
-    def log_proba(at):
-        return log_softmax(at @ directions, axis=1)
-
-    best = log_proba(latent).argmax(axis=1)
-    dataset["probability"] = ("obs", "outcome"), np.exp(log_proba(latent))
-    dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
-    best[:n_wrong] = (best[:n_wrong] + 1) % n_classes
-    dataset["y"] = "obs", dataset["outcome"].values[best]
-    out = tree.copy()
-    out["predictions"] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
-    return out
-
-
 @pytest.fixture(scope="module")
-def trees(wine, make_fit, make_predictions):
+def trees(wine, wine_predictions, make_fit, make_predictions, with_plane):
     two = make_fit(n_components=1, labels=["no", "yes"], n_obs=90)
     return {
         "fit": wine,
-        "new": with_plane(make_predictions(wine), sharpness=0.4),
+        "new": with_plane(wine_predictions, sharpness=0.4, n_wrong=9),
         "two": with_plane(make_predictions(two), sharpness=0.3, n_wrong=3),
     }
 
@@ -104,21 +81,3 @@ def test_a_picture_is_as_it_was(name, trees, request):
         stored = dict(np.load(STORED)) if STORED.exists() else {}
         np.savez_compressed(STORED, **(stored | {name: image}))
     assert not differs(image, name)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("map of new samples", "images"),
-        ("map of new samples", "patches"),
-        ("map of training samples", "collections"),
-        ("features", "collections"),
-        ("biplot", "collections"),
-        ("correlation circle", "patches"),
-        ("bound", "lines"),
-    ],
-)
-def test_a_lost_layer_is_noticed(name, kind, trees):
-    ax = draw(name, trees)
-    getattr(ax.child_axes[0] if name == "features" else ax, kind)[0].remove()
-    assert differs(image_of(ax), name)

@@ -1,6 +1,7 @@
 """The map shows samples where they are, and what the model says of each place."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
@@ -46,28 +47,9 @@ def header(ax):
     return " ".join(text.get_text().replace("\n", " ") for text in ax.texts)
 
 
-def with_plane(tree, *, sharpness=1.0, group="predictions"):
-    """Predictions whose probabilities are a softmax of the coordinates, and their grid."""
-    dataset = tree[group].to_dataset()
-    latent = dataset["latent_mean"].values
-    n_classes = dataset.sizes["outcome"]
-    directions = np.random.default_rng(3).normal(size=(latent.shape[1], n_classes))
-
-    def log_proba(at):
-        return log_softmax(sharpness * at @ directions, axis=1)
-
-    dataset["probability"] = ("obs", "outcome"), np.exp(log_proba(latent))
-    best = dataset["probability"].values.argmax(axis=1)
-    dataset["y"] = "obs", dataset["outcome"].values[best]
-    dataset["class_frequency"] = "outcome", class_frequency(best, n_classes)
-    out = tree.copy()
-    out[group] = xr.DataTree(dataset.merge(evaluate_on_grid(latent, log_proba)))
-    return out
-
-
 @pytest.fixture(scope="module")
-def new(wine, make_predictions):
-    return with_plane(make_predictions(wine))
+def new(wine_predictions, with_plane):
+    return with_plane(wine_predictions)
 
 
 # ---------------------------------------------------------------- agreement with the model
@@ -153,8 +135,8 @@ def test_the_header_has_the_log_loss_of_scikit_learn(new):
     assert "Better than chance; gain over the class frequencies" in text
 
 
-def test_without_evidence_there_is_no_background(wine, make_predictions):
-    tree = with_plane(make_predictions(wine))
+def test_without_evidence_there_is_no_background(new):
+    tree = new.copy()
     dataset = tree["predictions"].to_dataset()
     rng = np.random.default_rng(0)
     dataset["y"] = "obs", rng.permutation(dataset["y"].values)
@@ -215,13 +197,9 @@ def test_a_map_that_contradicts_the_predictions_says_so(new):
 # ---------------------------------------------------------------- points
 
 
-def test_doubtful_samples_are_hollow_and_wrong_ones_ringed(wine, make_predictions):
-    tree = with_plane(make_predictions(wine), sharpness=0.3)
-    dataset = tree["predictions"].to_dataset()
-    y = dataset["y"].values.copy()
-    y[:3] = np.roll(dataset["outcome"].values, 1)[dataset["probability"].values[:3].argmax(axis=1)]
-    tree["predictions"] = xr.DataTree(dataset.assign(y=("obs", y)))
-    ax = plot_map(tree)
+def test_doubtful_samples_are_hollow_and_wrong_ones_ringed(wine_predictions, with_plane):
+    tree = with_plane(wine_predictions, sharpness=0.3, n_wrong=3)
+    dataset, ax = tree["predictions"], plot_map(tree)
     (rings,) = artists(ax, "wrong")
     np.testing.assert_allclose(rings.get_offsets(), dataset["latent_mean"].values[:3])
     doubtful = dataset["probability"].values.max(axis=1) < 0.7
@@ -289,17 +267,6 @@ def test_many_classes_are_drawn_in_the_plane_of_their_predictions(make_fit, make
     assert latent.get_xlabel().startswith("Component")
 
 
-def test_space_must_be_known_and_hold_what_is_asked(new):
-    with pytest.raises(ValueError, match="space must be 'latent', 'predictions' or None"):
-        plot_map(new, space="plane")
-    with pytest.raises(ValueError, match="uncertainty is that of latent coordinates"):
-        plot_map(new, space="predictions", uncertainty="all")
-    tree = new.copy()
-    tree["predictions"] = xr.DataTree(new["predictions"].to_dataset().drop_vars("probability"))
-    with pytest.raises(ValueError, match="has no variable 'probability'"):
-        plot_map(tree, space="predictions")
-
-
 def test_many_samples_are_drawn_as_points(make_fit, make_predictions):
     tree = make_predictions(make_fit(labels=[str(i) for i in range(10)]), n_obs=700)
     points = artists(plot_map(tree), "sure") + artists(plot_map(tree), "doubtful")
@@ -320,7 +287,9 @@ def test_a_sample_far_away_does_not_stretch_the_axes(new):
     assert "beyond the axes" in header(ax)
 
 
-def test_two_classes_on_one_component_are_strips_with_a_scale(make_fit, make_predictions):
+def test_two_classes_on_one_component_are_strips_with_a_scale(
+    make_fit, make_predictions, with_plane
+):
     tree = with_plane(make_predictions(make_fit(labels=["no", "yes"], n_components=1)))
     ax = plot_map(tree)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["no", "yes"]
@@ -339,6 +308,8 @@ def test_values_colour_points(make_fit):
     points = ax.collections[-1]
     np.testing.assert_array_equal(points.get_array(), tree["observed_data/y"].values[:, 1])
     assert ax.get_figure().axes[1].get_ylabel() == "protein"
+    tree["observed_data/y"].values[0, 1] = np.nan
+    assert np.isfinite(plot_map(tree, label="protein").collections[-1].get_clim()).all()
 
 
 def test_samples_without_targets_are_plain(make_predictions, wine):
@@ -415,11 +386,21 @@ def test_colours_and_title_are_the_users(new):
         plot_map(new, palette=["red"])
 
 
-def test_groups_take_the_place_of_classes(new):
-    batch = np.repeat(["a", "b"], 40)
+def test_groups_are_markers_beside_the_colours_of_classes(new):
+    batch, classes = np.repeat(["a", "b"], [30, 50]), new["predictions"]["outcome"].values
     ax = plot_map(new, groups=batch)
-    assert background(ax) is None
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*classes, "a", "b"]
+    numbers = {}
+    for points in artists(ax, "sure") + artists(ax, "doubtful"):
+        shade = (
+            points.get_edgecolors() if points.get_gid() == "doubtful" else points.get_facecolors()
+        )
+        key = points.get_paths()[0].vertices.shape, to_hex(shade[0])
+        numbers[key] = numbers.get(key, 0) + len(points.get_offsets())
+    found = pd.crosstab(batch, new["predictions/y"].values)[list(classes)].to_numpy()
+    assert sorted(numbers.values()) == sorted(found[found > 0])
+    assert {shade for _, shade in numbers} == {color(c) for c in range(3)}
+    assert background(ax) is not None
     with pytest.raises(ValueError, match=r"one value per sample, \(80,\), got \(3,\)"):
         plot_map(new, groups=[1, 2, 3])
 
@@ -436,6 +417,9 @@ def test_groups_take_the_place_of_classes(new):
         ({"ax": Figure().add_subplot(projection="3d")}, "plane Axes of Matplotlib, got Axes3D"),
         ({"ax": "ax"}, "plane Axes of Matplotlib, got str"),
         ({"uncertainty": "ellipses"}, "uncertainty must be"),
+        ({"space": "plane"}, "space must be 'latent', 'predictions' or None"),
+        ({"space": "predictions"}, "has no variable 'probability'"),
+        ({"space": "predictions", "uncertainty": "all"}, "that of latent coordinates"),
         ({"contour": 1.0}, r"contour must lie in \(0, 1\)"),
         ({"names": -1}, "names must not be negative"),
         ({"group": "predictions"}, "no group 'predictions'"),

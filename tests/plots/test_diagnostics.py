@@ -1,4 +1,4 @@
-"""Relevance, the bound, the table and the style: what is drawn is what went in."""
+"""Outliers, relevance, the bound, the table and the style: what is drawn is what went in."""
 
 import itertools
 
@@ -7,13 +7,85 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex, to_rgb
 from scipy.stats import entropy
+from sklearn.datasets import load_iris
 
-from bsdr_models.plots import (
-    map_table,
-    plot_bound,
-    plot_relevance,
-)
+from bsdr_models import BSDRClassifier
+from bsdr_models.numerics.outliers import q_limit, t2_limit
+from bsdr_models.plots import map_table, plot_bound, plot_outliers, plot_relevance
 from bsdr_models.plots._style import MARKERS, PALE, PALETTE, color, marker
+from bsdr_models.plots.diagnostics import _decades
+
+EXACT = {"temperature": 1.0, "random_state": 0}
+
+
+def note_of(ax):
+    return ax.texts[-1].get_text().replace("\n", " ")
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    model = BSDRClassifier().set_params(**EXACT).fit(X[::2], y[::2])
+    new = X[1::2].copy()
+    new[3] += 30.0
+    tree = model.idata_.copy()
+    tree["predictions"] = model.predict_idata(new, y[1::2])["predictions"]
+    return tree
+
+
+@pytest.mark.parametrize("group", ["fit", "predictions"])
+def test_limits_are_those_of_the_reference(iris, group):
+    ax = plot_outliers(iris, group=group, prob=0.9)
+    lines = {line.get_gid(): line for line in ax.lines}
+    n, attrs = 75 - (group == "fit"), iris.attrs
+    t2_end = t2_limit(0.9, n, attrs["t2_rank"])
+    q_end = q_limit(0.9, attrs["q_scale"], attrs["q_dof"])
+    assert lines["t2-limit"].get_xdata()[0] == t2_end
+    assert lines["q-limit"].get_ydata()[0] == q_end
+    found = iris[group]
+    beyond = int(((found["t2"] > t2_end) | (found["q_residual"] > q_end)).sum())
+    assert f"{beyond} of 75 samples beyond" in ax.get_title(loc="left")
+
+
+def test_a_tree_that_lost_its_reference_is_told_so(iris):
+    tree = iris.copy()
+    del tree.attrs["q_dof"]
+    with pytest.raises(ValueError, match="no root attribute 'q_dof'"):
+        plot_outliers(tree)
+
+
+def test_a_map_that_misses_nothing_has_no_limit_of_q():
+    X, y = load_iris(return_X_y=True)
+    model = BSDRClassifier().set_params(**EXACT).fit(X[:, :1].repeat(2, axis=1), y)
+    ax = plot_outliers(model.idata_)
+    assert "no residual" in note_of(ax)
+    assert [line.get_gid() for line in ax.lines] == ["t2-limit"]
+
+
+def test_a_sample_far_off_is_named_and_leaves_room_to_the_others(iris):
+    ax = plot_outliers(iris, group="predictions")
+    (names,) = ax.artists
+    assert names.texts[0].get_text() == "3"
+    assert "asinh" in (ax.get_xscale(), ax.get_yscale())
+    usual = iris["predictions/t2"].values < 5.0
+    at = ax.transAxes.inverted().transform(
+        ax.transData.transform(
+            np.column_stack([iris["predictions/t2"], iris["predictions/q_residual"]])[usual]
+        )
+    )
+    assert np.ptp(at, axis=0).max() > 0.15
+
+
+def test_an_axis_without_a_power_of_ten_has_the_limit_alone():
+    assert _decades(60.0, 500.0) == ([0.0, 60.0], ["0", "60"])
+
+
+def test_the_table_of_samples_says_how_outlying_they_are(iris):
+    table = map_table(iris, "predictions")
+    assert {"mean", "sd", "observed", "predicted", "confidence", "entropy"} <= set(table.data_vars)
+    for name in ("t2", "q_residual", "tail_probability"):
+        np.testing.assert_array_equal(table[name], iris[f"predictions/{name}"])
+    assert "tail_probability" in table[["tail_probability", "entropy"]].to_dataframe().columns
 
 
 def test_relevance_counts_live_components(make_fit):
