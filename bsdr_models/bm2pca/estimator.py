@@ -10,12 +10,19 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.bm2pca import label_free, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper.engines import fit_completer
-from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.options import COUNT, Number, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged
+
+# Compared costs, the first of which is the fallback. Few samples need one only, or two with the
+# hinge of all classes.
+COSTS: tuple[float, ...] = (10.0, 1.0, 0.1)
+MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
+# Compared scales of the metric, and the fallback.
+SCALES = (1.0, 10.0, 100.0, np.inf)
+SCALE = 10.0
 
 
 class BM2PCAClassifier(MarginClassifier):
@@ -161,7 +168,8 @@ class BM2PCAClassifier(MarginClassifier):
         "max_iter": [COUNT],
     }
     _balanced_folds = False
-    _fallback: ClassVar[Candidate] = {"metric_scale": label_free.SCALE}
+    _fallback: ClassVar[Candidate] = {"metric_scale": SCALE}
+    _path_scores = staticmethod(label_free.path_scores)
 
     def __init__(
         self,
@@ -199,14 +207,18 @@ class BM2PCAClassifier(MarginClassifier):
         return replace(task, multiclass=several and (few or task.X.shape[0] > task.X.shape[1]))
 
     def _candidates(self, task: Task) -> list[Candidate]:
-        wide = task.X.shape[0] <= task.X.shape[1]
-        return label_free.candidates(
-            self._option("loss"), self.metric_scale, wide=wide, multiclass=task.multiclass
-        )
+        """Values of C and of the metric scale.
 
-    @property
-    def _path_scores(self) -> PathScores:
-        return label_free.path_scores
+        If samples do not outnumber features, any labels are linearly separable, and all larger
+        costs lead to about the same fit of the labels one by one.
+        """
+        costs, C = MULTICLASS_COSTS if task.multiclass else COSTS, self._option("loss").C
+        if C is None and task.X.shape[0] <= task.X.shape[1]:
+            costs = costs[: 1 + task.multiclass]
+        elif not (C is None or C == "cv"):
+            costs = (float(C),)
+        scales = SCALES if self.metric_scale == "cv" else (float(self.metric_scale),)
+        return [{"C": cost, "metric_scale": scale} for cost in costs for scale in scales]
 
     def _complete(self, task: Task) -> Task:
         if task.complete:

@@ -30,7 +30,6 @@ References
        component analysis. AAAI.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,12 +37,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.smooth_hinge import (
-    TINY_WIDTH,
-    Hinge,
-    multiclass_hinge,
-    smooth_hinge,
-)
+from bsdr_models.bm2pca.smooth_hinge import multiclass_hinge, smooth_hinge
 from bsdr_models.bm2pca.within_class_metric import Metric, TruncatedMetric
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -77,15 +71,12 @@ class Settings:
     multiclass: bool = False
     task_sizes: tuple[int, ...] = ()
 
-    def blocks(self, n_columns: int) -> Iterator[tuple[slice, bool]]:
+    def blocks(self, n_columns: int) -> list[tuple[slice, bool]]:
         """Columns that have a loss of their own, and whether it is the hinge of all classes."""
         if not (self.multiclass and self.task_sizes):
-            yield slice(n_columns), self.multiclass
-            return
-        begin = 0
-        for size in self.task_sizes:
-            yield slice(begin, begin + size), size > 1
-            begin += size
+            return [(slice(n_columns), self.multiclass)]
+        sizes, ends = self.task_sizes, np.cumsum(self.task_sizes)
+        return [(slice(end - size, end), size > 1) for size, end in zip(sizes, ends, strict=True)]
 
     def penalty(self, n_components: int, n_columns: int) -> FloatArray:
         """Precision of each entry of H, (1 + k, K)."""
@@ -160,15 +151,13 @@ def objective(
     A is (N, R), Y (N, K) holds signs, 0 without a label.
     """
     Q, H, C = state.projection, state.weights, settings.cost
-    eta, v = H[1:], settings.latent_variance
-    Z = state.latent(A)
-    hinge = _hinge(state.scores_at(Z), Y, v * np.sum(eta**2, axis=0), settings)
+    eta, v, Z = H[1:], settings.latent_variance, state.latent(A)
+    loss, slope, share = _hinge(state, Z, Y, settings)
     penalty = settings.penalty(*eta.shape)
-    value = -C * hinge.total - 0.5 * float(np.vdot(H, penalty * H))
-    G = hinge.slope
-    G *= C
+    value = -C * loss - 0.5 * float(np.vdot(H, penalty * H))
+    G = C * slope
     weight_gradient = np.vstack([G.sum(axis=0), Z.T @ G]) - penalty * H
-    weight_gradient[1:] -= C * v * eta * hinge.variance_slope
+    weight_gradient[1:] -= C * v * eta * share.sum(axis=0)
     if Q is None:
         return value, SubspaceState(projection=None, weights=weight_gradient)
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
@@ -176,19 +165,18 @@ def objective(
     return value, SubspaceState(projection=gradient, weights=weight_gradient)
 
 
-def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Settings) -> Hinge:
-    """Sum of the losses of all blocks of columns, and slopes; arguments as of `smooth_hinge`."""
-    parts = [
-        (multiclass_hinge if multiclass else smooth_hinge)(scores[:, own], Y[:, own], square[own])
-        for own, multiclass in settings.blocks(Y.shape[1])
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    return Hinge(
-        total=sum(part.total for part in parts),
-        slope=np.concatenate([part.slope for part in parts], axis=1),
-        variance_slope=np.concatenate([part.variance_slope for part in parts]),
-    )
+def _hinge(
+    state: SubspaceState, Z: FloatArray, Y: FloatArray, settings: Settings
+) -> tuple[float, FloatArray, FloatArray]:
+    """Sum of the losses at latent coordinates Z, and derivatives as of `smooth_hinge`."""
+    scores, total = state.scores_at(Z), 0.0
+    square = settings.latent_variance * np.sum(state.weights[1:] ** 2, axis=0)
+    slope, share = np.empty(Y.shape), np.empty(Y.shape)
+    for own, multiclass in settings.blocks(Y.shape[1]):
+        loss = multiclass_hinge if multiclass else smooth_hinge
+        value, slope[:, own], share[:, own] = loss(scores[:, own], Y[:, own], square[own])
+        total += value
+    return total, slope, share
 
 
 def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> SubspaceState:
@@ -299,17 +287,11 @@ def weight_covariance(
 
 def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
     """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
-    scores, found = state.scores(A), np.empty(Y.shape)
-    for block, multiclass in settings.blocks(Y.shape[1]):
-        own = Y[:, block]
-        square = settings.latent_variance * np.sum(state.weights[1:, block] ** 2, axis=0)
+    _, _, share = _hinge(state, state.latent(A), Y, settings)
+    for own, multiclass in settings.blocks(Y.shape[1]):
         if multiclass:
-            slope = np.abs(multiclass_hinge(scores[:, block].copy(), own, square).slope)
-            found[:, block] = settings.cost * slope * (1.0 - slope)
-        else:
-            root = np.maximum(np.sqrt((1.0 - own * scores[:, block]) ** 2 + square), TINY_WIDTH)
-            found[:, block] = np.where(own != 0.0, settings.cost / root, 0.0)
-    return found
+            share[:, own] *= 1.0 - share[:, own]
+    return settings.cost * share
 
 
 def score_variance(

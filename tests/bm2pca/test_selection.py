@@ -1,6 +1,7 @@
 """Cross-validation: folds, selection rule, candidates and path scores."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAOptimization
+from bsdr_models import BM2PCAClassifier, BM2PCAOptimization
 from bsdr_models.bm2pca import label_free, selection
-from bsdr_models.bm2pca.label_free import COSTS, SCALES, candidates
+from bsdr_models.bm2pca.estimator import COSTS, SCALES
 from bsdr_models.bm2pca.paper import engines, estimator
 from bsdr_models.bm2pca.selection import (
     N_FOLDS,
@@ -193,12 +194,14 @@ def test_no_selection_without_held_out_samples():
 # ------------------------------------------------------------------------------- candidates
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_costs_are_compared_only_if_they_matter(strategy):
-    tall, wide, asked = (
-        candidates(HingeLoss(C=C, strategy=strategy), "cv", wide=w, multiclass=False)
-        for C, w in ((None, False), (None, True), ("cv", True))
-    )
+def candidates(n_features, *, multiclass=False, **arguments):
+    """Of ten samples."""
+    task = SimpleNamespace(X=np.empty((10, n_features)), multiclass=multiclass)
+    return BM2PCAClassifier().set_params(**arguments)._candidates(task)
+
+
+def test_costs_are_compared_only_if_they_matter():
+    tall, wide, asked = candidates(9), candidates(10), candidates(10, loss__C="cv")
     assert tall == asked
     assert [each["C"] for each in tall[:: len(SCALES)]] == list(COSTS)
     assert {each["C"] for each in wide} == {max(COSTS)}
@@ -218,7 +221,7 @@ def test_the_candidates_of_the_paper_are_costs_with_sweeps():
 
 @pytest.mark.parametrize("scale", [2.0, np.inf])
 def test_a_number_is_the_only_candidate(scale):
-    found = candidates(HingeLoss(C=3.0), scale, wide=False, multiclass=True)
+    found = candidates(9, multiclass=True, loss__C=3.0, metric_scale=scale)
     assert found == [{"C": 3.0, "metric_scale": scale}]
 
 

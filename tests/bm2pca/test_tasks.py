@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss
 
 import bsdr_models
 from bsdr_models import BM2PCAClassifier, plots, select_task
-from bsdr_models.bm2pca import label_free, selection
+from bsdr_models.bm2pca import label_free, selection, transduction
 from bsdr_models.bm2pca import subspace as ss
 from bsdr_models.bm2pca.spec import PAPER
 from bsdr_models.bm2pca.task import Task
@@ -151,7 +151,7 @@ def test_missing_labels_are_terms_left_out(multiclass):
 
 def test_samples_without_any_label_change_nothing(monkeypatch):
     """Unless pseudo-labels are found."""
-    monkeypatch.setattr(label_free, "_pseudo_labels", lambda task, Y: Y)
+    monkeypatch.setattr(transduction, "CERTAIN", 1.0)
     A, Y, _ = problem(n=40)
     Y[:10] = 0.0
     task = Task(
