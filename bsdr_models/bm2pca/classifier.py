@@ -160,9 +160,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
         if fitted:
             self._set_temperature(selected.temperature, labels)
-        log_proba = np.full((len(labels.groups), selected.log_proba.shape[1]), np.nan)
-        log_proba[selected.samples] = selected.log_proba
-        return candidates[selected.best], log_proba
+        return candidates[selected.best], selected.log_proba
 
     def _set_temperature(self, temperature: Any, labels: Labels) -> None:
         """Set ``temperature_``; that of a task without a held-out label is 1."""

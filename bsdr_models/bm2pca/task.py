@@ -203,6 +203,11 @@ def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
     )
 
 
+def task_blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
+    """Columns of each task, or of each label."""
+    return by_task(values, sizes or (1,) * values.shape[1])
+
+
 def at_temperature(
     scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
 ) -> FloatArray:
@@ -219,13 +224,14 @@ def log_probabilities(
 
     A task of a single column of class scores has two columns of probabilities.
     """
+    scaled = at_temperature(scores, temperature, sizes)
     if not sizes:
-        labels: FloatArray = log_expit(scores / temperature)
-        return labels
-    log_p = []
-    for scaled in by_task(at_temperature(scores, temperature, sizes), sizes):
-        if scaled.shape[1] == 1:
-            log_p += [log_expit(-scaled), log_expit(scaled)]
-        else:
-            log_p.append(log_softmax(scaled, axis=1))
-    return np.concatenate(log_p, axis=1)
+        return np.asarray(log_expit(scaled))
+    return np.concatenate([log_softmax_of(own) for own in by_task(scaled, sizes)], axis=1)
+
+
+def log_softmax_of(scores: FloatArray) -> FloatArray:
+    """Log probabilities of the classes of one task; two columns for a single class score."""
+    if scores.shape[1] == 1:
+        return np.concatenate([log_expit(-scores), log_expit(scores)], axis=1)
+    return np.asarray(log_softmax(scores, axis=1))

@@ -216,7 +216,8 @@ def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     _, signs, _ = problem(n=200)
     scores = np.random.default_rng(4).standard_normal((2, *signs.shape))
     scores[1] += signs
-    found = selection.best_of(scores, signs, SIZES)
+    truth = selection.class_index(signs, SIZES)
+    found = selection.best_of(scores, truth, SIZES)
     assert found.best == 1
     total, right, count = 0.0, 0, 0
     for index, (size, end) in enumerate(zip(SIZES, np.cumsum(SIZES), strict=True)):
@@ -232,7 +233,7 @@ def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     assert found.log_loss[1] == pytest.approx(total / count, rel=1e-9)
     assert found.accuracy[1] == pytest.approx(right / count)
     assert found.held_out.score == pytest.approx(-total / count, rel=1e-9)
-    spoilt = selection.best_of(np.where(signs == 0.0, 1e6, scores), signs, SIZES)
+    spoilt = selection.best_of(np.where(signs == 0.0, 1e6, scores), truth, SIZES)
     np.testing.assert_allclose(spoilt.log_loss, found.log_loss)
 
 
