@@ -1,7 +1,7 @@
 """Base classes of the estimators of BM2PCA: scaling, views, missing values, trees."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,23 +106,22 @@ class BaseBM2PCA(Estimator):
             return self._completer.impute(X)
         return X
 
-    @property
+    @cached_property
     def _completer(self) -> FactorModel:
         """Factor model that imputes missing values: of the fit, or of the features alone."""
-        if self._posterior.factor_model is None and not hasattr(self, "_lazy_completer"):
-            rng = np.random.default_rng(self._seed)
-            with one_thread():
-                self._lazy_completer = fit_completer(self._observed, rng)
-        return self._posterior.factor_model or self._lazy_completer
+        if self._posterior.factor_model is not None:
+            return self._posterior.factor_model
+        with one_thread():
+            return fit_completer(self._observed, np.random.default_rng(self._seed))
 
-    @property
+    @cached_property
     def _decoder(self) -> FactorModel:
         """Factor model that maps latent coordinates to features."""
-        if self._posterior.factor_model is None and not hasattr(self, "_lazy_decoder"):
+        if self._posterior.factor_model is not None:
+            return self._posterior.factor_model
+        with one_thread():
             latent = self._posterior.embed(self._task.X)
-            with one_thread():
-                self._lazy_decoder = fit_decoder(self._task.X, latent, self._task.priors)
-        return self._posterior.factor_model or self._lazy_decoder
+            return fit_decoder(self._task.X, latent, self._task.priors)
 
     def _latent_means(self, X: Rows) -> FloatArray:
         return self._posterior.latent(X)
@@ -171,24 +170,90 @@ class BaseBM2PCA(Estimator):
     def _set_fitted(self, result: FitResult, context: Context) -> None:
         """Set the fitted attributes."""
         self._set_result(result, context)
-        compared = compare_samples(result, self._task.X)
+        compared = self._compare_samples()
         self._reference = None if compared is None else compared[0]
-        latent = result.posterior.latent(self._task.X)
-        self.relevance_ = relevance(latent, class_contrast(result.posterior, context))
+        self.relevance_ = relevance(result.posterior.latent(self._task.X), self._contrast)
         self.components_ = result.posterior.projection.T
         self._n_features_out = len(self.components_)
         self.lower_bounds_ = result.trace
 
+    @property
+    def _contrast(self) -> FloatArray:
+        """Weights of the components in the differences of class scores."""
+        weights = per_class(self._context, self._posterior.mean_weights)
+        return self._context.contrast(weights)
+
+    def _compare_samples(self) -> tuple[Reference, OutlierMeasures] | None:
+        """Outlier measures of the training samples."""
+        return Reference.learn(self._filled(self._task.X), self._posterior.projection)
+
+    def _filled(self, X: Rows) -> Rows:
+        """Samples without missing values, imputed by the factor model of the fit if it has one."""
+        factor_model = self._posterior.factor_model
+        return X if issparse(X) or factor_model is None else factor_model.impute(X)
+
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
-        return super()._outliers(complete(self._result, X))
+        return super()._outliers(self._filled(X))
 
     @property
     def _method(self) -> InferenceMethod:
         return getattr(self, "inference", "mean_field")
 
     def _make_tree(self) -> xr.DataTree:
-        rng = np.random.default_rng(self._seed)
-        return posterior_tree(self._result, self._context, self._method, rng)
+        """Draws of a sampler, or from q, in ``posterior``, summaries in ``fit``."""
+        result, context = self._result, self._context
+        X, posterior, sampled = context.X, result.posterior, result.sampled
+        projection = posterior.projection
+        r = projection.shape[1]
+        group: dict[str, Any] = {
+            "projection_mean": projection,
+            "projection_sd": posterior.projection_sd,
+            "feature_relevance": feature_relevance(projection, self._contrast),
+            "relevance": self.relevance_,
+        }
+        if X.shape[0] * r * r <= datatree.MAX_NUMBERS:
+            latent = posterior.embed(X)
+            group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
+        else:
+            group["latent_mean"] = posterior.latent(X)
+        attrs: dict[str, Any] = {"interrupted": int(result.interrupted)}
+        if (compared := self._compare_samples()) is not None:
+            group |= compared[1].by_name()
+            attrs |= compared[0].attrs()
+        coords: dict[str, Sequence[Any]] = {}
+        groups: dict[str, Any] = {}
+        if sampled is not None:
+            group |= sampled.fit
+            attrs["alignment"] = "rotation"
+            draws = dict(sampled.draws)
+            if sampled.sample_stats:
+                groups["sample_stats"] = dict(sampled.sample_stats)
+        else:
+            group["elbo"] = result.trace
+            attrs["converged"] = int(result.converged)
+            if result.terms:
+                group["elbo_terms"] = np.column_stack(list(result.terms.values()))
+                coords[TERM] = list(result.terms)
+            size = projection.shape[0] * posterior.mean_weights.shape[1]
+            n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
+            rng = np.random.default_rng(self._seed)
+            draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
+        recorded = _recorded(draws, context)
+        dims: dict[str, tuple[str, ...]] = dict(FREE_DIMS)
+        if "bias" in recorded and len(context.labels) > recorded["bias"].shape[-1]:
+            n_scores = recorded["bias"].shape[-1]
+            coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
+            dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
+            dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
+        return context.fit_tree(
+            {"posterior": recorded, "fit": group, **groups},
+            SPEC,
+            inference_method=self._method,
+            n_components=r,
+            attrs=attrs,
+            coords=coords,
+            dims=dims,
+        )
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
         """Random streams of the cross-validation and of the fit; the seed of later draws."""
@@ -245,82 +310,6 @@ def per_class(context: Context, values: FloatArray) -> FloatArray:
         for own, size in zip(by_task(values, sizes), sizes, strict=True)
     ]
     return np.concatenate(parts, axis=-1)
-
-
-def class_contrast(posterior: Any, context: Context) -> FloatArray:
-    """Weights of the components in the differences of class scores."""
-    return context.contrast(per_class(context, posterior.mean_weights))
-
-
-def posterior_tree(
-    result: FitResult, context: Context, method: InferenceMethod, rng: np.random.Generator
-) -> xr.DataTree:
-    """DataTree of a fit: draws of a sampler, or from q, in ``posterior``, summaries in ``fit``."""
-    posterior = result.posterior
-    projection, contrast = posterior.projection, class_contrast(posterior, context)
-    r, sampled = projection.shape[1], result.sampled
-    group: dict[str, Any] = {
-        "projection_mean": projection,
-        "projection_sd": posterior.projection_sd,
-        "feature_relevance": feature_relevance(projection, contrast),
-    }
-    if context.X.shape[0] * r * r <= datatree.MAX_NUMBERS:
-        latent = posterior.embed(context.X)
-        group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
-    else:
-        group["latent_mean"] = posterior.latent(context.X)
-    group["relevance"] = relevance(group["latent_mean"], contrast)
-    compared = compare_samples(result, context.X)
-    attrs: dict[str, Any] = {"interrupted": int(result.interrupted)}
-    if compared is not None:
-        group |= compared[1].by_name()
-        attrs |= compared[0].attrs()
-    coords: dict[str, Sequence[Any]] = {}
-    groups: dict[str, Any] = {}
-    if sampled is not None:
-        group |= sampled.fit
-        attrs["alignment"] = "rotation"
-        draws = dict(sampled.draws)
-        if sampled.sample_stats:
-            groups["sample_stats"] = dict(sampled.sample_stats)
-    else:
-        group["elbo"] = result.trace
-        attrs["converged"] = int(result.converged)
-        if result.terms:
-            group["elbo_terms"] = np.column_stack(list(result.terms.values()))
-            coords[TERM] = list(result.terms)
-        size = projection.shape[0] * posterior.mean_weights.shape[1]
-        n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
-        draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
-    recorded = _recorded(draws, context)
-    dims: dict[str, tuple[str, ...]] = dict(FREE_DIMS)
-    if "bias" in recorded and len(context.labels) > recorded["bias"].shape[-1]:
-        n_scores = recorded["bias"].shape[-1]
-        coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
-        dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
-        dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
-    return context.fit_tree(
-        {"posterior": recorded, "fit": group, **groups},
-        SPEC,
-        inference_method=method,
-        n_components=r,
-        attrs=attrs,
-        coords=coords,
-        dims=dims,
-    )
-
-
-def compare_samples(result: FitResult, X: Rows) -> tuple[Reference, OutlierMeasures] | None:
-    """Outlier measures of the training samples, after imputation."""
-    return Reference.learn(complete(result, X), result.posterior.projection)
-
-
-def complete(result: FitResult, X: Rows) -> Rows:
-    """Impute missing values by the factor model of the fit, if it has one."""
-    factor_model = result.posterior.factor_model
-    if factor_model is None or issparse(X) or not np.isnan(X).any():
-        return X
-    return factor_model.impute(X)
 
 
 def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:

@@ -223,8 +223,8 @@ class BM2PCAClassifier(MarginClassifier):
     def _complete(self, task: Task) -> Task:
         if task.complete:
             return task
-        self._lazy_completer = fit_completer(task, np.random.default_rng(self._seed))
-        return replace(task, X=self._lazy_completer.impute(task.X))
+        self._completer = fit_completer(task, np.random.default_rng(self._seed))
+        return replace(task, X=self._completer.impute(task.X))
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
         self.metric_scale_ = chosen["metric_scale"]
