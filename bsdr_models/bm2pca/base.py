@@ -1,7 +1,7 @@
 """Base classes of the estimators of BM2PCA: scaling, views, missing values, trees."""
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +9,6 @@ import xarray as xr
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models import validation
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.paper import engines
@@ -27,7 +26,6 @@ from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
-from bsdr_models.tasks import by_task
 from bsdr_models.validation import (
     MAX_RAW,
     check_latent,
@@ -35,6 +33,8 @@ from bsdr_models.validation import (
     fit_scaler,
     one_thread,
     read_views,
+    require_targets,
+    validate_samples,
 )
 
 # Draws from the q of mean field.
@@ -42,8 +42,6 @@ N_DRAWS = 500
 # Dims of free variables of the PyMC models that are not in the specification.
 FREE_DIMS = {"latent_offset": (OBS, COMPONENT), "metric_projection": (BASIS, COMPONENT)}
 FREE_DIMS["metric_weights"] = (BASIS, LABEL)
-
-validate_samples = partial(validation.validate_samples, missing=True)
 
 
 class BaseBM2PCA(Estimator):
@@ -56,11 +54,26 @@ class BaseBM2PCA(Estimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
 
     def _validate(self, X: Any, y: Any) -> Rows:
-        """Validate training samples: float64, NaN marks a missing value."""
+        """Training samples, validated."""
         if is_chunked(X):
             raise not_in_memory(self, X)
-        validation.require_targets(self, X, y)
-        return validate_samples(self, X, reset=True, sparse=True, least=2)
+        require_targets(self, X, y)
+        return self._read(X, reset=True)
+
+    def _read(self, X: Any, *, reset: bool) -> Rows:
+        """Samples as float64, NaN where missing; or CSR, whose entries not stored are zero."""
+        least = 1 + reset
+        X = validate_samples(self, X, reset=reset, sparse=True, missing=True, least=least)
+        if not issparse(X):
+            return X
+        X = csr_array(X)
+        if not np.isfinite(X.data).all():
+            raise ValueError("Input X contains NaN, which sparse X cannot have: 0 is not missing")
+        if np.abs(X.data).max(initial=0.0) > TOO_LARGE:
+            raise ValueError(
+                "X is sparse, so never scaled, and holds values too large to compute with"
+            )
+        return X
 
     def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:
         """Scale validated samples and combine them with encoded targets."""
@@ -70,7 +83,6 @@ class BaseBM2PCA(Estimator):
     def _scale(self, X: Rows) -> Rows:
         """Fit the scaling of the training samples and apply it; sparse samples are unchanged."""
         if issparse(X):
-            X = finite_csr(X)
             if np.array_equal(X.max(axis=0).toarray(), X.min(axis=0).toarray()):
                 raise ValueError("X has no variation: all rows are equal")
             if (size := np.abs(X.data).max()) < 1.0 / MAX_RAW:
@@ -89,9 +101,8 @@ class BaseBM2PCA(Estimator):
 
     def _scale_new(self, X: Any) -> Rows:
         check_is_fitted(self)
-        X = validate_samples(self, X, reset=False, sparse=True)
+        X = self._read(X, reset=False)
         if issparse(X):
-            X = finite_csr(X)
             if issparse(self._task.X):
                 return X
             X = X.toarray()
@@ -158,11 +169,8 @@ class BaseBM2PCA(Estimator):
             are not stored are zero.
         """
         check_is_fitted(self)
-        X = validate_samples(self, X, reset=False, sparse=True)
-        if issparse(X):
-            return finite_csr(X)
-        missing = np.isnan(X)
-        if not missing.any():
+        X = self._read(X, reset=False)
+        if issparse(X) or not (missing := np.isnan(X)).any():
             return X
         filled = self._scaler.inverse(self._completer.impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
@@ -290,26 +298,13 @@ class ConjugateEstimator(BaseBM2PCA):
         return self._context.name_dims(engines.declare(self._task, self.C_))
 
 
-def finite_csr(X: Any) -> csr_array:
-    """Finite sparse samples in CSR format; entries that are not stored are zero, not missing."""
-    X = csr_array(X)
-    if not np.isfinite(X.data).all():
-        raise ValueError("Input X contains NaN, which sparse X cannot have: 0 is not missing")
-    if np.abs(X.data).max(initial=0.0) > TOO_LARGE:
-        raise ValueError("X is sparse, so never scaled, and holds values too large to compute with")
-    return X
-
-
 def per_class(context: Context, values: FloatArray) -> FloatArray:
     """Expand weights or biases (..., K) to one per class: two classes share one score."""
     if context.target != "multiclass":
         return values
     sizes = [1 if count == 2 else count for count in context.class_counts]
-    parts = [
-        np.concatenate([np.zeros_like(own), own], axis=-1) if size == 1 else own
-        for own, size in zip(by_task(values, sizes), sizes, strict=True)
-    ]
-    return np.concatenate(parts, axis=-1)
+    begins = np.cumsum([0, *sizes[:-1]])
+    return np.insert(values, begins[np.equal(sizes, 1)], 0.0, axis=-1)
 
 
 def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
@@ -322,9 +317,8 @@ def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, Float
         draws["latent_offset"] = latent_offset(draws, context.X)
     if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
         del draws["loadings"]
-    for name in ("coef", "intercept"):
-        if draws[name].shape[-1] != len(context.labels):
-            draws[name] = per_class(context, draws[name])
+    if draws["coef"].shape[-1] != len(context.labels):
+        draws |= {name: per_class(context, draws[name]) for name in ("coef", "intercept")}
     return draws
 
 

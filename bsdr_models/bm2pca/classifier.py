@@ -244,9 +244,9 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _scores_by_task(self, scores: FloatArray) -> Any:
         if not self._exclusive:
             return scores
-        found = by_task(scores, self._task.sizes)
-        found = [own[:, 0] if own.shape[1] == 1 else own for own in found]
-        return found if len(found) > 1 else found[0]
+        blocks = by_task(scores, self._task.sizes)
+        blocks = [own[:, 0] if own.shape[1] == 1 else own for own in blocks]
+        return blocks if len(blocks) > 1 else blocks[0]
 
     def _split_tasks(self, values: FloatArray) -> Any:
         """A list of the columns of each of several tasks."""
@@ -288,10 +288,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _most_probable(self, log_p: FloatArray) -> np.ndarray:
         if len(self._task.sizes) < 2:
             return super()._most_probable(log_p)
-        blocks = by_task(log_p, self._class_counts)
-        found = [
-            classes[own.argmax(axis=1)] for classes, own in zip(self.classes_, blocks, strict=True)
-        ]
+        blocks = zip(self.classes_, by_task(log_p, self._class_counts), strict=True)
+        found = [classes[own.argmax(axis=1)] for classes, own in blocks]
         if len({own.dtype.kind for own in found}) > 1:
             found = [own.astype(object) for own in found]
         return np.stack(found, axis=1)
@@ -318,28 +316,25 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         check_order(X, y)
         if len(self._task.sizes) < 2:
             return float(super().score(X, y, sample_weight))
+        truth, known = (self._ordered(y, own) for own in known_entries(y, self.unlabeled))
         predicted = self.predict(X)
-        truth, known = known_entries(y, self.unlabeled)
-        if truth.shape != predicted.shape:
-            raise ValueError(f"y must have shape {predicted.shape}, got {truth.shape}")
-        order = task_order(y, self._task_names)
-        truth, known = truth[:, order], known[:, order]
+        check_consistent_length(truth, predicted)
         right, some = ((truth == predicted) | ~known).all(axis=1), known.any(axis=1)
         weights = None if sample_weight is None else np.asarray(sample_weight)[some]
         return float(np.average(right[some], weights=weights))
 
     def _truth(self, y: Any) -> np.ndarray | None:
         truth = super()._truth(y)
-        n_tasks = len(self._task.sizes)
-        if truth is None or n_tasks < 2:
-            return truth
-        if truth.shape[1:] != (n_tasks,):
-            raise ValueError(f"y must have a column for each of {n_tasks} tasks, got {truth.shape}")
-        return truth[:, task_order(y, self._task_names)]
+        return truth if truth is None or len(self._task.sizes) < 2 else self._ordered(y, truth)
 
-    @property
-    def _task_names(self) -> list[Any]:
-        return [name for name, _ in self._context.tasks]
+    def _ordered(self, y: Any, values: np.ndarray) -> np.ndarray:
+        """Columns (M, T) of ``y`` in the order of the tasks of the fit."""
+        n_tasks = len(self._task.sizes)
+        if values.shape[1:] != (n_tasks,):
+            raise ValueError(
+                f"y must have a column for each of {n_tasks} tasks, got {values.shape}"
+            )
+        return values[:, task_order(y, [name for name, _ in self._context.tasks])]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

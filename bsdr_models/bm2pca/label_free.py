@@ -12,7 +12,6 @@ from bsdr_models.bm2pca.within_class_metric import (
     Metric,
     Spectrum,
     TruncatedMetric,
-    TruncatedSpectrum,
     fit_spectrum,
 )
 from bsdr_models.numerics.row_space import Rows
@@ -25,7 +24,7 @@ TOL = 1e-10
 PATH_TOL, PATH_ITER = 1e-8, 200
 
 
-def learn_within_class(task: Task) -> tuple[Spectrum | TruncatedSpectrum, FloatArray]:
+def learn_within_class(task: Task) -> tuple[Spectrum, FloatArray]:
     """Spectrum of the within-class scatter, and signs (N, K) for the margins.
 
     Both use unlabelled samples of nearly certain class (`transduction`),

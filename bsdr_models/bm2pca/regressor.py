@@ -294,26 +294,24 @@ def held_out(
     The last is the jackknife standard deviation of coefficients (K,), root mean square over
     features. Raise KeyboardInterrupt if the user stops the fits, of a fixed number of plain sweeps.
     """
-    numbers = np.unique(fold[fold >= 0])
-    streams = rng.spawn(len(numbers))
+    streams = rng.spawn(N_FOLDS)
 
-    def moments(index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        test = fold == numbers[index]
+    def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        test = fold == number
         training = task.subset(np.flatnonzero(~test))
-        state, data = run_sweeps(training, [cost], SWEEPS, streams[index])
-        posterior = margin_posterior(state, data, training)
-        coef = posterior.projection @ posterior.mean_weights
-        return *posterior.score_moments(task.X[test]), coef
+        posterior = margin_posterior(
+            *run_sweeps(training, [cost], SWEEPS, streams[number]), training
+        )
+        return *posterior.score_moments(task.X[test]), posterior.projection @ posterior.mean_weights
 
-    outcome = run_tasks(moments, range(len(numbers)), n_jobs=n_jobs, what="folds")
+    outcome = run_tasks(moments, range(N_FOLDS), n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt
     mean, variance = np.full((2, *task.Y.shape), np.nan)
-    for index, (own_mean, own_variance, _) in outcome.results.items():
-        test = fold == numbers[index]
-        mean[test], variance[test] = own_mean, own_variance
+    for number, (own_mean, own_variance, _) in outcome.results.items():
+        mean[fold == number], variance[fold == number] = own_mean, own_variance
     coef = np.stack([coef for *_, coef in outcome.results.values()])
-    coef_sd = np.sqrt((len(numbers) - 1) * coef.var(axis=0).mean(axis=0))
+    coef_sd = np.sqrt((N_FOLDS - 1) * coef.var(axis=0).mean(axis=0))
     return mean, variance + noise_variance(cost, float(task.epsilon or 0.0)), coef_sd
 
 

@@ -22,7 +22,7 @@ All computations use axes of the training samples in which S is diagonal, so one
 (:class:`Spectrum`) serves every c. For N < d it needs inner products of samples alone.
 
 *Large sparse samples.* With thousands of samples and features S has too many eigenvectors, and X in
-its row space is a dense N x N array. Then (:class:`TruncatedSpectrum`) Lanczos iterations, from
+its row space is a dense N x N array. Then (:func:`leading_spectrum`) Lanczos iterations, from
 products with the sparse X alone, find the leading eigenvectors E, and all other eigenvalues are
 replaced by their mean :math:`\bar s = (\operatorname{tr} S - \sum_j s_j) / (\operatorname{rank} S -
 J)`. Up to a factor,
@@ -105,12 +105,54 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedMetric:
+    """The map a(x) = g P (x - t) with directions E (d, J), for training samples (N, d).
+
+    ``shrunk`` (J,) are gains along E relative to those of the other directions, the rest as of
+    :class:`Metric`.
+    """
+
+    kappa: float
+    rows: Rows
+    mean: FloatArray
+    directions: FloatArray
+    shrunk: FloatArray
+    outside_gain: float
+
+    @property
+    def A(self) -> Any:
+        """Metric coordinates of the training samples, (N, d)."""
+        return self.transform(self.rows)
+
+    @property
+    def _map(self) -> LinearOperator:
+        """The map g P, (d, d)."""
+        E = self.directions
+        along = aslinearoperator(E * (self.shrunk - 1.0)) @ aslinearoperator(E.T)
+        return self.outside_gain * (aslinearoperator(sparse.eye_array(len(E))) + along)
+
+    def transform(self, rows: Rows) -> Any:
+        """Metric coordinates g P (x - t) of samples, (M, d), as an operator."""
+        ones = aslinearoperator(np.ones((rows.shape[0], 1)))
+        return (aslinearoperator(rows) - ones @ aslinearoperator(self.mean[None])) @ self._map
+
+    def outside(self, rows: Rows) -> FloatArray:
+        """Zeros, (M,): the axes span all features."""
+        return np.zeros(rows.shape[0])
+
+    def back(self, Q: FloatArray) -> FloatArray:
+        """Coefficients of x that have Q as coefficients of a: g P Q, (d, K)."""
+        return np.asarray(self._map @ Q)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spectrum:
     """Training samples in axes along which their within-class scatter is diagonal.
 
     ``rows`` (N, R) are x_n - t along the axes, ``weight`` (N,) weights of the samples in t and in
     the scatter, 0 without a label, ``within`` (R,) the eigenvalues s, of which those that are 0
-    separate classes perfectly, and ``kappa`` is kappa_ev, infinite if all are 0.
+    separate classes perfectly, and ``kappa`` is kappa_ev, infinite if all are 0. Of leading axes
+    ``rest`` is the mean of the other eigenvalues, and ``samples`` are the sparse X.
     """
 
     rows: FloatArray
@@ -118,6 +160,8 @@ class Spectrum:
     within: FloatArray
     kappa: float
     axes: Axes
+    rest: float = 0.0
+    samples: Rows | None = None
 
     @classmethod
     def fit(
@@ -151,14 +195,26 @@ class Spectrum:
         kappa = evidence_kappa(within, np.ones(len(within)), dof, X.shape[1])
         return cls(rows=axes.project(X), weight=weight, within=within, kappa=kappa, axes=axes)
 
-    def metric(self, scale: float) -> Metric:
+    def metric(self, scale: float) -> Metric | TruncatedMetric:
         """Metric of kappa = ``scale`` kappa_ev."""
         kappa = scale * self.kappa
-        shrunk = 1.0 / np.sqrt(1.0 + self.within / kappa)
-        A = self.rows * shrunk
-        length = float(self.weight @ np.sum(A**2, axis=1)) / float(self.weight.sum())
+        shrunk = 1.0 / np.sqrt((1.0 + self.within / kappa) / (1.0 + self.rest / kappa))
+        A, mean = self.rows * shrunk, self.axes.mean
+        square = np.sum(A**2, axis=1)
+        if self.samples is not None:
+            square += squared_distance(self.samples, mean) - np.sum(self.rows**2, axis=1)
+        length = float(self.weight @ square) / float(self.weight.sum())
         g = 1.0 / np.sqrt(length) if length > 0.0 else 1.0
-        return Metric(kappa=kappa, A=g * A, gain=g * shrunk, outside_gain=g, axes=self.axes)
+        if self.samples is None:
+            return Metric(kappa=kappa, A=g * A, gain=g * shrunk, outside_gain=g, axes=self.axes)
+        return TruncatedMetric(
+            kappa=kappa,
+            rows=self.samples,
+            mean=mean,
+            directions=self.axes.matrix,
+            shrunk=shrunk,
+            outside_gain=g,
+        )
 
 
 def sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -224,123 +280,43 @@ def evidence_kappa(
     return float(np.exp(root))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedMetric:
-    """The map a(x) = g P (x - t) with directions E (d, J), for training samples (N, d).
+def leading_spectrum(X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS) -> Spectrum:
+    """Find the leading ``n_directions`` of the scatter of sparse X in CSR format, Y as above."""
+    labelled, offsets = sign_offsets(Y)
+    d = X.shape[1]
+    between = np.asarray(X.T @ offsets)
+    own = X[labelled > 0.0]
 
-    ``shrunk`` (J,) are gains along E relative to those of the other directions, the rest as of
-    :class:`Metric`.
-    """
+    def scatter(v: FloatArray) -> FloatArray:
+        return np.asarray(own.T @ (own @ v)) - between @ (between.T @ v)
 
-    kappa: float
-    rows: Rows
-    mean: FloatArray
-    directions: FloatArray
-    shrunk: FloatArray
-    outside_gain: float
-
-    @property
-    def A(self) -> Any:
-        """Metric coordinates of the training samples, (N, d)."""
-        return self.transform(self.rows)
-
-    @property
-    def _map(self) -> LinearOperator:
-        """The map g P, (d, d)."""
-        E = self.directions
-        along = aslinearoperator(E * (self.shrunk - 1.0)) @ aslinearoperator(E.T)
-        return self.outside_gain * (aslinearoperator(sparse.eye_array(len(E))) + along)
-
-    def transform(self, rows: Rows) -> Any:
-        """Metric coordinates g P (x - t) of samples, (M, d), as an operator."""
-        ones = aslinearoperator(np.ones((rows.shape[0], 1)))
-        return (aslinearoperator(rows) - ones @ aslinearoperator(self.mean[None])) @ self._map
-
-    def outside(self, rows: Rows) -> FloatArray:
-        """Zeros, (M,): the axes span all features."""
-        return np.zeros(rows.shape[0])
-
-    def back(self, Q: FloatArray) -> FloatArray:
-        """Coefficients of x that have Q as coefficients of a: g P Q, (d, K)."""
-        return np.asarray(self._map @ Q)
+    dof = float(labelled.sum()) - offsets.shape[1]
+    rank = int(min(dof, d))
+    # A fixed initial vector makes the result deterministic.
+    within, directions = eigsh(
+        LinearOperator((d, d), matvec=scatter, dtype=np.float64),
+        k=min(n_directions, rank, d - 1),
+        v0=np.random.default_rng(0).standard_normal(d),
+    )
+    within = np.where(within > RANK_TOL * within.max(), within, 0.0)
+    total = float(own.multiply(own).sum()) - float(np.vdot(between, between))
+    n_rest = rank - len(within)
+    rest = max(total - float(within.sum()), 0.0) / max(n_rest, 1)
+    counts = np.append(np.ones(len(within)), n_rest)
+    axes = DenseAxes(mean=weighted_mean(X, labelled), matrix=directions)
+    return Spectrum(
+        rows=axes.project(X),
+        weight=labelled,
+        within=within,
+        kappa=evidence_kappa(np.append(within, rest), counts, dof, d),
+        axes=axes,
+        rest=rest,
+        samples=X,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedSpectrum:
-    """Leading directions E (d, J) of the scatter of samples (N, d), of eigenvalues ``within`` (J,).
-
-    ``rest`` is the mean of the other positive eigenvalues, ``labelled`` (N,) is 0 without a label,
-    and ``kappa`` is kappa_ev.
-    """
-
-    rows: Rows
-    labelled: FloatArray
-    mean: FloatArray
-    directions: FloatArray
-    within: FloatArray
-    rest: float
-    kappa: float
-
-    @classmethod
-    def fit(
-        cls, X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS
-    ) -> "TruncatedSpectrum":
-        """Find the leading J = ``n_directions`` of the scatter of sparse X in CSR format.
-
-        Y (N, K) holds signs; a sample of zeros has no label and is not used.
-        """
-        labelled, offsets = sign_offsets(Y)
-        d = X.shape[1]
-        between = np.asarray(X.T @ offsets)
-        own = X[labelled > 0.0]
-
-        def scatter(v: FloatArray) -> FloatArray:
-            return np.asarray(own.T @ (own @ v)) - between @ (between.T @ v)
-
-        dof = float(labelled.sum()) - offsets.shape[1]
-        rank = int(min(dof, d))
-        # A fixed initial vector makes the result deterministic.
-        within, directions = eigsh(
-            LinearOperator((d, d), matvec=scatter, dtype=np.float64),
-            k=min(n_directions, rank, d - 1),
-            v0=np.random.default_rng(0).standard_normal(d),
-        )
-        within = np.where(within > RANK_TOL * within.max(), within, 0.0)
-        total = float(own.multiply(own).sum()) - float(np.vdot(between, between))
-        n_rest = rank - len(within)
-        rest = max(total - float(within.sum()), 0.0) / max(n_rest, 1)
-        counts = np.append(np.ones(len(within)), n_rest)
-        return cls(
-            rows=X,
-            labelled=labelled,
-            mean=weighted_mean(X, labelled),
-            directions=directions,
-            within=within,
-            rest=rest,
-            kappa=evidence_kappa(np.append(within, rest), counts, dof, d),
-        )
-
-    def metric(self, scale: float) -> TruncatedMetric:
-        """Metric of kappa = ``scale`` kappa_ev."""
-        kappa = scale * self.kappa
-        shrunk = np.ones_like(self.within)
-        if np.isfinite(kappa):
-            shrunk = np.sqrt((kappa + self.rest) / (kappa + self.within))
-        along = np.asarray(self.rows @ self.directions) - self.mean @ self.directions
-        length = squared_distance(self.rows, self.mean) + along**2 @ (shrunk**2 - 1.0)
-        mean_length = float(self.labelled @ length) / float(self.labelled.sum())
-        return TruncatedMetric(
-            kappa=kappa,
-            rows=self.rows,
-            mean=self.mean,
-            directions=self.directions,
-            shrunk=shrunk,
-            outside_gain=1.0 / np.sqrt(mean_length) if mean_length > 0.0 else 1.0,
-        )
-
-
-def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum | TruncatedSpectrum:
+def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum:
     """Exact decomposition if affordable, else the leading directions."""
     if sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT:
-        return TruncatedSpectrum.fit(X, Y)
+        return leading_spectrum(X, Y)
     return Spectrum.fit(X, Y)

@@ -291,7 +291,7 @@ def test_score_leaves_missing_labels_out(data, fitted):
     weight = np.arange(len(Y)) + 1.0
     weighted = np.average(expected, weights=weight[1:])
     assert model.score(X, part, sample_weight=weight) == pytest.approx(weighted)
-    with pytest.raises(ValueError, match="y must have shape"):
+    with pytest.raises(ValueError, match="y must have a column for each of 3 tasks"):
         model.score(X, Y[:, :2])
 
 
