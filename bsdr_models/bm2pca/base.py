@@ -246,15 +246,14 @@ class BaseBM2PCA(Estimator):
             n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
             rng = np.random.default_rng(self._seed)
             draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
-        recorded = _recorded(draws, context)
         dims: dict[str, tuple[str, ...]] = dict(FREE_DIMS)
-        if "bias" in recorded and len(context.labels) > recorded["bias"].shape[-1]:
-            n_scores = recorded["bias"].shape[-1]
+        if self._task.score_axis == SCORE:
+            n_scores = self._task.Y.shape[1]
             coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
             dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
             dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
         return context.fit_tree(
-            {"posterior": recorded, "fit": group, **groups},
+            {"posterior": _recorded(draws, context), "fit": group, **groups},
             SPEC,
             inference_method=self._method,
             n_components=r,

@@ -5,13 +5,9 @@ likelihood of the labelled samples. Unlabelled samples of nearly certain class a
 ones by the metric and the hinge, through ``shares`` and ``signs``, if they improve the
 cross-validated log likelihood of the labelled samples by more than its standard error.
 
-The model of the metric (`within_class_metric`),
-
-.. math::
-    x_n = t + b_{y_n} + e_n, \qquad e_n \sim N(0, \Psi), \qquad \Psi \sim IW(D + 1, \kappa I_D),
-
-is a mixture if labels are missing. With b and Psi integrated out the class of a sample, given
-those of all others, has in closed form, up to terms common to all classes,
+The model of the metric (`within_class_metric`) is a mixture if labels are missing. With offsets and
+covariance integrated out, the class of a sample given those of all others has in closed form, up to
+terms common to all classes,
 
 .. math::
     \log p(x_n \mid y_n = c, \text{rest}) = -\tfrac{D}{2} \log(1 + 1/N_c)

@@ -1,13 +1,12 @@
 r"""Within-class metric, estimated from the training samples.
 
-Samples are modelled as :math:`x_n = t + b_{y_n} + e_n` with flat t and b,
-:math:`e_n \sim N(0, \Psi)` and :math:`\Psi \sim IW(\nu_0, \kappa I_d)`, :math:`\nu_0 = d + 1`.
-With S the within-class scatter, n its degrees of freedom and :math:`s_j` its eigenvalues,
+Samples are normal about offsets of their classes, with flat priors, and a covariance
+:math:`\Psi \sim IW(\nu_0, \kappa I_d)`, :math:`\nu_0 = d + 1`. With S the within-class scatter, n
+its degrees of freedom and :math:`s_j` its eigenvalues, the evidence
 
 .. math::
     \log m(\kappa) = \text{const} + \tfrac{\nu_0 d}{2} \log\kappa
-        - \tfrac{\nu_0 + n}{2} \sum_{j=1}^d \log(\kappa + s_j), \qquad
-    E[\Psi^{-1}] = (\nu_0 + n)(\kappa I + S)^{-1},
+        - \tfrac{\nu_0 + n}{2} \sum_{j=1}^d \log(\kappa + s_j)
 
 has a unique maximum :math:`\kappa_{ev}`. Metric coordinates are
 
@@ -15,30 +14,20 @@ has a unique maximum :math:`\kappa_{ev}`. Metric coordinates are
     a(x) = g\,P (x - t), \qquad P = (I + S/\kappa)^{-1/2}, \qquad \kappa = c\,\kappa_{ev},
 
 where the number g makes the mean of :math:`|a_n|^2` one; c = inf is the Euclidean metric, the only
-one if samples do not vary within classes. The classifiers do not influence this model: given the
-metric their posterior is a modular ("cut") one, not a joint one.
-
-All computations use axes of the training samples in which S is diagonal, so one decomposition
-(:class:`Spectrum`) serves every c. For N < d it needs inner products of samples alone.
+one if samples do not vary within classes. One decomposition, :class:`Spectrum`, serves every c; for
+N < d it needs inner products of samples alone.
 
 *Large sparse samples.* With thousands of samples and features S has too many eigenvectors, and X in
 its row space is a dense N x N array. Then (:func:`leading_spectrum`) Lanczos iterations, from
 products with the sparse X alone, find the leading eigenvectors E, and all other eigenvalues are
-replaced by their mean :math:`\bar s = (\operatorname{tr} S - \sum_j s_j) / (\operatorname{rank} S -
-J)`. Up to a factor,
+replaced by their mean :math:`\bar s`. Up to a factor,
 
 .. math::
     P = I + E \operatorname{diag}\Bigl\{\Bigl(\frac{\kappa + \bar s}{\kappa + s_j}\Bigr)^{1/2} - 1
-        \Bigr\} E^\top,
+        \Bigr\} E^\top .
 
-exact along E and averaged elsewhere. Metric coordinates, as many as features, are not formed but
-represented by an operator, which suffices for a shared subspace.
-
-References
-----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI. Its residuals are isotropic; here the within-class ones have
-       a full covariance.
+Metric coordinates, as many as features, are represented by an operator, which suffices for a shared
+subspace.
 """
 
 from dataclasses import dataclass
@@ -72,8 +61,8 @@ N_DIRECTIONS = 100
 class Metric:
     """The map a(x) = g P (x - t), with coordinates A (N, R) of the training samples.
 
-    ``gain`` (R,) is the diagonal of g P along the axes, ``outside_gain`` g, which it is orthogonal
-    to them, and kappa is infinite for the Euclidean metric.
+    ``gain`` (R,) is the diagonal of g P along the axes, and ``outside_gain`` is g, its value
+    orthogonal to them.
     """
 
     kappa: float
@@ -108,8 +97,7 @@ class Metric:
 class TruncatedMetric:
     """The map a(x) = g P (x - t) with directions E (d, J), for training samples (N, d).
 
-    ``shrunk`` (J,) are gains along E relative to those of the other directions, the rest as of
-    :class:`Metric`.
+    ``shrunk`` (J,) are gains along E relative to the other directions, whose gain is g.
     """
 
     kappa: float
@@ -147,19 +135,14 @@ class TruncatedMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spectrum:
-    """Training samples in axes along which their within-class scatter is diagonal.
+    """Training samples in axes along which their within-class scatter is diagonal."""
 
-    ``rows`` (N, R) are x_n - t along the axes, ``weight`` (N,) weights of the samples in t and in
-    the scatter, 0 without a label, ``within`` (R,) the eigenvalues s, of which those that are 0
-    separate classes perfectly, and ``kappa`` is kappa_ev, infinite if all are 0. Of leading axes
-    ``rest`` is the mean of the other eigenvalues, and ``samples`` are the sparse X.
-    """
-
-    rows: FloatArray
-    weight: FloatArray
-    within: FloatArray
-    kappa: float
+    rows: FloatArray  # x_n - t along the axes, (N, R)
+    weight: FloatArray  # of the samples in t and in the scatter, (N,), 0 without a label
+    within: FloatArray  # Eigenvalues s, (R,); those that are 0 separate classes perfectly
+    kappa: float  # kappa_ev, infinite if all eigenvalues are 0
     axes: Axes
+    # rest, samples: If the axes are leading ones, mean of the other eigenvalues, and sparse X.
     rest: float = 0.0
     samples: Rows | None = None
 
@@ -169,9 +152,9 @@ class Spectrum:
     ) -> "Spectrum":
         r"""Decompose the scatter of X (N, d), dense or CSR, around the offsets of the classes.
 
-        Y (N, K) holds signs; a sample of zeros has no label and is not used. Offsets are the least
-        squares fit of X on [1, Y]: class means, if each sample has one positive sign. Class
-        probabilities (N, K) of sum one, or zero to leave a sample out, replace Y if given:
+        Y (N, K) holds signs; a sample of zeros is not used. Offsets are the least squares fit of X
+        on [1, Y]: class means, if each sample has one positive sign. Class probabilities (N, K) of
+        sum one, or zero to leave a sample out, replace Y if given:
         :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`.
         """
         weight, offsets = (
@@ -211,7 +194,7 @@ class Spectrum:
             kappa=kappa,
             rows=self.samples,
             mean=mean,
-            directions=self.axes.matrix,
+            directions=self.axes.back(np.eye(len(self.within))),
             shrunk=shrunk,
             outside_gain=g,
         )
@@ -244,9 +227,9 @@ def _diagonalise(rows: Rows, rho: FloatArray, offsets: FloatArray) -> tuple[Floa
 def effective_sizes(n_samples: float, n_features: float, rank: int) -> tuple[float, float]:
     """n and d of a scatter of the given rank.
 
-    In general position the rank is the smaller of the two. With repeated samples or dependent
-    features it is lower, the density is singular, and the evidence is unbounded at kappa = 0; the
-    smaller of n and d is therefore set to the rank.
+    In general position the rank is the smaller of the two. It is lower with repeated samples or
+    dependent features, where the evidence is unbounded at kappa = 0; the smaller of n and d is
+    therefore set to the rank.
     """
     if n_samples <= n_features:
         return (float(rank) if rank < np.floor(n_samples) else n_samples), float(n_features)

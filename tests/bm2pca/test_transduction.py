@@ -48,7 +48,9 @@ def span_coordinates(X):
 
 def scores(strategy, A, Y, rows, n_components=10):
     n_components = n_components if strategy == "shared" else None
-    return subspace.fit_subspace(A, Y, n_components=n_components).state.scores(rows)
+    return subspace.fit_subspace(
+        A, Y, n_components=n_components, settings=subspace.Settings()
+    ).state.scores(rows)
 
 
 def fit_and_score(strategy, X, Y, rows, found=None):

@@ -77,8 +77,12 @@ def test_metric_samples_are_an_operator_with_a_transpose():
 def test_classifiers_accept_the_operator(n_components):
     X, Y, _ = make_samples()
     metric = leading_spectrum(X, Y, n_directions=6).metric(1.0)
-    one = subspace.fit_subspace(metric.A, Y, n_components=n_components)
-    other = subspace.fit_subspace(metric.A @ np.eye(D), Y, n_components=n_components)
+    one = subspace.fit_subspace(
+        metric.A, Y, n_components=n_components, settings=subspace.Settings()
+    )
+    other = subspace.fit_subspace(
+        metric.A @ np.eye(D), Y, n_components=n_components, settings=subspace.Settings()
+    )
     np.testing.assert_allclose(
         one.state.scores(metric.A), other.state.scores(metric.A @ np.eye(D)), atol=1e-3
     )
