@@ -12,14 +12,25 @@ maximum of
 
 the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out. A
 line that separates one class from all others together need not exist in fewer dimensions than there
-are classes, less one. For classes that exclude each other the loss may therefore be the smoothed
-hinge of all classes (`smooth_hinge`), with :math:`s_c = \sigma^2 |\eta_c|^2`. Several tasks share
-Q; the classes of each have columns of their own, whose losses are added. J is maximised by L-BFGS
-from discriminant directions, deterministically. One classifier for each label, *one-vs-rest*, is
-the case in which Q is the identity.
+are classes, less one. For classes that exclude each other the loss may therefore be the hinge of
+all classes [1]_, :math:`\max_c (f_c - f_y + [c \ne y])`, smoothed by the entropy, with
+:math:`s_c = \sigma^2 |\eta_c|^2`:
+
+.. math::
+    \log \sum_c \exp(f_c + [c \ne y] + s_c / 2) - f_y,
+
+an upper bound of its mean over q(z) by Jensen's inequality. Several tasks share Q; the classes of
+each have columns of their own, whose losses are added. J is maximised by L-BFGS from discriminant
+directions, deterministically. One classifier for each label, *one-vs-rest*, is the case in which Q
+is the identity.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
 without a label.
+
+References
+----------
+.. [1] K. Crammer, Y. Singer (2001). On the algorithmic implementation of multiclass kernel-based
+       vector machines. Journal of Machine Learning Research 2.
 """
 
 from dataclasses import dataclass
@@ -29,7 +40,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.smooth_hinge import multiclass_hinge, smooth_hinge
 from bsdr_models.bm2pca.within_class_metric import Metric, TruncatedMetric
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -40,6 +50,8 @@ MAX_AXES = 2000
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
 # means, which exceeds that of the weights where classes are many.
 BIAS_PRECISION = 0.01
+# Lower bound of D, for a sample exactly on the margin and s = 0.
+TINY_WIDTH = 1e-150
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +164,39 @@ def objective(
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
     gradient = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
     return value, SubspaceState(projection=gradient, weights=weight_gradient)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def smooth_hinge(
+    scores: FloatArray, Y: FloatArray, square: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Sum of u + D over labels, for class scores (N, K) and their variances s (K,).
+
+    Also minus its derivatives by the class scores, and the terms of each sample in twice its
+    derivative by s, each (N, K). Class scores may overflow in a line search.
+    """
+    u, known = 1.0 - Y * scores, Y * Y
+    width = np.maximum(np.sqrt(u * u + square), TINY_WIDTH)
+    inverse = known / width
+    return float(np.vdot(known, u + width)), Y * (1.0 + u * inverse), inverse
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def multiclass_hinge(
+    scores: FloatArray, Y: FloatArray, square: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Sum of the smoothed hinge of all classes over samples that have one, as `smooth_hinge`.
+
+    A class of sign 0 is no alternative. The terms of each sample are the softmax p.
+    """
+    own, p = Y > 0.0, np.zeros(Y.shape)
+    rows = own.any(axis=1)
+    inside = np.where(Y[rows] != 0.0, scores[rows] + 0.5 * square + ~own[rows], -np.inf)
+    largest = inside.max(axis=1, keepdims=True)
+    mass = np.exp(inside - largest)
+    total = mass.sum(axis=1, keepdims=True)
+    p[rows] = mass / total
+    return float(np.sum(largest + np.log(total)) - scores[own].sum()), own - p, p
 
 
 def _hinge(

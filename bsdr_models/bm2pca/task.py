@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.special import log_expit, log_softmax
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -178,14 +176,7 @@ def _encode_tasks(y: np.ndarray, known: BoolArray, names: tuple[Any, ...] | None
 
 def _zeros_and_ones(y: np.ndarray, known: BoolArray) -> FloatArray | None:
     """Signs of the labels in y (N, K), 0 without; None if it does not hold only 0 and 1."""
-    if y.dtype.kind in "mM":
-        return None
-    on = y if y.dtype.kind in "SU" else np.where(known, y, 0)
-    if on.dtype == object:
-        if not all(isinstance(value, Real | np.bool_) for value in on.ravel()):
-            return None
-        on = np.array(on.tolist())
-    if type_of_target(on) != "multilabel-indicator" or not np.isin(on, (0, 1)).all():
+    if y.dtype.kind in "mMSU" or not np.isin(on := np.where(known, y, 0), (0, 1)).all():
         return None
     return np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
 
