@@ -9,7 +9,8 @@ With metric coordinates :math:`a_n`, a fixed linear map of the features
     \phi_n = e^{-C L(y_n, f_n, \sigma^2 |\eta|^2)},
 
 where L is a hinge that the variance of the latent coordinates smooths
-(:mod:`~bsdr_models.bm2pca.subspace`). One-vs-rest has no Q and weights of the metric coordinates.
+(:mod:`~bsdr_models.bm2pca.smooth_hinge`). One-vs-rest has no Q and weights of the metric
+coordinates.
 """
 
 from typing import Any
@@ -21,7 +22,8 @@ from pytensor.tensor.special import logsumexp
 from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.label_free import learn_within_class
-from bsdr_models.bm2pca.subspace import TINY_WIDTH, SubspacePosterior
+from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
+from bsdr_models.bm2pca.subspace import SubspacePosterior
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, OBS
 

@@ -12,34 +12,25 @@ maximum of
 
 the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out. A
 line that separates one class from all others together need not exist in fewer dimensions than there
-are classes, less one. For classes that exclude each other the loss may therefore be the hinge of
-all classes [1]_, :math:`\max_c (f_c - f_y + [c \ne y])`, smoothed by the entropy, with
-:math:`s_c = \sigma^2 |\eta_c|^2`:
-
-.. math::
-    \log \sum_c \exp(f_c + [c \ne y] + s_c / 2) - f_y,
-
-an upper bound of its mean over q(z) by Jensen's inequality. Several tasks share Q; the classes of
-each have columns of their own, whose losses are added. J is maximised by L-BFGS from discriminant
-directions, deterministically. One classifier for each label, *one-vs-rest*, is the case in which Q
-is the identity.
+are classes, less one. For classes that exclude each other the loss may therefore be the smoothed
+hinge of all classes (`smooth_hinge`), with :math:`s_c = \sigma^2 |\eta_c|^2`. Several tasks share
+Q; the classes of each have columns of their own, whose losses are added. J is maximised by L-BFGS
+from discriminant directions, deterministically. One classifier for each label, *one-vs-rest*, is
+the case in which Q is the identity.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
 without a label.
-
-References
-----------
-.. [1] K. Crammer, Y. Singer (2001). On the algorithmic implementation of multiclass kernel-based
-       vector machines. Journal of Machine Learning Research 2.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, Hinge, multiclass_hinge, smooth_hinge
 from bsdr_models.bm2pca.within_class_metric import Metric, TruncatedMetric
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -50,8 +41,6 @@ MAX_AXES = 2000
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
 # means, which exceeds that of the weights where classes are many.
 BIAS_PRECISION = 0.01
-# Lower bound of D, for a sample exactly on the margin and s = 0.
-TINY_WIDTH = 1e-150
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +67,8 @@ class Settings:
         """Columns that have a loss of their own, and whether it is the hinge of all classes."""
         if not (self.multiclass and self.task_sizes):
             return [(slice(n_columns), self.multiclass)]
-        sizes, ends = self.task_sizes, np.cumsum(self.task_sizes)
-        return [(slice(end - size, end), size > 1) for size, end in zip(sizes, ends, strict=True)]
+        pairs = zip(self.task_sizes, accumulate(self.task_sizes), strict=True)
+        return [(slice(end - size, end), size > 1) for size, end in pairs]
 
     def penalty(self, n_components: int, n_columns: int) -> FloatArray:
         """Precision of each entry of H, (1 + k, K)."""
@@ -152,13 +141,15 @@ def objective(
     1/D.
     """
     Q, H, C = state.projection, state.weights, settings.cost
-    eta, v, Z = H[1:], settings.latent_variance, state.latent(A)
-    loss, slope, share = _hinge(state, Z, Y, settings)
+    eta, v = H[1:], settings.latent_variance
+    Z = state.latent(A)
+    hinge = _hinge(state.scores_at(Z), Y, v * np.sum(eta**2, axis=0), settings)
     penalty = settings.penalty(*eta.shape)
-    value = -C * loss - 0.5 * float(np.vdot(H, penalty * H))
-    G = C * slope
+    value = -C * hinge.total - 0.5 * float(np.vdot(H, penalty * H))
+    G = hinge.slope
+    G *= C
     weight_gradient = np.vstack([G.sum(axis=0), Z.T @ G]) - penalty * H
-    weight_gradient[1:] -= C * v * eta * share.sum(axis=0)
+    weight_gradient[1:] -= C * v * eta * hinge.variance_slope
     if Q is None:
         return value, SubspaceState(projection=None, weights=weight_gradient)
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
@@ -166,51 +157,19 @@ def objective(
     return value, SubspaceState(projection=gradient, weights=weight_gradient)
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def smooth_hinge(
-    scores: FloatArray, Y: FloatArray, square: FloatArray
-) -> tuple[float, FloatArray, FloatArray]:
-    """Sum of u + D over labels, for class scores (N, K) and their variances s (K,).
-
-    Also minus its derivatives by the class scores, and the terms of each sample in twice its
-    derivative by s, each (N, K). Class scores may overflow in a line search.
-    """
-    u, known = 1.0 - Y * scores, Y * Y
-    width = np.maximum(np.sqrt(u * u + square), TINY_WIDTH)
-    inverse = known / width
-    return float(np.vdot(known, u + width)), Y * (1.0 + u * inverse), inverse
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def multiclass_hinge(
-    scores: FloatArray, Y: FloatArray, square: FloatArray
-) -> tuple[float, FloatArray, FloatArray]:
-    """Sum of the smoothed hinge of all classes over samples that have one, as `smooth_hinge`.
-
-    A class of sign 0 is no alternative. The terms of each sample are the softmax p.
-    """
-    own, p = Y > 0.0, np.zeros(Y.shape)
-    rows = own.any(axis=1)
-    inside = np.where(Y[rows] != 0.0, scores[rows] + 0.5 * square + ~own[rows], -np.inf)
-    largest = inside.max(axis=1, keepdims=True)
-    mass = np.exp(inside - largest)
-    total = mass.sum(axis=1, keepdims=True)
-    p[rows] = mass / total
-    return float(np.sum(largest + np.log(total)) - scores[own].sum()), own - p, p
-
-
-def _hinge(
-    state: SubspaceState, Z: FloatArray, Y: FloatArray, settings: Settings
-) -> tuple[float, FloatArray, FloatArray]:
-    """Sum of the losses at latent coordinates Z, and derivatives as of `smooth_hinge`."""
-    scores, total = state.scores_at(Z), 0.0
-    square = settings.latent_variance * np.sum(state.weights[1:] ** 2, axis=0)
-    slope, share = np.empty(Y.shape), np.empty(Y.shape)
-    for own, multiclass in settings.blocks(Y.shape[1]):
-        loss = multiclass_hinge if multiclass else smooth_hinge
-        value, slope[:, own], share[:, own] = loss(scores[:, own], Y[:, own], square[own])
-        total += value
-    return total, slope, share
+def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Settings) -> Hinge:
+    """Sum of the losses of all blocks of columns, and slopes; arguments as of `smooth_hinge`."""
+    parts = [
+        (multiclass_hinge if multiclass else smooth_hinge)(scores[:, own], Y[:, own], square[own])
+        for own, multiclass in settings.blocks(Y.shape[1])
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return Hinge(
+        total=sum(part.total for part in parts),
+        slope=np.concatenate([part.slope for part in parts], axis=1),
+        variance_slope=np.concatenate([part.variance_slope for part in parts]),
+    )
 
 
 def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> SubspaceState:
@@ -233,10 +192,12 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
     Q = Q / np.sqrt(np.mean(Z**2, axis=0))
     latent = np.asarray(A @ Q)
     weights = np.empty((1 + Q.shape[1], Y.shape[1]))
-    for column, y, some in zip(weights.T, Y.T, known.T, strict=True):
+    patterns, pattern = np.unique(known, axis=1, return_inverse=True)
+    for index, some in enumerate(patterns.T):
         rows = np.column_stack([np.ones(np.count_nonzero(some)), latent[some]])
         precision = rows.T @ rows + settings.weight_precision * np.eye(rows.shape[1])
-        column[:] = np.linalg.solve(precision, rows.T @ y[some])
+        own = pattern == index
+        weights[:, own] = np.linalg.solve(precision, rows.T @ Y[some][:, own])
     return SubspaceState(projection=Q, weights=weights)
 
 
@@ -271,14 +232,10 @@ def fit_subspace(
         point = np.array(intermediate_result.x)
         trace.append(-float(intermediate_result.fun))
 
+    options = {"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter}
     try:
         result = minimize(
-            negative,
-            point,
-            jac=True,
-            method="L-BFGS-B",
-            callback=record,
-            options={"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter},
+            negative, point, jac=True, method="L-BFGS-B", callback=record, options=options
         )
         point, converged = np.array(result.x), bool(result.success)
     except KeyboardInterrupt:
@@ -318,11 +275,17 @@ def weight_covariance(
 
 def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
     """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
-    _, _, share = _hinge(state, state.latent(A), Y, settings)
-    for own, multiclass in settings.blocks(Y.shape[1]):
+    scores, found = state.scores(A), np.empty(Y.shape)
+    for block, multiclass in settings.blocks(Y.shape[1]):
+        own = Y[:, block]
+        square = settings.latent_variance * np.sum(state.weights[1:, block] ** 2, axis=0)
         if multiclass:
-            share[:, own] *= 1.0 - share[:, own]
-    return settings.cost * share
+            slope = np.abs(multiclass_hinge(scores[:, block].copy(), own, square).slope)
+            found[:, block] = settings.cost * slope * (1.0 - slope)
+        else:
+            root = np.maximum(np.sqrt((1.0 - own * scores[:, block]) ** 2 + square), TINY_WIDTH)
+            found[:, block] = np.where(own != 0.0, settings.cost / root, 0.0)
+    return found
 
 
 def score_variance(
