@@ -40,8 +40,11 @@ from bsdr_models.validation import (
 # Draws from the q of mean field.
 N_DRAWS = 500
 # Dims of free variables of the PyMC models that are not in the specification.
-FREE_DIMS = {"latent_offset": (OBS, COMPONENT), "metric_projection": (BASIS, COMPONENT)}
-FREE_DIMS["metric_weights"] = (BASIS, LABEL)
+FREE_DIMS: dict[str, tuple[str, ...]] = {
+    "latent_offset": (OBS, COMPONENT),
+    "metric_projection": (BASIS, COMPONENT),
+    "metric_weights": (BASIS, LABEL),
+}
 
 
 class BaseBM2PCA(Estimator):
@@ -113,9 +116,11 @@ class BaseBM2PCA(Estimator):
             return X
         if bounded and self._largest is not None:
             X = np.clip(X, -self._largest, self._largest)
-        if np.isnan(X).any() and self._posterior.factor_model is None:
-            return self._completer.impute(X)
-        return X
+        return self._impute(X) if self._posterior.factor_model is None else X
+
+    def _impute(self, X: Rows) -> Rows:
+        """Scaled samples with missing values imputed."""
+        return X if issparse(X) or not np.isnan(X).any() else self._completer.impute(X)
 
     @cached_property
     def _completer(self) -> FactorModel:
@@ -172,7 +177,7 @@ class BaseBM2PCA(Estimator):
         X = self._read(X, reset=False)
         if issparse(X) or not (missing := np.isnan(X)).any():
             return X
-        filled = self._scaler.inverse(self._completer.impute(self._scaler.transform(X)))
+        filled = self._scaler.inverse(self._impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
@@ -188,20 +193,14 @@ class BaseBM2PCA(Estimator):
     @property
     def _contrast(self) -> FloatArray:
         """Weights of the components in the differences of class scores."""
-        weights = per_class(self._context, self._posterior.mean_weights)
-        return self._context.contrast(weights)
+        return self._context.contrast(per_class(self._context, self._posterior.mean_weights))
 
     def _compare_samples(self) -> tuple[Reference, OutlierMeasures] | None:
         """Outlier measures of the training samples."""
-        return Reference.learn(self._filled(self._task.X), self._posterior.projection)
-
-    def _filled(self, X: Rows) -> Rows:
-        """Samples without missing values, imputed by the factor model of the fit if it has one."""
-        factor_model = self._posterior.factor_model
-        return X if issparse(X) or factor_model is None else factor_model.impute(X)
+        return Reference.learn(self._impute(self._task.X), self._posterior.projection)
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
-        return super()._outliers(self._filled(X))
+        return super()._outliers(self._impute(X))
 
     @property
     def _method(self) -> InferenceMethod:
@@ -246,7 +245,7 @@ class BaseBM2PCA(Estimator):
             n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
             rng = np.random.default_rng(self._seed)
             draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
-        dims: dict[str, tuple[str, ...]] = dict(FREE_DIMS)
+        dims = dict(FREE_DIMS)
         if self._task.score_axis == SCORE:
             n_scores = self._task.Y.shape[1]
             coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])

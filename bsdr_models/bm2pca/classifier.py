@@ -101,11 +101,9 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         check_consistent_length(X, labels.given)
         self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
         select_rng, fit_rng = self._spawn()
-        self._observed = self._set_loss(
-            self._make_task(
-                X, labels.signs, strategy=self._option("loss").strategy, sizes=labels.sizes
-            )
-        )
+        strategy = self._option("loss").strategy
+        task = self._make_task(X, labels.signs, strategy=strategy, sizes=labels.sizes)
+        self._observed = self._set_loss(task)
         if self.standardize and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         with one_thread(), self._fitting(X.shape):
@@ -150,8 +148,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 UserWarning,
                 stacklevel=3,
             )
-            fallback = [c for c in candidates if self._fallback.items() <= c.items()]
-            return (fallback or candidates)[0], None
+            fallback = (c for c in candidates if self._fallback.items() <= c.items())
+            return next(fallback, candidates[0]), None
         self._held_out = selected.held_out
         self.cv_results_ = {
             "candidates": candidates,
@@ -258,22 +256,19 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return tuple(max(size, 2) for size in self._task.sizes)
 
     def _log_proba(self, X: Any) -> FloatArray:
-        return self._of_scores(self._posterior.score_means(X))
+        scores = self._posterior.score_means(X)
+        return log_probabilities(scores, self.temperature_, self._task.sizes)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        return self._of_scores(self._posterior.scores_at(latent))
-
-    def _of_scores(self, scores: FloatArray) -> FloatArray:
-        """Log probabilities of the classes of all tasks, side by side."""
+        scores = self._posterior.scores_at(latent)
         return log_probabilities(scores, self.temperature_, self._task.sizes)
 
     @by_chunks
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, calibrated on held-out samples.
 
-        The margin factors are no likelihood, so the model defines no probabilities. They are
-        softmax(f / T), logistic(f / T) for two classes or for each of several labels, with the
-        temperature T of smallest held-out log loss. Every task has its own softmax and temperature.
+        They are softmax(f / T), or logistic(f / T) for two classes or for each of several labels,
+        with the temperature T of smallest held-out log loss. Every task has its own of both.
 
         Parameters
         ----------
