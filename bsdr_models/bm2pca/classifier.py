@@ -13,17 +13,9 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.selection import PathScores
+from bsdr_models.bm2pca.selection import PathScores, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.task import (
-    Candidate,
-    FitResult,
-    Labels,
-    Task,
-    encode,
-    log_probabilities,
-    task_order,
-)
+from bsdr_models.bm2pca.task import Candidate, FitResult, Labels, Task, encode, task_order
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal

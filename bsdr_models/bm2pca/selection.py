@@ -1,14 +1,12 @@
 r"""Cross-validation of settings and softmax temperature.
 
-The candidate with the smallest held-out log loss is chosen, each at its own best temperature. With
-few samples this loss is too small, so temperature and score are those of `judge_choice`.
+The candidate with the smallest held-out log loss is chosen, each at its own best temperature.
 Accuracy is too coarse for few held-out samples. Folds differ by model:
 
 - The paper's model overfits with the number of sweeps, and how fast depends on the size of the
   classes, so there are as many folds as a class has samples (`balanced_folds`).
 - The within-class metric needs two samples of one class, which five folds leave to some classes.
 
-At most `MAX_SAMPLES` are used, and folds are skipped once `ENOUGH_SAMPLES` have been held out.
 Several tasks have one setting and a temperature each. A sample is held out with its labels of all
 tasks; the loss is the mean over all known labels of held-out samples.
 """
@@ -18,16 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.task import (
-    Candidate,
-    Task,
-    at_temperature,
-    log_probabilities,
-    log_softmax_of,
-    task_blocks,
-)
+from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
@@ -41,7 +33,7 @@ logger = logging.getLogger(__name__)
 N_FOLDS = 5
 # Most labelled samples of a cross-validation.
 MAX_SAMPLES = 1250
-# With so many held-out samples the standard error of the mean log loss is about 0.05.
+# Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
 ENOUGH_SAMPLES = 500
 
 # Class scores (G, M, K) of new samples under fits of G candidates to a task.
@@ -152,7 +144,7 @@ def class_index(signs: FloatArray, sizes: tuple[int, ...]) -> IntArray:
     """Class of each sample in each task, or 0 and 1 for each label, -1 if unknown: (M, T)."""
     columns = [
         np.where(own.any(axis=1), own.argmax(axis=1) if own.shape[1] > 1 else own[:, 0] > 0.0, -1)
-        for own in task_blocks(signs, sizes)
+        for own in _blocks(signs, sizes)
     ]
     return np.column_stack(columns)
 
@@ -218,10 +210,44 @@ def _judge(
     scaled: FloatArray, truth: IntArray, sizes: tuple[int, ...]
 ) -> tuple[float, HeldOutScore]:
     """Accuracy and log score of class scores, over all known labels."""
-    log_p = [log_softmax_of(own) for own in task_blocks(scaled, sizes)]
+    log_p = [_log_softmax(own) for own in _blocks(scaled, sizes)]
     predicted = np.column_stack([own.argmax(axis=1) for own in log_p])
     pairs = zip(log_p, truth.T, strict=True)
     of_truth = np.column_stack([own[np.arange(len(own)), y] for own, y in pairs])
     known = truth >= 0
     accuracy = float(np.mean((predicted == truth)[known]))
     return accuracy, HeldOutScore.of(np.where(known, of_truth, np.nan), truth)
+
+
+def _blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
+    """Columns of each task, or of each label."""
+    return by_task(values, sizes or (1,) * values.shape[1])
+
+
+def at_temperature(
+    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+) -> FloatArray:
+    """Class scores (M, K) divided by the temperature of their task; of labels, by a common one."""
+    return scores / (
+        np.repeat(np.broadcast_to(temperature, len(sizes)), sizes) if sizes else temperature
+    )
+
+
+def log_probabilities(
+    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+) -> FloatArray:
+    """Log probabilities of the classes of each task, side by side, or of each label.
+
+    A task of a single column of class scores has two columns of probabilities.
+    """
+    scaled = at_temperature(scores, temperature, sizes)
+    if not sizes:
+        return np.asarray(log_expit(scaled))
+    return np.concatenate([_log_softmax(own) for own in by_task(scaled, sizes)], axis=1)
+
+
+def _log_softmax(scores: FloatArray) -> FloatArray:
+    """Log probabilities of the classes of one task; two columns for a single class score."""
+    if scores.shape[1] == 1:
+        return np.concatenate([log_expit(-scores), log_expit(scores)], axis=1)
+    return np.asarray(log_softmax(scores, axis=1))

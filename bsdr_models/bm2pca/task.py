@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import log_expit, log_softmax
 from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -17,7 +16,6 @@ from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.tasks import by_task
 from bsdr_models.validation import check_text, encode_known, known_entries
 
 # Values of C and of another setting of a classifier by name.
@@ -192,37 +190,3 @@ def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
         sizes=(),
         groups=np.where((signs != 0.0).any(axis=1), 0, -1),
     )
-
-
-def task_blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
-    """Columns of each task, or of each label."""
-    return by_task(values, sizes or (1,) * values.shape[1])
-
-
-def at_temperature(
-    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
-) -> FloatArray:
-    """Class scores (M, K) divided by the temperature of their task; of labels, by a common one."""
-    return scores / (
-        np.repeat(np.broadcast_to(temperature, len(sizes)), sizes) if sizes else temperature
-    )
-
-
-def log_probabilities(
-    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
-) -> FloatArray:
-    """Log probabilities of the classes of each task, side by side, or of each label.
-
-    A task of a single column of class scores has two columns of probabilities.
-    """
-    scaled = at_temperature(scores, temperature, sizes)
-    if not sizes:
-        return np.asarray(log_expit(scaled))
-    return np.concatenate([log_softmax_of(own) for own in by_task(scaled, sizes)], axis=1)
-
-
-def log_softmax_of(scores: FloatArray) -> FloatArray:
-    """Log probabilities of the classes of one task; two columns for a single class score."""
-    if scores.shape[1] == 1:
-        return np.concatenate([log_expit(-scores), log_expit(scores)], axis=1)
-    return np.asarray(log_softmax(scores, axis=1))
