@@ -123,36 +123,26 @@ def test_a_million_sparse_features_are_never_made_dense():
 
 
 @every_shape
-def test_sign_offsets_are_class_means(size):
-    X, y, _ = make_samples(size)
-    one_hot = np.equal.outer(y, np.unique(y)).astype(float)
-    for spectrum in (
-        Spectrum.fit(X, signs(y)),
-        Spectrum.fit(X, signs(y), responsibilities=one_hot),
-        *([Spectrum.fit(X, signs(y)[:, :1])] if one_hot.shape[1] == 2 else []),
-    ):
-        expected = linalg.eigvalsh(class_scatter(X, y))[::-1]
-        found = np.sort(spectrum.within)[::-1]
-        size = min(len(expected), len(found))
-        np.testing.assert_allclose(found[:size], expected[:size], atol=1e-8)
-
-
-@every_shape
-def test_responsibilities_weight_the_scatter(size):
+@pytest.mark.parametrize("labels", ["signs", "one column", "one-hot", "shares"])
+def test_offsets_are_class_means(size, labels):
     X, y, rng = make_samples(size)
     n, d, k = SHAPES[size]
-    shares = rng.dirichlet(np.ones(k), size=n)
-    shares[-2:] = 0.0
+    shares = np.eye(k)[y]
+    if labels == "shares":
+        shares = rng.dirichlet(np.ones(k), size=n)
+        shares[-2:] = 0.0
     expected = np.zeros((d, d))
     for p in shares.T:
         centred = X - p @ X / p.sum()
         expected += (p * centred.T) @ centred
-    spectrum = Spectrum.fit(X, signs(y), responsibilities=shares)
-    found = np.sort(spectrum.within)[::-1]
-    expected = linalg.eigvalsh(expected)[::-1]
+    Y = signs(y)[:, : 1 if labels == "one column" and k == 2 else k]
+    given = shares if labels in ("one-hot", "shares") else None
+    spectrum = Spectrum.fit(X, Y, responsibilities=given)
+    found, expected = np.sort(spectrum.within)[::-1], linalg.eigvalsh(expected)[::-1]
     np.testing.assert_allclose(found[:d], expected[: len(found)], atol=1e-8)
     assert spectrum.rows.shape[0] == n
-    np.testing.assert_allclose(spectrum.axes.mean, X[:-2].mean(axis=0), rtol=1e-12)
+    part = shares.any(axis=1)
+    np.testing.assert_allclose(spectrum.axes.mean, X[part].mean(axis=0), rtol=1e-12)
 
 
 @every_shape
