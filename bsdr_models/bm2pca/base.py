@@ -180,8 +180,10 @@ class BaseBM2PCA(Estimator):
         filled = self._scaler.inverse(self._impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
-    def _set_fitted(self, result: FitResult, context: Context) -> None:
-        """Set the fitted attributes."""
+    def _set_fitted(self, result: FitResult, **described: Any) -> None:
+        """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
+        names, config = feature_names(self), self._config()
+        context = Context(X=self._task.X, feature_names=names, config=config, **described)
         self._set_result(result, context)
         compared = self._compare_samples()
         self._reference = None if compared is None else compared[0]

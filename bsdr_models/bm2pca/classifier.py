@@ -17,17 +17,10 @@ from bsdr_models.bm2pca.selection import PathScores, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Labels, Task, encode, task_order
 from bsdr_models.dask_arrays import by_chunks
-from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.tasks import by_task, outcome_names
-from bsdr_models.validation import (
-    check_order,
-    feature_names,
-    known_entries,
-    one_thread,
-    sample_labels,
-)
+from bsdr_models.validation import check_order, known_entries, one_thread, sample_labels
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -104,7 +97,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self.C_ = chosen["C"]
             result = self._learn(chosen, fit_rng)
             result = replace(result, held_out_log_proba=held_out_log_proba)
-            self._set_fitted(result, self._make_context(labels, samples))
+            self._set_fitted(result, samples=samples, **self._describe(labels))
             self._report(result, chosen)
         return self
 
@@ -182,8 +175,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         given = tuple(temperature) if isinstance(temperature, list) else temperature
         return {"loss__C": self.C_, "loss__calibrate": given}
 
-    def _make_context(self, labels: Labels, samples: np.ndarray | None) -> Context:
-        """Data and settings that the DataTrees record."""
+    def _describe(self, labels: Labels) -> dict[str, Any]:
+        """Targets and settings that the DataTrees record."""
         attrs: dict[str, Any] = {
             "strategy": self._option("loss").strategy,
             "C": float(self.C_),
@@ -193,18 +186,14 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             **self._held_out.attrs(),
         }
         tasks = tuple(zip(labels.tasks, labels.classes, strict=True)) if labels.tasks else ()
-        return Context(
-            X=self._task.X,
-            y=labels.given,
-            samples=samples,
-            index=labels.groups if labels.exclusive else None,
-            feature_names=feature_names(self),
-            labels=outcome_names(tasks) if tasks else labels.classes,
-            target="multiclass" if labels.exclusive else "multilabel",
-            tasks=tasks,
-            config=self._config(),
-            attrs=attrs,
-        )
+        return {
+            "y": labels.given,
+            "index": labels.groups if labels.exclusive else None,
+            "labels": outcome_names(tasks) if tasks else labels.classes,
+            "target": "multiclass" if labels.exclusive else "multilabel",
+            "tasks": tasks,
+            "attrs": attrs,
+        }
 
     @abstractmethod
     def _model_attrs(self) -> dict[str, Any]:

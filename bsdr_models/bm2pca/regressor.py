@@ -16,11 +16,11 @@ from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.dims import FEATURE
-from bsdr_models.inference.datatree import Context, output_attrs
+from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import feature_names, one_thread, sample_labels, warn_not_converged
+from bsdr_models.validation import one_thread, sample_labels, warn_not_converged
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
@@ -202,7 +202,24 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 tol=options.tol,
                 progressbar=self.progressbar,
             )
-            self._set_fitted(result, self._make_context(given, samples, coef_sd))
+            attrs = {
+                "C": self.C_,
+                "epsilon": self.epsilon_,
+                "slope": self.slope_.tolist(),
+                "std_factor": self.std_factor_.tolist(),
+                "coef_sd": coef_sd.tolist(),
+                "objective": "bound",
+                **output_attrs(self._output_scaler),
+            }
+            self._set_fitted(
+                result,
+                y=given,
+                samples=samples,
+                index=None,
+                labels=np.array([f"y{i}" for i in range(Y.shape[1])]),
+                target="regression",
+                attrs=attrs,
+            )
             if not (self.converged_ or self.interrupted_):
                 warn_not_converged(options.max_iter, options.tol)
         return self
@@ -225,30 +242,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         mean, variance, coef_sd = held_out(task, self.C_, fold, rng, n_jobs=self.n_jobs)
         self.slope_, self.std_factor_ = calibration(task.Y, mean, variance)
         return coef_sd
-
-    def _make_context(
-        self, given: FloatArray, samples: np.ndarray | None, coef_sd: FloatArray
-    ) -> Context:
-        """Data and settings that the DataTrees record."""
-        return Context(
-            X=self._task.X,
-            y=given,
-            samples=samples,
-            index=None,
-            feature_names=feature_names(self),
-            labels=np.array([f"y{i}" for i in range(self._task.Y.shape[1])]),
-            target="regression",
-            config=self._config(),
-            attrs={
-                "C": self.C_,
-                "epsilon": self.epsilon_,
-                "slope": self.slope_.tolist(),
-                "std_factor": self.std_factor_.tolist(),
-                "coef_sd": coef_sd.tolist(),
-                "objective": "bound",
-                **output_attrs(self._output_scaler),
-            },
-        )
 
     def _make_tree(self) -> xr.DataTree:
         """Tree whose coefficients and intercepts are those of predictions.
