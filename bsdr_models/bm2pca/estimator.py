@@ -116,17 +116,15 @@ class BM2PCAClassifier(MarginClassifier):
 
     *A pseudo-likelihood.* :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is no
     distribution of labels. It defines class scores and their variance, but neither class
-    probabilities nor draws of labels, and its evidence, or a bound on it, cannot choose C. Hence C
-    is cross-validated, and probabilities are softmax(f / T), or logistic(f / T) of a single score,
-    with the temperature T of smallest held-out log loss.
+    probabilities nor draws of labels, and its evidence cannot choose C. Hence C is cross-validated,
+    and probabilities are those of `predict_proba`.
 
-    *Missing values.* NaN marks a missing value, which is imputed by a factor model of the features
-    alone.
+    *Missing values* (NaN) are imputed by a factor model of the features alone.
 
     *Far-out values.* A standardised value of n training samples is at most :math:`\sqrt{n - 1}` in
-    magnitude. Values of new samples beyond are set to that bound, as the temperature was found by
-    samples that keep it: a feature that hardly varies in the training samples would otherwise
-    determine the class scores. Outlier measures and ``standardize=False`` have no such bound.
+    magnitude. Values of new samples beyond are set to that bound: a feature that hardly varies in
+    the training samples would otherwise determine the class scores. Outlier measures and
+    ``standardize=False`` have no such bound.
 
     *Samples without a label* count as labelled if their class is nearly certain and the held-out
     log likelihood of the labelled samples gains by it.
@@ -196,15 +194,15 @@ class BM2PCAClassifier(MarginClassifier):
 
     def _set_loss(self, task: Task) -> Task:
         """The hinge of all classes in few dimensions, or of many samples."""
+        n, d = task.X.shape
         few = int(self.n_components) < sum(max(size - 1, 1) for size in task.sizes)
         several = task.strategy == "shared" and max(task.sizes, default=0) > 2
-        if task.strategy == "one_vs_rest" and min(task.X.shape) > subspace.MAX_AXES:
+        if task.strategy == "one_vs_rest" and min(n, d) > subspace.MAX_AXES:
             raise ValueError(
-                f"one classifier for each label cannot be learned from {task.X.shape[0]} samples "
-                f"of {task.X.shape[1]} features: one of the numbers must be at most "
-                f"{subspace.MAX_AXES}; a shared subspace can"
+                f"one classifier for each label cannot be learned from {n} samples of {d} features: "
+                f"one of the numbers must be at most {subspace.MAX_AXES}; a shared subspace can"
             )
-        return replace(task, multiclass=several and (few or task.X.shape[0] > task.X.shape[1]))
+        return replace(task, multiclass=several and (few or n > d))
 
     def _candidates(self, task: Task) -> list[Candidate]:
         """Values of C and of the metric scale.

@@ -83,11 +83,8 @@ class Labels:
     given: np.ndarray  # Targets as an array, (N,), (N, K) or (N, T)
     # Sorted classes, or the numbers of the labels, (K,); for several tasks the classes of each.
     classes: np.ndarray | list[np.ndarray]
-    # (N, K) in {-1, 0, 1}, 0 without a label; one column for two classes. Columns of several tasks
-    # are side by side.
-    signs: FloatArray
-    # Number of columns of each task, whose classes exclude each other; () for several labels.
-    sizes: tuple[int, ...]
+    signs: FloatArray  # (N, K), as of a task; columns of several tasks are side by side
+    sizes: tuple[int, ...]  # As of a task
     # Class of each sample, -1 without; (N, T) for several tasks; for several labels 0 if any is
     # known, else -1.
     groups: IntArray

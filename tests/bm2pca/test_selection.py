@@ -1,11 +1,9 @@
 """Cross-validation: folds, selection rule, candidates and path scores."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
@@ -27,10 +25,6 @@ from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.papers import PaperBM2PCAClassifier
-
-
-def one_hot_signs(y):
-    return 2.0 * np.eye(y.max() + 1)[y] - 1.0
 
 
 def keys(groups):
@@ -161,7 +155,7 @@ def test_missing_labels_are_ignored():
 
 def test_training_and_test_sets_are_disjoint():
     """Every sample is held out once; scores are those of the fold that it is in."""
-    task, seen = replace(wide_task("shared"), sizes=(3,)), []
+    task, seen = wide_task("shared"), []
     groups = np.arange(18) % 3
 
     def path_scores(part, X, candidates, rng):
@@ -231,19 +225,12 @@ def test_a_number_is_the_only_candidate(scale):
 # ------------------------------------------------------------------------------- paths
 
 
-def wide_task(strategy, *, sparse=False):
+def wide_task(strategy):
     """Three classes of six samples in thirty features."""
     rng = np.random.default_rng(3)
     y = np.arange(18) % 3
     X = rng.standard_normal((18, 30)) + 2.0 * rng.standard_normal((3, 30))[y]
-    if sparse:
-        X = csr_array(np.where(X > 0.5, X, 0.0))
-    return Task(
-        X=X,
-        Y=one_hot_signs(y),
-        n_components=2,
-        strategy=strategy,
-    )
+    return Task(X=X, Y=2.0 * np.eye(3)[y] - 1.0, n_components=2, strategy=strategy, sizes=(3,))
 
 
 TRAIN, TEST = np.arange(12), np.arange(12, 18)
