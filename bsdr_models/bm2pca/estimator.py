@@ -199,8 +199,9 @@ class BM2PCAClassifier(MarginClassifier):
         several = task.strategy == "shared" and max(task.sizes, default=0) > 2
         if task.strategy == "one_vs_rest" and min(n, d) > subspace.MAX_AXES:
             raise ValueError(
-                f"one classifier for each label cannot be learned from {n} samples of {d} features: "
-                f"one of the numbers must be at most {subspace.MAX_AXES}; a shared subspace can"
+                f"one classifier for each label cannot be learned from {n} samples of {d} "
+                f"features: one of the numbers must be at most {subspace.MAX_AXES}; a shared "
+                "subspace can"
             )
         return replace(task, multiclass=several and (few or n > d))
 
