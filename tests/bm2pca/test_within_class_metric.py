@@ -254,6 +254,12 @@ def test_with_all_directions_the_metric_is_exact(scale):
     )
 
 
+def test_features_that_are_always_zero_add_no_rank():
+    X, Y, _ = sparse_samples()
+    X = sparse.csr_array(sparse.hstack([X[:, :8], sparse.csr_array((N, 4))]))
+    assert leading_spectrum(X, Y).kappa == pytest.approx(Spectrum.fit(X, Y).kappa)
+
+
 def test_other_eigenvalues_are_replaced_by_their_mean():
     X, Y, _ = sparse_samples()
     found = leading_spectrum(X, Y, n_directions=6)
