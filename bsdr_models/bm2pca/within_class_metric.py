@@ -283,8 +283,8 @@ def leading_spectrum(X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS
     )
     within = np.where(within > RANK_TOL * within.max(), within, 0.0)
     total = float(own.multiply(own).sum()) - float(np.vdot(between, between))
-    n_rest = rank - len(within)
-    rest = max(total - float(within.sum()), 0.0) / max(n_rest, 1)
+    remaining, n_rest = total - float(within.sum()), rank - len(within)
+    rest = remaining / max(n_rest, 1) if remaining > RANK_TOL * total else 0.0
     counts = np.append(np.ones(len(within)), n_rest)
     axes = DenseAxes(mean=weighted_mean(X, labelled), matrix=directions)
     return Spectrum(
