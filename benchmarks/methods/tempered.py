@@ -55,14 +55,14 @@ def fit(
     fold = assign_folds(y, sample_keys(prepared[0].samples), n_folds=selection.N_FOLDS)
     sizes = (encoded.shape[1],)
     scores, best, temperature = [], 0, 1.0
-    rows = selection.rows_to_hold_out(fold, encoded, sizes)
+    rows = selection.rows_to_hold_out(fold, y)
     for test in rows:
         train = np.setdiff1d(np.arange(len(y)), test)
         parts = ((each.samples, machine) for each, machine in choices)
         found = [_column(machine(A[train], y[train], A[test])) for A, machine in parts]
         scores.append(np.stack(found))
     if rows:
-        truth = encoded[np.concatenate(rows)]
+        truth = y[np.concatenate(rows), None]
         chosen = selection.best_of(np.concatenate(scores, axis=1), truth, sizes)
         best, temperature = chosen.best, chosen.temperature
     data, machine = choices[best]

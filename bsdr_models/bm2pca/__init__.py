@@ -16,18 +16,7 @@ _PUBLIC = {
     "build_model": "paper.model",
 }
 
-__all__ = [
-    "PAPER",
-    "SAMPLING",
-    "SPEC",
-    "BM2PCAClassifier",
-    "BM2PCARegressor",
-    "EpsilonInsensitiveLoss",
-    "HingeLoss",
-    "Optimization",
-    "Priors",
-    "build_model",
-]
+__all__ = [*_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

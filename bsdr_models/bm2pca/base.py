@@ -1,7 +1,7 @@
 """Base classes of the estimators of BM2PCA: scaling, views, missing values, trees."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +9,6 @@ import xarray as xr
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models import validation
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.paper import engines
@@ -27,7 +26,6 @@ from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
-from bsdr_models.tasks import by_task
 from bsdr_models.validation import (
     MAX_RAW,
     check_latent,
@@ -35,15 +33,18 @@ from bsdr_models.validation import (
     fit_scaler,
     one_thread,
     read_views,
+    require_targets,
+    validate_samples,
 )
 
 # Draws from the q of mean field.
 N_DRAWS = 500
 # Dims of free variables of the PyMC models that are not in the specification.
-FREE_DIMS = {"latent_offset": (OBS, COMPONENT), "metric_projection": (BASIS, COMPONENT)}
-FREE_DIMS["metric_weights"] = (BASIS, LABEL)
-
-validate_samples = partial(validation.validate_samples, missing=True)
+FREE_DIMS: dict[str, tuple[str, ...]] = {
+    "latent_offset": (OBS, COMPONENT),
+    "metric_projection": (BASIS, COMPONENT),
+    "metric_weights": (BASIS, LABEL),
+}
 
 
 class BaseBM2PCA(Estimator):
@@ -56,11 +57,26 @@ class BaseBM2PCA(Estimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
 
     def _validate(self, X: Any, y: Any) -> Rows:
-        """Validate training samples: float64, NaN marks a missing value."""
+        """Training samples, validated."""
         if is_chunked(X):
             raise not_in_memory(self, X)
-        validation.require_targets(self, X, y)
-        return validate_samples(self, X, reset=True, sparse=True, least=2)
+        require_targets(self, X, y)
+        return self._read(X, reset=True)
+
+    def _read(self, X: Any, *, reset: bool) -> Rows:
+        """Samples as float64, NaN where missing; or CSR, whose entries not stored are zero."""
+        least = 1 + reset
+        X = validate_samples(self, X, reset=reset, sparse=True, missing=True, least=least)
+        if not issparse(X):
+            return X
+        X = csr_array(X)
+        if not np.isfinite(X.data).all():
+            raise ValueError("Input X contains NaN, which sparse X cannot have: 0 is not missing")
+        if np.abs(X.data).max(initial=0.0) > TOO_LARGE:
+            raise ValueError(
+                "X is sparse, so never scaled, and holds values too large to compute with"
+            )
+        return X
 
     def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:
         """Scale validated samples and combine them with encoded targets."""
@@ -70,7 +86,6 @@ class BaseBM2PCA(Estimator):
     def _scale(self, X: Rows) -> Rows:
         """Fit the scaling of the training samples and apply it; sparse samples are unchanged."""
         if issparse(X):
-            X = finite_csr(X)
             if np.array_equal(X.max(axis=0).toarray(), X.min(axis=0).toarray()):
                 raise ValueError("X has no variation: all rows are equal")
             if (size := np.abs(X.data).max()) < 1.0 / MAX_RAW:
@@ -89,9 +104,8 @@ class BaseBM2PCA(Estimator):
 
     def _scale_new(self, X: Any) -> Rows:
         check_is_fitted(self)
-        X = validate_samples(self, X, reset=False, sparse=True)
+        X = self._read(X, reset=False)
         if issparse(X):
-            X = finite_csr(X)
             if issparse(self._task.X):
                 return X
             X = X.toarray()
@@ -102,27 +116,28 @@ class BaseBM2PCA(Estimator):
             return X
         if bounded and self._largest is not None:
             X = np.clip(X, -self._largest, self._largest)
-        if np.isnan(X).any() and self._posterior.factor_model is None:
-            return self._completer.impute(X)
-        return X
+        return self._impute(X) if self._posterior.factor_model is None else X
 
-    @property
+    def _impute(self, X: Rows) -> Rows:
+        """Scaled samples with missing values imputed."""
+        return X if issparse(X) or not np.isnan(X).any() else self._completer.impute(X)
+
+    @cached_property
     def _completer(self) -> FactorModel:
         """Factor model that imputes missing values: of the fit, or of the features alone."""
-        if self._posterior.factor_model is None and not hasattr(self, "_lazy_completer"):
-            rng = np.random.default_rng(self._seed)
-            with one_thread():
-                self._lazy_completer = fit_completer(self._observed, rng)
-        return self._posterior.factor_model or self._lazy_completer
+        if self._posterior.factor_model is not None:
+            return self._posterior.factor_model
+        with one_thread():
+            return fit_completer(self._observed, np.random.default_rng(self._seed))
 
-    @property
+    @cached_property
     def _decoder(self) -> FactorModel:
         """Factor model that maps latent coordinates to features."""
-        if self._posterior.factor_model is None and not hasattr(self, "_lazy_decoder"):
+        if self._posterior.factor_model is not None:
+            return self._posterior.factor_model
+        with one_thread():
             latent = self._posterior.embed(self._task.X)
-            with one_thread():
-                self._lazy_decoder = fit_decoder(self._task.X, latent, self._task.priors)
-        return self._posterior.factor_model or self._lazy_decoder
+            return fit_decoder(self._task.X, latent, self._task.priors)
 
     def _latent_means(self, X: Rows) -> FloatArray:
         return self._posterior.latent(X)
@@ -159,36 +174,94 @@ class BaseBM2PCA(Estimator):
             are not stored are zero.
         """
         check_is_fitted(self)
-        X = validate_samples(self, X, reset=False, sparse=True)
-        if issparse(X):
-            return finite_csr(X)
-        missing = np.isnan(X)
-        if not missing.any():
+        X = self._read(X, reset=False)
+        if issparse(X) or not (missing := np.isnan(X)).any():
             return X
-        filled = self._scaler.inverse(self._completer.impute(self._scaler.transform(X)))
+        filled = self._scaler.inverse(self._impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
-    def _set_fitted(self, result: FitResult, context: Context) -> None:
-        """Set the fitted attributes."""
+    def _set_fitted(self, result: FitResult, **described: Any) -> None:
+        """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
+        names, config = feature_names(self), self._config()
+        context = Context(X=self._task.X, feature_names=names, config=config, **described)
         self._set_result(result, context)
-        compared = compare_samples(result, self._task.X)
+        compared = self._compare_samples()
         self._reference = None if compared is None else compared[0]
-        latent = result.posterior.latent(self._task.X)
-        self.relevance_ = relevance(latent, class_contrast(result.posterior, context))
+        self.relevance_ = relevance(result.posterior.latent(self._task.X), self._contrast)
         self.components_ = result.posterior.projection.T
         self._n_features_out = len(self.components_)
         self.lower_bounds_ = result.trace
 
+    @property
+    def _contrast(self) -> FloatArray:
+        """Weights of the components in the differences of class scores."""
+        return self._context.contrast(per_class(self._context, self._posterior.mean_weights))
+
+    def _compare_samples(self) -> tuple[Reference, OutlierMeasures] | None:
+        """Outlier measures of the training samples."""
+        return Reference.learn(self._impute(self._task.X), self._posterior.projection)
+
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
-        return super()._outliers(complete(self._result, X))
+        return super()._outliers(self._impute(X))
 
     @property
     def _method(self) -> InferenceMethod:
         return getattr(self, "inference", "mean_field")
 
     def _make_tree(self) -> xr.DataTree:
-        rng = np.random.default_rng(self._seed)
-        return posterior_tree(self._result, self._context, self._method, rng)
+        """Draws of a sampler, or from q, in ``posterior``, summaries in ``fit``."""
+        result, context = self._result, self._context
+        X, posterior, sampled = context.X, result.posterior, result.sampled
+        projection = posterior.projection
+        r = projection.shape[1]
+        group: dict[str, Any] = {
+            "projection_mean": projection,
+            "projection_sd": posterior.projection_sd,
+            "feature_relevance": feature_relevance(projection, self._contrast),
+            "relevance": self.relevance_,
+        }
+        if X.shape[0] * r * r <= datatree.MAX_NUMBERS:
+            latent = posterior.embed(X)
+            group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
+        else:
+            group["latent_mean"] = posterior.latent(X)
+        attrs: dict[str, Any] = {"interrupted": int(result.interrupted)}
+        if (compared := self._compare_samples()) is not None:
+            group |= compared[1].by_name()
+            attrs |= compared[0].attrs()
+        coords: dict[str, Sequence[Any]] = {}
+        groups: dict[str, Any] = {}
+        if sampled is not None:
+            group |= sampled.fit
+            attrs["alignment"] = "rotation"
+            draws = dict(sampled.draws)
+            if sampled.sample_stats:
+                groups["sample_stats"] = dict(sampled.sample_stats)
+        else:
+            group["elbo"] = result.trace
+            attrs["converged"] = int(result.converged)
+            if result.terms:
+                group["elbo_terms"] = np.column_stack(list(result.terms.values()))
+                coords[TERM] = list(result.terms)
+            size = projection.shape[0] * posterior.mean_weights.shape[1]
+            n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
+            rng = np.random.default_rng(self._seed)
+            draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
+        dims = dict(FREE_DIMS)
+        if self._task.score_axis == SCORE:
+            n_scores = self._task.Y.shape[1]
+            coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
+            dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
+            dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
+        return context.fit_tree(
+            {"posterior": _recorded(draws, context), "fit": group, **groups},
+            SPEC,
+            inference_method=self._method,
+            n_components=r,
+            attrs=attrs,
+            coords=coords,
+            dims=dims,
+        )
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
         """Random streams of the cross-validation and of the fit; the seed of later draws."""
@@ -225,102 +298,13 @@ class ConjugateEstimator(BaseBM2PCA):
         return self._context.name_dims(engines.declare(self._task, self.C_))
 
 
-def finite_csr(X: Any) -> csr_array:
-    """Finite sparse samples in CSR format; entries that are not stored are zero, not missing."""
-    X = csr_array(X)
-    if not np.isfinite(X.data).all():
-        raise ValueError("Input X contains NaN, which sparse X cannot have: 0 is not missing")
-    if np.abs(X.data).max(initial=0.0) > TOO_LARGE:
-        raise ValueError("X is sparse, so never scaled, and holds values too large to compute with")
-    return X
-
-
 def per_class(context: Context, values: FloatArray) -> FloatArray:
     """Expand weights or biases (..., K) to one per class: two classes share one score."""
     if context.target != "multiclass":
         return values
     sizes = [1 if count == 2 else count for count in context.class_counts]
-    parts = [
-        np.concatenate([np.zeros_like(own), own], axis=-1) if size == 1 else own
-        for own, size in zip(by_task(values, sizes), sizes, strict=True)
-    ]
-    return np.concatenate(parts, axis=-1)
-
-
-def class_contrast(posterior: Any, context: Context) -> FloatArray:
-    """Weights of the components in the differences of class scores."""
-    return context.contrast(per_class(context, posterior.mean_weights))
-
-
-def posterior_tree(
-    result: FitResult, context: Context, method: InferenceMethod, rng: np.random.Generator
-) -> xr.DataTree:
-    """DataTree of a fit: draws of a sampler, or from q, in ``posterior``, summaries in ``fit``."""
-    posterior = result.posterior
-    projection, contrast = posterior.projection, class_contrast(posterior, context)
-    r, sampled = projection.shape[1], result.sampled
-    group: dict[str, Any] = {
-        "projection_mean": projection,
-        "projection_sd": posterior.projection_sd,
-        "feature_relevance": feature_relevance(projection, contrast),
-    }
-    if context.X.shape[0] * r * r <= datatree.MAX_NUMBERS:
-        latent = posterior.embed(context.X)
-        group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
-    else:
-        group["latent_mean"] = posterior.latent(context.X)
-    group["relevance"] = relevance(group["latent_mean"], contrast)
-    compared = compare_samples(result, context.X)
-    attrs: dict[str, Any] = {"interrupted": int(result.interrupted)}
-    if compared is not None:
-        group |= compared[1].by_name()
-        attrs |= compared[0].attrs()
-    coords: dict[str, Sequence[Any]] = {}
-    groups: dict[str, Any] = {}
-    if sampled is not None:
-        group |= sampled.fit
-        attrs["alignment"] = "rotation"
-        draws = dict(sampled.draws)
-        if sampled.sample_stats:
-            groups["sample_stats"] = dict(sampled.sample_stats)
-    else:
-        group["elbo"] = result.trace
-        attrs["converged"] = int(result.converged)
-        if result.terms:
-            group["elbo_terms"] = np.column_stack(list(result.terms.values()))
-            coords[TERM] = list(result.terms)
-        size = projection.shape[0] * posterior.mean_weights.shape[1]
-        n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
-        draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
-    recorded = _recorded(draws, context)
-    dims: dict[str, tuple[str, ...]] = dict(FREE_DIMS)
-    if "bias" in recorded and len(context.labels) > recorded["bias"].shape[-1]:
-        n_scores = recorded["bias"].shape[-1]
-        coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
-        dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
-        dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
-    return context.fit_tree(
-        {"posterior": recorded, "fit": group, **groups},
-        SPEC,
-        inference_method=method,
-        n_components=r,
-        attrs=attrs,
-        coords=coords,
-        dims=dims,
-    )
-
-
-def compare_samples(result: FitResult, X: Rows) -> tuple[Reference, OutlierMeasures] | None:
-    """Outlier measures of the training samples, after imputation."""
-    return Reference.learn(complete(result, X), result.posterior.projection)
-
-
-def complete(result: FitResult, X: Rows) -> Rows:
-    """Impute missing values by the factor model of the fit, if it has one."""
-    factor_model = result.posterior.factor_model
-    if factor_model is None or issparse(X) or not np.isnan(X).any():
-        return X
-    return factor_model.impute(X)
+    begins = np.cumsum([0, *sizes[:-1]])
+    return np.insert(values, begins[np.equal(sizes, 1)], 0.0, axis=-1)
 
 
 def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
@@ -333,9 +317,8 @@ def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, Float
         draws["latent_offset"] = latent_offset(draws, context.X)
     if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
         del draws["loadings"]
-    for name in ("coef", "intercept"):
-        if draws[name].shape[-1] != len(context.labels):
-            draws[name] = per_class(context, draws[name])
+    if draws["coef"].shape[-1] != len(context.labels):
+        draws |= {name: per_class(context, draws[name]) for name in ("coef", "intercept")}
     return draws
 
 

@@ -13,29 +13,14 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.selection import PathScores
+from bsdr_models.bm2pca.selection import PathScores, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.task import (
-    Candidate,
-    FitResult,
-    Labels,
-    Task,
-    encode,
-    log_probabilities,
-    task_order,
-)
+from bsdr_models.bm2pca.task import Candidate, FitResult, Labels, Task, encode, task_order
 from bsdr_models.dask_arrays import by_chunks
-from bsdr_models.inference.datatree import Context
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.tasks import by_task, outcome_names
-from bsdr_models.validation import (
-    check_order,
-    feature_names,
-    known_entries,
-    one_thread,
-    sample_labels,
-)
+from bsdr_models.validation import check_order, known_entries, one_thread, sample_labels
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -101,11 +86,9 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         check_consistent_length(X, labels.given)
         self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
         select_rng, fit_rng = self._spawn()
-        self._observed = self._set_loss(
-            self._make_task(
-                X, labels.signs, strategy=self._option("loss").strategy, sizes=labels.sizes
-            )
-        )
+        strategy = self._option("loss").strategy
+        task = self._make_task(X, labels.signs, strategy=strategy, sizes=labels.sizes)
+        self._observed = self._set_loss(task)
         if self.standardize and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         with one_thread(), self._fitting(X.shape):
@@ -114,7 +97,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self.C_ = chosen["C"]
             result = self._learn(chosen, fit_rng)
             result = replace(result, held_out_log_proba=held_out_log_proba)
-            self._set_fitted(result, self._make_context(labels, samples))
+            self._set_fitted(result, samples=samples, **self._describe(labels))
             self._report(result, chosen)
         return self
 
@@ -150,8 +133,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 UserWarning,
                 stacklevel=3,
             )
-            fallback = [c for c in candidates if self._fallback.items() <= c.items()]
-            return (fallback or candidates)[0], None
+            fallback = (c for c in candidates if self._fallback.items() <= c.items())
+            return next(fallback, candidates[0]), None
         self._held_out = selected.held_out
         self.cv_results_ = {
             "candidates": candidates,
@@ -160,9 +143,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
         if fitted:
             self._set_temperature(selected.temperature, labels)
-        log_proba = np.full((len(labels.groups), selected.log_proba.shape[1]), np.nan)
-        log_proba[selected.samples] = selected.log_proba
-        return candidates[selected.best], log_proba
+        return candidates[selected.best], selected.log_proba
 
     def _set_temperature(self, temperature: Any, labels: Labels) -> None:
         """Set ``temperature_``; that of a task without a held-out label is 1."""
@@ -194,8 +175,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         given = tuple(temperature) if isinstance(temperature, list) else temperature
         return {"loss__C": self.C_, "loss__calibrate": given}
 
-    def _make_context(self, labels: Labels, samples: np.ndarray | None) -> Context:
-        """Data and settings that the DataTrees record."""
+    def _describe(self, labels: Labels) -> dict[str, Any]:
+        """Targets and settings that the DataTrees record."""
         attrs: dict[str, Any] = {
             "strategy": self._option("loss").strategy,
             "C": float(self.C_),
@@ -205,18 +186,14 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             **self._held_out.attrs(),
         }
         tasks = tuple(zip(labels.tasks, labels.classes, strict=True)) if labels.tasks else ()
-        return Context(
-            X=self._task.X,
-            y=labels.given,
-            samples=samples,
-            index=labels.groups if labels.exclusive else None,
-            feature_names=feature_names(self),
-            labels=outcome_names(tasks) if tasks else labels.classes,
-            target="multiclass" if labels.exclusive else "multilabel",
-            tasks=tasks,
-            config=self._config(),
-            attrs=attrs,
-        )
+        return {
+            "y": labels.given,
+            "index": labels.groups if labels.exclusive else None,
+            "labels": outcome_names(tasks) if tasks else labels.classes,
+            "target": "multiclass" if labels.exclusive else "multilabel",
+            "tasks": tasks,
+            "attrs": attrs,
+        }
 
     @abstractmethod
     def _model_attrs(self) -> dict[str, Any]:
@@ -246,9 +223,9 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _scores_by_task(self, scores: FloatArray) -> Any:
         if not self._exclusive:
             return scores
-        found = by_task(scores, self._task.sizes)
-        found = [own[:, 0] if own.shape[1] == 1 else own for own in found]
-        return found if len(found) > 1 else found[0]
+        blocks = by_task(scores, self._task.sizes)
+        blocks = [own[:, 0] if own.shape[1] == 1 else own for own in blocks]
+        return blocks if len(blocks) > 1 else blocks[0]
 
     def _split_tasks(self, values: FloatArray) -> Any:
         """A list of the columns of each of several tasks."""
@@ -260,22 +237,19 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return tuple(max(size, 2) for size in self._task.sizes)
 
     def _log_proba(self, X: Any) -> FloatArray:
-        return self._of_scores(self._posterior.score_means(X))
+        scores = self._posterior.score_means(X)
+        return log_probabilities(scores, self.temperature_, self._task.sizes)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        return self._of_scores(self._posterior.scores_at(latent))
-
-    def _of_scores(self, scores: FloatArray) -> FloatArray:
-        """Log probabilities of the classes of all tasks, side by side."""
+        scores = self._posterior.scores_at(latent)
         return log_probabilities(scores, self.temperature_, self._task.sizes)
 
     @by_chunks
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, calibrated on held-out samples.
 
-        The margin factors are no likelihood, so the model defines no probabilities. They are
-        softmax(f / T), logistic(f / T) for two classes or for each of several labels, with the
-        temperature T of smallest held-out log loss. Every task has its own softmax and temperature.
+        They are softmax(f / T), or logistic(f / T) for two classes or for each of several labels,
+        with the temperature T of smallest held-out log loss. Every task has its own of both.
 
         Parameters
         ----------
@@ -290,10 +264,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _most_probable(self, log_p: FloatArray) -> np.ndarray:
         if len(self._task.sizes) < 2:
             return super()._most_probable(log_p)
-        blocks = by_task(log_p, self._class_counts)
-        found = [
-            classes[own.argmax(axis=1)] for classes, own in zip(self.classes_, blocks, strict=True)
-        ]
+        blocks = zip(self.classes_, by_task(log_p, self._class_counts), strict=True)
+        found = [classes[own.argmax(axis=1)] for classes, own in blocks]
         if len({own.dtype.kind for own in found}) > 1:
             found = [own.astype(object) for own in found]
         return np.stack(found, axis=1)
@@ -320,28 +292,25 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         check_order(X, y)
         if len(self._task.sizes) < 2:
             return float(super().score(X, y, sample_weight))
+        truth, known = (self._ordered(y, own) for own in known_entries(y, self.unlabeled))
         predicted = self.predict(X)
-        truth, known = known_entries(y, self.unlabeled)
-        if truth.shape != predicted.shape:
-            raise ValueError(f"y must have shape {predicted.shape}, got {truth.shape}")
-        order = task_order(y, self._task_names)
-        truth, known = truth[:, order], known[:, order]
+        check_consistent_length(truth, predicted)
         right, some = ((truth == predicted) | ~known).all(axis=1), known.any(axis=1)
         weights = None if sample_weight is None else np.asarray(sample_weight)[some]
         return float(np.average(right[some], weights=weights))
 
     def _truth(self, y: Any) -> np.ndarray | None:
         truth = super()._truth(y)
-        n_tasks = len(self._task.sizes)
-        if truth is None or n_tasks < 2:
-            return truth
-        if truth.shape[1:] != (n_tasks,):
-            raise ValueError(f"y must have a column for each of {n_tasks} tasks, got {truth.shape}")
-        return truth[:, task_order(y, self._task_names)]
+        return truth if truth is None or len(self._task.sizes) < 2 else self._ordered(y, truth)
 
-    @property
-    def _task_names(self) -> list[Any]:
-        return [name for name, _ in self._context.tasks]
+    def _ordered(self, y: Any, values: np.ndarray) -> np.ndarray:
+        """Columns (M, T) of ``y`` in the order of the tasks of the fit."""
+        n_tasks = len(self._task.sizes)
+        if values.shape[1:] != (n_tasks,):
+            raise ValueError(
+                f"y must have a column for each of {n_tasks} tasks, got {values.shape}"
+            )
+        return values[:, task_order(y, [name for name, _ in self._context.tasks])]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,12 +10,19 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.bm2pca import label_free, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper.engines import fit_completer
-from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.options import COUNT, Number, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged
+
+# Compared costs, the first of which is the fallback. Few samples need one only, or two with the
+# hinge of all classes.
+COSTS: tuple[float, ...] = (10.0, 1.0, 0.1)
+MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
+# Compared scales of the metric, and the fallback.
+SCALES = (1.0, 10.0, 100.0, np.inf)
+SCALE = 10.0
 
 
 class BM2PCAClassifier(MarginClassifier):
@@ -109,17 +116,15 @@ class BM2PCAClassifier(MarginClassifier):
 
     *A pseudo-likelihood.* :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is no
     distribution of labels. It defines class scores and their variance, but neither class
-    probabilities nor draws of labels, and its evidence, or a bound on it, cannot choose C. Hence C
-    is cross-validated, and probabilities are softmax(f / T), or logistic(f / T) of a single score,
-    with the temperature T of smallest held-out log loss.
+    probabilities nor draws of labels, and its evidence cannot choose C. Hence C is cross-validated,
+    and probabilities are those of `predict_proba`.
 
-    *Missing values.* NaN marks a missing value, which is imputed by a factor model of the features
-    alone.
+    *Missing values* (NaN) are imputed by a factor model of the features alone.
 
     *Far-out values.* A standardised value of n training samples is at most :math:`\sqrt{n - 1}` in
-    magnitude. Values of new samples beyond are set to that bound, as the temperature was found by
-    samples that keep it: a feature that hardly varies in the training samples would otherwise
-    determine the class scores. Outlier measures and ``standardize=False`` have no such bound.
+    magnitude. Values of new samples beyond are set to that bound: a feature that hardly varies in
+    the training samples would otherwise determine the class scores. Outlier measures and
+    ``standardize=False`` have no such bound.
 
     *Samples without a label* count as labelled if their class is nearly certain and the held-out
     log likelihood of the labelled samples gains by it.
@@ -161,7 +166,8 @@ class BM2PCAClassifier(MarginClassifier):
         "max_iter": [COUNT],
     }
     _balanced_folds = False
-    _fallback: ClassVar[Candidate] = {"metric_scale": label_free.SCALE}
+    _fallback: ClassVar[Candidate] = {"metric_scale": SCALE}
+    _path_scores = staticmethod(label_free.path_scores)
 
     def __init__(
         self,
@@ -188,31 +194,36 @@ class BM2PCAClassifier(MarginClassifier):
 
     def _set_loss(self, task: Task) -> Task:
         """The hinge of all classes in few dimensions, or of many samples."""
+        n, d = task.X.shape
         few = int(self.n_components) < sum(max(size - 1, 1) for size in task.sizes)
         several = task.strategy == "shared" and max(task.sizes, default=0) > 2
-        if task.strategy == "one_vs_rest" and min(task.X.shape) > subspace.MAX_AXES:
+        if task.strategy == "one_vs_rest" and min(n, d) > subspace.MAX_AXES:
             raise ValueError(
-                f"one classifier for each label cannot be learned from {task.X.shape[0]} samples "
-                f"of {task.X.shape[1]} features: one of the numbers must be at most "
-                f"{subspace.MAX_AXES}; a shared subspace can"
+                f"one classifier for each label cannot be learned from {n} samples of {d} "
+                f"features: one of the numbers must be at most {subspace.MAX_AXES}; a shared "
+                "subspace can"
             )
-        return replace(task, multiclass=several and (few or task.X.shape[0] > task.X.shape[1]))
+        return replace(task, multiclass=several and (few or n > d))
 
     def _candidates(self, task: Task) -> list[Candidate]:
-        wide = task.X.shape[0] <= task.X.shape[1]
-        return label_free.candidates(
-            self._option("loss"), self.metric_scale, wide=wide, multiclass=task.multiclass
-        )
+        """Values of C and of the metric scale.
 
-    @property
-    def _path_scores(self) -> PathScores:
-        return label_free.path_scores
+        If samples do not outnumber features, any labels are linearly separable, and all larger
+        costs lead to about the same fit of the labels one by one.
+        """
+        costs, C = MULTICLASS_COSTS if task.multiclass else COSTS, self._option("loss").C
+        if C is None and task.X.shape[0] <= task.X.shape[1]:
+            costs = costs[: 1 + task.multiclass]
+        elif not (C is None or C == "cv"):
+            costs = (float(C),)
+        scales = SCALES if self.metric_scale == "cv" else (float(self.metric_scale),)
+        return [{"C": cost, "metric_scale": scale} for cost in costs for scale in scales]
 
     def _complete(self, task: Task) -> Task:
         if task.complete:
             return task
-        self._lazy_completer = fit_completer(task, np.random.default_rng(self._seed))
-        return replace(task, X=self._lazy_completer.impute(task.X))
+        self._completer = fit_completer(task, np.random.default_rng(self._seed))
+        return replace(task, X=self._completer.impute(task.X))
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
         self.metric_scale_ = chosen["metric_scale"]

@@ -16,11 +16,11 @@ from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.dims import FEATURE
-from bsdr_models.inference.datatree import Context, output_attrs
+from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import feature_names, one_thread, sample_labels, warn_not_converged
+from bsdr_models.validation import one_thread, sample_labels, warn_not_converged
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
@@ -202,7 +202,24 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 tol=options.tol,
                 progressbar=self.progressbar,
             )
-            self._set_fitted(result, self._make_context(given, samples, coef_sd))
+            attrs = {
+                "C": self.C_,
+                "epsilon": self.epsilon_,
+                "slope": self.slope_.tolist(),
+                "std_factor": self.std_factor_.tolist(),
+                "coef_sd": coef_sd.tolist(),
+                "objective": "bound",
+                **output_attrs(self._output_scaler),
+            }
+            self._set_fitted(
+                result,
+                y=given,
+                samples=samples,
+                index=None,
+                labels=np.array([f"y{i}" for i in range(Y.shape[1])]),
+                target="regression",
+                attrs=attrs,
+            )
             if not (self.converged_ or self.interrupted_):
                 warn_not_converged(options.max_iter, options.tol)
         return self
@@ -225,30 +242,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         mean, variance, coef_sd = held_out(task, self.C_, fold, rng, n_jobs=self.n_jobs)
         self.slope_, self.std_factor_ = calibration(task.Y, mean, variance)
         return coef_sd
-
-    def _make_context(
-        self, given: FloatArray, samples: np.ndarray | None, coef_sd: FloatArray
-    ) -> Context:
-        """Data and settings that the DataTrees record."""
-        return Context(
-            X=self._task.X,
-            y=given,
-            samples=samples,
-            index=None,
-            feature_names=feature_names(self),
-            labels=np.array([f"y{i}" for i in range(self._task.Y.shape[1])]),
-            target="regression",
-            config=self._config(),
-            attrs={
-                "C": self.C_,
-                "epsilon": self.epsilon_,
-                "slope": self.slope_.tolist(),
-                "std_factor": self.std_factor_.tolist(),
-                "coef_sd": coef_sd.tolist(),
-                "objective": "bound",
-                **output_attrs(self._output_scaler),
-            },
-        )
 
     def _make_tree(self) -> xr.DataTree:
         """Tree whose coefficients and intercepts are those of predictions.
@@ -294,26 +287,24 @@ def held_out(
     The last is the jackknife standard deviation of coefficients (K,), root mean square over
     features. Raise KeyboardInterrupt if the user stops the fits, of a fixed number of plain sweeps.
     """
-    numbers = np.unique(fold[fold >= 0])
-    streams = rng.spawn(len(numbers))
+    streams = rng.spawn(N_FOLDS)
 
-    def moments(index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        test = fold == numbers[index]
+    def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        test = fold == number
         training = task.subset(np.flatnonzero(~test))
-        state, data = run_sweeps(training, [cost], SWEEPS, streams[index])
-        posterior = margin_posterior(state, data, training)
-        coef = posterior.projection @ posterior.mean_weights
-        return *posterior.score_moments(task.X[test]), coef
+        posterior = margin_posterior(
+            *run_sweeps(training, [cost], SWEEPS, streams[number]), training
+        )
+        return *posterior.score_moments(task.X[test]), posterior.projection @ posterior.mean_weights
 
-    outcome = run_tasks(moments, range(len(numbers)), n_jobs=n_jobs, what="folds")
+    outcome = run_tasks(moments, range(N_FOLDS), n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt
     mean, variance = np.full((2, *task.Y.shape), np.nan)
-    for index, (own_mean, own_variance, _) in outcome.results.items():
-        test = fold == numbers[index]
-        mean[test], variance[test] = own_mean, own_variance
+    for number, (own_mean, own_variance, _) in outcome.results.items():
+        mean[fold == number], variance[fold == number] = own_mean, own_variance
     coef = np.stack([coef for *_, coef in outcome.results.values()])
-    coef_sd = np.sqrt((len(numbers) - 1) * coef.var(axis=0).mean(axis=0))
+    coef_sd = np.sqrt((N_FOLDS - 1) * coef.var(axis=0).mean(axis=0))
     return mean, variance + noise_variance(cost, float(task.epsilon or 0.0)), coef_sd
 
 

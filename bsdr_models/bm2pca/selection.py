@@ -1,14 +1,12 @@
 r"""Cross-validation of settings and softmax temperature.
 
-The candidate with the smallest held-out log loss is chosen, each at its own best temperature. With
-few samples this loss is too small, so temperature and score are those of `judge_choice`.
+The candidate with the smallest held-out log loss is chosen, each at its own best temperature.
 Accuracy is too coarse for few held-out samples. Folds differ by model:
 
 - The paper's model overfits with the number of sweeps, and how fast depends on the size of the
   classes, so there are as many folds as a class has samples (`balanced_folds`).
 - The within-class metric needs two samples of one class, which five folds leave to some classes.
 
-At most `MAX_SAMPLES` are used, and folds are skipped once `ENOUGH_SAMPLES` have been held out.
 Several tasks have one setting and a temperature each. A sample is held out with its labels of all
 tasks; the loss is the mean over all known labels of held-out samples.
 """
@@ -18,9 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.task import Candidate, Task, at_temperature, log_probabilities
+from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
@@ -34,7 +33,7 @@ logger = logging.getLogger(__name__)
 N_FOLDS = 5
 # Most labelled samples of a cross-validation.
 MAX_SAMPLES = 1250
-# With so many held-out samples the standard error of the mean log loss is about 0.05.
+# Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
 ENOUGH_SAMPLES = 500
 
 # Class scores (G, M, K) of new samples under fits of G candidates to a task.
@@ -53,8 +52,8 @@ class Selection:
     # label.
     temperature: float | FloatArray
     held_out: HeldOutScore  # Log score of `log_proba`
-    log_proba: FloatArray  # of held-out samples, (M, .), as of `log_probabilities`
-    samples: IntArray  # Indices of these samples, (M,)
+    # As of `log_probabilities`, of held-out samples; from `cross_validate` of all, NaN of others.
+    log_proba: FloatArray
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
@@ -101,14 +100,14 @@ def cross_validate(
 
     ``balanced`` is for folds as of `balanced_folds`.
     """
-    keys = sample_keys(task.X)
+    n_samples, keys = len(groups), sample_keys(task.X)
     index = subsample(groups, keys)
-    if len(index) < len(groups):
-        logger.info("%d of %d samples are used for cross-validation", len(index), len(groups))
+    if len(index) < n_samples:
+        logger.info("%d of %d samples are used for cross-validation", len(index), n_samples)
     groups, task = groups[index], task.subset(index)
     n_folds = balanced_folds(groups) if balanced else N_FOLDS
     fold = assign_folds(groups, keys[index], n_folds=n_folds)
-    rows = rows_to_hold_out(fold, task.Y, task.sizes)
+    rows = rows_to_hold_out(fold, groups)
     if not rows:
         return None
     streams = rng.spawn(len(rows))
@@ -123,122 +122,132 @@ def cross_validate(
         )
     if outcome.interrupted:
         raise KeyboardInterrupt
-    scores = np.concatenate(list(outcome.results.values()), axis=1)
-    out = np.concatenate([rows[number] for number in outcome.results])
-    fold = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
-    return replace(judge_choice(scores, task.Y[out], task.sizes, fold), samples=index[out])
+    scores, out = np.concatenate(list(outcome.results.values()), axis=1), np.concatenate(rows)
+    found = judge_choice(scores, class_index(task.Y[out], task.sizes), task.sizes, fold[out])
+    log_proba = np.full((n_samples, found.log_proba.shape[1]), np.nan)
+    log_proba[index[out]] = found.log_proba
+    return replace(found, log_proba=log_proba)
+
+
+def rows_to_hold_out(fold: IntArray, groups: IntArray) -> list[IntArray]:
+    """Samples of as many folds as give enough labels of every task."""
+    known = groups.reshape(len(groups), -1) >= 0
+    rows: list[IntArray] = []
+    for number in np.unique(fold[fold >= 0]):
+        rows.append(np.flatnonzero(fold == number))
+        if known[np.concatenate(rows)].sum(axis=0).min() >= ENOUGH_SAMPLES:
+            break
+    return rows
+
+
+def class_index(signs: FloatArray, sizes: tuple[int, ...]) -> IntArray:
+    """Class of each sample in each task, or 0 and 1 for each label, -1 if unknown: (M, T)."""
+    columns = [
+        np.where(own.any(axis=1), own.argmax(axis=1) if own.shape[1] > 1 else own[:, 0] > 0.0, -1)
+        for own in _blocks(signs, sizes)
+    ]
+    return np.column_stack(columns)
 
 
 def judge_choice(
-    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...], fold: IntArray
+    scores: FloatArray, truth: IntArray, sizes: tuple[int, ...], fold: IntArray
 ) -> Selection:
     """Choose as `best_of`, and judge the choice by those that do not see the fold of a sample.
 
     Each fold is predicted by candidate and temperature that the others choose. The temperature that
     these predictions lack, shrunk since samples may be few, is a factor of that of the choice.
     """
-    chosen, scaled = best_of(scores, signs, sizes), np.empty(signs.shape)
+    chosen, scaled = best_of(scores, truth, sizes), np.empty(scores.shape[1:])
     if len(numbers := np.unique(fold)) < 2:
         return chosen
     for number in numbers:
         own = fold == number
-        other = best_of(scores[:, ~own], signs[~own], sizes)
+        other = best_of(scores[:, ~own], truth[~own], sizes)
         known = np.nan_to_num(other.temperature, nan=1.0)
         scaled[own] = at_temperature(scores[other.best, own], known, sizes)
-    factor = temperature_of(scaled, signs, sizes, shrink=True)
-    log_proba = log_probabilities(scaled, factor, sizes)
+    factor = temperature_of(scaled, truth, sizes, shrink=True)
     return replace(
         chosen,
         temperature=chosen.temperature * factor,
-        held_out=_held_out_score(log_proba, signs, sizes),
-        log_proba=log_proba,
+        held_out=_judge(at_temperature(scaled, factor, sizes), truth, sizes)[1],
+        log_proba=log_probabilities(scaled, factor, sizes),
     )
 
 
-def best_of(scores: FloatArray, truth: FloatArray, sizes: tuple[int, ...]) -> Selection:
-    """The candidate of smallest log loss, from scores (G, M, K) and signs (M, K) held out."""
+def best_of(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Selection:
+    """The candidate of smallest log loss, from scores (G, M, K) and `class_index` (M, T)."""
     temperature = [temperature_of(each, truth, sizes) for each in scores]
-    log_proba = [
-        log_probabilities(each, own, sizes) for each, own in zip(scores, temperature, strict=True)
-    ]
-    scored = [_held_out_score(each, truth, sizes) for each in log_proba]
-    log_loss = np.array([-each.score for each in scored])
+    scaled = [at_temperature(*each, sizes) for each in zip(scores, temperature, strict=True)]
+    accuracy, held_out = zip(*(_judge(each, truth, sizes) for each in scaled), strict=True)
+    log_loss = np.array([-each.score for each in held_out])
     best = int(log_loss.argmin())
     return Selection(
         best=best,
-        accuracy=np.array([_accuracy(each, truth, sizes) for each in scores]),
+        accuracy=np.array(accuracy),
         log_loss=log_loss,
         temperature=temperature[best],
-        held_out=scored[best],
-        log_proba=log_proba[best],
-        samples=np.arange(len(truth)),
+        held_out=held_out[best],
+        log_proba=log_probabilities(scores[best], temperature[best], sizes),
     )
 
 
-def rows_to_hold_out(fold: IntArray, signs: FloatArray, sizes: tuple[int, ...]) -> list[IntArray]:
-    """Samples of as many folds as give enough labels of every task."""
-    rows: list[IntArray] = []
-    for number in np.unique(fold[fold >= 0]):
-        rows.append(np.flatnonzero(fold == number))
-        if _n_held_out(signs[np.concatenate(rows)], sizes) >= ENOUGH_SAMPLES:
-            break
-    return rows
-
-
-def _n_held_out(signs: FloatArray, sizes: tuple[int, ...]) -> int:
-    """Number of samples with a label, in the task that has the fewest."""
-    if not sizes:
-        return len(signs)
-    return min(int(np.count_nonzero(own.any(axis=1))) for own in by_task(signs, sizes))
-
-
-def _accuracy(scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]) -> float:
-    """Accuracy over the known labels of all samples and tasks, or over those of several labels."""
-    right = [
-        _class_index(own) == _class_index(truth)
-        for own, truth in _known_labels(scores, signs, sizes)
-    ]
-    return float(np.mean(np.concatenate(right)))
-
-
-def _known_labels(
-    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...]
-) -> list[tuple[FloatArray, FloatArray]]:
-    """Class scores and signs of the samples with a label of each task; of all labels together."""
-    if not sizes:
-        known = signs != 0.0
-        return [(scores[known][:, None], signs[known][:, None])]
-    blocks = zip(by_task(scores, sizes), by_task(signs, sizes), strict=True)
-    return [(own[truth.any(axis=1)], truth[truth.any(axis=1)]) for own, truth in blocks]
-
-
 def temperature_of(
-    scores: FloatArray, signs: FloatArray, sizes: tuple[int, ...], *, shrink: bool = False
+    scores: FloatArray, truth: IntArray, sizes: tuple[int, ...], *, shrink: bool = False
 ) -> float | FloatArray:
     """Temperature of the smallest log loss; of several tasks, (T,), NaN without a label."""
+    if sizes:
+        pairs = list(zip(by_task(scores, sizes), truth.T, strict=True))
+    else:
+        pairs = [(scores.reshape(-1, 1), truth.ravel())]
     found = [
-        fit_temperature(own, _class_index(truth), shrink=shrink) if len(own) else np.nan
-        for own, truth in _known_labels(scores, signs, sizes)
+        fit_temperature(f[y >= 0], y[y >= 0], shrink=shrink) if (y >= 0).any() else np.nan
+        for f, y in pairs
     ]
     return np.array(found) if len(found) > 1 else found[0]
 
 
-def _class_index(signs: FloatArray) -> IntArray:
-    """Class of each sample, (M,), from signs (M, K) of one task."""
-    return signs.argmax(axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0.0).astype(np.int64)
+def _judge(
+    scaled: FloatArray, truth: IntArray, sizes: tuple[int, ...]
+) -> tuple[float, HeldOutScore]:
+    """Accuracy and log score of class scores, over all known labels."""
+    log_p = [_log_softmax(own) for own in _blocks(scaled, sizes)]
+    predicted = np.column_stack([own.argmax(axis=1) for own in log_p])
+    pairs = zip(log_p, truth.T, strict=True)
+    of_truth = np.column_stack([own[np.arange(len(own)), y] for own, y in pairs])
+    known = truth >= 0
+    accuracy = float(np.mean((predicted == truth)[known]))
+    return accuracy, HeldOutScore.of(np.where(known, of_truth, np.nan), truth)
 
 
-def _held_out_score(log_p: FloatArray, signs: FloatArray, sizes: tuple[int, ...]) -> HeldOutScore:
-    """Log score of the observed targets."""
-    if sizes:
-        blocks = by_task(log_p, tuple(max(size, 2) for size in sizes))
-        truth = [_class_index(own) for own in by_task(signs, sizes)]
-        each = np.column_stack(
-            [own[np.arange(len(own)), y] for own, y in zip(blocks, truth, strict=True)]
-        )
-        known = np.column_stack([own.any(axis=1) for own in by_task(signs, sizes)])
-        return HeldOutScore.of(np.where(known, each, np.nan), np.column_stack(truth))
-    with np.errstate(divide="ignore"):
-        off = np.log(-np.expm1(np.minimum(log_p, -1e-300)))
-    each = np.where(signs > 0.0, log_p, off)
-    return HeldOutScore.of(np.where(signs != 0.0, each, np.nan), signs)
+def _blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
+    """Columns of each task, or of each label."""
+    return by_task(values, sizes or (1,) * values.shape[1])
+
+
+def at_temperature(
+    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+) -> FloatArray:
+    """Class scores (M, K) divided by the temperature of their task; of labels, by a common one."""
+    return scores / (
+        np.repeat(np.broadcast_to(temperature, len(sizes)), sizes) if sizes else temperature
+    )
+
+
+def log_probabilities(
+    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+) -> FloatArray:
+    """Log probabilities of the classes of each task, side by side, or of each label.
+
+    A task of a single column of class scores has two columns of probabilities.
+    """
+    scaled = at_temperature(scores, temperature, sizes)
+    if not sizes:
+        return np.asarray(log_expit(scaled))
+    return np.concatenate([_log_softmax(own) for own in by_task(scaled, sizes)], axis=1)
+
+
+def _log_softmax(scores: FloatArray) -> FloatArray:
+    """Log probabilities of the classes of one task; two columns for a single class score."""
+    if scores.shape[1] == 1:
+        return np.concatenate([log_expit(-scores), log_expit(scores)], axis=1)
+    return np.asarray(log_softmax(scores, axis=1))

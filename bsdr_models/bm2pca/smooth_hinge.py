@@ -53,29 +53,20 @@ def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge
 
 
 def multiclass_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
-    """Sum over samples that have a class; arguments as of :func:`smooth_hinge`.
-
-    A class of sign 0 is no alternative; a sample without a positive sign does not count.
-    """
+    """Sum over samples that have a class, of which one of sign 0 is no alternative."""
     return _collect(_multiclass_pass, scores, Y, square)
 
 
 def _collect(one_pass: Any, scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
     slope = np.ascontiguousarray(scores, np.float64)
-    variance_slope, total = np.zeros(len(square)), np.zeros(len(square))
-    one_pass(slope, np.ascontiguousarray(Y, np.float64), square, variance_slope, total)
+    total, variance_slope = one_pass(slope, np.ascontiguousarray(Y, np.float64), square)
     return Hinge(total=float(total.sum()), slope=slope, variance_slope=variance_slope)
 
 
 @njit(cache=True, fastmath=_FLAGS, error_model="numpy")
-def _pass(
-    scores: FloatArray,
-    Y: FloatArray,
-    square: FloatArray,
-    variance_slope: FloatArray,
-    total: FloatArray,
-) -> None:
-    """Replace ``scores`` by slopes, and add to the last two, (K,)."""
+def _pass(scores: FloatArray, Y: FloatArray, square: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Replace ``scores`` by slopes; sums by class of losses and of variance slopes, (K,)."""
+    total, variance_slope = np.zeros(len(square)), np.zeros(len(square))
     for n in range(scores.shape[0]):
         for c in range(scores.shape[1]):
             y = Y[n, c]
@@ -85,17 +76,15 @@ def _pass(
             scores[n, c] = y * (1.0 + gap * inverse)
             total[c] += y * y * (gap + width)
             variance_slope[c] += y * y * inverse
+    return total, variance_slope
 
 
 @njit(cache=True, fastmath=_FLAGS, error_model="numpy")
 def _multiclass_pass(
-    scores: FloatArray,
-    Y: FloatArray,
-    square: FloatArray,
-    variance_slope: FloatArray,
-    total: FloatArray,
-) -> None:
-    """Replace ``scores`` by slopes, and add to the last two, (K,)."""
+    scores: FloatArray, Y: FloatArray, square: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """As `_pass`."""
+    total, variance_slope = np.zeros(len(square)), np.zeros(len(square))
     for n in range(scores.shape[0]):
         own, largest = -1, -np.inf
         for c in range(scores.shape[1]):
@@ -118,3 +107,4 @@ def _multiclass_pass(
             share = scores[n, c] / mass
             variance_slope[c] += share
             scores[n, c] = (1.0 if c == own else 0.0) - share
+    return total, variance_slope

@@ -1,49 +1,36 @@
 r"""Max-margin classifiers in the within-class metric, in a common subspace or one-vs-rest.
 
 Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with metric coordinates a_n
-(`within_class_metric`). They do not depend on labels, so training and new
-samples are embedded alike. With :math:`\tilde z = [1; Q^\top a]`, :math:`f = H^\top \tilde z` and
-:math:`\eta_c` the rows of H below the bias, Q and H are the maximum of
+(`within_class_metric`). With :math:`\tilde z = [1; Q^\top a]`, class scores
+:math:`f = H^\top \tilde z` and :math:`\eta_c` the columns of H below the bias, Q and H are the
+maximum of
 
 .. math::
     J(Q, H) = -C \sum_{y_{nc} \ne 0} (u_{nc} + D_{nc})
         - \tfrac{\rho}{2} |Q|^2 - \tfrac{\nu}{2} |H|^2, \qquad
-    u = 1 - y f, \qquad D = \sqrt{u^2 + \sigma^2 |\eta_c|^2} .
+    u = 1 - y f, \qquad D = \sqrt{u^2 + \sigma^2 |\eta_c|^2},
 
-J is the bound of the hinge pseudo-likelihood [1]_ with point estimates Q and H and all else
-profiled out: :math:`u + D \approx 2 \max(0, u)`, smoothed by the variance of z.
+the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out. A
+line that separates one class from all others together need not exist in fewer dimensions than there
+are classes, less one. For classes that exclude each other the loss may therefore be the smoothed
+hinge of all classes (`smooth_hinge`), with :math:`s_c = \sigma^2 |\eta_c|^2`. Several tasks share
+Q; the classes of each have columns of their own, whose losses are added. J is maximised by L-BFGS
+from discriminant directions, deterministically. One classifier for each label, *one-vs-rest*, is
+the case in which Q is the identity.
 
-A line that separates one class from all others together need not exist in fewer dimensions than
-there are classes, less one. For classes that exclude each other the loss may therefore be that of
-the differences of class scores, the smoothed hinge of all classes
-(:func:`~bsdr_models.bm2pca.smooth_hinge.multiclass_hinge`), with
-:math:`s_c = \sigma^2 |\eta_c|^2`. Several tasks share Q; the classes of each have columns of their
-own, whose losses are added. J is maximised by L-BFGS from discriminant directions,
-deterministically. One classifier for each label, *one-vs-rest*, is the case in which Q is the
-identity: each label weighs the metric coordinates themselves, and labels are independent problems.
-
-``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``.
-
-References
-----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI.
+``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
+without a label.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.smooth_hinge import (
-    TINY_WIDTH,
-    Hinge,
-    multiclass_hinge,
-    smooth_hinge,
-)
+from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, Hinge, multiclass_hinge, smooth_hinge
 from bsdr_models.bm2pca.within_class_metric import Metric, TruncatedMetric
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -60,10 +47,9 @@ BIAS_PRECISION = 0.01
 class Settings:
     """Parameters C, sigma**2, rho and nu of the objective, and its loss.
 
-    sigma**2 is relative to latent coordinates of unit variance. ``multiclass`` is for the hinge of
-    all classes; its biases have the precision ``BIAS_PRECISION``. ``task_sizes`` are the numbers of
-    columns of Y of several tasks: each has its own hinge of all classes, or the smoothed hinge of a
-    single column for two classes. By default all columns are one task.
+    ``multiclass`` is for the hinge of all classes, whose biases have ``BIAS_PRECISION``;
+    ``task_sizes`` are the numbers of columns of Y of several tasks, each of which has its own hinge
+    of all classes, or the smoothed hinge of a single column for two classes.
 
     A larger latent variance generalises better, until small classes are lost: D has a kink at
     eta_c = 0, where the weights of a label stay (a few of many classes at a variance of 1e-2, many
@@ -77,15 +63,12 @@ class Settings:
     multiclass: bool = False
     task_sizes: tuple[int, ...] = ()
 
-    def blocks(self, n_columns: int) -> Iterator[tuple[slice, bool]]:
+    def blocks(self, n_columns: int) -> list[tuple[slice, bool]]:
         """Columns that have a loss of their own, and whether it is the hinge of all classes."""
         if not (self.multiclass and self.task_sizes):
-            yield slice(n_columns), self.multiclass
-            return
-        begin = 0
-        for size in self.task_sizes:
-            yield slice(begin, begin + size), size > 1
-            begin += size
+            return [(slice(n_columns), self.multiclass)]
+        pairs = zip(self.task_sizes, accumulate(self.task_sizes), strict=True)
+        return [(slice(end - size, end), size > 1) for size, end in pairs]
 
     def penalty(self, n_components: int, n_columns: int) -> FloatArray:
         """Precision of each entry of H, (1 + k, K)."""
@@ -156,8 +139,6 @@ def objective(
 
     For the hinge of all classes with its softmax p, :math:`G = C ([c = y] - p)`, and p replaces
     1/D.
-
-    A is (N, R), Y (N, K) holds signs, 0 without a label.
     """
     Q, H, C = state.projection, state.weights, settings.cost
     eta, v = H[1:], settings.latent_variance
@@ -195,9 +176,9 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
     """Initial state: discriminant directions Q, and ridge regression of Y on Q'a.
 
     Q are the leading right singular vectors of the centred fit of A by [1, Y] (the centred class
-    means, if classes are of equal size), each scaled to unit mean square of the latent coordinate.
-    Their number is at most the rank of that fit: K - 1 for classes, summed over tasks. A missing
-    label is at the mean of its column in the first fit, and left out of the second.
+    means, if classes are of equal size), each scaled to unit mean square of the latent coordinate,
+    and at most as many as the rank of that fit. A missing label is at the mean of its column in the
+    first fit, and left out of the second.
     """
     known = Y != 0.0
     labelled = known.any(axis=1)
@@ -225,16 +206,15 @@ def fit_subspace(
     Y: FloatArray,
     *,
     n_components: int | None,
-    settings: Settings | None = None,
+    settings: Settings,
     tol: float = 1e-10,
     max_iter: int = 2000,
 ) -> Fit:
     """Maximise J by L-BFGS, from `initial_state` or from zero.
 
-    A is (N, R), Y (N, K) holds signs, 0 without a label. k is at most ``n_components``; None is
-    for one-vs-rest. ``tol`` is the gain of an iteration, relative to J, at which to stop.
+    k is at most ``n_components``; None is for one-vs-rest. ``tol`` is the gain of an iteration,
+    relative to J, at which to stop.
     """
-    settings = Settings() if settings is None else settings
     if n_components is None:
         initial = SubspaceState(projection=None, weights=np.zeros((1 + A.shape[1], Y.shape[1])))
     else:
@@ -252,14 +232,10 @@ def fit_subspace(
         point = np.array(intermediate_result.x)
         trace.append(-float(intermediate_result.fun))
 
+    options = {"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter}
     try:
         result = minimize(
-            negative,
-            point,
-            jac=True,
-            method="L-BFGS-B",
-            callback=record,
-            options={"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter},
+            negative, point, jac=True, method="L-BFGS-B", callback=record, options=options
         )
         point, converged = np.array(result.x), bool(result.success)
     except KeyboardInterrupt:

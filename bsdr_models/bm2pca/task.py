@@ -3,13 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import log_expit, log_softmax
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -19,7 +16,6 @@ from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.tasks import by_task
 from bsdr_models.validation import check_text, encode_known, known_entries
 
 # Values of C and of another setting of a classifier by name.
@@ -87,11 +83,8 @@ class Labels:
     given: np.ndarray  # Targets as an array, (N,), (N, K) or (N, T)
     # Sorted classes, or the numbers of the labels, (K,); for several tasks the classes of each.
     classes: np.ndarray | list[np.ndarray]
-    # (N, K) in {-1, 0, 1}, 0 without a label; one column for two classes. Columns of several tasks
-    # are side by side.
-    signs: FloatArray
-    # Number of columns of each task, whose classes exclude each other; () for several labels.
-    sizes: tuple[int, ...]
+    signs: FloatArray  # (N, K), as of a task; columns of several tasks are side by side
+    sizes: tuple[int, ...]  # As of a task
     # Class of each sample, -1 without; (N, T) for several tasks; for several labels 0 if any is
     # known, else -1.
     groups: IntArray
@@ -178,14 +171,7 @@ def _encode_tasks(y: np.ndarray, known: BoolArray, names: tuple[Any, ...] | None
 
 def _zeros_and_ones(y: np.ndarray, known: BoolArray) -> FloatArray | None:
     """Signs of the labels in y (N, K), 0 without; None if it does not hold only 0 and 1."""
-    if y.dtype.kind in "mM":
-        return None
-    on = y if y.dtype.kind in "SU" else np.where(known, y, 0)
-    if on.dtype == object:
-        if not all(isinstance(value, Real | np.bool_) for value in on.ravel()):
-            return None
-        on = np.array(on.tolist())
-    if type_of_target(on) != "multilabel-indicator" or not np.isin(on, (0, 1)).all():
+    if y.dtype.kind in "mMSU" or not np.isin(on := np.where(known, y, 0), (0, 1)).all():
         return None
     return np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
 
@@ -201,31 +187,3 @@ def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
         sizes=(),
         groups=np.where((signs != 0.0).any(axis=1), 0, -1),
     )
-
-
-def at_temperature(
-    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
-) -> FloatArray:
-    """Class scores (M, K) divided by the temperature of their task; of labels, by a common one."""
-    return scores / (
-        np.repeat(np.broadcast_to(temperature, len(sizes)), sizes) if sizes else temperature
-    )
-
-
-def log_probabilities(
-    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
-) -> FloatArray:
-    """Log probabilities of the classes of each task, side by side, or of each label.
-
-    A task of a single column of class scores has two columns of probabilities.
-    """
-    if not sizes:
-        labels: FloatArray = log_expit(scores / temperature)
-        return labels
-    log_p = []
-    for scaled in by_task(at_temperature(scores, temperature, sizes), sizes):
-        if scaled.shape[1] == 1:
-            log_p += [log_expit(-scaled), log_expit(scaled)]
-        else:
-            log_p.append(log_softmax(scaled, axis=1))
-    return np.concatenate(log_p, axis=1)

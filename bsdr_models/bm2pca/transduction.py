@@ -5,13 +5,9 @@ likelihood of the labelled samples. Unlabelled samples of nearly certain class a
 ones by the metric and the hinge, through ``shares`` and ``signs``, if they improve the
 cross-validated log likelihood of the labelled samples by more than its standard error.
 
-The model of the metric (`within_class_metric`),
-
-.. math::
-    x_n = t + b_{y_n} + e_n, \qquad e_n \sim N(0, \Psi), \qquad \Psi \sim IW(D + 1, \kappa I_D),
-
-is a mixture if labels are missing. With b and Psi integrated out the class of a sample, given
-those of all others, has in closed form, up to terms common to all classes,
+The model of the metric (`within_class_metric`) is a mixture if labels are missing. With offsets and
+covariance integrated out, the class of a sample given those of all others has in closed form, up to
+terms common to all classes,
 
 .. math::
     \log p(x_n \mid y_n = c, \text{rest}) = -\tfrac{D}{2} \log(1 + 1/N_c)
@@ -41,8 +37,9 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.bm2pca.within_class_metric import Spectrum
+from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.row_space import Rows
 
 # Smallest probability of a nearly certain class.
@@ -69,7 +66,7 @@ class Transduction:
     responsibilities: FloatArray
     given: FloatArray  # Y, (N, K)
     labelled: BoolArray  # Mask of the labelled samples, (N,)
-    temperature: float  # beta, at most 1: calibration factor of the log probabilities
+    temperature: float = 1.0  # beta, at most 1: calibration factor of the log probabilities
     # gain, gain_error: Gain of the mean held-out log likelihood by unlabelled samples, in nats, and
     # its standard error; 0 if no sample could be held out.
     gain: float = 0.0
@@ -102,42 +99,27 @@ def fit_responsibilities(X: Rows, Y: FloatArray) -> Transduction:
     """Class probabilities of unlabelled samples among complete samples X (N, d).
 
     Y (N, K) holds the signs of exclusive classes: one +1 for a labelled sample, or one column of
-    signs for two classes; zeros without a label. Raise a ValueError if not, or without any label.
+    signs for two classes; zeros without a label.
     """
-    classes, labelled = _classes(Y)
-    present = classes.any(axis=0)
-    result = Transduction(responsibilities=classes, given=Y, labelled=labelled, temperature=1.0)
+    classes = ((np.column_stack([-Y, Y]) if Y.shape[1] == 1 else Y) > 0.0).astype(np.float64)
+    labelled, present = (Y != 0.0).any(axis=1), classes.any(axis=0)
+    result = Transduction(responsibilities=classes, given=Y, labelled=labelled)
     if labelled.all() or np.count_nonzero(present) < 2:
         return result
     known = classes[:, present]
     shares = known.sum(axis=0) + EVEN_SAMPLES
     shares = shares / shares.sum()
     total = decompose(decompose(X).rows)  # in coordinates of the row space
-    part, *_ = substitute(total, known, shares, tol=TOL, max_iter=MAX_ITER)
+    part = substitute(total, known, shares, tol=TOL, max_iter=MAX_ITER)
     logits = predictive(total, part)
     beta = temperature(logits[labelled], known[labelled])
     responsibilities = classes.copy()
     responsibilities[np.ix_(~labelled, present)] = capped_softmax(beta * logits[~labelled], shares)
-    gains = _held_out(total, known, shares)
-    return replace(
-        result,
-        responsibilities=responsibilities,
-        temperature=beta,
-        gain=float(np.mean(gains)) if len(gains) else 0.0,
-        gain_error=float(np.std(gains) / np.sqrt(len(gains))) if len(gains) else 0.0,
-    )
-
-
-def _classes(Y: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Classes as zeros and ones, (N, J), and the mask of the labelled samples."""
-    both = np.column_stack([-Y, Y]) if Y.shape[1] == 1 else Y
-    classes = (both > 0.0).astype(np.float64)
-    labelled = np.asarray((Y != 0.0).any(axis=1))
-    if not labelled.any():
-        raise ValueError("no sample has a label")
-    if not np.all(classes[labelled].sum(axis=1) == 1.0):
-        raise ValueError("classes must exclude each other: a labelled sample has exactly one")
-    return classes, labelled
+    result = replace(result, responsibilities=responsibilities, temperature=beta)
+    if len(gains := _held_out(total, known, shares)):
+        error = float(np.std(gains) / np.sqrt(len(gains)))
+        result = replace(result, gain=float(np.mean(gains)), gain_error=error)
+    return result
 
 
 def temperature(logits: FloatArray, classes: FloatArray) -> float:
@@ -154,14 +136,15 @@ def _held_out(total: Spectrum, classes: FloatArray, shares: FloatArray) -> Float
     """Gain of the held-out log likelihood by unlabelled samples, (M,).
 
     Both fits have their own temperature. Every fold is refitted, because responsibilities of
-    unlabelled samples depend on the held-out labels.
+    unlabelled samples depend on the held-out labels. The only sample of a class stays.
     """
-    fold = assign_folds(classes)
+    groups = np.where(classes.any(axis=1), classes.argmax(axis=1), -1)
+    fold = assign_folds(groups, groups, n_folds=N_FOLDS)
     scores = np.zeros((2, *classes.shape))
     for number in range(fold.max() + 1):
         own = fold == number
         visible = np.where(own[:, None], 0.0, classes)
-        part, *_ = substitute(total, visible, shares, tol=0.0, max_iter=FOLD_ITER)
+        part = substitute(total, visible, shares, tol=0.0, max_iter=FOLD_ITER)
         for logits, sums in zip(scores, (visible, part), strict=True):
             logits[own] = predictive(total, sums)[own]
     right = classes[fold >= 0]
@@ -172,21 +155,6 @@ def _held_out(total: Spectrum, classes: FloatArray, shares: FloatArray) -> Float
     return np.asarray(transductive - supervised)
 
 
-def assign_folds(classes: FloatArray) -> IntArray:
-    """Fold of each sample, (N,); -1 without a class, or for the only sample of a class.
-
-    Samples of a class are assigned in turn, so every training set has one at least.
-    """
-    fold = np.full(len(classes), -1)
-    count = 0
-    for column in classes.T:
-        rows = np.flatnonzero(column)
-        if len(rows) > 1:
-            fold[rows] = (count + np.arange(len(rows))) % N_FOLDS
-            count += len(rows)
-    return fold
-
-
 def decompose(X: Rows) -> Spectrum:
     """Decompose the scatter of all samples around their mean."""
     everything = np.ones((X.shape[0], 1))
@@ -195,21 +163,20 @@ def decompose(X: Rows) -> Spectrum:
 
 def substitute(
     total: Spectrum, classes: FloatArray, shares: FloatArray, *, tol: float, max_iter: int
-) -> tuple[FloatArray, int, bool]:
-    """Responsibilities (N, K) by damped fixed-point iteration, their number, and convergence.
+) -> FloatArray:
+    """Responsibilities (N, K) by damped fixed-point iteration.
 
     The first iteration uses the labelled samples alone; later ones take half a step. ``classes``
     (N, K) are ones and zeros, all zeros without a class; ``shares`` (K,) are the expected shares of
     the classes among the latter; ``tol`` is the mean total variation of a change at which to stop.
     """
-    free = ~classes.any(axis=1)
-    part, change, n_iter = classes.copy(), np.inf, 0
-    while change >= tol and n_iter < max_iter:
+    free, part = ~classes.any(axis=1), classes.copy()
+    for number in range(max_iter):
         step = capped_softmax(predictive(total, part)[free], shares) - part[free]
-        change = 0.5 * float(np.abs(step).sum()) / len(step)
-        part[free] += step if n_iter == 0 else 0.5 * step
-        n_iter += 1
-    return part, n_iter, change < tol
+        part[free] += step if number == 0 else 0.5 * step
+        if 0.5 * float(np.abs(step).sum()) / len(step) < tol:
+            break
+    return part
 
 
 def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
@@ -230,7 +197,7 @@ def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
     """
     size = total.rows.shape[1]
     spectrum = Spectrum.fit(total.rows, part, responsibilities=part)
-    metric = (spectrum if spectrum.varies else total).metric(1.0)
+    metric = (spectrum if np.isfinite(spectrum.kappa) else total).metric(1.0)
     unit = 1.0 / (metric.outside_gain**2 * metric.kappa)
     rest = unit * metric.outside(total.rows)
     count, weight = part.sum(axis=0), part.sum(axis=1)

@@ -1,45 +1,33 @@
 r"""Within-class metric, estimated from the training samples.
 
-Samples are modelled as :math:`x_n = t + b_{y_n} + e_n` with flat t and b,
-:math:`e_n \sim N(0, \Psi)` and :math:`\Psi \sim IW(\nu_0, \kappa I_d)`, :math:`\nu_0 = d + 1`.
-With S the within-class scatter, n its degrees of freedom and :math:`s_j` its eigenvalues,
+Samples are normal about offsets of their classes, with flat priors, and a covariance
+:math:`\Psi \sim IW(\nu_0, \kappa I_d)`, :math:`\nu_0 = d + 1`. With S the within-class scatter, n
+its degrees of freedom and :math:`s_j` its eigenvalues, the evidence
 
 .. math::
-    \log m(\kappa) = \log \frac{\Gamma_d(\frac{\nu_0 + n}{2})}{\Gamma_d(\frac{\nu_0}{2})}
-        - \tfrac{nd}{2} \log \pi + \tfrac{\nu_0 d}{2} \log\kappa
-        - \tfrac{\nu_0 + n}{2} \sum_{j=1}^d \log(\kappa + s_j), \qquad
-    E[\Psi^{-1}] = (\nu_0 + n)(\kappa I + S)^{-1},
+    \log m(\kappa) = \text{const} + \tfrac{\nu_0 d}{2} \log\kappa
+        - \tfrac{\nu_0 + n}{2} \sum_{j=1}^d \log(\kappa + s_j)
 
 has a unique maximum :math:`\kappa_{ev}`. Metric coordinates are
 
 .. math::
     a(x) = g\,P (x - t), \qquad P = (I + S/\kappa)^{-1/2}, \qquad \kappa = c\,\kappa_{ev},
 
-where the number g makes the mean of :math:`|a_n|^2` one; c = inf is the Euclidean metric. The
-classifiers do not influence this model: given the metric their posterior is a modular ("cut") one,
-not a joint one.
-
-All computations use axes of the training samples in which S is diagonal, so one decomposition
-(:class:`Spectrum`) serves every c. For N < d it needs inner products of samples alone.
+where the number g makes the mean of :math:`|a_n|^2` one; c = inf is the Euclidean metric, the only
+one if samples do not vary within classes. One decomposition, :class:`Spectrum`, serves every c; for
+N < d it needs inner products of samples alone.
 
 *Large sparse samples.* With thousands of samples and features S has too many eigenvectors, and X in
-its row space is a dense N x N array. Then (:class:`TruncatedSpectrum`) Lanczos iterations, from
+its row space is a dense N x N array. Then (:func:`leading_spectrum`) Lanczos iterations, from
 products with the sparse X alone, find the leading eigenvectors E, and all other eigenvalues are
-replaced by their mean :math:`\bar s = (\operatorname{tr} S - \sum_j s_j) / (\operatorname{rank} S -
-J)`. Up to a factor,
+replaced by their mean :math:`\bar s`. Up to a factor,
 
 .. math::
     P = I + E \operatorname{diag}\Bigl\{\Bigl(\frac{\kappa + \bar s}{\kappa + s_j}\Bigr)^{1/2} - 1
-        \Bigr\} E^\top,
+        \Bigr\} E^\top .
 
-exact along E and averaged elsewhere. Metric coordinates, as many as features, are not formed but
-represented by an operator, which suffices for a shared subspace.
-
-References
-----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI. Its residuals are isotropic; here the within-class ones have
-       a full covariance.
+Metric coordinates, as many as features, are represented by an operator, which suffices for a shared
+subspace.
 """
 
 from dataclasses import dataclass
@@ -49,8 +37,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh
 from scipy.optimize import brentq
-from scipy.sparse.linalg import LinearOperator, eigsh
-from scipy.special import gammaln
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.row_space import (
@@ -74,8 +61,8 @@ N_DIRECTIONS = 100
 class Metric:
     """The map a(x) = g P (x - t), with coordinates A (N, R) of the training samples.
 
-    ``gain`` (R,) is the diagonal of g P along the axes, ``outside_gain`` g, which it is orthogonal
-    to them, and kappa c kappa_ev, infinite for the Euclidean metric.
+    ``gain`` (R,) is the diagonal of g P along the axes, and ``outside_gain`` is g, its value
+    orthogonal to them.
     """
 
     kappa: float
@@ -106,113 +93,117 @@ class Metric:
         return self.axes.back(self.gain[:, None] * Q)
 
 
-class Scatter:
-    """Eigenvalues of the within-class scatter, whose evidence gives kappa."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedMetric:
+    """The map a(x) = g P (x - t) with directions E (d, J), for training samples (N, d).
 
-    __slots__ = ()
-    within: FloatArray
-    dof: float
-    n_features: float
+    ``shrunk`` (J,) are gains along E relative to the other directions, whose gain is g.
+    """
+
+    kappa: float
+    rows: Rows
+    mean: FloatArray
+    directions: FloatArray
+    shrunk: FloatArray
+    outside_gain: float
 
     @property
-    def _positive(self) -> tuple[FloatArray, FloatArray]:
-        """Positive eigenvalues and their multiplicities."""
-        positive = self.within[self.within > 0.0]
-        return positive, np.ones(len(positive))
+    def A(self) -> Any:
+        """Metric coordinates of the training samples, (N, d)."""
+        return self.transform(self.rows)
 
     @property
-    def varies(self) -> bool:
-        """Whether samples vary within classes; if not, only c = inf is defined."""
-        return bool(self.within.any())
+    def _map(self) -> LinearOperator:
+        """The map g P, (d, d)."""
+        E = self.directions
+        along = aslinearoperator(E * (self.shrunk - 1.0)) @ aslinearoperator(E.T)
+        return self.outside_gain * (aslinearoperator(sparse.eye_array(len(E))) + along)
 
-    def evidence_kappa(self) -> float:
-        """kappa_ev, which maximises the evidence."""
-        return best_scale(*self._positive, self.dof, self.n_features)
+    def transform(self, rows: Rows) -> Any:
+        """Metric coordinates g P (x - t) of samples, (M, d), as an operator."""
+        ones = aslinearoperator(np.ones((rows.shape[0], 1)))
+        return (aslinearoperator(rows) - ones @ aslinearoperator(self.mean[None])) @ self._map
 
-    def log_evidence(self, kappa: float) -> float:
-        """log m(kappa), without the constants of the flat offsets."""
-        return log_evidence(kappa, *self._positive, self.dof, self.n_features)
+    def outside(self, rows: Rows) -> FloatArray:
+        """Zeros, (M,): the axes span all features."""
+        return np.zeros(rows.shape[0])
 
-    def scaled_kappa(self, scale: float) -> float:
-        """C kappa_ev, infinite for the Euclidean metric.
-
-        Raise a ValueError if samples do not vary within classes and ``scale`` is finite.
-        """
-        if not scale > 0.0:
-            raise ValueError(f"the scale must be positive, got {scale}")
-        if np.isinf(scale):
-            return np.inf
-        if not self.varies:
-            raise ValueError(
-                "samples of one class do not differ, so there is no within-class metric: only the "
-                "Euclidean one (an infinite scale) is defined"
-            )
-        return scale * self.evidence_kappa()
+    def back(self, Q: FloatArray) -> FloatArray:
+        """Coefficients of x that have Q as coefficients of a: g P Q, (d, K)."""
+        return np.asarray(self._map @ Q)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spectrum(Scatter):
-    """Training samples in axes along which their within-class scatter is diagonal.
+class Spectrum:
+    """Training samples in axes along which their within-class scatter is diagonal."""
 
-    ``rows`` (N, R) are x_n - t along the axes, ``weight`` (N,) weights of the samples in t and in
-    the scatter, 0 without a label, ``within`` (R,) the eigenvalues s, of which those that are 0
-    separate classes perfectly, ``dof`` and ``n_features`` n and d of `effective_sizes`.
-    """
-
-    rows: FloatArray
-    weight: FloatArray
-    within: FloatArray
-    dof: float
-    n_features: float
+    rows: FloatArray  # x_n - t along the axes, (N, R)
+    weight: FloatArray  # of the samples in t and in the scatter, (N,), 0 without a label
+    within: FloatArray  # Eigenvalues s, (R,); those that are 0 separate classes perfectly
+    kappa: float  # kappa_ev, infinite if all eigenvalues are 0
     axes: Axes
+    # rest, samples: If the axes are leading ones, mean of the other eigenvalues, and sparse X.
+    rest: float = 0.0
+    samples: Rows | None = None
 
     @classmethod
     def fit(
-        cls,
-        X: Rows,
-        Y: FloatArray,
-        *,
-        responsibilities: FloatArray | None = None,
+        cls, X: Rows, Y: FloatArray, *, responsibilities: FloatArray | None = None
     ) -> "Spectrum":
         r"""Decompose the scatter of X (N, d), dense or CSR, around the offsets of the classes.
 
-        Y (N, K) holds signs; a sample of zeros has no label and is not used. Offsets are the least
-        squares fit of X on [1, Y]: class means, if each sample has one positive sign. Class
-        probabilities (N, K) of sum one, or zero to leave a sample out, replace Y if given:
-        :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`. Raise a
-        ValueError without a label.
+        Y (N, K) holds signs; a sample of zeros is not used. Offsets are the least squares fit of X
+        on [1, Y]: class means, if each sample has one positive sign. Class probabilities (N, K) of
+        sum one, or zero to leave a sample out, replace Y if given:
+        :math:`S = \sum_{nc} p_{nc} (x_n - m_c)(x_n - m_c)^\top`.
         """
         weight, offsets = (
             sign_offsets(Y) if responsibilities is None else soft_offsets(responsibilities)
         )
         part = weight > 0.0
-        if not part.any():
-            raise ValueError("no sample has a label")
-        fitted, rho = X if part.all() else X[part], weight[part]
+        fitted, rho, offsets = X if part.all() else X[part], weight[part], offsets[part]
         mean = weighted_mean(fitted, rho)
-        decompose = _decompose_gram if fitted.shape[0] <= X.shape[1] else _decompose_scatter
-        within, axes = decompose(fitted, mean, rho, offsets[part])
-        n, d = effective_sizes(
-            float(rho.sum()) - offsets.shape[1], X.shape[1], int(np.count_nonzero(within))
-        )
-        rows = axes.project(X)
-        return cls(rows=rows, weight=weight, within=within, dof=n, n_features=d, axes=axes)
+        axes: Axes
+        if fitted.shape[0] <= X.shape[1]:  # by inner products of samples
+            size, vectors = eigh(centred_gram(fitted, mean))
+            kept = size > RANK_TOL * max(size[-1], 0.0)
+            vectors, length = vectors[:, kept], np.sqrt(size[kept])
+            within, rotation = _diagonalise(vectors * length, rho, offsets)
+            axes = make_axes(fitted, mean, (vectors / length) @ rotation)
+        else:
+            centred = fitted if sparse.issparse(fitted) else fitted - mean
+            within, rotation = _diagonalise(centred, rho, offsets)
+            axes = DenseAxes(mean=mean, matrix=rotation)
+        dof = float(rho.sum()) - offsets.shape[1]
+        kappa = evidence_kappa(within, np.ones(len(within)), dof, X.shape[1])
+        return cls(rows=axes.project(X), weight=weight, within=within, kappa=kappa, axes=axes)
 
-    def metric(self, scale: float) -> Metric:
-        """Metric of `scaled_kappa`."""
-        kappa = self.scaled_kappa(scale)
-        shrunk = 1.0 / np.sqrt(1.0 + self.within / kappa)
-        A = self.rows * shrunk
-        length = float(self.weight @ np.sum(A**2, axis=1)) / float(self.weight.sum())
+    def metric(self, scale: float) -> Metric | TruncatedMetric:
+        """Metric of kappa = ``scale`` kappa_ev."""
+        kappa = scale * self.kappa
+        shrunk = 1.0 / np.sqrt((1.0 + self.within / kappa) / (1.0 + self.rest / kappa))
+        A, mean = self.rows * shrunk, self.axes.mean
+        square = np.sum(A**2, axis=1)
+        if self.samples is not None:
+            square += squared_distance(self.samples, mean) - np.sum(self.rows**2, axis=1)
+        length = float(self.weight @ square) / float(self.weight.sum())
         g = 1.0 / np.sqrt(length) if length > 0.0 else 1.0
-        return Metric(kappa=kappa, A=g * A, gain=g * shrunk, outside_gain=g, axes=self.axes)
+        if self.samples is None:
+            return Metric(kappa=kappa, A=g * A, gain=g * shrunk, outside_gain=g, axes=self.axes)
+        return TruncatedMetric(
+            kappa=kappa,
+            rows=self.samples,
+            mean=mean,
+            directions=self.axes.back(np.eye(len(self.within))),
+            shrunk=shrunk,
+            outside_gain=g,
+        )
 
 
 def sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weights (N,) and an orthonormal basis (N, J) of [1, Y] on the labelled samples."""
     weight = (Y != 0.0).any(axis=1).astype(np.float64)
-    regressors = np.column_stack([weight, Y])
-    basis, size, _ = np.linalg.svd(regressors, full_matrices=False)
+    basis, size, _ = np.linalg.svd(np.column_stack([weight, Y]), full_matrices=False)
     return weight, basis[:, size > 1e-10 * max(size[0], 1.0)]
 
 
@@ -220,26 +211,6 @@ def soft_offsets(shares: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weights (N,), and U (N, K) with S = X'(diag(weights) - U U')X; empty classes left out."""
     count = shares.sum(axis=0)
     return shares.sum(axis=1), shares[:, count > 0.0] / np.sqrt(count[count > 0.0])
-
-
-def _decompose_gram(
-    X: Rows, mean: FloatArray, rho: FloatArray, offsets: FloatArray
-) -> tuple[FloatArray, Axes]:
-    """Within-class eigenvalues and axes from inner products of samples, for N <= d."""
-    size, vectors = eigh(centred_gram(X, mean))
-    kept = size > RANK_TOL * max(size[-1], 0.0)
-    length = np.sqrt(size[kept])
-    rows = vectors[:, kept] * length
-    within, rotation = _diagonalise(rows, rho, offsets)
-    return within, make_axes(X, mean, (vectors[:, kept] / length) @ rotation)
-
-
-def _decompose_scatter(
-    X: Rows, mean: FloatArray, rho: FloatArray, offsets: FloatArray
-) -> tuple[FloatArray, Axes]:
-    """Within-class eigenvalues and axes from the d x d scatter, for d < N."""
-    within, rotation = _diagonalise(X if sparse.issparse(X) else X - mean, rho, offsets)
-    return within, DenseAxes(mean=mean, matrix=rotation)
 
 
 def _diagonalise(rows: Rows, rho: FloatArray, offsets: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -256,27 +227,30 @@ def _diagonalise(rows: Rows, rho: FloatArray, offsets: FloatArray) -> tuple[Floa
 def effective_sizes(n_samples: float, n_features: float, rank: int) -> tuple[float, float]:
     """n and d of a scatter of the given rank.
 
-    In general position the rank is the smaller of the two. With repeated samples or dependent
-    features it is lower, the density is singular, and the evidence is unbounded at kappa = 0; the
-    smaller of n and d is therefore set to the rank.
+    In general position the rank is the smaller of the two. It is lower with repeated samples or
+    dependent features, where the evidence is unbounded at kappa = 0; the smaller of n and d is
+    therefore set to the rank.
     """
     if n_samples <= n_features:
         return (float(rank) if rank < np.floor(n_samples) else n_samples), float(n_features)
     return n_samples, float(rank)
 
 
-def best_scale(
+def evidence_kappa(
     eigenvalues: FloatArray, counts: FloatArray, n_samples: float, n_features: float
 ) -> float:
-    r"""Kappa of the largest evidence.
+    r"""Kappa of the largest evidence, from eigenvalues s and their multiplicities, (J,).
 
-    It is the root of :math:`\sum_j \kappa/(\kappa + s_j) = r - d n/(\nu_0 + n)`, r the rank. The
-    left side increases with kappa, so the root is unique; its bracket has a closed form. The
-    positive ``eigenvalues`` s and their multiplicities ``counts`` are (J,), the numbers n and d
-    from :func:`effective_sizes`.
+    It is the root of :math:`\sum_j \kappa/(\kappa + s_j) = r - d n/(\nu_0 + n)`, r the rank, n and
+    d of `effective_sizes`. The left side increases with kappa, so the root is unique; its bracket
+    has a closed form. Infinite if no eigenvalue is positive.
     """
-    rank = float(counts.sum())
-    target = rank - n_features * n_samples / (n_features + 1.0 + n_samples)
+    live = (eigenvalues > 0.0) & (counts > 0.0)
+    eigenvalues, counts, rank = eigenvalues[live], counts[live], float(counts[live].sum())
+    if not rank:
+        return np.inf
+    n, d = effective_sizes(n_samples, n_features, int(rank))
+    target = rank - d * n / (d + 1.0 + n)
     low = target * eigenvalues.min() / rank
     high = target * eigenvalues.max() / (rank - target)
     low, high = np.log(min(low, high)) - 1e-6, np.log(max(low, high)) + 1e-6
@@ -289,158 +263,43 @@ def best_scale(
     return float(np.exp(root))
 
 
-def log_evidence(
-    kappa: float, eigenvalues: FloatArray, counts: FloatArray, n_samples: float, n_features: float
-) -> float:
-    """log m(kappa), arguments as in :func:`best_scale`; -inf for an infinite kappa."""
-    if np.isinf(kappa):
-        return -np.inf
-    d, n, nu0 = n_features, n_samples, n_features + 1.0
-    log_det = float(counts @ np.log(kappa + eigenvalues)) + (d - counts.sum()) * np.log(kappa)
-    order = 0.5 * (nu0 + 1.0 - np.arange(1, round(d) + 1))
-    constant = float(np.sum(gammaln(order + 0.5 * n) - gammaln(order))) - 0.5 * n * d * np.log(
-        np.pi
+def leading_spectrum(X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS) -> Spectrum:
+    """Find the leading ``n_directions`` of the scatter of sparse X in CSR format, Y as above."""
+    labelled, offsets = sign_offsets(Y)
+    d = X.shape[1]
+    between = np.asarray(X.T @ offsets)
+    own = X[labelled > 0.0]
+
+    def scatter(v: FloatArray) -> FloatArray:
+        return np.asarray(own.T @ (own @ v)) - between @ (between.T @ v)
+
+    dof = float(labelled.sum()) - offsets.shape[1]
+    rank = int(min(dof, d))
+    # A fixed initial vector makes the result deterministic.
+    within, directions = eigsh(
+        LinearOperator((d, d), matvec=scatter, dtype=np.float64),
+        k=min(n_directions, rank, d - 1),
+        v0=np.random.default_rng(0).standard_normal(d),
     )
-    return float(constant + 0.5 * nu0 * d * np.log(kappa) - 0.5 * (nu0 + n) * log_det)
+    within = np.where(within > RANK_TOL * within.max(), within, 0.0)
+    total = float(own.multiply(own).sum()) - float(np.vdot(between, between))
+    remaining, n_rest = total - float(within.sum()), rank - len(within)
+    rest = remaining / max(n_rest, 1) if remaining > RANK_TOL * total else 0.0
+    counts = np.append(np.ones(len(within)), n_rest)
+    axes = DenseAxes(mean=weighted_mean(X, labelled), matrix=directions)
+    return Spectrum(
+        rows=axes.project(X),
+        weight=labelled,
+        within=within,
+        kappa=evidence_kappa(np.append(within, rest), counts, dof, d),
+        axes=axes,
+        rest=rest,
+        samples=X,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedMetric:
-    """The map a(x) = g P (x - t) with directions E (d, J), for training samples (N, d).
-
-    ``shrunk`` (J,) are gains along E relative to those of the other directions, the rest as of
-    :class:`Metric`.
-    """
-
-    kappa: float
-    rows: Rows
-    mean: FloatArray
-    directions: FloatArray
-    shrunk: FloatArray
-    outside_gain: float
-
-    @property
-    def A(self) -> Any:
-        """Metric coordinates of the training samples, (N, d)."""
-        return self.transform(self.rows)
-
-    def transform(self, rows: Rows) -> Any:
-        """Metric coordinates g P (x - t) of samples, (M, d), as an operator."""
-
-        def product(Q: FloatArray) -> FloatArray:
-            Q = self.back(Q.reshape(len(Q), -1))
-            return np.asarray(rows @ Q) - self.mean @ Q
-
-        def transposed(G: FloatArray) -> FloatArray:
-            G = G.reshape(len(G), -1)
-            return self.back(np.asarray(rows.T @ G) - np.outer(self.mean, G.sum(axis=0)))
-
-        return LinearOperator(
-            rows.shape,
-            matvec=product,
-            rmatvec=transposed,
-            matmat=product,
-            rmatmat=transposed,
-            dtype=np.float64,
-        )
-
-    def outside(self, rows: Rows) -> FloatArray:
-        """Zeros, (M,): the axes span all features."""
-        return np.zeros(rows.shape[0])
-
-    def back(self, Q: FloatArray) -> FloatArray:
-        """Coefficients of x that have Q as coefficients of a: g P Q, (d, K)."""
-        along = (self.shrunk - 1.0)[:, None] * (self.directions.T @ Q)
-        return self.outside_gain * (Q + self.directions @ along)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedSpectrum(Scatter):
-    """Leading directions E (d, J) of the scatter of samples (N, d), of eigenvalues ``within`` (J,).
-
-    ``rest`` and ``n_rest`` are mean and number of the other positive eigenvalues, ``labelled`` (N,)
-    is 0 without a label.
-    """
-
-    rows: Rows
-    labelled: FloatArray
-    mean: FloatArray
-    directions: FloatArray
-    within: FloatArray
-    rest: float
-    n_rest: int
-    dof: float
-    n_features: float
-
-    @classmethod
-    def fit(
-        cls, X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS
-    ) -> "TruncatedSpectrum":
-        """Find the leading J = ``n_directions`` of the scatter of sparse X in CSR format.
-
-        Y (N, K) holds signs; a sample of zeros has no label and is not used.
-        """
-        labelled, offsets = sign_offsets(Y)
-        d = X.shape[1]
-        between = np.asarray(X.T @ offsets)
-        own = X[labelled > 0.0]
-
-        def scatter(v: FloatArray) -> FloatArray:
-            return np.asarray(own.T @ (own @ v)) - between @ (between.T @ v)
-
-        dof = float(labelled.sum()) - offsets.shape[1]
-        rank = int(min(dof, d))
-        # A fixed initial vector makes the result deterministic.
-        within, directions = eigsh(
-            LinearOperator((d, d), matvec=scatter, dtype=np.float64),
-            k=min(n_directions, rank, d - 1),
-            v0=np.random.default_rng(0).standard_normal(d),
-        )
-        within = np.where(within > RANK_TOL * within.max(), within, 0.0)
-        total = float(own.multiply(own).sum()) - float(np.vdot(between, between))
-        n_rest = rank - len(within)
-        dof, size = effective_sizes(dof, d, rank)
-        return cls(
-            rows=X,
-            labelled=labelled,
-            mean=weighted_mean(X, labelled),
-            directions=directions,
-            within=within,
-            rest=max(total - float(within.sum()), 0.0) / max(n_rest, 1),
-            n_rest=n_rest,
-            dof=dof,
-            n_features=size,
-        )
-
-    @property
-    def _positive(self) -> tuple[FloatArray, FloatArray]:
-        """Positive eigenvalues and their multiplicities."""
-        values, counts = np.append(self.within, self.rest), np.ones(len(self.within) + 1)
-        counts[-1] = self.n_rest
-        live = (values > 0.0) & (counts > 0.0)
-        return values[live], counts[live]
-
-    def metric(self, scale: float) -> TruncatedMetric:
-        """Metric of `scaled_kappa`."""
-        kappa = self.scaled_kappa(scale)
-        shrunk = np.ones_like(self.within)
-        if np.isfinite(kappa):
-            shrunk = np.sqrt((kappa + self.rest) / (kappa + self.within))
-        along = np.asarray(self.rows @ self.directions) - self.mean @ self.directions
-        length = squared_distance(self.rows, self.mean) + along**2 @ (shrunk**2 - 1.0)
-        mean_length = float(self.labelled @ length) / float(self.labelled.sum())
-        return TruncatedMetric(
-            kappa=kappa,
-            rows=self.rows,
-            mean=self.mean,
-            directions=self.directions,
-            shrunk=shrunk,
-            outside_gain=1.0 / np.sqrt(mean_length) if mean_length > 0.0 else 1.0,
-        )
-
-
-def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum | TruncatedSpectrum:
+def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum:
     """Exact decomposition if affordable, else the leading directions."""
     if sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT:
-        return TruncatedSpectrum.fit(X, Y)
+        return leading_spectrum(X, Y)
     return Spectrum.fit(X, Y)

@@ -14,12 +14,14 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 
+from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics.factors import Gamma
+from bsdr_models.papers import PaperBM2PCAClassifier
 
 # No two hyper-parameters agree, and none is its own inverse.
 PRIORS = Priors(
@@ -419,3 +421,32 @@ def lab():
 def case(request):
     """Every kind of problem in turn."""
     return request.param
+
+
+# ---------------------------------------------------------------------------------- estimators
+
+FEW_DRAWS = {"sampling__draws": 30, "sampling__tune": 30, "sampling__chains": 2}
+FORMS = {
+    "label_free": {},
+    "label_free_one_vs_rest": {"loss__strategy": "one_vs_rest"},
+    "paper": {},
+    "paper_one_vs_rest": {"loss__strategy": "one_vs_rest"},
+    "gibbs": {"inference": "gibbs", **FEW_DRAWS},
+    "nuts": {"inference": "nuts", **FEW_DRAWS},
+    "advi": {"inference": "advi", **FEW_DRAWS},
+}
+
+
+@pytest.fixture(scope="session")
+def make_form():
+    """Classifiers by form, with one candidate setting, and uncalibrated unless said otherwise."""
+
+    def make(form, **more):
+        fixed = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
+        if form.startswith("label_free"):
+            model = BM2PCAClassifier(metric_scale=10.0)
+        else:
+            model, fixed["optimization__n_sweeps"] = PaperBM2PCAClassifier(), 5
+        return model.set_params(**fixed | FORMS[form] | more)
+
+    return make

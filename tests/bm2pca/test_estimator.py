@@ -20,26 +20,8 @@ from bsdr_models.bm2pca.task import encode
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 
-CLASSES = {"label_free": BM2PCAClassifier, "paper": PaperBM2PCAClassifier}
-FORMS = [
-    ("label_free", "shared"),
-    ("label_free", "one_vs_rest"),
-    ("paper", "shared"),
-    ("paper", "one_vs_rest"),
-]
-every_form = pytest.mark.parametrize(("kind", "strategy"), FORMS)
-
-
-def quick(kind="label_free", strategy="shared", **more):
-    """A fit without cross-validation."""
-    settings = {
-        "loss__strategy": strategy,
-        "loss__C": 10.0,
-        "loss__calibrate": False,
-        "random_state": 0,
-    }
-    own = {"optimization__n_sweeps": 5} if kind == "paper" else {"metric_scale": 10.0}
-    return CLASSES[kind]().set_params(**settings | own | more)
+FORMS = ("label_free", "label_free_one_vs_rest", "paper", "paper_one_vs_rest")
+every_form = pytest.mark.parametrize("form", FORMS)
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +34,12 @@ def wine():
 @pytest.fixture(scope="module")
 def wine_models(wine):
     """The default settings of every form, each fitted once."""
-    return {
-        form: CLASSES[form[0]](loss=HingeLoss(strategy=form[1]), random_state=0).fit(
-            wine[0], wine[2]
-        )
-        for form in FORMS
-    }
+    models = {}
+    for form in FORMS:
+        kind = BM2PCAClassifier if form.startswith("label_free") else PaperBM2PCAClassifier
+        strategy = "one_vs_rest" if form.endswith("one_vs_rest") else "shared"
+        models[form] = kind(loss=HingeLoss(strategy=strategy), random_state=0).fit(*wine[::2])
+    return models
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +55,10 @@ def overlapping():
 
 
 @every_form
-def test_wine(wine, wine_models, kind, strategy):
+def test_wine(wine, wine_models, form):
     """About as accurate as shrinkage LDA, with good probabilities."""
     train, test, y_train, y_test = wine
-    model = wine_models[kind, strategy]
+    model = wine_models[form]
     lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1))
     lda.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
@@ -88,14 +70,9 @@ def test_wine(wine, wine_models, kind, strategy):
 
 
 @every_form
-def test_fitted_attributes(wine, wine_models, kind, strategy):
-    train, model = wine[0], wine_models[kind, strategy]
-    width = {
-        ("label_free", "shared"): 2,
-        ("label_free", "one_vs_rest"): 3,
-        ("paper", "shared"): 10,
-        ("paper", "one_vs_rest"): 30,
-    }[kind, strategy]
+def test_fitted_attributes(wine, wine_models, form):
+    train, model = wine[0], wine_models[form]
+    width = dict(zip(FORMS, (2, 3, 10, 30), strict=True))[form]
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.n_features_in_ == 13
     assert model.components_.shape == (width, 13)
@@ -110,7 +87,7 @@ def test_fitted_attributes(wine, wine_models, kind, strategy):
     assert len(results["candidates"]) == len(results["accuracy"]) == len(results["log_loss"]) > 1
     chosen = results["candidates"][int(np.argmin(results["log_loss"]))]
     assert chosen["C"] == model.C_
-    if kind == "paper":
+    if form.startswith("paper"):
         assert model.n_sweeps_ == chosen["n_sweeps"] == model.n_iter_
         assert not hasattr(model, "metric_scale_")
     else:
@@ -122,10 +99,10 @@ def test_fitted_attributes(wine, wine_models, kind, strategy):
 # -------------------------------------------------------------------------------- arguments
 
 
-def test_arguments_are_used(overlapping):
+def test_arguments_are_used(overlapping, make_form):
     X, y = overlapping
     priors = BM2PCAPriors(weight_rate=2.0)
-    model = quick(
+    model = make_form(
         "paper", loss__C=7.0, optimization__n_sweeps=4, priors=priors, n_components=3
     ).fit(X, y)
     config = json.loads(model.idata_.attrs["config"])
@@ -134,7 +111,7 @@ def test_arguments_are_used(overlapping):
     assert "random_state" not in config
     assert model.C_ == model.idata_.attrs["C"] == 7.0
     assert model.transform(X).shape == (90, 3)
-    free = quick(metric_scale=np.inf).fit(X, y)
+    free = make_form("label_free", metric_scale=np.inf).fit(X, y)
     assert free.metric_scale_ == np.inf
 
 
@@ -143,80 +120,62 @@ def test_default_priors_depend_on_the_inference_method():
     assert PaperBM2PCAClassifier(inference="gibbs")._option("priors") == SAMPLING
 
 
-def test_convergence(overlapping):
-    model = quick("paper", optimization__n_sweeps="converged").fit(*overlapping)
+def test_convergence(overlapping, make_form):
+    model = make_form("paper", optimization__n_sweeps="converged").fit(*overlapping)
     assert model.converged_
     assert model.n_sweeps_ is None
 
 
-def test_pymc_model_has_the_data_and_settings_of_the_fit(overlapping):
+def test_pymc_model_has_the_data_and_settings_of_the_fit(overlapping, make_form):
     X, y = overlapping
-    model = quick("paper", n_components=2).fit(X, y)
+    model = make_form("paper", n_components=2).fit(X, y)
     declared = model.model_
     assert dict(declared.dim_lengths)["obs"].eval() == 90
     assert {"loadings", "weights", "bias", "noise_precision"} <= set(declared.named_vars)
     assert tuple(declared.eval_rv_shapes()["loadings"]) == (5, 2)
     with pytest.raises(AttributeError, match="needs strategy='shared'"):
-        quick("paper", "one_vs_rest").fit(X, y).model_  # noqa: B018
+        make_form("paper_one_vs_rest").fit(X, y).model_  # noqa: B018
     with pytest.raises(ValueError, match="model_ needs complete dense samples"):
-        quick("paper", views=list("aabbb")).fit(X, y).model_  # noqa: B018
+        make_form("paper", views=list("aabbb")).fit(X, y).model_  # noqa: B018
 
 
 # ------------------------------------------------------------------------------ predictions
 
 
 @every_form
-def test_prediction_methods_agree(wine, wine_models, kind, strategy):
-    test, model = wine[1], wine_models[kind, strategy]
-    scores = model.decision_function(test)
-    expected = softmax(scores / model.temperature_, axis=1)
-    np.testing.assert_allclose(model.predict_proba(test), expected, rtol=1e-9)
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(test)), expected, rtol=1e-9)
-    np.testing.assert_array_equal(model.predict(test), scores.argmax(axis=1))
-    mean, std = model.decision_function(test, return_std=True)
-    np.testing.assert_allclose(mean, scores, rtol=1e-9, atol=1e-12)
-    assert std.shape == scores.shape
-    assert (std > 0.0).all()
-
-
-@every_form
-def test_two_classes_share_one_score(overlapping, kind, strategy):
-    X, y = overlapping
-    labels = np.where(y == 0, "yes", "no")
-    model = quick(kind, strategy, loss__calibrate=True).fit(X, labels)
-    assert model.classes_.tolist() == ["no", "yes"]
-    scores, std = model.decision_function(X, return_std=True)
-    assert scores.shape == std.shape == (90,)
-    p = model.predict_proba(X)
-    np.testing.assert_allclose(p[:, 1], expit(scores / model.temperature_), rtol=1e-9)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    np.testing.assert_array_equal(model.predict(X), np.where(scores > 0.0, "yes", "no"))
-
-
-# ------------------------------------------------------------------------------- multi-label
-
-
-@pytest.fixture(scope="module")
-def tags():
-    """Four labels: 120 training and 80 test samples."""
+@pytest.mark.parametrize("target", ["classes", "two classes", "labels"])
+def test_prediction_methods_agree(make_form, form, target):
     rng = np.random.default_rng(94)
     X = rng.standard_normal((200, 6))
-    eta = 2.0 * X @ rng.standard_normal((6, 2)) @ rng.standard_normal((2, 4))
-    Y = (eta + rng.standard_normal(eta.shape) > 0.0).astype(int)
-    return X[:120], X[120:], Y[:120], Y[120:]
-
-
-@every_form
-def test_multilabel(tags, kind, strategy):
-    train, test, Y_train, Y_test = tags
-    model = quick(kind, strategy, loss__calibrate=True).fit(train, Y_train)
-    assert model.classes_.tolist() == [0, 1, 2, 3]
-    scores, p = model.decision_function(test), model.predict_proba(test)
-    np.testing.assert_allclose(p, expit(scores / model.temperature_), rtol=1e-9)
-    assert np.mean((p > 0.5) == Y_test) > 0.8
-    np.testing.assert_array_equal(model.predict(test), p > 0.5)
-    all_right = ((p > 0.5) == Y_test).all(axis=1)
-    assert model.score(test, Y_test) == all_right.mean()
+    scores = 2.0 * X @ rng.standard_normal((6, 2)) @ rng.standard_normal((2, 4))
+    scores += rng.standard_normal(scores.shape)
+    if target == "labels":
+        y = (scores > 0.0).astype(int)
+    else:
+        y = scores[:, : 2 if target == "two classes" else 4].argmax(axis=1)
+        y = np.array(["no", "yes", "perhaps", "who knows"])[y]
+    test, y_test = X[120:], y[120:]
+    model = make_form(form, loss__calibrate=True).fit(X[:120], y[:120])
+    f, p = model.decision_function(test), model.predict_proba(test)
+    if target == "labels":
+        assert model.classes_.tolist() == [0, 1, 2, 3]
+        expected, predicted = expit(f / model.temperature_), f > 0.0
+    else:
+        assert model.classes_.tolist() == sorted(set(y))
+        both = np.column_stack([np.zeros(len(f)), f]) if f.ndim == 1 else f
+        assert (f.ndim == 1) == (target == "two classes")
+        expected = softmax(both / model.temperature_, axis=1)
+        predicted = model.classes_[both.argmax(axis=1)]
+    np.testing.assert_allclose(p, expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(test)), p, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(test), predicted)
+    right = (predicted == y_test).reshape(80, -1)
+    assert right.mean() > 0.7
+    assert model.score(test, y_test) == right.all(axis=1).mean()
+    mean, std = model.decision_function(test, return_std=True)
+    np.testing.assert_allclose(mean, f, rtol=1e-9, atol=1e-12)
+    assert std.shape == f.shape
+    assert (std > 0.0).all()
 
 
 # --------------------------------------------------------------------- unlabelled samples
@@ -255,25 +214,22 @@ def test_unlabeled_markers(kind):
 
 
 @every_form
-def test_sparse_fit_equals_unscaled_dense_fit(overlapping, kind, strategy):
+def test_sparse_fit_equals_unscaled_dense_fit(make_form, form):
     """The dense fit has no scaler."""
     rng = np.random.default_rng(98)
     y = np.arange(60) % 3
     X = rng.random((60, 30)) + 2.0 * np.eye(3)[y] @ rng.random((3, 30))
     X[rng.random(X.shape) < 0.7] = 0.0
-    model = quick(kind, strategy, loss__calibrate=True).fit(sparse.csr_matrix(X), y)
+    model = make_form(form, loss__calibrate=True).fit(sparse.csr_matrix(X), y)
     np.testing.assert_array_equal(model.mean_, 0.0)
     np.testing.assert_array_equal(model.scale_, 1.0)
-    dense = (DensePaper if kind == "paper" else DenseLabelFree)(**model.get_params(deep=False)).fit(
-        X, y
-    )
+    kind = DensePaper if form.startswith("paper") else DenseLabelFree
+    dense = kind(**model.get_params(deep=False)).fit(X, y)
     # Axes differ, and so does the optimum up to the tolerance of 1e-5.
-    rough = (
-        {"rtol": 0.03, "atol": 0.03} if strategy == "one_vs_rest" else {"rtol": 0.01, "atol": 0.01}
-    )
+    rough = dict.fromkeys(("rtol", "atol"), 0.03 if form.endswith("one_vs_rest") else 0.01)
     np.testing.assert_allclose(model.temperature_, dense.temperature_, **rough)
-    for kind in (sparse.csr_array, sparse.csc_matrix, sparse.coo_array, np.asarray):
-        got = model.decision_function(kind(X))
+    for form in (sparse.csr_array, sparse.csc_matrix, sparse.coo_array, np.asarray):
+        got = model.decision_function(form(X))
         np.testing.assert_allclose(got, dense.decision_function(X), **rough)
 
 
@@ -295,8 +251,8 @@ class DensePaper(DenseAsItIs, PaperBM2PCAClassifier):
     pass
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_each_view_has_its_own_noise(strategy):
+@pytest.mark.parametrize("form", FORMS[2:])
+def test_each_view_has_its_own_noise(make_form, form):
     """A view with ten times the noise does not dominate the other."""
     rng = np.random.default_rng(99)
     y = np.arange(150) % 3
@@ -304,7 +260,7 @@ def test_each_view_has_its_own_noise(strategy):
     X[:, :5] += 3.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
     views = ["good"] * 5 + ["loud"] * 40
     arguments = {"standardize": False, "n_components": 3, "optimization__n_sweeps": 10}
-    apart = quick("paper", strategy, views=views, **arguments).fit(X[:60], y[:60])
+    apart = make_form(form, views=views, **arguments).fit(X[:60], y[:60])
     assert apart.score(X[60:], y[60:]) > 0.85
     absent = X[60:].copy()
     absent[:, 5:] = np.nan

@@ -3,21 +3,11 @@
 import numpy as np
 import pytest
 
-from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, BM2PCARegressor
+from bsdr_models import BM2PCARegressor
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.papers import PaperBM2PCAClassifier
 
 KINDS = ("label_free", "paper")
 N, LONE = 60, 7
-
-
-def quick(kind, **more):
-    """A fit without cross-validation."""
-    model = BM2PCAClassifier(metric_scale=10.0)
-    if kind == "paper":
-        model = PaperBM2PCAClassifier(optimization=BM2PCAOptimization(n_sweeps=5))
-    settings = {"loss__C": 10.0, "loss__calibrate": 0.5, "random_state": 0}
-    return model.set_params(**settings | more)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +23,9 @@ def samples():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_values_beyond_the_bound_are_set_to_it(samples, kind, sign):
+def test_values_beyond_the_bound_are_set_to_it(make_form, samples, kind, sign):
     X, y, new, _ = samples
-    model = quick(kind).fit(X, y)
+    model = make_form(kind, loss__calibrate=0.5).fit(X, y)
     at_bound, far, further = new[:20].copy(), new[:20].copy(), new[:20].copy()
     at_bound[:, -1] = X[:, -1].mean() + sign * X[:, -1].std() * np.sqrt(N - 1.0)
     far[:, -1], further[:, -1] = 2.0 + 0.1 * sign, 2.0 + 1e9 * sign
@@ -49,11 +39,11 @@ def test_values_beyond_the_bound_are_set_to_it(samples, kind, sign):
     np.testing.assert_allclose(tree["probability"], model.predict_proba(at_bound), atol=1e-9)
 
 
-def test_the_bound_counts_the_observed_values_of_a_feature(samples):
+def test_the_bound_counts_the_observed_values_of_a_feature(make_form, samples):
     X, y, new, _ = samples
     X, far, at_bound = X.copy(), new[:20].copy(), new[:20].copy()
     X[20:50, -1] = np.nan
-    model = quick("paper").fit(X, y)
+    model = make_form("paper", loss__calibrate=0.5).fit(X, y)
     seen = X[~np.isnan(X[:, -1]), -1]
     assert len(seen) == 30
     far[:, -1] = 3.0
@@ -63,9 +53,9 @@ def test_the_bound_counts_the_observed_values_of_a_feature(samples):
     )
 
 
-def test_outlier_measures_see_the_values_as_given(samples):
+def test_outlier_measures_see_the_values_as_given(make_form, samples):
     X, y, new, _ = samples
-    model = quick("label_free").fit(X, y)
+    model = make_form("label_free").fit(X, y)
     far = new[:20].copy()
     far[:, -1] = 3.0
     scaled = (X - model.mean_) / model.scale_
@@ -76,11 +66,14 @@ def test_outlier_measures_see_the_values_as_given(samples):
         np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-12, err_msg=name)
 
 
-def test_on_a_common_scale_and_in_regression_there_is_no_bound(samples):
+def test_on_a_common_scale_and_in_regression_there_is_no_bound(make_form, samples):
     X, y, new, _ = samples
     far = np.repeat(new[:1], 3, axis=0)
     far[:, -1] = [2.0, 4.0, 6.0]
-    models = [quick("label_free", standardize=False).fit(X, y), BM2PCARegressor(1).fit(X, X[:, :2])]
+    models = [
+        make_form("label_free", standardize=False).fit(X, y),
+        BM2PCARegressor(1).fit(X, X[:, :2]),
+    ]
     for model in models:
         step = np.diff(model.transform(far), axis=0)
         np.testing.assert_allclose(step[0], step[1], rtol=1e-6)

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.base import clone
 
-from bsdr_models import BM2PCAClassifier, BM2PCAOptimization, HingeLoss
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
@@ -18,7 +16,6 @@ from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.bm2pca.spec import PAPER
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.papers import PaperBM2PCAClassifier
 
 R, K = 3, 2
 N_DRAWS = 100_000
@@ -259,19 +256,14 @@ def test_a_decoder_of_known_latent_coordinates_is_a_regression():
     np.testing.assert_allclose(1.0 / view.noise_precision.mean[0], noise, rtol=0.02)
 
 
-MODELS = {
-    "label_free": BM2PCAClassifier(metric_scale=10.0),
-    "paper": PaperBM2PCAClassifier(optimization=BM2PCAOptimization(n_sweeps=20)),
-}
+LONG = {"label_free": {}, "paper": {"optimization__n_sweeps": 20}}
 
 
-@pytest.mark.parametrize("kind", ["label_free", "paper"])
-def test_imputation_is_close_to_the_true_conditional_mean(kind):
+@pytest.mark.parametrize("kind", LONG)
+def test_imputation_is_close_to_the_true_conditional_mean(make_form, kind):
     rng, X, t, cov = principal_data(2200)
     y = (X[:, 0] + 0.5 * rng.standard_normal(2200) > t[0]).astype(int)
-    model = clone(MODELS[kind]).set_params(
-        n_components=2, loss=HingeLoss(C=10.0, calibrate=False), random_state=0
-    )
+    model = make_form(kind, n_components=2, **LONG[kind])
     train, test = X[:2000].copy(), X[2000:]
     train[rng.random(train.shape) < 0.2] = np.nan
     model.fit(train, y[:2000])
@@ -290,20 +282,13 @@ def test_imputation_is_close_to_the_true_conditional_mean(kind):
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-@pytest.mark.parametrize("kind", ["label_free", "paper"])
-def test_inverse_transform_reconstructs_the_samples(kind, strategy):
+@pytest.mark.parametrize("kind", LONG)
+def test_inverse_transform_reconstructs_the_samples(make_form, kind, strategy):
     """With all components only the noise is lost."""
     rng, X, t, _ = principal_data(400, noise=0.1)
     y = (X[:, :3] - t[:3]).argmax(axis=1)
-    model = (
-        clone(MODELS[kind])
-        .set_params(
-            n_components=6,
-            loss=HingeLoss(strategy=strategy, C=1.0, calibrate=False),
-            random_state=0,
-        )
-        .fit(X, y)
-    )
+    model = make_form(kind, n_components=6, loss__strategy=strategy, loss__C=1.0, **LONG[kind])
+    model.fit(X, y)
     back = model.inverse_transform(model.transform(X))
     assert back.shape == X.shape
     lost = np.mean((back - X) ** 2) / np.mean((X - X.mean(axis=0)) ** 2)

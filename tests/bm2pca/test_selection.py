@@ -1,21 +1,21 @@
 """Cross-validation: folds, selection rule, candidates and path scores."""
 
-from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAOptimization
+from bsdr_models import BM2PCAClassifier, BM2PCAOptimization
 from bsdr_models.bm2pca import label_free, selection
-from bsdr_models.bm2pca.label_free import COSTS, SCALES, candidates
+from bsdr_models.bm2pca.estimator import COSTS, SCALES
 from bsdr_models.bm2pca.paper import engines, estimator
 from bsdr_models.bm2pca.selection import (
     N_FOLDS,
     balanced_folds,
     best_of,
+    class_index,
     cross_validate,
     judge_choice,
     rows_to_hold_out,
@@ -25,10 +25,6 @@ from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.papers import PaperBM2PCAClassifier
-
-
-def one_hot_signs(y):
-    return 2.0 * np.eye(y.max() + 1)[y] - 1.0
 
 
 def keys(groups):
@@ -80,14 +76,15 @@ def classes(n=60, k=4, seed=0):
     return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
 
 
-def rule(scores, signs, *, sizes=None):
-    return best_of(scores, signs, (signs.shape[1],) if sizes is None else sizes)
+def rule(scores, y):
+    """Of one task."""
+    return best_of(scores, y[:, None], scores.shape[2:])
 
 
 def test_log_loss_and_accuracy_are_those_of_held_out_samples():
     y, scores = classes()
     scores[1] *= 30.0
-    found = rule(scores, one_hot_signs(y))
+    found = rule(scores, y)
     np.testing.assert_allclose(found.accuracy, (scores.argmax(axis=2) == y).mean(axis=1))
     assert found.best == found.log_loss.argmin()
     proba = softmax(scores[found.best] / found.temperature, axis=1)
@@ -102,7 +99,7 @@ def test_selection_prefers_log_loss_to_accuracy():
     wrong[::10] *= -8.0
     narrow = sure.copy()
     narrow[::5] *= -0.05
-    found = rule(np.stack([wrong, narrow]), one_hot_signs(y))
+    found = rule(np.stack([wrong, narrow]), y)
     assert found.accuracy[0] > found.accuracy[1]
     assert found.best == 1
 
@@ -110,10 +107,10 @@ def test_selection_prefers_log_loss_to_accuracy():
 def test_two_classes_have_one_score():
     y, scores = classes(k=2)
     margin = scores[:, :, 1:] - scores[:, :, :1]
-    found = rule(margin, 2.0 * (y % 2)[:, None] - 1.0)
+    found = rule(margin, y)
     proba = expit(margin[found.best, :, 0] / found.temperature)
-    assert found.log_loss[found.best] == pytest.approx(log_loss(y % 2, proba), rel=1e-9)
-    np.testing.assert_allclose(found.accuracy, ((margin[:, :, 0] > 0) == y % 2).mean(axis=1))
+    assert found.log_loss[found.best] == pytest.approx(log_loss(y, proba), rel=1e-9)
+    np.testing.assert_allclose(found.accuracy, ((margin[:, :, 0] > 0) == y).mean(axis=1))
 
 
 def test_held_out_score_of_noise_is_that_of_no_features():
@@ -121,8 +118,8 @@ def test_held_out_score_of_noise_is_that_of_no_features():
     naive, honest, temperatures = [], [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        scores, signs = rng.standard_normal((12, 40, 1)), np.tile([[-1.0], [1.0]], (20, 1))
-        found = judge_choice(scores, signs, (1,), np.arange(40) // 8)
+        scores, y = rng.standard_normal((12, 40, 1)), np.tile([[0], [1]], (20, 1))
+        found = judge_choice(scores, y, (1,), np.arange(40) // 8)
         naive.append(found.log_loss.min())
         honest.append(found.held_out.score)
         temperatures.append(found.temperature)
@@ -133,11 +130,11 @@ def test_held_out_score_of_noise_is_that_of_no_features():
 
 def test_judgement_of_a_clear_choice_is_that_of_all_folds():
     y, scores = classes(n=4000)
-    found = judge_choice(scores, one_hot_signs(y), (4,), np.arange(4000) % 5)
-    plain = rule(scores, one_hot_signs(y))
+    found = judge_choice(scores, y[:, None], (4,), np.arange(4000) % 5)
+    plain = rule(scores, y)
     assert found.temperature == pytest.approx(plain.temperature, rel=0.01)
     assert found.held_out.score == pytest.approx(plain.held_out.score, abs=1e-3)
-    one_fold = judge_choice(scores, one_hot_signs(y), (4,), np.zeros(4000, dtype=int))
+    one_fold = judge_choice(scores, y[:, None], (4,), np.zeros(4000, dtype=int))
     assert one_fold.temperature == plain.temperature
 
 
@@ -145,9 +142,10 @@ def test_missing_labels_are_ignored():
     rng = np.random.default_rng(2)
     signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
     scores = rng.standard_normal((2, 50, 3)) + signs
-    found = rule(scores, signs, sizes=())
-    spoilt = np.where(signs == 0.0, 1e6, scores)
-    again = rule(spoilt, signs, sizes=())
+    truth = class_index(signs, ())
+    np.testing.assert_array_equal(truth, np.where(signs == 0.0, -1, signs > 0.0))
+    found = best_of(scores, truth, ())
+    again = best_of(np.where(signs == 0.0, 1e6, scores), truth, ())
     np.testing.assert_allclose(again.log_loss, found.log_loss)
     known = signs != 0.0
     proba = expit(scores[found.best][known] / found.temperature)
@@ -157,7 +155,7 @@ def test_missing_labels_are_ignored():
 
 def test_training_and_test_sets_are_disjoint():
     """Every sample is held out once; scores are those of the fold that it is in."""
-    task, seen = replace(wide_task("shared"), sizes=(3,)), []
+    task, seen = wide_task("shared"), []
     groups = np.arange(18) % 3
 
     def path_scores(part, X, candidates, rng):
@@ -173,14 +171,14 @@ def test_training_and_test_sets_are_disjoint():
     seen = np.concatenate(seen)
     order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
     np.testing.assert_array_equal(np.sort(order), np.arange(18))
-    expected = best_of(2.0 * seen[None, :, :3], task.Y[order], (3,))
+    expected = best_of(2.0 * seen[None, :, :3], groups[order, None], (3,))
     np.testing.assert_array_equal(found.log_loss, expected.log_loss)
 
 
 def test_folds_are_skipped_after_enough_samples(monkeypatch):
     monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
     y, _ = classes()
-    rows = rows_to_hold_out(np.arange(60) % 5, one_hot_signs(y), (4,))
+    rows = rows_to_hold_out(np.arange(60) % 5, y)
     assert [len(each) for each in rows] == [12, 12]
 
 
@@ -193,12 +191,14 @@ def test_no_selection_without_held_out_samples():
 # ------------------------------------------------------------------------------- candidates
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_costs_are_compared_only_if_they_matter(strategy):
-    tall, wide, asked = (
-        candidates(HingeLoss(C=C, strategy=strategy), "cv", wide=w, multiclass=False)
-        for C, w in ((None, False), (None, True), ("cv", True))
-    )
+def candidates(n_features, *, multiclass=False, **arguments):
+    """Of ten samples."""
+    task = SimpleNamespace(X=np.empty((10, n_features)), multiclass=multiclass)
+    return BM2PCAClassifier().set_params(**arguments)._candidates(task)
+
+
+def test_costs_are_compared_only_if_they_matter():
+    tall, wide, asked = candidates(9), candidates(10), candidates(10, loss__C="cv")
     assert tall == asked
     assert [each["C"] for each in tall[:: len(SCALES)]] == list(COSTS)
     assert {each["C"] for each in wide} == {max(COSTS)}
@@ -218,26 +218,19 @@ def test_the_candidates_of_the_paper_are_costs_with_sweeps():
 
 @pytest.mark.parametrize("scale", [2.0, np.inf])
 def test_a_number_is_the_only_candidate(scale):
-    found = candidates(HingeLoss(C=3.0), scale, wide=False, multiclass=True)
+    found = candidates(9, multiclass=True, loss__C=3.0, metric_scale=scale)
     assert found == [{"C": 3.0, "metric_scale": scale}]
 
 
 # ------------------------------------------------------------------------------- paths
 
 
-def wide_task(strategy, *, sparse=False):
+def wide_task(strategy):
     """Three classes of six samples in thirty features."""
     rng = np.random.default_rng(3)
     y = np.arange(18) % 3
     X = rng.standard_normal((18, 30)) + 2.0 * rng.standard_normal((3, 30))[y]
-    if sparse:
-        X = csr_array(np.where(X > 0.5, X, 0.0))
-    return Task(
-        X=X,
-        Y=one_hot_signs(y),
-        n_components=2,
-        strategy=strategy,
-    )
+    return Task(X=X, Y=2.0 * np.eye(3)[y] - 1.0, n_components=2, strategy=strategy, sizes=(3,))
 
 
 TRAIN, TEST = np.arange(12), np.arange(12, 18)

@@ -46,9 +46,11 @@ def span_coordinates(X):
     return U[:, kept] * s[kept]
 
 
-def scores(strategy, A, Y, rows, n_components=10):
-    n_components = n_components if strategy == "shared" else None
-    return subspace.fit_subspace(A, Y, n_components=n_components).state.scores(rows)
+def scores(strategy, A, Y, rows):
+    n_components = 10 if strategy == "shared" else None
+    return subspace.fit_subspace(
+        A, Y, n_components=n_components, settings=subspace.Settings()
+    ).state.scores(rows)
 
 
 def fit_and_score(strategy, X, Y, rows, found=None):
@@ -69,7 +71,7 @@ def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
     shares = np.eye(k)[y]
     total = transduction.decompose(Z)
-    kappa = Spectrum.fit(total.rows, shares, responsibilities=shares).evidence_kappa()
+    kappa = Spectrum.fit(total.rows, shares, responsibilities=shares).kappa
 
     def log_evidence(labels):
         S, value = kappa * np.eye(dim), 0.0
@@ -106,7 +108,7 @@ def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
         rows = np.delete(Z, row, axis=0)
         count = others.sum(axis=0)
         means = others.T @ rows / count[:, None]
-        S = spectrum.evidence_kappa() * np.eye(dim)
+        S = spectrum.kappa * np.eye(dim)
         for c in range(k):
             S += (rows - means[c]).T @ (others[:, c, None] * (rows - means[c]))
         nu = dim + 1 + shares.sum() - k - shares[row].sum()
@@ -188,16 +190,11 @@ def test_a_class_without_a_labelled_sample_has_probability_zero():
     np.testing.assert_allclose(found.responsibilities.sum(axis=1), 1.0)
 
 
-@every_strategy
-def test_without_unlabelled_samples_nothing_changes(strategy):
+def test_without_unlabelled_samples_nothing_changes():
     X, _, Y = make_clusters(seed=7)
-    X, Y = X[:6], Y[:6]
-    found = fit_responsibilities(X, Y)
+    found = fit_responsibilities(X[:6], Y[:6])
     assert found.shares is None
-    np.testing.assert_array_equal(found.signs, Y)
-    np.testing.assert_array_equal(
-        fit_and_score(strategy, X, Y, X, found), fit_and_score(strategy, X, Y, X)
-    )
+    np.testing.assert_array_equal(found.signs, Y[:6])
 
 
 @every_strategy
@@ -217,20 +214,6 @@ def test_unlabelled_samples_are_not_used_without_signal(strategy):
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda Y: {"Y": np.zeros_like(Y)}, "no sample has a label"),
-        (lambda Y: {"Y": np.abs(Y)}, "exclude each other"),
-        (lambda Y: {"Y": -np.abs(Y)}, "exclude each other"),
-    ],
-)
-def test_invalid_labels_and_shares_raise(change, message):
-    X, _, Y = make_clusters(n_free=9)
-    with pytest.raises(ValueError, match=message):
-        fit_responsibilities(X, **change(Y))
-
-
 # --------------------------------------------------------------------------------- real data
 
 
@@ -247,9 +230,9 @@ def split(y, seed, n_labelled=2, n_test=0.3):
     return np.array(labelled), np.array(free), np.array(test)
 
 
-def gain(strategy, X, y, labelled, free, test, rows=None):
+def gain(strategy, X, y, labelled, free, test):
     """Test accuracy without and with the unlabelled samples."""
-    train = np.concatenate([X[labelled], X[free] if rows is None else rows])
+    train = np.concatenate([X[labelled], X[free]])
     Y = hide(np.concatenate([y[labelled], y[free]]), len(labelled))
     found = fit_responsibilities(train, Y)
     alone = fit_and_score(strategy, train[: len(labelled)], Y[: len(labelled)], X[test])
