@@ -14,7 +14,7 @@ discriminant analysis, whose leave-one-out error the two minimise.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import product
 
 import numpy as np
 
@@ -78,15 +78,13 @@ def leave_out_tuples(y_index: IntArray, X: FloatArray) -> IntArray:
     order = order[y_index[order] >= 0]
     _, first, own = np.unique(y_index[order], return_index=True, return_inverse=True)
     classes = np.argsort(first)
-    groups = [order[own == label] for label in classes]
     n_tuples = int(np.clip(TUPLE_SAMPLES // len(order), MIN_TUPLES, MAX_TUPLES))
-    picks = np.stack(
-        [rng.choice(group, size=(len(order), n_tuples)) for group in groups], axis=-1
-    )  # (N, T, L)
+    picks = [rng.choice(order[own == label], size=(len(order), n_tuples)) for label in classes]
     own = np.argsort(classes)[own]  # (N,)
-    picks[np.arange(len(order)), :, own] = order[:, None]
-    own_first = np.argsort(np.arange(len(groups)) != own[:, None], axis=1, kind="stable")
-    return np.take_along_axis(picks, own_first[:, None, :], axis=2)[np.argsort(order)]
+    own_first = np.argsort(np.arange(len(classes)) != own[:, None], axis=1, kind="stable")
+    tuples = np.take_along_axis(np.stack(picks, axis=-1), own_first[:, None, :], axis=2)
+    tuples[:, :, 0] = order[:, None]
+    return tuples[np.argsort(order)]
 
 
 def leave_one_out(
@@ -100,27 +98,23 @@ def leave_one_out(
     Classes are (N,), -1 without a label, and tuples are from :func:`leave_out_tuples`.
     """
     residual = prior.solve(latent - prior.mean_weights @ latent)
-    n_known, n_tuples, size = tuples.shape
-    shift = np.zeros((n_known, latent.shape[1]))
-    variance = np.zeros(n_known)
-    unit = np.zeros((size, 1))
-    unit[0] = 1.0
+    n_tuples, size = tuples.shape[1:]
+    unit = np.eye(size, 1)
+    left_out, variance = latent.copy(), np.zeros(len(latent))
     step = max(1, BLOCK_SAMPLES // (size * n_tuples))
-    for start in range(0, n_known, step):
-        chunk = slice(start, start + step)
-        index = tuples[chunk].reshape(-1, size)
-        column = np.linalg.solve(prior.blocks(index), unit)[..., 0]  # first row of the inverse
-        moved = np.einsum("bl,blr->br", column, residual[index])
-        shift[chunk] = moved.reshape(-1, n_tuples, latent.shape[1]).mean(axis=1)
-        variance[chunk] = column[:, 0].reshape(-1, n_tuples).mean(axis=1)
+    for start in range(0, len(tuples), step):
+        index = tuples[start : start + step]
+        blocks = prior.blocks(index.reshape(-1, size))
+        # First row of the inverse.
+        column = np.linalg.solve(blocks, unit)[..., 0].reshape(-1, n_tuples, size)
+        sample = index[:, 0, 0]
+        left_out[sample] -= np.einsum("btl,btlr->br", column, residual[index]) / n_tuples
+        variance[sample] = column[:, :, 0].mean(axis=1)
     known = tuples[:, 0, 0]
-    left_out, full_variance = latent.copy(), np.zeros(len(latent))
-    left_out[known] -= shift
-    full_variance[known] = variance
     fitted, _ = _centred_centroids(latent[known], y_index[known])
     predicted, _ = _centred_centroids(left_out[known], y_index[known])
     slope = float(np.vdot(predicted, fitted) / np.vdot(fitted, fitted))
-    return LeaveOneOutFit(latent=left_out, variance=full_variance, slope=slope)
+    return LeaveOneOutFit(latent=left_out, variance=variance, slope=slope)
 
 
 def minimum_slope(n_samples: int) -> float:
@@ -155,9 +149,7 @@ def mapping_scale(fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray) ->
 def _centred_centroids(latent: FloatArray, y_index: IntArray) -> tuple[FloatArray, IntArray]:
     """Centroids (C, R) of the classes present, less their mean, and the class of each sample."""
     classes, index = np.unique(y_index, return_inverse=True)
-    sums = np.zeros((len(classes), latent.shape[1]))
-    np.add.at(sums, index, latent)
-    centroids = sums / np.bincount(index, minlength=len(classes))[:, None]
+    centroids = np.stack([latent[index == c].mean(axis=0) for c in range(len(classes))])
     return centroids - centroids.mean(axis=0), index
 
 
@@ -196,13 +188,6 @@ def with_principal_components(
     return np.column_stack([indicators, np.sqrt(n) * left[:, :n_more]])
 
 
-class MappingSettings(NamedTuple):
-    """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
-
-    width: float
-    noise: float
-
-
 def choose_settings(
     X: FloatArray,
     y_index: IntArray,
@@ -212,9 +197,12 @@ def choose_settings(
     tuples: IntArray,
     widths: Sequence[float],
     noises: Sequence[float],
-) -> MappingSettings:
-    """Settings with the smallest penalised leave-one-out error of the class indicators (N,)."""
-    candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
+) -> tuple[float, float]:
+    """Width g and noise lambda with the smallest penalised leave-one-out error of the classes (N,).
+
+    The noise is relative to the variance of the smooth part.
+    """
+    candidates = list(product(widths, noises))
     if len(candidates) == 1:
         return candidates[0]
     if len(X) > SETTING_SAMPLES:
@@ -224,13 +212,13 @@ def choose_settings(
     targets = whitened_indicators(y_index, n_labels)
     weights = centroid_weights(y_index, n_labels)
 
-    def loss(settings: MappingSettings) -> float:
-        prior = make_mapping(X, weights, **settings._asdict(), mean_variance=mean_variance)
+    def loss(settings: tuple[float, float]) -> float:
+        width, noise = settings
+        prior = make_mapping(X, weights, width=width, noise=noise, mean_variance=mean_variance)
         fit = leave_one_out(prior, targets, y_index, tuples)
         error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
-        width, _ = WIDTH_PRIOR.negative_log_density(np.log(settings.width))
-        noise, _ = NOISE_PRIOR.negative_log_density(np.log(settings.noise))
-        return float(error) + width + noise
+        penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
+        return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
 
     return min(candidates, key=loss)
 

@@ -332,7 +332,7 @@ def class_separation(
 
 def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> Tensor:
     r"""Log prior of the mapping, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
-    n_samples = len(mapping.X)
+    n_samples = len(mapping.mean_weights)
     E = np.eye(n_samples) - np.outer(np.ones(n_samples), mapping.mean_weights)
     half = np.linalg.solve(mapping.factor, E)  # its square is Pi
     square = ((half @ latent) ** 2).sum()

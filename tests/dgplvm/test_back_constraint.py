@@ -105,6 +105,10 @@ def test_far_samples_are_out_of_range(kind, problem, rng):
     assert np.all((share >= 0.0) & (share <= 1.0))
     assert share[-1] == pytest.approx(1.0)
     assert share[:-1].max() < 0.6
+    left_out = embedder.out_of_range_left_out()
+    tail = embedder.outliers(share)["tail_probability"]
+    expected = [(1 + np.sum(left_out >= value)) / (1 + len(X)) for value in share]
+    np.testing.assert_allclose(tail, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,13 +20,12 @@ from bsdr_models.dgplvm.learn import disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import (
     NOISE_PRIOR,
     WIDTH_PRIOR,
-    MappingSettings,
     choose_settings,
     initial_coordinates,
     leave_out_tuples,
     whitened_indicators,
 )
-from bsdr_models.dgplvm.map_search import Task, fit_map
+from bsdr_models.dgplvm.map_search import Task, collapse, fit_map
 from bsdr_models.dgplvm.settings import NOISES, WIDTHS, LogNormal, Optimization
 from bsdr_models.inference.optimise import MapResult
 
@@ -62,18 +61,18 @@ def search(task, **options):
 
 def make_mapping(X, y, n_labels, settings):
     weights = centroid_weights(y, n_labels)
-    return mapping_of(X, weights, **settings._asdict(), mean_variance=OMEGA)
+    return mapping_of(X, weights, width=settings[0], noise=settings[1], mean_variance=OMEGA)
 
 
 def covariance(X, settings, Z=None):
     """Kernel of the mapping between samples, without its noise."""
-    decay = settings.width / (2.0 * median_distance(X))
+    decay = settings[0] / (2.0 * median_distance(X))
     return np.exp(-decay * cdist(X, X if Z is None else Z, "sqeuclidean")) + OMEGA
 
 
 def by_conditioning(X, y, settings, latent, left, row):
     """Conditional mean of a sample given all but some samples, by dense algebra."""
-    K = covariance(X, settings) + settings.noise * np.eye(len(X))
+    K = covariance(X, settings) + settings[1] * np.eye(len(X))
     mean = centroid_weights(y, y.max() + 1) @ latent
     kept = np.setdiff1d(np.arange(len(X)), left)
     return mean + K[row, kept] @ np.linalg.solve(K[np.ix_(kept, kept)], latent[kept] - mean)
@@ -102,7 +101,7 @@ def test_indicators_are_whitened_and_depend_on_the_class_only(n_classes):
 def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_components):
     """No other whitened combinations agree better with their leave-one-out values."""
     X, y = make_data(40, 6, 5, distance=1.0)
-    settings = MappingSettings(width=2.0, noise=0.03)
+    settings = (2.0, 0.03)
     prior = make_mapping(X, y, 5, settings)
     start = initial_coordinates(prior, X, y, 5, n_components, leave_out_tuples(y, X))
     codes = whitened_indicators(y, 5)
@@ -128,7 +127,7 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
 @pytest.mark.parametrize("n_components", [3, 5, 8])
 def test_more_components_than_indicators_are_principal_components(n_components):
     X, y = make_data()
-    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03))
+    prior = make_mapping(X, y, 3, (2.0, 0.03))
     start = initial_coordinates(prior, X, y, 3, n_components, None)
     n = len(X)
     np.testing.assert_array_equal(start[:, :2], whitened_indicators(y, 3))
@@ -143,7 +142,7 @@ def test_more_components_than_indicators_are_principal_components(n_components):
 
 def test_too_many_components_raise():
     X, y = make_data()
-    prior = make_mapping(X, y, 3, MappingSettings(width=2.0, noise=0.03))
+    prior = make_mapping(X, y, 3, (2.0, 0.03))
     with pytest.raises(ValueError, match=r"n_components=9 is too large: .* 2 directions .* 6 of"):
         initial_coordinates(prior, X, y, 3, 9, None)
     flat = np.repeat(X[:3], 10, axis=0)  # nothing varies within classes
@@ -153,7 +152,7 @@ def test_too_many_components_raise():
 
 def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     X, y = make_data()
-    settings = MappingSettings(width=2.0, noise=0.03)
+    settings = (2.0, 0.03)
     prior = make_mapping(X, y, 3, settings)
     codes = whitened_indicators(y, 3)
     left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
@@ -172,7 +171,7 @@ def test_settings_are_the_best_of_the_grid(distance):
     losses = {}
     for width in WIDTHS[::2]:
         for noise in NOISES[::2]:
-            settings = MappingSettings(width=width, noise=noise)
+            settings = (width, noise)
             found = [
                 np.mean([by_conditioning(X, y, settings, codes, s, i) for s in sets], axis=0)
                 for i, sets in enumerate(tuples)
@@ -236,9 +235,9 @@ def test_labelled_samples_alone_are_whitened():
 def test_collapse_is_reported_for_priors_without_signal():
     X, y = make_data()
     none = DGPLVMPriors(signal_variance=LogNormal(1e-3, 0.05), noise_variance=LogNormal(1.0, 0.05))
-    assert search(make_task(X, y)).collapse is None
-    assert "explain almost nothing" in search(make_task(X, y, priors=none)).collapse
-    assert "collapsed to a point" in search(make_task(X, y, weight=np.inf)).collapse
+    assert collapse(search(make_task(X, y))) is None
+    assert "explain almost nothing" in collapse(search(make_task(X, y, priors=none)))
+    assert "collapsed to a point" in collapse(search(make_task(X, y, weight=np.inf)))
     result = learn_mode(make_task(X, y, priors=none), np.random.default_rng(0))
     assert any("explain almost nothing" in message for message in result.messages)
     # No collapse warning for infinite weight.

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,6 @@ from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
 
 from bsdr_models.dgplvm import criteria, sampling
-from bsdr_models.dgplvm.learn import mapping_settings
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
 from bsdr_models.dgplvm.paper.model import RAW_SCALE, declare
@@ -227,8 +227,8 @@ def task_and_mode(case):
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(sampling.Density(make_objective(task, mode.objective.mapping)))
-    fused = sampling.declare_model(task, mapping_settings(mode), density=density)
+    density = hand_written(partial(sampling.log_density, make_objective(task, mode.objective.mapping)))
+    fused = sampling.declare_model(task, mode.settings, density=density)
     declared_model = declared(case)
     functions = [
         model.logp_dlogp_function(ravel_inputs=True, **FAST) for model in (fused, declared_model)
@@ -244,8 +244,9 @@ def test_hand_written_density_matches_the_declared_one(case):
 
 def test_hand_written_density_of_coincident_coordinates_is_zero():
     task, mode = task_and_mode("three classes")
-    density = sampling.Density(make_objective(task, mode.objective.mapping))
-    value, by_raw, by_log = density(np.zeros((len(TWO), 2)), np.zeros(3))
+    objective = make_objective(task, mode.objective.mapping)
+    zeros = np.zeros((len(TWO), 2)), np.zeros(3)
+    value, by_raw, by_log = sampling.log_density(objective, *zeros)
     assert value == -np.inf
     assert not by_raw.any()
     assert not by_log.any()
@@ -317,7 +318,7 @@ def test_a_few_draws(engine, monkeypatch):
     assert all(np.isfinite(values).all() for values in sampled.draws.values())
     assert ("diverging" in sampled.sample_stats) == (engine == "nuts")
     assert ("elbo" in sampled.fit) == (engine == "advi")
-    declared = sampling.declare_model(task, mapping_settings(mode))
+    declared = sampling.declare_model(task, mode.settings)
     values = {declared["latent_raw"]: sampled.draws["latent_raw"][0, 3]}
     np.testing.assert_allclose(declared["latent"].eval(values, mode="FAST_COMPILE"), latent[0, 3])
 

@@ -19,13 +19,13 @@ MAPS = ("dense", "few", "none")
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
 
 
-def make_objective(X, y, *, how="dense", criterion="trace_ratio", modelled=None, r=2):
+def make_objective(X, y, *, how="dense", criterion="trace_ratio", modelled=slice(None), r=2):
     prior = None
     if how != "none":
         options = {"width": 1.5, "noise": 0.07, "mean_variance": 0.3}
         centres = X[:5] if how == "few" else None
         prior = make_mapping(X, centroid_weights(y, 3), centres, **options)
-    part = X if modelled is None else X[modelled]
+    part = X[modelled]
     gram = FeatureGram.of(part - part.mean(axis=0))
     return Objective(
         gram=gram,

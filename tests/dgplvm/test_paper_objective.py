@@ -11,15 +11,10 @@ from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.likelihood import FeatureGram
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.objective import (
-    KernelMapping,
-    PaperObjective,
-    collapse,
-    fit_paper,
-    theta_priors,
-)
+from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper, theta_priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.inference.optimise import run_map
 
@@ -48,8 +43,9 @@ def make(kind="free", dynamics=None):
         mapping = KernelMapping(X=X, centres=centres, width=0.1)
     gram = FeatureGram.of(X)
     priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
-    return PaperObjective(
+    return Objective(
         gram=gram,
+        density=evaluate_paper,
         criterion=make_criterion("trace_ratio", LABELS, K),
         weight=5.0,
         n_components=R,

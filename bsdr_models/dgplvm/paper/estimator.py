@@ -13,7 +13,14 @@ from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
-from bsdr_models.dgplvm.learn import KERNEL, Draw, FitResult, Posterior, disagreement, mode_fields
+from bsdr_models.dgplvm.learn import (
+    KERNEL,
+    Draw,
+    FitResult,
+    Posterior,
+    disagreement,
+    make_result,
+)
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
@@ -169,6 +176,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self._check_data(task.X, task.y_index, task.n_components)
         fit = fit_paper(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
         gram, mapping = fit.objective.gram, fit.objective.mapping
+        raw, _ = fit.objective.unpack(fit.search.x)
         signal, inverse_width, bias, inverse_noise = np.exp(fit.log_parameters[:4]).tolist()
         lengthscale, noise = inverse_width**-0.5, 1.0 / inverse_noise
         decoder = Decoder.of(
@@ -189,21 +197,19 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         )
         embedder: Any = LikelihoodEmbedder(decoder=decoder)
         if mapping is not None and task.mapping.embeds:
-            weights = mapping.weights(fit.objective.unpack(fit.search.x)[0])
-            embedder = PaperEmbedder(kernel_mapping=mapping, weights=weights)
-        messages = collapse(fit, task), disagreement(fit.search)
+            embedder = PaperEmbedder(kernel_mapping=mapping, weights=mapping.weights(raw))
         kernel = signal / gram.variance, lengthscale, noise / gram.variance
-        return FitResult(
+        return make_result(
+            fit,
+            task,
             posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
             latent=fit.latent,
             left_out=_certain(fit.latent),
             variables=dict(zip(KERNEL, kernel, strict=True))
             | {"criterion": fit.terms.criterion, "log_theta": fit.log_parameters[:4]}
-            | {"latent_raw": fit.objective.unpack(fit.search.x)[0]},
+            | {"latent_raw": raw},
             decoder=decoder,
-            settings={},
-            messages=tuple(message for message in messages if message is not None),
-            **mode_fields(fit),
+            messages=(collapse(fit, task), disagreement(fit.search)),
         )
 
     def _check_data(self, X: FloatArray, y_index: IntArray, n_components: int) -> None:

@@ -62,5 +62,5 @@ def declare(task: Task, mapping: KernelMapping | None) -> pm.Model:
         half = linalg.solve_triangular(L, pt.as_tensor(gram.root), lower=True)
         log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + n * np.log(2.0 * np.pi)
         pm.Potential("generative", -0.5 * (d * log_det + (half**2).sum()))
-        pm.Potential("discriminative", -task.weight * J)
+        pm.Potential("discriminative", -task.priors.weight * J)
     return model

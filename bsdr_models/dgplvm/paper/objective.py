@@ -33,9 +33,9 @@ from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
-from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
-from bsdr_models.dgplvm.map_search import Mode, Task, find_mode
-from bsdr_models.dgplvm.objective import LatentObjective
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
+from bsdr_models.dgplvm.map_search import Mode, Task, collapsed_classes, find_mode
+from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
 
@@ -131,18 +131,7 @@ class KernelMapping:
         return rbf(X, None if X is self.centres else self.centres, self.width**-0.5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperObjective(LatentObjective):
-    """F of a vector of coordinates u, or of X without a mapping, and logarithms of theta.
-
-    ``weight`` is 1 / sigma_d**2; ``dynamics`` add Eq. (20) and the priors of its kernel.
-    """
-
-    def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
-        return evaluate_paper(latent, log_kernel, self.gram)
-
-
-def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[PaperObjective]:
+def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
     """Minimise the paper's objective within bounds; options are of `run_map`.
 
     gamma of Eq. (18) is the width of the mapping over the median squared distance.
@@ -154,10 +143,11 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[Pape
         if n_centres is not None:
             centres = X[np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))]
         mapping = KernelMapping.at(X, centres, float(task.mapping.width))
-    objective = PaperObjective(
+    objective = Objective(
         gram=gram,
+        density=evaluate_paper,
         criterion=task.make_criterion(),
-        weight=task.weight,
+        weight=task.priors.weight,
         n_components=task.n_components,
         parameter_priors=theta_priors(gram) + task.dynamics_priors,
         dynamics=task.dynamics,
@@ -167,7 +157,7 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[Pape
     return find_mode(objective, initial, task.optimization, **options)
 
 
-def collapse(mode: Mode[PaperObjective], task: Task) -> str | None:
+def collapse(mode: Mode, task: Task) -> str | None:
     r"""A warning if the mode is degenerate, or None.
 
     The share of the signal is the prior variance of a feature explained by the latent coordinates,
@@ -188,11 +178,8 @@ def collapse(mode: Mode[PaperObjective], task: Task) -> str | None:
             "the latent coordinates explain almost nothing of the features: signal share "
             f"{share:.2g}, distance between centroids {float(np.sqrt(pairs.mean())):.2g}"
         )
-    if J < NO_SCATTER:
-        return (
-            f"every class has collapsed to a point (criterion {J:.1g}); a smaller "
-            "weight keeps the structure within classes"
-        )
+    if (message := collapsed_classes(J, NO_SCATTER)) is not None:
+        return message
     low, high = (bound[:4] for bound in mode.objective.parameter_bounds)
     near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
     names = [name for name, at in zip(THETA, near, strict=True) if at and name != "bias"]
