@@ -24,7 +24,7 @@ References
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,7 @@ class FeaturePosterior:
     @property
     def cavity(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the latent values without the sample's own site, (N,)."""
-        left = 1.0 - self.variance * self.sites.precision
-        return (self.mean - self.variance * self.sites.location) / left, self.variance / left
+        return _cavity(self.mean, self.variance, self.sites)
 
 
 # From features (N, M) and signs (N,) to the posterior of the weights.
@@ -124,9 +123,9 @@ def ep_by_features(
 
     Until no mean changes by more than ``tol`` standard deviations, and no variance in relation.
     """
-    n = len(sign)
-    S = np.zeros(n) if start is None else start.precision.copy()
-    nu = np.zeros(n) if start is None else start.location.copy()
+    S, nu = np.zeros((2, len(sign)))
+    if start is not None:
+        S, nu = start.precision.copy(), start.location.copy()
     sites = Sites(precision=S, location=nu)
     w, root, half_log_det = weights_of(features, sites)
     step, change, n_sweeps = 1.0, math.inf, 0
@@ -138,22 +137,21 @@ def ep_by_features(
         n_sweeps += done
         w, root, half_log_det = weights_of(features, sites)
     mean, variance = features @ w, row_squares(features, root)
-    posterior = FeaturePosterior(
-        weights=w,
-        root=root,
-        mean=mean,
-        variance=variance,
-        log_evidence=-half_log_det,
-        sites=sites,
-        drift=np.zeros(n),
-        converged=change <= tol,
-    )
-    mu, s2 = posterior.cavity
+    mu, s2 = _cavity(mean, variance, sites)
     gain = 1.0 + s2 * S
     evidence = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
     evidence += 0.5 * (nu @ mean)
     evidence += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
-    return replace(posterior, log_evidence=float(evidence) - half_log_det)
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=variance,
+        log_evidence=float(evidence) - half_log_det,
+        sites=sites,
+        drift=np.zeros(len(sign)),
+        converged=change <= tol,
+    )
 
 
 def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
@@ -170,6 +168,12 @@ def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
     """Squared lengths of root times the features of every sample, (N,)."""
     projected = features @ root.T
     return np.asarray(np.einsum("nm,nm->n", projected, projected))
+
+
+def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of latent values without their sites, from those with them, (N,) each."""
+    left = 1.0 - variance * sites.precision
+    return (mean - variance * sites.location) / left, variance / left
 
 
 def laplace_by_features(
@@ -193,18 +197,15 @@ def laplace_by_features(
     value, converged, n_steps = objective(w, f), False, 0
     while not converged and n_steps < max_iter:
         n_steps += 1
-        target, _, _ = weights_of(features, _laplace_sites(sign, f))
-        df = features @ (target - w)
-        step = 1.0
-        while step > LEAST_STEP:
-            w_new, f_new = w + step * (target - w), f + step * df
-            new = objective(w_new, f_new)
-            if new >= value - 1e-12 * (1.0 + abs(value)):
-                break
+        dw = weights_of(features, _laplace_sites(sign, f))[0] - w
+        df, step = features @ dw, 1.0
+        limit = value - 1e-12 * (1.0 + abs(value))
+        while step > LEAST_STEP and objective(w + step * dw, f + step * df) < limit:
             step *= 0.5
-        else:
+        if step <= LEAST_STEP:
             break
-        w, f, value = w_new, f_new, new
+        w, f = w + step * dw, f + step * df
+        value = objective(w, f)
         moved = step * float(np.abs(df).max())
         converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
     sites = _laplace_sites(sign, f)
@@ -285,7 +286,6 @@ def sweep_weights(
     largest change of a marginal in the last one, of its mean in standard deviations and of its log
     variance, and the step.
     """
-    n_features = features.shape[1]
     shrinks = np.empty(_BLOCK)
     for sweep in range(most):
         largest = 0.0
@@ -294,17 +294,10 @@ def sweep_weights(
             columns = np.dot(rows, covariance)
             for b in range(len(rows)):
                 i, row, column = start + b, rows[b], columns[b]
-                for a in range(b):  # updates of this block
-                    shared = 0.0
-                    for k in range(n_features):
-                        shared += columns[a, k] * row[k]
-                    shared *= shrinks[a]
-                    for k in range(n_features):
-                        column[k] -= shared * columns[a, k]
-                variance, m = 0.0, 0.0
-                for k in range(n_features):
-                    variance += column[k] * row[k]
-                    m += weights[k] * row[k]
+                if b > 0:  # updates of this block
+                    shared = shrinks[:b] * np.dot(columns[:b], row)
+                    column -= np.dot(shared, columns[:b])
+                variance, m = np.dot(column, row), np.dot(weights, row)
                 new_S, new_nu = _matched(sign[i], m, variance, S[i], nu[i])
                 d_S, d_nu = step * (new_S - S[i]), step * (new_nu - nu[i])
                 S[i] += d_S
@@ -312,12 +305,8 @@ def sweep_weights(
                 shift = (d_nu - d_S * m) / (1.0 + d_S * variance)
                 shrinks[b] = d_S / (1.0 + d_S * variance)
                 largest = max(largest, abs(shift) * math.sqrt(variance), abs(d_S) * variance)
-                for k in range(n_features):
-                    weights[k] += shift * column[k]
-            scaled = columns.copy()
-            for b in range(len(rows)):
-                for k in range(n_features):
-                    scaled[b, k] *= shrinks[b]
+                weights += shift * column
+            scaled = columns * shrinks[: len(rows)].reshape(-1, 1)
             covariance -= np.dot(scaled.T, columns)
         if largest > before:
             step = max(_SHORTER * step, _LEAST_STEP)
