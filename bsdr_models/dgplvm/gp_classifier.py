@@ -32,10 +32,10 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features
+from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features, row_squares
 from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.temperature import fit_temperature
 
 # Variance independent between samples; it keeps kernel matrices positive definite.
@@ -75,18 +75,13 @@ class Kernel:
         """Covariances of different samples, (M, R) and (N, R) -> (M, N)."""
         a, b = self.inputs(new), self.inputs(latent)
         signal, lengthscale, linear = np.exp(self.log_values)
-        covariance = squared_distances(a, b)
-        covariance /= -2.0 * lengthscale**2
-        np.exp(covariance, out=covariance)
-        covariance *= signal
-        covariance += linear * (a @ b.T)
-        return covariance
+        return rbf(a, b, lengthscale, signal) + linear * (a @ b.T)
 
     def diagonal(self, new: FloatArray) -> FloatArray:
         """Variances of samples (M, R), (M,)."""
         u = self.inputs(new)
         signal, _, linear = np.exp(self.log_values)
-        return np.asarray(signal + linear * np.einsum("mr,mr->m", u, u))
+        return np.asarray(signal + linear * (u**2).sum(axis=1))
 
 
 def numerical_factor(kernel: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -120,9 +115,8 @@ class Functions:
         cross = self.kernel.cross(latent, self.inducing)
         features = solve_triangular(self.factor, cross.T, lower=True).T
         left = self.kernel.diagonal(latent) + NUGGET - np.square(features).sum(axis=1)
-        variance = np.empty((len(latent), len(self.roots)))
-        for p, root in enumerate(self.roots):
-            variance[:, p] = np.square(features @ root.T).sum(axis=1) + left
+        explained = [row_squares(features, root) for root in self.roots]
+        variance = np.array(explained).reshape(len(self.roots), len(latent)).T + left[:, None]
         return features @ self.weights.T, np.maximum(variance, 0.0)
 
     def probits(self, latent: FloatArray) -> FloatArray:
@@ -148,9 +142,8 @@ def fit_functions(
     if len(inducing) < len(latent):
         F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
     F = absorb_rest(F, kernel.diagonal(latent))
-    fits = [approximate(F, sign) for sign in signs]
+    fits, (n, m) = [approximate(F, sign) for sign in signs], F.shape
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
-    n, m = F.shape
     functions = Functions(
         kernel=kernel,
         inducing=places,
@@ -183,11 +176,6 @@ class GPClassifier:
     n_samples: int
     temperature: float
     left_out: FloatArray
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the latent functions, in bytes."""
-        return self.functions.roots.nbytes
 
     def log_probabilities(
         self, latent: FloatArray, relative_variance: FloatArray | None = None
@@ -263,8 +251,8 @@ def fit_gp_classifier(
         temperature=divisor,
         left_out=np.empty((len(latent), n_labels)),
     )
-    unlabelled = y_index < 0
     classifier.left_out[known] = classifier.from_log_odds(log_odds)
+    unlabelled = y_index < 0
     classifier.left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
     return classifier
 
@@ -306,18 +294,16 @@ def _optimise_kernel(
     approximate: Approximate,
     priors: Priors,
 ) -> Kernel:
-    """Kernel with the maximum a posteriori t, sought in standard deviations of its prior."""
+    """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean."""
     u = start.inputs(latent)
     squares, products = squared_distances(u), u @ u.T
-    centre = np.array([prior.log_median for prior in priors.classifier])
     sd = np.array([prior.log_sd for prior in priors.classifier])
     sites: list[Sites | None] = [None] * len(signs)
 
     def value_and_gradient(x: FloatArray) -> tuple[float, FloatArray]:
-        t = centre + sd * x
+        t = start.log_values + sd * x
         rate = np.exp(-2.0 * t[1])
-        smooth = np.exp(t[0] - 0.5 * rate * squares)
-        linear = np.exp(t[2]) * products
+        smooth, linear = np.exp(t[0] - 0.5 * rate * squares), np.exp(t[2]) * products
         K = smooth + linear
         F = absorb_rest(numerical_factor(K)[0], np.diagonal(K))
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
@@ -338,4 +324,4 @@ def _optimise_kernel(
         bounds=[(-BOX, BOX)] * 3,
         options={"maxiter": SEARCH_ITER, "gtol": 1e-4, "ftol": 1e-8},
     )
-    return replace(start, log_values=centre + sd * optimum.x)
+    return replace(start, log_values=start.log_values + sd * optimum.x)

@@ -137,7 +137,7 @@ def draws_posterior(
             error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
             if error < DRAWS_ERROR:
                 break
-        if (size + 1) * draw.classifier.nbytes > DRAWS_MEMORY:
+        if (size + 1) * draw.classifier.functions.roots.nbytes > DRAWS_MEMORY:
             break
     return Posterior(draws=tuple(draws)), mixture(left_out)
 
