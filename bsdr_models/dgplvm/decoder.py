@@ -20,17 +20,16 @@ and x is eq. (14), with a factor t on its first part,
 Only the part of y in the row space of Y depends on x, so the cost does not grow with D.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.kernels import rbf
 from bsdr_models.numerics.linalg import cholesky
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-# Array elements of a chunk of samples: some tens of megabytes.
-CHUNK = 2**21
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +59,19 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureMoments:
+    """Mean (C, r), in the basis and less the offset, and variance (C,) of features at C points.
+
+    ``root_k`` (C, N) are the products of the root of A and the kernels.
+    """
+
+    latent: FloatArray
+    root_k: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
     """The generative part of a fitted model, from :meth:`of`.
 
@@ -82,7 +94,6 @@ class Decoder:
     root: FloatArray
     mean_weights: FloatArray
     max_variance: float
-    _stacked: FloatArray = field(repr=False)  # root' and loadings' side by side, (N, N + r)
 
     @classmethod
     def of(
@@ -103,7 +114,7 @@ class Decoder:
         """
         centre = features.mean(axis=0) if integrate_mean else np.zeros(features.shape[1])
         Y = features - centre
-        K = _rbf(latent, latent, signal_variance, lengthscale)[0] + bias
+        K = rbf(latent, None, lengthscale, signal_variance) + bias
         K[np.diag_indices_from(K)] += noise_variance
         root = solve_triangular(cholesky(K, name="kernel matrix"), np.eye(len(K)), lower=True)
         u, max_variance = np.zeros(len(K)), signal_variance + bias + noise_variance
@@ -128,13 +139,20 @@ class Decoder:
             root=root,
             mean_weights=u,
             max_variance=max_variance,
-            _stacked=np.hstack([root.T, loadings.T]),
         )
 
     def features(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (M, D) and variance (M,) of the features at latent coordinates (M, R)."""
         moments = self.feature_moments(latent)
         return self.offset + moments.mean @ self.basis.T, moments.variance
+
+    def feature_moments(self, latent: FloatArray) -> FeatureMoments:
+        """Mean and variance of the features at latent coordinates (C, R), in the basis."""
+        k = rbf(latent, self.latent, self.lengthscale, self.signal_variance) + self.bias
+        g = k @ self.root.T
+        variance = self.max_variance - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
+        variance = np.maximum(variance, self.noise_variance)
+        return FeatureMoments(latent=latent, root_k=g, mean=k @ self.loadings.T, variance=variance)
 
     def targets(
         self,
@@ -157,15 +175,15 @@ class Decoder:
 
     def evaluate(self, latent: FloatArray, targets: Targets) -> Evaluation:
         """Eq. (14) of P samples at one point each, (P, R), with its first two derivatives."""
-        x, D, t = latent, len(self.offset), self.temper
-        N, R, ell2 = len(self.latent), x.shape[1], self.lengthscale**2
-        k, difference = _rbf(x, self.latent, self.signal_variance, self.lengthscale)
-        dk = difference * (-k / ell2)[:, None, :]  # dk/dx, (P, R, N)
-        products = np.concatenate([(k + self.bias)[:, None, :], dk], axis=1) @ self._stacked
-        g, G = products[:, 0, :N], products[:, 1:, :N]  # root k, and its derivative (P, R, N)
-        e, E = targets.projected - products[:, 0, N:], products[:, 1:, N:]  # E is that of the mean
-        uk = (k + self.bias) @ self.mean_weights
-        s2 = self.max_variance - 2.0 * uk - np.sum(g**2, axis=1)
+        x, D, t, ell2 = latent, len(self.offset), self.temper, self.lengthscale**2
+        difference = x[:, :, None] - self.latent.T  # (P, R, N)
+        k = self.signal_variance * np.exp(-0.5 / ell2 * np.sum(difference**2, axis=1))
+        dk = difference * (-k / ell2)[:, None, :]  # dk/dx
+        with_bias = k + self.bias
+        g, G = with_bias @ self.root.T, dk @ self.root.T  # root k, and its derivative (P, R, N)
+        # Residual in the basis, and the derivative of the mean.
+        e, E = targets.projected - with_bias @ self.loadings.T, dk @ self.loadings.T
+        s2 = self.max_variance - 2.0 * with_bias @ self.mean_weights - np.sum(g**2, axis=1)
         back_e = np.zeros((1, 1))
         if targets.left_out is not None:  # without one sample: a rank-one update
             h, w = self.root.T[targets.left_out], self.loadings.T[targets.left_out]
@@ -184,25 +202,23 @@ class Decoder:
 
         f_rho, f_s2 = t / (2.0 * s2), 0.5 * t * (D - rho / s2) / s2
         f_mixed, f_s2s2 = -0.5 * t / s2**2, t * (rho / s2 - 0.5 * D) / s2**2
-        q_half = -2.0 * f_s2[:, None] * g + 2.0 * f_rho[:, None] * back_e
-        q = np.hstack([q_half, -2.0 * f_rho[:, None] * e]) @ self._stacked.T
-        q -= 2.0 * f_s2[:, None] * self.mean_weights  # df/dk, (P, N)
+        q = (f_rho[:, None] * back_e - f_s2[:, None] * g) @ self.root  # df/dk / 2, (P, N)
+        q -= f_rho[:, None] * (e @ self.loadings) + f_s2[:, None] * self.mean_weights
 
         from_prior = (x - targets.prior_mean) / targets.prior_variance[:, None]
         mixed = f_mixed[:, None, None] * drho[:, :, None] * ds2[:, None, :]
         hessian = 2.0 * f_rho[:, None, None] * (E @ E.mT) - 2.0 * f_s2[:, None, None] * (G @ G.mT)
         hessian += mixed + mixed.mT + f_s2s2[:, None, None] * ds2[:, :, None] * ds2[:, None, :]
-        hessian -= (dk * q[:, None, :]) @ difference.mT / ell2
-        axis = np.arange(R)
-        hessian[:, axis, axis] += (1.0 / targets.prior_variance - np.sum(q * k, 1) / ell2)[:, None]
+        hessian -= 2.0 * (dk * q[:, None, :]) @ difference.mT / ell2
+        of_kernel = 1.0 / targets.prior_variance - 2.0 * np.sum(q * k, axis=1) / ell2
+        hessian += of_kernel[:, None, None] * np.eye(x.shape[1])
         log_density = -0.5 * (rho / s2 + D * (np.log(s2) + LOG_2PI))
         prior = np.sum(from_prior * (x - targets.prior_mean), axis=1)
-        prior += R * (LOG_2PI + np.log(targets.prior_variance))
-        return Evaluation(
-            value=0.5 * prior - t * log_density, gradient=times(dk, q) + from_prior, hessian=hessian
-        )
+        prior += x.shape[1] * (LOG_2PI + np.log(targets.prior_variance))
+        value, gradient = 0.5 * prior - t * log_density, 2.0 * times(dk, q) + from_prior
+        return Evaluation(value=value, gradient=gradient, hessian=hessian)
 
-    def evaluate_all(self, targets: Targets, at: "FeatureMoments") -> FloatArray:
+    def evaluate_all(self, targets: Targets, at: FeatureMoments) -> FloatArray:
         """Eq. (14) of M samples at each of C points, up to a constant: (M, C)."""
         s2 = at.variance
         rho = (targets.residual + np.sum(targets.projected**2, axis=1))[:, None]
@@ -218,38 +234,6 @@ class Decoder:
         m, r = targets.prior_mean, targets.prior_variance[:, None]
         distance = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.latent.T
         return value + 0.5 * (distance + np.sum(at.latent**2, axis=1)) / r
-
-    def feature_moments(self, latent: FloatArray) -> "FeatureMoments":
-        """Mean and variance of the features at latent coordinates (C, R), in the basis."""
-        block = max(1, CHUNK // (len(self.latent) * latent.shape[1]))
-        kernels = [
-            _rbf(latent[i : i + block], self.latent, self.signal_variance, self.lengthscale)[0]
-            for i in range(0, max(len(latent), 1), block)
-        ]
-        k = np.vstack(kernels) + self.bias
-        g, mean = np.split(k @ self._stacked, [len(self.latent)], axis=1)
-        variance = self.max_variance - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
-        return FeatureMoments(
-            latent=latent, root_k=g, mean=mean, variance=np.maximum(variance, self.noise_variance)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureMoments:
-    """Mean (C, r), in the basis and less the offset, and variance (C,) of features at C points."""
-
-    latent: FloatArray
-    root_k: FloatArray
-    mean: FloatArray
-    variance: FloatArray
-
-
-def _rbf(
-    x: FloatArray, X: FloatArray, variance: float, lengthscale: float
-) -> tuple[FloatArray, FloatArray]:
-    """Kernel (P, N) between points and training samples, and x - x_j as (P, R, N)."""
-    difference = x[:, :, None] - X.T
-    return variance * np.exp(-0.5 / lengthscale**2 * np.sum(difference**2, axis=1)), difference
 
 
 def times(matrix: FloatArray, vector: FloatArray) -> FloatArray:

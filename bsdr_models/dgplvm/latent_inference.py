@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from scipy.stats.qmc import Halton
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.dgplvm.decoder import CHUNK, Decoder, Evaluation, FeatureMoments, Targets, times
+from bsdr_models.dgplvm.decoder import Decoder, Evaluation, FeatureMoments, Targets, times
 from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.numerics.relevance import LatentCoordinates
 
@@ -27,6 +27,8 @@ _MAX_ITER = 100
 _MIN_DECREASE = 1e-11
 _ROUNDING = 1e-13
 _MIN_CURVATURE = 1e-8  # lower bound of a divisor; that of the prior alone is 1
+# Array elements of a chunk of samples: some tens of megabytes.
+CHUNK = 2**21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,12 @@ class LikelihoodEmbedder:
 
     def embed(self, X: FloatArray) -> InferredLatent:
         """Optima of samples (M, D), and the inverse Hessians there."""
-        return _optimise(self.decoder, self.decoder.targets(X), _candidates(self.decoder))
+        return _optimise(self.decoder, self.decoder.targets(X), _Candidates.of(self.decoder))
 
     def embed_left_out(self, X: FloatArray) -> InferredLatent:
         """Embed every training sample (N, D) by the decoder of the others, all else held fixed."""
         targets = replace(self.decoder.targets(X), left_out=np.arange(len(self.decoder.latent)))
-        return _optimise(self.decoder, targets, _candidates(self.decoder))
+        return _optimise(self.decoder, targets, _Candidates.of(self.decoder))
 
     def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
         """Embed the samples of each sequence, named in (M,), in turn, as a filter.
@@ -72,56 +74,54 @@ class LikelihoodEmbedder:
             raise ValueError("samples of sequences need a fit to sequences")
         mean = np.empty((len(X), self.decoder.latent.shape[1]))
         cov = np.empty((*mean.shape, mean.shape[1]))
-        candidates = _candidates(self.decoder)
+        candidates = _Candidates.of(self.decoder)
         for name in np.unique(sequence):
-            targets = self.decoder.targets(X[sequence == name])
-            before: InferredLatent | None = None
             expected: FloatArray | None = None
-            for k, i in enumerate(np.flatnonzero(sequence == name)):
-                sample = _take(targets, slice(k, k + 1))
-                if before is not None:
-                    expected, variance = self.dynamics.predict(before.mean)
-                    sample = replace(sample, prior_mean=expected, prior_variance=variance)
-                before = _optimise(self.decoder, sample, candidates, expected)
-                mean[i], cov[i] = before.mean[0], before.cov[0]
+            prior: dict[str, FloatArray] = {}
+            for i in np.flatnonzero(sequence == name):
+                targets = self.decoder.targets(X[i : i + 1], **prior)
+                found = _optimise(self.decoder, targets, candidates, expected)
+                mean[i], cov[i] = found.mean[0], found.cov[0]
+                expected, variance = self.dynamics.predict(found.mean)
+                prior = {"prior_mean": expected, "prior_variance": variance}
         return LatentCoordinates(mean=mean, cov=cov)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidates:
-    """C candidate initial values, of which the last N are the training samples.
+    """C candidate initial values: N training samples, then quasi-random points.
 
-    ``neighbours`` are indices of the neighbours of each of the others.
+    ``neighbours`` are the indices of the neighbours of each.
     """
 
+    n_samples: int
     moments: FeatureMoments
     neighbours: IntArray
+
+    @classmethod
+    def of(cls, decoder: Decoder) -> "_Candidates":
+        """For the training samples of a decoder."""
+        X, R = decoder.latent, decoder.latent.shape[1]
+        normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
+        points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
+        n_neighbours = min(3**R, 2 * R + 5, len(points))
+        neighbours = KDTree(points).query(points, k=n_neighbours)[1].reshape(len(points), -1)
+        moments = decoder.feature_moments(points)
+        return cls(n_samples=len(X), moments=moments, neighbours=neighbours[:, 1:])
 
     def best(self, value: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Lowest local minima and the best training sample by `value` (M, C): (M, S + 1, R).
 
         The second array (M, S + 1) is false where there are fewer local minima than S.
         """
-        n_points = len(self.neighbours)
-        minima = value[:, :n_points].copy()
+        minima = value.copy()
         for column in self.neighbours.T:
-            minima[value[:, :n_points] > value[:, column]] = np.inf
+            minima[value > value[:, column]] = np.inf
         chosen = np.argsort(minima, axis=1, kind="stable")[:, :N_STARTS]
-        sample = n_points + value[:, n_points:].argmin(axis=1)
+        sample = value[:, : self.n_samples].argmin(axis=1)
         valid = np.isfinite(np.take_along_axis(minima, chosen, axis=1))
         valid = np.column_stack([valid, np.ones(len(value), np.bool_)])
         return self.moments.latent[np.column_stack([chosen, sample])], valid
-
-
-def _candidates(decoder: Decoder) -> _Candidates:
-    """Candidate initial values: quasi-random points and the training samples."""
-    X, R = decoder.latent, decoder.latent.shape[1]
-    normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
-    points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
-    n_neighbours = min(3**R, 2 * R + 5, len(points))
-    neighbours = KDTree(points).query(points, k=n_neighbours)[1].reshape(len(points), -1)
-    moments = decoder.feature_moments(np.vstack([points, X]))
-    return _Candidates(moments=moments, neighbours=neighbours[:, 1:])
 
 
 def _optimise(
