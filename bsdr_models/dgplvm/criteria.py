@@ -53,6 +53,7 @@ from typing import get_args
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import eigh
 from scipy.optimize import brentq
 from scipy.sparse import csgraph
 from scipy.spatial.distance import cdist
@@ -143,22 +144,19 @@ class ScatterCriterion(Criterion):
         """Axes V (R, R) that diagonalise both matrices, and the diagonals of both."""
         n = len(self.order)
         S_w, S_b = X.T @ WX / n, X.T @ BX / n
-        S_t = S_w + S_b
-        sd = np.sqrt(np.diagonal(S_t))
+        sd = np.sqrt(np.diagonal(S_w + S_b))
         if not (np.isfinite(sd).all() and (sd > 0.0).all()):
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         scale = np.outer(sd, sd)  # makes the test for singularity independent of units
-        total = S_t / scale
-        size, axes = np.linalg.eigh(total)
-        if size[0] < _SINGULAR:
+        total = (S_w + S_b) / scale
+        if np.linalg.eigvalsh(total)[0] < _SINGULAR:
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
-        white = axes / np.sqrt(size)
-        b, V = np.linalg.eigh(white.T @ (S_b / scale) @ white)
+        b, V = eigh(S_b / scale, total)
         if self.name in ("trace_ratio", "local_fisher") and b[0] < _SINGULAR:
             raise np.linalg.LinAlgError(
                 "between-class scatter of the latent coordinates is singular"
             )
-        V = (white @ V) / sd[:, None]
+        V = V / sd[:, None]
         # 1 - b would lose precision for a class that has nearly collapsed to a point.
         left = WX if self.within is None else X
         w = np.maximum(np.einsum("nr,nr->r", left @ V, WX @ V) / n, 0.0)
@@ -191,55 +189,47 @@ class MCMLCriterion(Criterion):
         if not (np.isfinite(peak) and peak > 0.0):
             raise np.linalg.LinAlgError("the latent coordinates are all equal or not finite")
         size = peak * float(np.sqrt(np.mean(np.square(X / peak).sum(axis=1))))  # sqrt(m)
-        value, gradient = _divergence_at_unit_scale(X / size, self.counts)
-        return value, gradient / size
+        label = np.repeat(np.arange(len(self.counts)), self.counts)
+        others = self.counts[label] - 1.0
+        rows, Z = others > 0.0, X / size
+        n = int(rows.sum())
+        if n == 0:
+            return 0.0, np.zeros(X.shape)
+        own = np.eye(len(Z), dtype=np.bool_)[rows]
+        target = np.equal.outer(label[rows], label) / others[rows, None]  # (n, N_l)
+        target[own] = 0.0
+        distance = squared_distances(Z)[rows]
+        # The divergence does not change if a number is subtracted from a row.
+        distance -= np.where(own, np.inf, distance).min(axis=1, keepdims=True)
+        distance[own] = 0.0
+        within = float(np.vdot(target, distance))
 
+        def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
+            p = np.exp(-np.exp(log_scale) * distance)
+            p[own] = 0.0
+            total = p.sum(axis=1, keepdims=True)
+            return p / total, np.log(total)
 
-def _divergence_at_unit_scale(Z: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
-    """J and its gradient on the surface m = 1, at centred coordinates (N_l, R) with m = 1."""
-    label = np.repeat(np.arange(len(counts)), counts)
-    others = np.repeat(counts, counts) - 1.0
-    target = np.equal.outer(label, label) / np.maximum(others, 1.0)[:, None]
-    np.fill_diagonal(target, 0.0)
-    target = target[others > 0.0]  # (n, N_l)
-    n = len(target)
-    if n == 0:
-        return 0.0, np.zeros(Z.shape)
-    distance = squared_distances(Z, Z)
-    np.fill_diagonal(distance, np.inf)
-    # The divergence does not change if a number is subtracted from a row.
-    distance -= distance.min(axis=1, keepdims=True)
-    distance = distance[others > 0.0]
-    own = ~np.isfinite(distance)
-    distance[own] = 0.0
-    within = float(np.vdot(target, distance))
+        def derivative(log_scale: float) -> float:
+            """Derivative of n J in s, which increases."""
+            return within - float(np.vdot(softmax(log_scale)[0], distance))
 
-    def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
-        p = np.exp(-np.exp(log_scale) * distance)
-        p[own] = 0.0
-        total = p.sum(axis=1, keepdims=True)
-        return p / total, np.log(total)
-
-    def derivative(log_scale: float) -> float:
-        """Derivative of n J in s, which increases."""
-        return within - float(np.vdot(softmax(log_scale)[0], distance))
-
-    low, high = _LOG_SCALE
-    if derivative(low) >= 0.0:
-        log_scale = low
-    elif derivative(high) <= 0.0:
-        log_scale = high
-    else:
-        log_scale = brentq(derivative, low, high, xtol=1e-12)
-    p, log_total = softmax(log_scale)
-    scale = float(np.exp(log_scale))
-    entropy = float(np.log(others[others > 0.0]).sum())
-    value = (scale * within + float(log_total.sum()) - entropy) / n
-    W = np.zeros((len(Z), len(Z)))
-    W[others > 0.0] = target - p
-    W += W.T
-    gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
-    return max(value, 0.0), gradient - Z * (np.vdot(Z, gradient) / len(Z))
+        low, high = _LOG_SCALE
+        if derivative(low) >= 0.0:
+            log_scale = low
+        elif derivative(high) <= 0.0:
+            log_scale = high
+        else:
+            log_scale = brentq(derivative, low, high, xtol=1e-12)
+        p, log_total = softmax(log_scale)
+        scale = float(np.exp(log_scale))
+        value = (scale * within + float(log_total.sum() - np.log(others[rows]).sum())) / n
+        W = np.zeros((len(Z), len(Z)))
+        W[rows] = target - p
+        W += W.T
+        gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
+        gradient -= Z * (np.vdot(Z, gradient) / len(Z))  # of a function that has no scale
+        return max(value, 0.0), gradient / size
 
 
 def make_criterion(
