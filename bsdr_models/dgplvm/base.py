@@ -13,7 +13,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
-from bsdr_models.dgplvm.criteria import choose_criterion
+from bsdr_models.dgplvm.criteria import choose_criterion, class_centroids
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.map_search import Task
@@ -247,7 +247,5 @@ def in_different_units(scaler: Scaler) -> bool:
 
 def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
     """Share of each component in the scatter of the class centroids, (R,)."""
-    classes = np.unique(index[index >= 0])
-    centroids = np.stack([latent[index == label].mean(axis=0) for label in classes])
-    scatter = ((centroids - centroids.mean(axis=0)) ** 2).sum(axis=0)
+    scatter = class_centroids(latent, index).var(axis=0)
     return scatter / (scatter.sum() or 1.0)

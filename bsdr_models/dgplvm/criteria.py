@@ -53,7 +53,6 @@ from typing import get_args
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import eigh
 from scipy.optimize import brentq
 from scipy.sparse import csgraph
 from scipy.spatial.distance import cdist
@@ -144,19 +143,21 @@ class ScatterCriterion(Criterion):
         """Axes V (R, R) that diagonalise both matrices, and the diagonals of both."""
         n = len(self.order)
         S_w, S_b = X.T @ WX / n, X.T @ BX / n
-        sd = np.sqrt(np.diagonal(S_w + S_b))
+        S_t = S_w + S_b
+        sd = np.sqrt(np.diagonal(S_t))
         if not (np.isfinite(sd).all() and (sd > 0.0).all()):
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         scale = np.outer(sd, sd)  # makes the test for singularity independent of units
-        total = (S_w + S_b) / scale
-        if np.linalg.eigvalsh(total)[0] < _SINGULAR:
+        size, axes = np.linalg.eigh(S_t / scale)
+        if size[0] < _SINGULAR:
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
-        b, V = eigh(S_b / scale, total)
+        white = axes / np.sqrt(size)
+        b, V = np.linalg.eigh(white.T @ (S_b / scale) @ white)
         if self.name in ("trace_ratio", "local_fisher") and b[0] < _SINGULAR:
             raise np.linalg.LinAlgError(
                 "between-class scatter of the latent coordinates is singular"
             )
-        V = V / sd[:, None]
+        V = (white @ V) / sd[:, None]
         # 1 - b would lose precision for a class that has nearly collapsed to a point.
         left = WX if self.within is None else X
         w = np.maximum(np.einsum("nr,nr->r", left @ V, WX @ V) / n, 0.0)
@@ -279,6 +280,12 @@ def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sp
         blocks.append(sparse.csr_array(np.where(distance == 0.0, 1.0, np.exp(-exponent))))
     back = np.argsort(order)
     return sparse.csr_array(sparse.block_diag(blocks, format="csr"))[back][:, back]
+
+
+def class_centroids(values: FloatArray, y_index: IntArray) -> FloatArray:
+    """Means (C, D) of the samples of every class (N,) that has some; -1 is none."""
+    labels = np.unique(y_index[y_index >= 0])
+    return np.stack([values[y_index == label].mean(axis=0) for label in labels])
 
 
 def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: int) -> str:

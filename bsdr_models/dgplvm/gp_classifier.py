@@ -32,6 +32,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features, row_squares
 from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
@@ -227,7 +228,7 @@ def fit_gp_classifier(
         raise ValueError("the classifier needs at least one sample with a label")
     present, y = np.unique(y_index[known], return_inverse=True)
     labelled, signs = latent[known], one_against_rest(y, len(present))
-    kernel = kernel_at_prior(labelled, y, len(present), priors)
+    kernel = kernel_at_prior(labelled, y, priors)
     if kernel_parameters is not None:
         kernel = replace(kernel, log_values=kernel_parameters)
     elif len(signs):
@@ -278,9 +279,9 @@ def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) ->
     return log_odds / relative_variance[:, None] ** DAMPING
 
 
-def kernel_at_prior(latent: FloatArray, y: IntArray, n_labels: int, priors: Priors) -> Kernel:
+def kernel_at_prior(latent: FloatArray, y: IntArray, priors: Priors) -> Kernel:
     """The kernel at the mean of its prior; its scale is 1 if all class centroids coincide."""
-    centroids = np.stack([latent[y == label].mean(axis=0) for label in range(n_labels)])
+    centroids = class_centroids(latent, y)
     centre = centroids.mean(axis=0)
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
     log_values = np.array([prior.log_median for prior in priors.classifier])

@@ -20,6 +20,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
+from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.settings import LogNormal
 from bsdr_models.numerics.folds import sample_keys, stratified_subset
 
@@ -110,9 +111,8 @@ def leave_one_out(
         sample = index[:, 0, 0]
         left_out[sample] -= np.einsum("btl,btlr->br", column, residual[index]) / n_tuples
         variance[sample] = column[:, :, 0].mean(axis=1)
-    known = tuples[:, 0, 0]
-    fitted, _ = _centred_centroids(latent[known], y_index[known])
-    predicted, _ = _centred_centroids(left_out[known], y_index[known])
+    fitted = _centred_centroids(latent, y_index)
+    predicted = _centred_centroids(left_out, y_index)
     slope = float(np.vdot(predicted, fitted) / np.vdot(fitted, fitted))
     return LeaveOneOutFit(latent=left_out, variance=variance, slope=slope)
 
@@ -133,9 +133,9 @@ def enforce_centroid_order(
     if fit.slope >= least:
         return fit.latent
     known = y_index >= 0
-    centroids, index = _centred_centroids(latent[known], y_index[known])
+    _, index = np.unique(y_index[known], return_inverse=True)
     shifted = fit.latent.copy()
-    shifted[known] += (least - fit.slope) * centroids[index]
+    shifted[known] += (least - fit.slope) * _centred_centroids(latent, y_index)[index]
     return shifted
 
 
@@ -146,11 +146,10 @@ def mapping_scale(fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray) ->
     return float(np.mean(square / fit.variance[known]))
 
 
-def _centred_centroids(latent: FloatArray, y_index: IntArray) -> tuple[FloatArray, IntArray]:
-    """Centroids (C, R) of the classes present, less their mean, and the class of each sample."""
-    classes, index = np.unique(y_index, return_inverse=True)
-    centroids = np.stack([latent[index == c].mean(axis=0) for c in range(len(classes))])
-    return centroids - centroids.mean(axis=0), index
+def _centred_centroids(latent: FloatArray, y_index: IntArray) -> FloatArray:
+    """Centroids (C, R) of the classes present, less their mean."""
+    centroids = class_centroids(latent, y_index)
+    return centroids - centroids.mean(axis=0)
 
 
 def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:

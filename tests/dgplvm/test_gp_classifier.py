@@ -192,7 +192,7 @@ def test_some_inducing_points_approximate_the_exact_fit(approximate, n):
     """Probabilities agree to 0.01, with a considerable smooth part."""
     latent, y, new, _ = problem(3, n=n)
     signs = one_against_rest(y, 3)[:1]
-    kernel = kernel_at_prior(latent, y, 3, PRIORS)
+    kernel = kernel_at_prior(latent, y, PRIORS)
     kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
     exact, exact_probits = fit_functions(kernel, latent, signs, np.arange(n), approximate)
     some = stratified_subset(y, 150)

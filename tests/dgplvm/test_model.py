@@ -227,7 +227,9 @@ def task_and_mode(case):
 @pytest.mark.parametrize("case", CASES)
 def test_hand_written_density_matches_the_declared_one(case):
     task, mode = task_and_mode(case)
-    density = hand_written(partial(sampling.log_density, make_objective(task, mode.objective.mapping)))
+    density = hand_written(
+        partial(sampling.log_density, make_objective(task, mode.objective.mapping))
+    )
     fused = sampling.declare_model(task, mode.settings, density=density)
     declared_model = declared(case)
     functions = [

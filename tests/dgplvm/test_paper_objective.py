@@ -9,6 +9,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
 
+from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
@@ -40,7 +41,7 @@ def make(kind="free", dynamics=None):
     mapping = None
     if kind != "free":
         centres = X if kind == "kernel" else X[[0, 2, 5, 9, 10]]
-        mapping = KernelMapping(X=X, centres=centres, width=0.1)
+        mapping = KernelMapping.at(X, centres, 0.1 * median_distance(X))
     gram = FeatureGram.of(X)
     priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
     return Objective(

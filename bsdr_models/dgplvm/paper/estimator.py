@@ -10,6 +10,7 @@ from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
+from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
@@ -220,8 +221,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
                 f"n_centres={self.n_centres} must be at least n_components={n_components}: the "
                 "latent coordinates are linear in that many kernels"
             )
-        present = np.unique(y_index[y_index >= 0])
-        centroids = np.stack([X[y_index == label].mean(axis=0) for label in present])
+        centroids = class_centroids(X, y_index)
         if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X[y_index >= 0]).max():
             raise ValueError(
                 "the centroids of all classes coincide in the features: the criterion of the paper "

@@ -25,14 +25,15 @@ the mapping is no constraint, but it affects which optimum is found, and embeds 
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.spatial.distance import pdist
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
+from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Mode, Task, collapsed_classes, find_mode
 from bsdr_models.dgplvm.objective import Objective
@@ -75,35 +76,31 @@ def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
     return tuple(LogUniform(start, (low, high)) for start, low, high in zip(*logs, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMapping:
     """Latent coordinates as sums of kernels at centres (M, D), Eqs. (17) and (18).
 
-    Centres are X (N, D) itself for the mapping of the paper; ``width`` is gamma, in units of 1 /
-    feature**2.
+    ``lengthscale`` is gamma^-1/2, ``factor`` (M, M) L, and ``basis`` (N, M) Phi.
     """
 
-    X: FloatArray
     centres: FloatArray
-    width: float
+    lengthscale: float
+    factor: FloatArray
+    basis: FloatArray
 
     @classmethod
     def at(cls, X: FloatArray, centres: FloatArray, width: float) -> "KernelMapping":
-        """At centres (M, D); the width is in units of 1 / the median squared distance."""
-        return cls(X=X, centres=centres, width=width / median_distance(X))
+        """At centres (M, D), for the mapping of the paper the samples X (N, D) themselves.
 
-    @cached_property
-    def factor(self) -> FloatArray:
-        """L, lower, of the kernel between centres, (M, M)."""
-        return cholesky(self._kernel(self.centres), name="kernel matrix of the mapping")
-
-    @cached_property
-    def basis(self) -> FloatArray:
-        """The matrix Phi of coordinates u, (N, M)."""
-        if self.centres is self.X:
-            return self.factor
-        solved = solve_triangular(self.factor, self._kernel(self.X).T, lower=True)
-        return np.ascontiguousarray(solved.T)
+        The width is gamma in units of 1 / the median squared distance.
+        """
+        lengthscale = (width / median_distance(X)) ** -0.5
+        kernel = rbf(centres, None, lengthscale)
+        factor = basis = cholesky(kernel, name="kernel matrix of the mapping")
+        if centres is not X:
+            cross = rbf(X, centres, lengthscale)
+            basis = np.ascontiguousarray(solve_triangular(factor, cross.T, lower=True).T)
+        return cls(centres=centres, lengthscale=lengthscale, factor=factor, basis=basis)
 
     def weights(self, u: FloatArray) -> FloatArray:
         """Weights a of coordinates u, (M, R)."""
@@ -119,16 +116,13 @@ class KernelMapping:
 
     def raw(self, latent: FloatArray) -> FloatArray:
         """Least-squares u (M, R) for latent coordinates (N, R)."""
-        if self.centres is self.X:
+        if self.basis is self.factor:
             return solve_triangular(self.factor, latent, lower=True)
         return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
 
     def transform(self, X: FloatArray, weights: FloatArray) -> FloatArray:
         """Latent coordinates of samples, (M', D) -> (M', R)."""
-        return self._kernel(X) @ weights
-
-    def _kernel(self, X: FloatArray) -> FloatArray:
-        return rbf(X, None if X is self.centres else self.centres, self.width**-0.5)
+        return rbf(X, self.centres, self.lengthscale) @ weights
 
 
 def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
@@ -171,9 +165,7 @@ def collapse(mode: Mode, task: Task) -> str | None:
     signal = output * (1.0 - similarity)
     share = float(signal / (signal + 1.0 / inverse_noise))
     if share < NO_SIGNAL:
-        present = np.unique(task.y_index[task.known])
-        centroids = np.array([latent[task.y_index == c].mean(axis=0) for c in present])
-        pairs = squared_distances(centroids)[np.triu_indices(len(present), 1)]
+        pairs = pdist(class_centroids(latent, task.y_index), "sqeuclidean")
         return (
             "the latent coordinates explain almost nothing of the features: signal share "
             f"{share:.2g}, distance between centroids {float(np.sqrt(pairs.mean())):.2g}"
