@@ -10,7 +10,7 @@ from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
-from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
+from bsdr_models.dgplvm.decoder import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.sampling import declare_model, learn_draws

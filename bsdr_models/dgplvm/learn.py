@@ -9,9 +9,8 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
-from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
 from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
-from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
     leave_one_out,

@@ -37,7 +37,7 @@ from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
-SWEEPS = 5
+SWEEPS, MAX_SWEEPS = 5, 200
 # Sums may be reordered, so that loops are vectorised.
 _OPTIONS: dict[str, Any] = {
     "cache": True,
@@ -52,8 +52,8 @@ _SHORTER = 0.5
 _LEAST_STEP = 0.1
 # Below it the hazard is a continued fraction of this many terms.
 _FAR, _TERMS = -5.0, 60
-# Smallest step of the line search of Laplace's method.
-LEAST_STEP = 1e-6
+# Steps of Laplace's method, and the smallest of its line search.
+MAX_STEPS, LEAST_STEP = 100, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,6 @@ class FeaturePosterior:
     log_evidence: float
     sites: Sites
     drift: FloatArray
-    converged: bool
 
     def kernel_gradient(self, features: FloatArray) -> FloatArray:
         r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
@@ -112,12 +111,7 @@ type Approximate = Callable[..., FeaturePosterior]
 
 
 def ep_by_features(
-    features: FloatArray,
-    sign: FloatArray,
-    *,
-    start: Sites | None = None,
-    tol: float = 1e-6,
-    max_sweeps: int = 200,
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-6
 ) -> FeaturePosterior:
     """Normal posterior with moment-matched sites, of features (N, M) and signs (N,).
 
@@ -127,15 +121,13 @@ def ep_by_features(
     if start is not None:
         S, nu = start.precision.copy(), start.location.copy()
     sites = Sites(precision=S, location=nu)
+    step, change = 1.0, math.inf
+    for _ in range(MAX_SWEEPS // SWEEPS):
+        w, root, _ = weights_of(features, sites)
+        change, step = sweep_weights(features, sign, S, nu, root.T @ root, w, change, step, tol)
+        if change <= tol:
+            break
     w, root, half_log_det = weights_of(features, sites)
-    step, change, n_sweeps = 1.0, math.inf, 0
-    while change > tol and n_sweeps < max_sweeps:
-        most = min(SWEEPS, max_sweeps - n_sweeps)
-        done, change, step = sweep_weights(
-            features, sign, S, nu, root.T @ root, w, change, step, tol, most
-        )
-        n_sweeps += done
-        w, root, half_log_det = weights_of(features, sites)
     mean, variance = features @ w, row_squares(features, root)
     mu, s2 = _cavity(mean, variance, sites)
     gain = 1.0 + s2 * S
@@ -150,7 +142,6 @@ def ep_by_features(
         log_evidence=float(evidence) - half_log_det,
         sites=sites,
         drift=np.zeros(len(sign)),
-        converged=change <= tol,
     )
 
 
@@ -177,12 +168,7 @@ def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[Float
 
 
 def laplace_by_features(
-    features: FloatArray,
-    sign: FloatArray,
-    *,
-    start: Sites | None = None,
-    tol: float = 1e-7,
-    max_iter: int = 100,
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-7
 ) -> FeaturePosterior:
     """Normal posterior at the mode, of features (N, M) and signs (N,).
 
@@ -194,20 +180,17 @@ def laplace_by_features(
     def objective(w: FloatArray, f: FloatArray) -> float:
         return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
 
-    value, converged, n_steps = objective(w, f), False, 0
-    while not converged and n_steps < max_iter:
-        n_steps += 1
+    for _ in range(MAX_STEPS):
         dw = weights_of(features, _laplace_sites(sign, f))[0] - w
-        df, step = features @ dw, 1.0
+        df, step, value = features @ dw, 1.0, objective(w, f)
         limit = value - 1e-12 * (1.0 + abs(value))
         while step > LEAST_STEP and objective(w + step * dw, f + step * df) < limit:
             step *= 0.5
         if step <= LEAST_STEP:
             break
         w, f = w + step * dw, f + step * df
-        value = objective(w, f)
-        moved = step * float(np.abs(df).max())
-        converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
+        if step == 1.0 and np.abs(df).max() <= tol * (1.0 + np.abs(f).max()):
+            break
     sites = _laplace_sites(sign, f)
     w, root, half_log_det = weights_of(features, sites)
     mean, variance = features @ w, row_squares(features, root)
@@ -222,7 +205,6 @@ def laplace_by_features(
         log_evidence=objective(w, mean) - half_log_det,
         sites=sites,
         drift=by_f - W * (features @ (root.T @ (root @ (features.T @ by_f)))),
-        converged=converged,
     )
 
 
@@ -276,18 +258,17 @@ def sweep_weights(
     before: float,
     step: float,
     tol: float,
-    most: int,
-) -> tuple[int, float, float]:
-    """Update all sites in up to ``most`` sweeps, for a posterior of M weights.
+) -> tuple[float, float]:
+    """Update all sites in up to ``SWEEPS`` sweeps, for a posterior of M weights.
 
     Features are (N, M), signs +1 or -1; sites S and nu (N,), covariance (M, M) and mean of the
     weights are changed in place. ``step`` is the share of a moment-matching update that is made,
-    and ``before`` the change of the sweep before the first. Returned are the number of sweeps, the
-    largest change of a marginal in the last one, of its mean in standard deviations and of its log
-    variance, and the step.
+    and ``before`` the change of the sweep before the first. Returned are the largest change of a
+    marginal in the last one, of its mean in standard deviations and of its log variance, and the
+    step.
     """
     shrinks = np.empty(_BLOCK)
-    for sweep in range(most):
+    for _ in range(SWEEPS):
         largest = 0.0
         for start in range(0, len(sign), _BLOCK):
             rows = features[start : start + _BLOCK]
@@ -312,5 +293,5 @@ def sweep_weights(
             step = max(_SHORTER * step, _LEAST_STEP)
         before = largest
         if largest <= tol:
-            return sweep + 1, largest, step
-    return most, before, step
+            break
+    return before, step

@@ -11,9 +11,8 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import (
     KERNEL,
     Draw,
