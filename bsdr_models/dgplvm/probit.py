@@ -267,7 +267,7 @@ def sweep_weights(
     marginal in the last one, of its mean in standard deviations and of its log variance, and the
     step.
     """
-    shrinks = np.empty(_BLOCK)
+    n_features, shrinks = features.shape[1], np.empty(_BLOCK)
     for _ in range(SWEEPS):
         largest = 0.0
         for start in range(0, len(sign), _BLOCK):
@@ -275,10 +275,17 @@ def sweep_weights(
             columns = np.dot(rows, covariance)
             for b in range(len(rows)):
                 i, row, column = start + b, rows[b], columns[b]
-                if b > 0:  # updates of this block
-                    shared = shrinks[:b] * np.dot(columns[:b], row)
-                    column -= np.dot(shared, columns[:b])
-                variance, m = np.dot(column, row), np.dot(weights, row)
+                for a in range(b):  # updates of this block
+                    shared = 0.0
+                    for k in range(n_features):
+                        shared += columns[a, k] * row[k]
+                    shared *= shrinks[a]
+                    for k in range(n_features):
+                        column[k] -= shared * columns[a, k]
+                variance, m = 0.0, 0.0
+                for k in range(n_features):
+                    variance += column[k] * row[k]
+                    m += weights[k] * row[k]
                 new_S, new_nu = _matched(sign[i], m, variance, S[i], nu[i])
                 d_S, d_nu = step * (new_S - S[i]), step * (new_nu - nu[i])
                 S[i] += d_S
@@ -286,7 +293,8 @@ def sweep_weights(
                 shift = (d_nu - d_S * m) / (1.0 + d_S * variance)
                 shrinks[b] = d_S / (1.0 + d_S * variance)
                 largest = max(largest, abs(shift) * math.sqrt(variance), abs(d_S) * variance)
-                weights += shift * column
+                for k in range(n_features):
+                    weights[k] += shift * column[k]
             scaled = columns * shrinks[: len(rows)].reshape(-1, 1)
             covariance -= np.dot(scaled.T, columns)
         if largest > before:
