@@ -1,19 +1,16 @@
 r"""Back-constraint: a Gaussian process from features to latent coordinates, dense or low-rank.
 
-The paper's back-constraint, Eqs. (17)-(18), writes latent coordinates as sums of kernels at the
-training samples. With as many kernels as samples this constrains nothing. Here it is a prior,
+The paper's Eqs. (17)-(18), with as many kernels as samples, constrain nothing. Here, for features y
+and each component j of the latent coordinates x,
 
 .. math::
     x_{\cdot j} \sim N(m_j 1,\; s^2 K_b), \qquad
     K_b = \exp(-g\,|y - y'|^2 / 2\,\mathrm{med}) + \omega\,1 1^\top + \lambda I,
 
-for each component j, where :math:`m_j = c^\top x_{\cdot j}` is the mean of the class centroids,
-med the median squared distance of the training samples, and s has an inverse Gamma prior and is
-integrated out. With centres the first term is of low rank (Nyström), and cost and memory are
-linear in the number of samples.
-
-As in the paper y are features and x latent coordinates. M is the inverse of K_b and
-:math:`E = I - 1 c^\top`.
+where :math:`m_j = c^\top x_{\cdot j}` is the mean of the class centroids, med the median squared
+distance of the training samples, and s has an inverse Gamma prior and is integrated out. With
+centres the first term is of low rank (Nyström), and cost and memory are linear in the number of
+samples. M is the inverse of K_b and :math:`E = I - 1 c^\top`.
 """
 
 from dataclasses import dataclass

@@ -9,8 +9,7 @@ mean and a common kernel, for T transitions from the rows of :math:`X_{in}` to t
     L_d = \tfrac{R}{2} \ln|K_X| + \tfrac12 tr(K_X^{-1} X_{out} X_{out}^\top)
         + \tfrac{T R}{2} \ln 2\pi .
 
-All sequences share the function. Given their first samples, exp(-L_d) is a proper density of the
-others: the product over time of predictive densities given earlier transitions.
+All sequences share the function. Given their first samples, exp(-L_d) is a density of the others.
 
 References
 ----------

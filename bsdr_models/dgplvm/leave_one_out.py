@@ -1,15 +1,10 @@
-r"""Leave-one-out latent coordinates, to which the classifier is fitted.
+r"""Leave-one-out latent coordinates, to which the classifier is fitted; settings of the mapping.
 
-A strong discriminative prior moves training samples to their class centroids, but not new samples;
-a classifier fitted to the former is overconfident for the latter. Leaving a sample out of the
-mapping is closed form, but biased for few samples: without sample i the mean of the mapping moves
-away from its class. So one random sample of every other class is left out with it, and the result
-is averaged over such tuples. Unlabelled samples stay, although labels influenced their latent
-coordinates: with many of them the leave-one-out latent coordinates are slightly optimistic.
-
-The width g of the mapping and its noise lambda are chosen before any fit: in the limit of infinite
-weight the latent coordinates are whitened class indicators, and the model is a penalised kernel
-discriminant analysis, whose leave-one-out error the two minimise.
+Training samples lie closer to their class centroids than new samples. Leaving a sample out of the
+mapping is closed form, but biased for few samples: without it the mean of the mapping moves away
+from its class. So one random sample of every other class is left out with it, and the result is
+averaged over such tuples. Unlabelled samples stay. Width g and noise lambda of the mapping minimise
+the leave-one-out error of the whitened class indicators, the latent coordinates of infinite weight.
 """
 
 from collections.abc import Sequence

@@ -7,10 +7,9 @@ With the kernel matrix K of the samples the density depends on the features by D
     \tfrac{D}{2} [\ln|K| + \ln(1' K^{-1} 1) - \ln N + (N - 1) \ln 2\pi] + \tfrac12 tr(P S), \qquad
     P = K^{-1} - K^{-1} 1 1' K^{-1} / 1' K^{-1} 1,
 
-with :math:`K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I` and v the variance of the features. With
-a zero mean any signal would be penalised: centred features are orthogonal to 1, but K has a large
-eigenvalue near it. :func:`evaluate_paper` has the paper's kernel (5) and density (8). Values are
-negative log densities in nats with all constants.
+with :math:`K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I` and v the variance of the features;
+:func:`evaluate_paper` has the paper's kernel (5) and density (8). Values are negative log densities
+in nats with all constants.
 """
 
 import math

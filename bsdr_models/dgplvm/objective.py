@@ -1,25 +1,17 @@
 r"""The objective of latent coordinates and log parameters, well-posed or as the paper prints it.
 
-The paper's objective, Eq. (13), has no minimum: the criterion is invariant to the scale of the
-latent coordinates, and the likelihood identifies it only up to a kernel parameter. In the
-well-posed one labelled samples are whitened, which fixes scale and translation,
+In the well-posed one (docs/derivations/dgplvm.md) the n labelled samples are whitened,
 
 .. math::
-    X = \sqrt n\,(A - 1 \bar a^\top)\,(A_c^\top A_c)^{-1/2}, \qquad A = L_b U,
-
-with n labelled samples, :math:`\bar a` their mean and :math:`A_c` their centred rows, and
-
-.. math::
+    X = \sqrt n\,(A - 1 \bar a^\top)\,(A_c^\top A_c)^{-1/2}, \qquad A = L_b U, \\
     F(U, t) = \tau L(X, t) + w J(X)
         + \tfrac{(N - 1) R + \nu}{2} \log(1 + \operatorname{tr}(X^\top \Pi X) / \nu)
-        - \sum_i \log p(t_i).
+        - \sum_i \log p(t_i),
 
-L is the negative log likelihood with the means of the features integrated out, tempered by
-:math:`\tau = D_{\mathrm{eff}} / D` because correlated features are not independent; of many samples
-it is that of some, times their share. J is the criterion, with weight :math:`w = \kappa\,n\,
-D_{\mathrm{eff}}`. The third term is the prior of the mapping
-(:mod:`~bsdr_models.dgplvm.back_constraint`) with its scale integrated out, a multivariate t; t are
-log kernel parameters. Together with :math:`U_{ij} \sim N(0, 1)`, exp(-F) is a proper density.
+with :math:`\bar a` their mean, :math:`A_c` their centred rows, L the negative log likelihood
+with the means of the features integrated out (of many samples that of some, times their share), J
+the criterion, the third term the prior of the mapping with its scale integrated out, and t log
+kernel parameters.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,13 +1,9 @@
 r"""Posterior draws of D-GPLVM by PyMC: NUTS and ADVI, initialised at the mode.
 
 The target is exp(-F) N(U; 0, I): the objective of :mod:`~bsdr_models.dgplvm.objective` and the
-auxiliary prior of the raw coordinates U.
-
-NUTS needs a dense mass matrix: with a strong criterion some directions of U, not along its axes,
-have a ten times smaller scale than others, and the length-scale has a prior fifty times narrower
-than U. The mass matrix is the curvature of F at the mode, for U such that U'U = N I, about its size
-under the auxiliary prior. As the posterior is invariant to rotations of U, the curvature is
-averaged over all rotations. Warm-up then only adapts the step size.
+auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes, differ
+tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U such that U'U = N I,
+averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the step size.
 """
 
 import math

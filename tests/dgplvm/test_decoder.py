@@ -221,19 +221,3 @@ def test_sequence_is_filtered_by_the_dynamics():
             place, variance = dynamics.predict(place)
     with pytest.raises(ValueError, match="need a fit to sequences"):
         LikelihoodEmbedder(decoder=decoder).embed_sequence(Y[:8], sequence)
-
-
-def test_coincident_and_distant_latent_coordinates():
-    """Noise of coincident samples is independent; far away the process has its prior."""
-    X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.5]])
-    Y = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
-    decoder = Decoder.of(X, Y, **WHITENED)
-    mean, variance = decoder.features(X[:1])
-    expected = predict(X, Y, X[0], WHITENED)
-    np.testing.assert_allclose(mean[0], expected[0], rtol=1e-12)
-    assert variance[0] > 0.2
-    far = np.array([[40.0, -40.0]])
-    weights = np.linalg.solve(covariance(X, X, WHITENED) + 0.2 * np.eye(3), np.ones(3))
-    mean, variance = decoder.features(far)
-    np.testing.assert_allclose(mean[0], weights @ Y / weights.sum(), rtol=1e-10)
-    np.testing.assert_allclose(variance[0], 0.8 + 1.0 / weights.sum(), rtol=1e-12)

@@ -95,13 +95,3 @@ def test_scale_of_draws_of_the_mapping_is_recovered():
     fit = leave_one_out(prior, latent, y, leave_out_tuples(y, X))
     # 400 squares, correlated a little: 4 standard errors of a mean of 200 independent ones.
     assert mapping_scale(fit, latent, y) == pytest.approx(3.7, rel=4 * np.sqrt(2 / 200))
-
-
-def test_pure_noise_is_not_predicted():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((60, 200)), np.arange(60) % 3
-    prior = make_mapping(X, centroid_weights(y, 3), width=2.0, noise=0.03, mean_variance=0.3)
-    latent = np.eye(3)[y][:, :2] * 2.0
-    fit = leave_one_out(prior, latent, y, leave_out_tuples(y, X))
-    assert not fit.predictive
-    assert cdist(fit.latent[:1], latent[:1]).item() > 0.5

@@ -99,18 +99,6 @@ def test_invariant_to_shift_and_rotation_of_latent_coordinates(density, logs):
     assert np.abs(base.latent.sum(axis=0)).max() < 1e-11
 
 
-@pytest.mark.parametrize(("density", "logs"), [(evaluate, LOG_KERNEL), (evaluate_paper, LOG_THETA)])
-def test_invariant_to_rotation_of_the_features(density, logs):
-    X, latent = problem((15, 6, 2))
-    turned = X @ ortho_group(6, seed=4).rvs()
-    base, got = (
-        density(latent, logs, FeatureGram.of(X)),
-        density(latent, logs, FeatureGram.of(turned)),
-    )
-    assert got.value == pytest.approx(base.value, rel=1e-12)
-    np.testing.assert_allclose(got.latent, base.latent, rtol=0.0, atol=1e-11)
-
-
 def test_scale_of_latent_coordinates_is_equivalent_to_the_lengthscale():
     X, latent = problem((15, 6, 2))
     gram = FeatureGram.of(X)

@@ -146,17 +146,6 @@ def test_density_is_the_product_of_its_factors(case):
         np.testing.assert_allclose(J(**point), expected_J, rtol=1e-9)
 
 
-def test_invariant_to_shift_and_rotation_of_the_features():
-    """The density depends on the Gram matrix of centred samples only."""
-    X, y = features(), TWO
-    turn, _ = np.linalg.qr(np.random.default_rng(8).standard_normal((4, 4)))
-    options = {"n_components": 1, "priors": PRIORS}
-    models = [build_model(Z, y, **options) for Z in (X, 5.0 - X @ turn)]
-    point = random_point(models[0], 9)
-    one, other = (model.compile_logp(**FAST)(point) for model in models)
-    np.testing.assert_allclose(one, other, rtol=1e-10)
-
-
 def test_names_dims_and_coordinates():
     table = pd.DataFrame(features(), columns=list("pqrs"))
     model = build_model(table, THREE, n_components=2, unlabeled="?")

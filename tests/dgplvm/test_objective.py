@@ -171,38 +171,9 @@ def test_objective_is_bounded_below(problem):
             assert objective(objective.pack(raw, moved))[0] > value
 
 
-def test_parameter_bounds_are_those_of_the_priors(problem):
-    X, y = problem
-    objective = make_objective(X, y)
-    low, high = objective.bounds(len(some_point(objective, len(X))))
-    assert np.isinf(low[:-3]).all()
-    assert np.isinf(high[:-3]).all()
-    expected = [p.bounds for p in objective.parameter_priors]
-    np.testing.assert_allclose(np.column_stack([low, high])[-3:], expected)
-
-
 def test_rank_deficient_latent_coordinates_raise(problem):
     X, y = problem
     objective = make_objective(X, y, how="none")
     raw = np.outer(np.arange(len(X)), [1.0, 2.0])
     with pytest.raises(np.linalg.LinAlgError, match="span"):
         objective(objective.pack(raw, LOG_KERNEL))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"weight": 8.0},
-        {"temper": 1.0},
-        {"mapping": None},
-        {"parameter_priors": Priors(noise_variance=LogNormal(0.5, 0.3)).kernel},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_every_term_contributes(change, problem):
-    X, y = problem
-    objective = make_objective(X, y)
-    x = some_point(objective, len(X))
-    latent = objective.latent(x)
-    other = replace(objective, **change)
-    assert other.terms(latent, LOG_KERNEL).total != objective.terms(latent, LOG_KERNEL).total

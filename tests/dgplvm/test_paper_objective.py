@@ -98,7 +98,7 @@ def test_value_is_the_sum_of_the_terms_of_the_paper():
     objective = make("kernel", dynamics)
     x = point(objective)
     u, logs = objective.unpack(x)
-    a = objective.mapping.weights(u)
+    a = objective.mapping.embedder(u).weights
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
@@ -202,9 +202,9 @@ def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
     _, mode = fit(X[:40], y[:40], weight=10.0, mapping={"n_centres": 10}, starts=2)
     mapping = mode.objective.mapping
-    weights = mapping.weights(mode.objective.unpack(mode.search.x)[0])
-    assert weights.shape == (10, 2)
-    train, new = (mapping.transform(part, weights) for part in (X[:40], X[40:]))
+    embedder = mapping.embedder(mode.objective.unpack(mode.search.x)[0])
+    assert embedder.weights.shape == (10, 2)
+    train, new = embedder.latent(X[:40]), embedder.latent(X[40:])
     np.testing.assert_allclose(train, mode.latent, atol=1e-6 * np.abs(mode.latent).max())
     centroids = np.array([mode.latent[y[:40] == c].mean(axis=0) for c in range(3)])
     assert np.mean(cdist(new, centroids).argmin(axis=1) == y[40:]) > 0.85

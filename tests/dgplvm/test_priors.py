@@ -44,15 +44,3 @@ def test_other_types_than_log_normal_raise(value):
     for name in names:
         with pytest.raises(ValueError, match=f"{name} must be a LogNormal"):
             DGPLVMPriors(**{name: value})
-
-
-def test_order_of_prior_groups():
-    names = [field.name for field in fields(DGPLVMPriors) if field.type is LogNormal]
-    priors = DGPLVMPriors(**{name: LogNormal(1.0 + i, 0.5) for i, name in enumerate(names)})
-    assert priors.kernel == (priors.signal_variance, priors.lengthscale, priors.noise_variance)
-    assert priors.classifier == (
-        priors.nonlinear_variance,
-        priors.classifier_lengthscale,
-        priors.linear_variance,
-    )
-    assert len({prior.median for prior in priors.kernel + priors.classifier}) == 6

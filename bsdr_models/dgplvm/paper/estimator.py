@@ -1,6 +1,5 @@
 """Scikit-learn classifier of the model as the paper prints it."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -22,10 +21,15 @@ from bsdr_models.dgplvm.learn import (
     make_result,
 )
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper
+from bsdr_models.dgplvm.paper.objective import (
+    KernelMapping,
+    PaperEmbedder,
+    certain,
+    collapse,
+    fit_paper,
+)
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
 from bsdr_models.dgplvm.settings import CriterionName, Mapping, Optimization, Priors
-from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
 
@@ -197,14 +201,14 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         )
         embedder: Any = LikelihoodEmbedder(decoder=decoder)
         if mapping is not None and task.mapping.embeds:
-            embedder = PaperEmbedder(kernel_mapping=mapping, weights=mapping.weights(raw))
+            embedder = mapping.embedder(raw)
         kernel = signal / gram.variance, lengthscale, noise / gram.variance
         return make_result(
             fit,
             task,
             posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
             latent=fit.latent,
-            left_out=_certain(fit.latent),
+            left_out=certain(fit.latent),
             variables=dict(zip(KERNEL, kernel, strict=True))
             | {"criterion": fit.terms.criterion, "log_theta": fit.log_parameters[:4]}
             | {"latent_raw": raw},
@@ -243,31 +247,11 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         task, embedder = self._task, self._posterior.embedder
         if task.dynamics is not None:
             raise ValueError("the PyMC model has no sequences")
-        mapping = None
+        mapping, centres = None, task.X
         if isinstance(embedder, PaperEmbedder):
-            mapping = embedder.kernel_mapping
-        elif task.mapping.kind == "kernel":
-            if task.mapping.n_centres is not None:
-                raise ValueError("the PyMC model needs placement='map' or n_centres=None")
-            mapping = KernelMapping.at(task.X, task.X, float(task.mapping.width))
+            centres = embedder.centres
+        elif task.mapping.kind == "kernel" and task.mapping.n_centres is not None:
+            raise ValueError("the PyMC model needs placement='map' or n_centres=None")
+        if task.mapping.kind == "kernel":
+            mapping = KernelMapping.at(task.X, centres, float(task.mapping.width))
         return self._context.name_dims(declare(task, mapping))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperEmbedder:
-    """Embedding by the paper's back-constraint with weights (M, R), which is deterministic."""
-
-    kernel_mapping: KernelMapping
-    weights: FloatArray
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Latent coordinates of samples, (M, R)."""
-        return self.kernel_mapping.transform(X, self.weights)
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Latent coordinates of samples, with covariances of zero."""
-        return _certain(self.latent(X))
-
-
-def _certain(latent: FloatArray) -> LatentCoordinates:
-    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))

@@ -39,6 +39,7 @@ from bsdr_models.dgplvm.map_search import Mode, Task, collapsed_classes, find_mo
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance; initial theta there for latent
@@ -97,14 +98,10 @@ class KernelMapping:
         lengthscale = (width / median_distance(X)) ** -0.5
         kernel = rbf(centres, None, lengthscale)
         factor = basis = cholesky(kernel, name="kernel matrix of the mapping")
-        if centres is not X:
+        if not np.array_equal(centres, X):
             cross = rbf(X, centres, lengthscale)
             basis = np.ascontiguousarray(solve_triangular(factor, cross.T, lower=True).T)
         return cls(centres=centres, lengthscale=lengthscale, factor=factor, basis=basis)
-
-    def weights(self, u: FloatArray) -> FloatArray:
-        """Weights a of coordinates u, (M, R)."""
-        return solve_triangular(self.factor, u, lower=True, trans="T")
 
     def root(self, u: FloatArray) -> FloatArray:
         """Latent coordinates (N, R) of coordinates u, (M, R)."""
@@ -120,9 +117,32 @@ class KernelMapping:
             return solve_triangular(self.factor, latent, lower=True)
         return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
 
-    def transform(self, X: FloatArray, weights: FloatArray) -> FloatArray:
-        """Latent coordinates of samples, (M', D) -> (M', R)."""
-        return rbf(X, self.centres, self.lengthscale) @ weights
+    def embedder(self, u: FloatArray) -> "PaperEmbedder":
+        """Embedder with the weights a of coordinates u (M, R)."""
+        weights = solve_triangular(self.factor, u, lower=True, trans="T")
+        return PaperEmbedder(centres=self.centres, lengthscale=self.lengthscale, weights=weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperEmbedder:
+    """Embedding by the paper's back-constraint with weights (M, R), which is deterministic."""
+
+    centres: FloatArray
+    lengthscale: float
+    weights: FloatArray
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Latent coordinates of samples (M', D), (M', R)."""
+        return rbf(X, self.centres, self.lengthscale) @ self.weights
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Latent coordinates of samples, with covariances of zero."""
+        return certain(self.latent(X))
+
+
+def certain(latent: FloatArray) -> LatentCoordinates:
+    """Latent coordinates (N, R) with covariances of zero."""
+    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
 
 
 def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
