@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization
@@ -29,14 +29,6 @@ PAPER = {
 BY_MAP = [name for name in FORMS if name not in ("free", "likelihood")]
 every_form = pytest.mark.parametrize("name", FORMS | PAPER)
 by_map = pytest.mark.parametrize("name", BY_MAP)
-
-
-@pytest.fixture(scope="module")
-def wine():
-    """60 training samples, 118 others, and their classes."""
-    X, y = load_wine(return_X_y=True)
-    train = np.arange(len(y)) % 3 == 0
-    return X[train], X[~train], y[train], y[~train]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
 
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.leave_one_out import (

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
-from sklearn.datasets import load_wine
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search
@@ -248,17 +247,9 @@ def test_collapse_is_reported_for_priors_without_signal():
 # ------------------------------------------------------------------- several initialisations
 
 
-@pytest.fixture(scope="module")
-def wine():
-    """60 training samples and 118 others."""
-    X, y = load_wine(return_X_y=True)
-    train = np.arange(len(y)) % 3 == 0
-    return X[train], y[train], X[~train], y[~train]
-
-
 @pytest.mark.parametrize("weight", [1.0, 10.0, 100.0])
 def test_all_initialisations_agree_on_wine(wine, weight):
-    X, y, _, _ = wine
+    X, _, y, _ = wine
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     found = search(make_task(X, y, weight=weight), n_restarts=5)
     assert len(found.search.values) == 5
@@ -296,7 +287,7 @@ def fitted(X, y, **more):
 
 @pytest.mark.parametrize("weight", [10.0, np.inf])
 def test_all_samples_as_centres_give_the_dense_mapping(wine, weight):
-    X, y, new, _ = wine
+    X, new, y, _ = wine
     dense = fitted(X, y, priors__weight=weight)
     low_rank = fitted(X, y, priors__weight=weight, mapping__n_centres=len(X))
     np.testing.assert_allclose(low_rank.predict_proba(new), dense.predict_proba(new), atol=1e-4)
@@ -337,7 +328,7 @@ def up_to_rotation(found, expected):
 @every_variant
 def test_invariant_to_sample_order(wine, name):
     """The mapping is equal; the classifier differs by the Monte Carlo error of random tuples."""
-    X, y, new, _ = wine
+    X, new, y, _ = wine
     order = np.random.default_rng(7).permutation(len(X))
     plain = fitted(X, y, **VARIANTS[name])
     moved = fitted(X[order], y[order], **VARIANTS[name])

@@ -10,7 +10,6 @@ import pytest
 from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm import base
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperDGPLVMClassifier
 
 N, D, K = 40, 5, 3
