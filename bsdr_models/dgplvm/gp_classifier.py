@@ -179,7 +179,7 @@ class GPClassifier:
     left_out: FloatArray
 
     def log_probabilities(
-        self, latent: FloatArray, relative_variance: FloatArray | None = None
+        self, latent: FloatArray, relative_variance: FloatArray | float = 1.0
     ) -> FloatArray:
         """Log class probabilities at latent coordinates (M, R) of such variance (M,), (M, K)."""
         log_odds = probit_log_odds(self.functions.probits(latent))
@@ -214,7 +214,7 @@ def fit_gp_classifier(
     priors: Priors,
     kernel_parameters: FloatArray | None = None,
     approximate: Approximate = ep_by_features,
-    relative_variance: FloatArray | None = None,
+    relative_variance: FloatArray | float = 1.0,
     conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
     """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
@@ -236,7 +236,7 @@ def fit_gp_classifier(
         kernel = _optimise_kernel(kernel, labelled[some], signs[:, some], approximate, priors)
     inducing = stratified_subset(y, INDUCING_SAMPLES)
     functions, left_out = fit_functions(kernel, labelled, signs, inducing, approximate)
-    variance = None if relative_variance is None else relative_variance[known]
+    variance = np.broadcast_to(relative_variance, len(latent))[known]
     log_odds = damp_log_odds(probit_log_odds(left_out), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident; width and noise of the mapping were chosen by the same left-out samples.
@@ -269,14 +269,12 @@ def probit_log_odds(z: FloatArray) -> FloatArray:
     return np.asarray(log_ndtr(z) - log_ndtr(-z))
 
 
-def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) -> FloatArray:
+def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | float) -> FloatArray:
     """Log odds (M, P) divided by the fourth root of the relative variance (M,).
 
     About half of the scatter is due to the mapping, the rest within classes: hence the fourth root.
     """
-    if relative_variance is None:
-        return log_odds
-    return log_odds / relative_variance[:, None] ** DAMPING
+    return log_odds / np.reshape(relative_variance, (-1, 1)) ** DAMPING
 
 
 def kernel_at_prior(latent: FloatArray, y: IntArray, priors: Priors) -> Kernel:

@@ -1,23 +1,19 @@
-r"""Leave-one-out latent coordinates, to which the classifier is fitted; settings of the mapping.
+r"""Leave-one-out latent coordinates, to which the classifier is fitted; class indicators.
 
 Training samples lie closer to their class centroids than new samples. Leaving a sample out of the
 mapping is closed form, but biased for few samples: without it the mean of the mapping moves away
 from its class. So one random sample of every other class is left out with it, and the result is
-averaged over such tuples. Unlabelled samples stay. Width g and noise lambda of the mapping minimise
-the leave-one-out error of the whitened class indicators, the latent coordinates of infinite weight.
+averaged over such tuples. Unlabelled samples stay.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
+from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.settings import LogNormal
-from bsdr_models.numerics.folds import sample_keys, stratified_subset
+from bsdr_models.numerics.folds import sample_keys
 
 # Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
@@ -28,11 +24,6 @@ MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
 # centroids; with more, a reversed order shows that the mapping is not predictive.
 FEW_SAMPLES = 10
-# Weak priors; without that of the width the selection is poor for many samples.
-WIDTH_PRIOR = LogNormal(2.0, 0.5)
-NOISE_PRIOR = LogNormal(0.03, 1.5)
-# Maximum number of labelled samples for the selection, whose cost is cubic.
-SETTING_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,41 +171,6 @@ def with_principal_components(
             f"classes and {rank} of the features within classes"
         )
     return np.column_stack([indicators, np.sqrt(n) * left[:, :n_more]])
-
-
-def choose_settings(
-    X: FloatArray,
-    y_index: IntArray,
-    n_labels: int,
-    *,
-    mean_variance: float,
-    tuples: IntArray,
-    widths: Sequence[float],
-    noises: Sequence[float],
-) -> tuple[float, float]:
-    """Width g and noise lambda with the smallest penalised leave-one-out error of the classes (N,).
-
-    The noise is relative to the variance of the smooth part.
-    """
-    candidates = list(product(widths, noises))
-    if len(candidates) == 1:
-        return candidates[0]
-    if len(X) > SETTING_SAMPLES:
-        subset = stratified_subset(y_index, SETTING_SAMPLES)
-        X, y_index = X[subset], y_index[subset]
-        tuples = leave_out_tuples(y_index, X)
-    targets = whitened_indicators(y_index, n_labels)
-    weights = centroid_weights(y_index, n_labels)
-
-    def loss(settings: tuple[float, float]) -> float:
-        width, noise = settings
-        prior = make_mapping(X, weights, width=width, noise=noise, mean_variance=mean_variance)
-        fit = leave_one_out(prior, targets, y_index, tuples)
-        error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
-        penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
-        return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
-
-    return min(candidates, key=loss)
 
 
 def initial_coordinates(

@@ -4,6 +4,7 @@ from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,28 @@ from bsdr_models.dgplvm.back_constraint import (
 )
 from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.leave_one_out import choose_settings, initial_coordinates, leave_out_tuples
+from bsdr_models.dgplvm.leave_one_out import (
+    initial_coordinates,
+    leave_one_out,
+    leave_out_tuples,
+    whitened_indicators,
+)
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, Terms
 from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 from bsdr_models.numerics.scatter import standardise
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
 EXACT_SAMPLES, N_CENTRES = 2000, 300
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.
 N_MODELLED = 700
+# Weak priors of the settings; without that of the width the choice is poor for many samples.
+WIDTH_PRIOR, NOISE_PRIOR = LogNormal(2.0, 0.5), LogNormal(0.03, 1.5)
+# Maximum number of labelled samples for this choice, whose cost is cubic.
+SETTING_SAMPLES = 1000
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
 NO_SIGNAL = 0.05
 # Criterion below which every class has collapsed to a point.
@@ -189,25 +199,44 @@ def _fit_kernel(objective: Objective, latent: FloatArray, optimization: Optimiza
     return Mode(objective=objective, latent=latent, log_parameters=search.x, search=search)
 
 
+def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
+    """Width g and noise lambda, relative to the variance of the smooth part, of the mapping.
+
+    They minimise the penalised leave-one-out error of the whitened class indicators, which are the
+    latent coordinates of infinite weight.
+    """
+    candidates = list(product(task.mapping.widths, task.mapping.noises))
+    if len(candidates) == 1:
+        return candidates[0]
+    X, y = task.X[task.known], task.y_index[task.known]
+    if len(X) > SETTING_SAMPLES:
+        subset = stratified_subset(y, SETTING_SAMPLES)
+        X, y = X[subset], y[subset]
+        tuples = leave_out_tuples(y, X)
+    targets, weights = whitened_indicators(y, task.n_labels), centroid_weights(y, task.n_labels)
+    make = partial(make_mapping, X, weights, mean_variance=task.priors.map_mean_variance)
+
+    def loss(settings: tuple[float, float]) -> float:
+        width, noise = settings
+        fit = leave_one_out(make(width=width, noise=noise), targets, y, tuples)
+        error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
+        penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
+        return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
+
+    return min(candidates, key=loss)
+
+
 def _mapping_and_initial(
     task: Task, tuples: IntArray, rng: np.random.Generator
 ) -> tuple[MappingPrior | None, dict[str, float], FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
-    X, y, known, K = task.X, task.y_index, task.known, task.n_labels
-    prior_variance, centres = task.priors.map_mean_variance, None
+    X, y, known, K, centres = task.X, task.y_index, task.known, task.n_labels, None
     if not task.dense:
         size = min(task.mapping.n_centres or N_CENTRES, len(known))
         centres = X[np.sort(rng.choice(known, size, replace=False))]
-    width, noise = choose_settings(
-        X[known],
-        y[known],
-        K,
-        mean_variance=prior_variance,
-        tuples=tuples,
-        widths=task.mapping.widths,
-        noises=task.mapping.noises,
-    )
-    make = partial(make_mapping, centres=centres, noise=noise, mean_variance=prior_variance)
+    width, noise = choose_settings(task, tuples)
+    omega = task.priors.map_mean_variance
+    make = partial(make_mapping, centres=centres, noise=noise, mean_variance=omega)
     whole = labelled = make(X, centroid_weights(y, K), width=width)
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.

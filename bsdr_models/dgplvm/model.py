@@ -171,7 +171,10 @@ def build_model(
         log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
         pm.Potential("generative", gram.temper * log_density)
         pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
-        pm.Potential("map", log_mapping_prior(latent, mapping, dof=priors.map_dof))
+        E = np.eye(len(Y)) - np.outer(np.ones(len(Y)), mapping.mean_weights)
+        half, nu = np.linalg.solve(mapping.factor, E), priors.map_dof  # the square is Pi
+        size = (len(Y) - 1) * n_components + nu
+        pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / nu))
     return model
 
 
@@ -328,15 +331,6 @@ def class_separation(
     within, base = X - fitted, fitted if criterion == "trace_ratio" else X
     factor = linalg.cholesky(base.T @ base, lower=True)
     return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
-
-
-def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> Tensor:
-    r"""Log prior of the mapping, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
-    n_samples = len(mapping.mean_weights)
-    E = np.eye(n_samples) - np.outer(np.ones(n_samples), mapping.mean_weights)
-    half = np.linalg.solve(mapping.factor, E)  # its square is Pi
-    square = ((half @ latent) ** 2).sum()
-    return -0.5 * ((n_samples - 1) * latent.shape[1] + dof) * pt.log1p(square / dof)
 
 
 def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:

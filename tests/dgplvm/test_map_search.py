@@ -8,7 +8,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import map_search
+from bsdr_models.dgplvm import map_search, settings
 from bsdr_models.dgplvm.back_constraint import (
     centroid_weights,
     median_distance,
@@ -17,14 +17,11 @@ from bsdr_models.dgplvm.back_constraint import (
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.learn import disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import (
-    NOISE_PRIOR,
-    WIDTH_PRIOR,
-    choose_settings,
     initial_coordinates,
     leave_out_tuples,
     whitened_indicators,
 )
-from bsdr_models.dgplvm.map_search import Task, collapse, fit_map
+from bsdr_models.dgplvm.map_search import NOISE_PRIOR, WIDTH_PRIOR, Task, collapse, fit_map
 from bsdr_models.dgplvm.settings import NOISES, WIDTHS, LogNormal, Optimization
 from bsdr_models.inference.optimise import MapResult
 
@@ -164,24 +161,25 @@ def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
 
 
 @pytest.mark.parametrize("distance", [0.5, 2.0])
-def test_settings_are_the_best_of_the_grid(distance):
+def test_settings_are_the_best_of_the_grid(distance, monkeypatch):
     X, y = make_data(18, 4, distance=distance)
     codes, tuples = whitened_indicators(y, 3), leave_out_tuples(y, X)
     losses = {}
     for width in WIDTHS[::2]:
         for noise in NOISES[::2]:
-            settings = (width, noise)
+            pair = (width, noise)
             found = [
-                np.mean([by_conditioning(X, y, settings, codes, s, i) for s in sets], axis=0)
+                np.mean([by_conditioning(X, y, pair, codes, s, i) for s in sets], axis=0)
                 for i, sets in enumerate(tuples)
             ]
-            losses[settings] = (
+            losses[pair] = (
                 0.5 * codes.size * np.log(np.mean((codes - found) ** 2))
                 + 0.5 * ((np.log(width) - np.log(2.0)) / WIDTH_PRIOR.log_sd) ** 2
                 + 0.5 * ((np.log(noise) - np.log(0.03)) / NOISE_PRIOR.log_sd) ** 2
             )
-    grid = {"widths": WIDTHS[::2], "noises": NOISES[::2]}
-    got = choose_settings(X, y, 3, mean_variance=OMEGA, tuples=tuples, **grid)
+    monkeypatch.setattr(settings, "WIDTHS", WIDTHS[::2])
+    monkeypatch.setattr(settings, "NOISES", NOISES[::2])
+    got = map_search.choose_settings(make_task(X, y), tuples)
     assert got == min(losses, key=losses.get)
 
 
