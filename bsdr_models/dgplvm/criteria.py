@@ -1,7 +1,7 @@
 r"""Criteria of class separation in the latent space: the discriminative prior.
 
 With scatter matrices of the :math:`N_l` labelled samples within classes, between their means, and
-in total, :math:`S_t = S_b + S_w`, the criteria are
+in total, :math:`S_t = S_b + S_w`, the criteria J are
 
 =============== ============================================ ==================
 name            J                                            in the paper
@@ -9,11 +9,11 @@ name            J                                            in the paper
 trace_ratio     :math:`tr(S_b^{-1} S_w)`                     eq. (13)
 inverse_trace   :math:`1 / tr(S_w^{-1} S_b)`                 eq. (12)
 total           :math:`tr(S_t^{-1} S_w)`                     -
-local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})`               -
-mcml            :math:`\min_s` KL divergence, below          -
+local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})` [1]_          -
+mcml            :math:`\min_s` KL divergence [2]_            -
 =============== ============================================ ==================
 
-The local matrices [2]_ weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
+The local matrices weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
 features,
 
 .. math::
@@ -23,10 +23,8 @@ features,
         \Delta_{ij}, \qquad
     \Delta_{ij} = (x_i - x_j)(x_i - x_j)^\top ,
 
-and A = 1 gives :math:`S_w` and :math:`S_b`. These criteria are invariant under
-:math:`X \to XQ + 1b^\top` for every invertible Q.
-
-Maximally collapsing metric learning [3]_, mcml, compares pairs of samples,
+and A = 1 gives :math:`S_w` and :math:`S_b`. All but mcml are invariant under :math:`X \to XQ +
+1b^\top` for every invertible Q. Maximally collapsing metric learning compares pairs of samples,
 
 .. math::
     p_s(j | i) \propto \exp(-s |x_i - x_j|^2 / m), \quad j \ne i, \qquad
@@ -34,16 +32,13 @@ Maximally collapsing metric learning [3]_, mcml, compares pairs of samples,
     J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
 
 with m the mean squared distance from the mean, over the n labelled samples whose class has another
-one. s takes the place of the scale of the metric, which whitening fixes. J is invariant to
-rotation, translation and scale, and defined for any number of components.
+one; it is invariant to rotation, translation and scale.
 
 References
 ----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
-.. [2] M. Sugiyama (2006). Local Fisher discriminant analysis for supervised dimensionality
+.. [1] M. Sugiyama (2006). Local Fisher discriminant analysis for supervised dimensionality
        reduction. ICML.
-.. [3] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
+.. [2] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
        Information Processing Systems 18.
 """
 
@@ -261,7 +256,7 @@ def make_criterion(
 
 
 def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
-    r"""Affinity (N, N) of pairs of samples (N, D) of one class with local scaling [2]_.
+    r"""Affinity (N, N) of pairs of samples (N, D) of one class with local scaling [1]_.
 
     :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i to
     its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with

@@ -1,20 +1,15 @@
-r"""Dynamical prior of the latent coordinates of sequences, Eqs. (19) and (20) of [1]_.
+r"""Dynamical prior of the latent coordinates of sequences, the paper's Eqs. (19) and (20).
 
 Every component of the next latent coordinates is a Gaussian process of the present ones, with zero
 mean and a common kernel, for T transitions from the rows of :math:`X_{in}` to those of
-:math:`X_{out}`:
+:math:`X_{out}`, of all sequences:
 
 .. math::
     k(x_i, x_j) = s \exp(-|x_i - x_j|^2 / 2 l^2) + m\, x_i^\top x_j + q\, \delta_{ij}, \qquad
     L_d = \tfrac{R}{2} \ln|K_X| + \tfrac12 tr(K_X^{-1} X_{out} X_{out}^\top)
         + \tfrac{T R}{2} \ln 2\pi .
 
-All sequences share the function. Given their first samples, exp(-L_d) is a density of the others.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
+Given the first samples of the sequences, exp(-L_d) is a density of the others.
 """
 
 from dataclasses import dataclass

@@ -10,8 +10,8 @@ As in the paper Y (N, D) are the centred features and X (N, R) the latent coordi
     K = v a \exp(-|x_i - x_j|^2 / 2 \ell^2) + v b I.
 
 v is the mean variance of the features, whose means :math:`m_d` have a flat prior and are integrated
-out. Two more factors make the latent coordinates discriminative [1]_, Eq. (12), and smooth in the
-features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale integrated out,
+out. Two more factors make the latent coordinates discriminative, the paper's Eq. (12), and smooth
+in the features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale integrated out,
 
 .. math::
     \exp\{-w J(X)\}, \qquad
@@ -20,11 +20,6 @@ features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale inte
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
 this model. The likelihood is raised to a power :math:`\tau \le 1` because correlated features are
 not independent. So these three factors are potentials, which predictive draws ignore.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
 """
 
 import math

@@ -12,9 +12,8 @@ A smooth kernel of few coordinates has a low numerical rank M, and every step co
 
 In expectation propagation the posterior with the site of a sample has the same mean and variance as
 that with the true factor; in Laplace's method sites expand the log factors about the mode. Sites of
-EP are updated sequentially, each with a rank-one update of the covariance of the weights. The
-updates of a block of samples are applied together, as matrix products: until then only the columns
-of the covariance that the block needs are kept up to date.
+EP are updated sequentially; the rank-one updates of the covariance of the weights by a block of
+samples are applied together, and until then only the columns that the block needs are up to date.
 
 References
 ----------
