@@ -47,10 +47,10 @@ def median_distance(X: FloatArray) -> float:
     return median if median > 0.0 else float(distances.mean()) or 1.0
 
 
-def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
+def centroid_weights(y_index: IntArray) -> FloatArray:
     """Weights c (N,) of the samples in the mean of the class centroids; 0 without a label."""
     known = y_index >= 0
-    counts = np.bincount(y_index[known], minlength=n_labels)
+    counts = np.bincount(y_index[known])
     weights = np.zeros(len(y_index))
     weights[known] = 1.0 / ((counts > 0).sum() * counts[y_index[known]])
     return weights

@@ -82,16 +82,13 @@ class BaseDGPLVM(ProbabilisticClassifier):
         criterion = choose_criterion(name, n_components, n_classes, n_labelled)
         scaler = fit_scaler(X, standardize=True)
         of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
-        self._scaler, self.standardized_ = (
-            scaler if of_each else common_scale(scaler),
-            bool(of_each),
-        )
+        self.standardized_ = bool(of_each)
+        self._scaler = scaler if of_each else common_scale(scaler)
         X = self._scaler.transform(X)
         with one_thread(), self._fitting(X.shape):
             task = self._task = Task(
                 X=X,
                 y_index=index,
-                n_labels=n_classes,
                 n_components=n_components,
                 criterion=criterion,
                 optimization=self._option("optimization"),

@@ -231,7 +231,6 @@ class MCMLCriterion(Criterion):
 def make_criterion(
     name: str,
     y_index: IntArray,
-    n_labels: int,
     *,
     affinity: sparse.csr_array | None = None,
 ) -> Criterion:

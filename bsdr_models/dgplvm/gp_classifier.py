@@ -117,7 +117,7 @@ class Functions:
         features = solve_triangular(self.factor, cross.T, lower=True).T
         left = self.kernel.diagonal(latent) + NUGGET - np.square(features).sum(axis=1)
         explained = [row_squares(features, root) for root in self.roots]
-        variance = np.array(explained).reshape(len(self.roots), len(latent)).T + left[:, None]
+        variance = np.array(explained).T + left[:, None]
         return features @ self.weights.T, np.maximum(variance, 0.0)
 
     def probits(self, latent: FloatArray) -> FloatArray:
@@ -143,16 +143,16 @@ def fit_functions(
     if len(inducing) < len(latent):
         F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
     F = absorb_rest(F, kernel.diagonal(latent))
-    fits, (n, m) = [approximate(F, sign) for sign in signs], F.shape
+    fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
     functions = Functions(
         kernel=kernel,
         inducing=places,
         factor=factor,
-        weights=np.array([fit.weights for fit in fits]).reshape(-1, m),
-        roots=np.array([fit.root for fit in fits]).reshape(-1, m, m),
+        weights=np.array([fit.weights for fit in fits]),
+        roots=np.array([fit.root for fit in fits]),
     )
-    return functions, np.array(z).reshape(-1, n).T
+    return functions, np.array(z).T
 
 
 def absorb_rest(features: FloatArray, diagonal: FloatArray) -> FloatArray:
@@ -165,16 +165,12 @@ def absorb_rest(features: FloatArray, diagonal: FloatArray) -> FloatArray:
 class GPClassifier:
     """Latent functions of P one-against-rest problems, and class probabilities from them.
 
-    P is the number of classes with samples, or 1 for two of them (positive for the second), or 0
-    for one; ``present`` are these classes, ascending, of ``n_labels``. ``temperature`` is the
-    divisor of the log odds, fitted to leave-one-out log odds, and ``left_out`` (N, K) the
+    P is the number of classes, or 1 for two of them (positive for the second). ``temperature`` is
+    the divisor of the log odds, fitted to leave-one-out log odds, and ``left_out`` (N, K) are the
     leave-one-out log probabilities of the training samples.
     """
 
     functions: Functions
-    present: IntArray
-    n_labels: int
-    n_samples: int
     temperature: float
     left_out: FloatArray
 
@@ -183,33 +179,23 @@ class GPClassifier:
     ) -> FloatArray:
         """Log class probabilities at latent coordinates (M, R) of such variance (M,), (M, K)."""
         log_odds = probit_log_odds(self.functions.probits(latent))
-        return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
+        return from_log_odds(damp_log_odds(log_odds, relative_variance), self.temperature)
 
-    def from_log_odds(self, log_odds: FloatArray) -> FloatArray:
-        r"""Class probabilities from log odds, (M, P) -> (M, K).
 
-        .. math::
-            p_c \propto \exp(s_c / T)
+def from_log_odds(log_odds: FloatArray, temperature: float) -> FloatArray:
+    r"""Log class probabilities from log odds, :math:`p_c \propto \exp(s_c / T)`, (M, P) -> (M, K).
 
-        At T = 1 that is the probability of independent outcomes of all problems, given that
-        exactly one is positive. A class without samples gets 1 / (N + K), the rule of succession;
-        the others share the rest.
-        """
-        total = self.n_samples + self.n_labels
-        n_absent = self.n_labels - len(self.present)
-        result = np.full((len(log_odds), self.n_labels), -np.log(total))
-        result[:, self.present] = np.log1p(-n_absent / total)
-        if len(self.present) > 1:
-            if len(self.present) == 2:
-                log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
-            result[:, self.present] += log_softmax(log_odds / self.temperature, axis=1)
-        return result
+    At T = 1 that is the probability of independent outcomes of all problems, given that exactly one
+    is positive.
+    """
+    if log_odds.shape[1] == 1:
+        log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
+    return np.asarray(log_softmax(log_odds / temperature, axis=1))
 
 
 def fit_gp_classifier(
     latent: FloatArray,
     y_index: IntArray,
-    n_labels: int,
     *,
     priors: Priors,
     kernel_parameters: FloatArray | None = None,
@@ -223,45 +209,35 @@ def fit_gp_classifier(
     temperature fitted to ``conservative_latent`` (N, R), whose classes are less separated, is a
     lower bound, to limit the confidence.
     """
-    known = np.flatnonzero(y_index >= 0)
-    if len(known) == 0:
-        raise ValueError("the classifier needs at least one sample with a label")
-    present, y = np.unique(y_index[known], return_inverse=True)
-    labelled, signs = latent[known], one_against_rest(y, len(present))
-    kernel = kernel_at_prior(labelled, y, priors)
+    known = y_index >= 0
+    labelled, y = latent[known], y_index[known]
+    signs, kernel = one_against_rest(y), kernel_at_prior(labelled, y, priors)
     if kernel_parameters is not None:
         kernel = replace(kernel, log_values=kernel_parameters)
-    elif len(signs):
+    else:
         some = stratified_subset(y, SEARCH_SAMPLES)
         kernel = _optimise_kernel(kernel, labelled[some], signs[:, some], approximate, priors)
     inducing = stratified_subset(y, INDUCING_SAMPLES)
-    functions, left_out = fit_functions(kernel, labelled, signs, inducing, approximate)
+    functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
     variance = np.broadcast_to(relative_variance, len(latent))[known]
-    log_odds = damp_log_odds(probit_log_odds(left_out), variance)
+    log_odds = damp_log_odds(probit_log_odds(z), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident; width and noise of the mapping were chosen by the same left-out samples.
-    divisor = fit_temperature(log_odds, y, shrink=True) if len(present) > 1 else 1.0
-    if conservative_latent is not None and len(present) > 1:
+    temperature = fit_temperature(log_odds, y, shrink=True)
+    if conservative_latent is not None:
         conservative = probit_log_odds(functions.probits(conservative_latent[known]))
-        divisor = max(divisor, fit_temperature(conservative, y, shrink=True))
-    classifier = GPClassifier(
-        functions=functions,
-        present=present,
-        n_labels=n_labels,
-        n_samples=len(y),
-        temperature=divisor,
-        left_out=np.empty((len(latent), n_labels)),
-    )
-    classifier.left_out[known] = classifier.from_log_odds(log_odds)
-    unlabelled = y_index < 0
-    classifier.left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
+        temperature = max(temperature, fit_temperature(conservative, y, shrink=True))
+    left_out = np.empty((len(latent), int(y.max()) + 1))
+    classifier = GPClassifier(functions=functions, temperature=temperature, left_out=left_out)
+    left_out[known] = from_log_odds(log_odds, temperature)
+    left_out[~known] = classifier.log_probabilities(latent[~known])
     return classifier
 
 
-def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
+def one_against_rest(y: IntArray) -> FloatArray:
     """Signs of every problem, +1 or -1, (P, N)."""
-    signs = np.where(np.equal.outer(np.arange(n_labels), y), 1.0, -1.0)
-    return signs[1:] if n_labels <= 2 else signs
+    signs = np.where(np.equal.outer(np.unique(y), y), 1.0, -1.0)
+    return signs[1:] if len(signs) == 2 else signs
 
 
 def probit_log_odds(z: FloatArray) -> FloatArray:

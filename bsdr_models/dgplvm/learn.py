@@ -206,7 +206,6 @@ def posterior_by_mapping(
     classifier = fit_gp_classifier(
         enforce_centroid_order(left_out, latent, task.y_index),
         task.y_index,
-        task.n_labels,
         priors=task.priors,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
@@ -242,7 +241,7 @@ def _posterior_by_likelihood(
         if len(rows):
             found = embed(task.X[rows])
             mean[rows], cov[rows] = found.mean, found.cov
-    classifier = fit_gp_classifier(mean, task.y_index, task.n_labels, priors=task.priors)
+    classifier = fit_gp_classifier(mean, task.y_index, priors=task.priors)
     draw = Draw(embedder=embedder, classifier=classifier)
     return draw, LatentCoordinates(mean=mean, cov=cov)
 

@@ -138,14 +138,13 @@ def _centred_centroids(latent: FloatArray, y_index: IntArray) -> FloatArray:
     return centroids - centroids.mean(axis=0)
 
 
-def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:
+def whitened_indicators(y_index: IntArray) -> FloatArray:
     """Whitened indicators of the classes present, (N, K - 1); unlabelled samples have zeros.
 
     Over labelled samples the columns have mean 0, variance 1 and no correlation.
     """
     known = y_index >= 0
-    indicator = np.equal.outer(y_index[known], np.arange(n_labels)).astype(np.float64)
-    indicator = indicator[:, indicator.any(axis=0)]
+    indicator = np.equal.outer(y_index[known], np.unique(y_index[known])).astype(np.float64)
     left, _, _ = np.linalg.svd(indicator - indicator.mean(axis=0), full_matrices=False)
     whitened = np.zeros((len(y_index), indicator.shape[1] - 1))
     whitened[known] = np.sqrt(known.sum()) * left[:, : whitened.shape[1]]
@@ -177,7 +176,6 @@ def initial_coordinates(
     prior: MappingPrior,
     X: FloatArray,
     y_index: IntArray,
-    n_labels: int,
     n_components: int,
     tuples: IntArray,
 ) -> FloatArray:
@@ -185,7 +183,7 @@ def initial_coordinates(
 
     Missing components are leading principal components of the features.
     """
-    indicators = whitened_indicators(y_index, n_labels)
+    indicators = whitened_indicators(y_index)
     n_indicators = indicators.shape[1]
     if n_indicators > n_components:
         agreement = indicators.T @ leave_one_out(prior, indicators, y_index, tuples).latent

@@ -57,7 +57,6 @@ class Task:
 
     X: FloatArray
     y_index: IntArray
-    n_labels: int
     n_components: int
     criterion: str = "trace_ratio"
     priors: Priors = field(default_factory=Priors)
@@ -69,6 +68,11 @@ class Task:
     def known(self) -> IntArray:
         """Indices of the labelled samples."""
         return np.flatnonzero(self.y_index >= 0)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of classes, each of which has labelled samples."""
+        return int(self.y_index.max()) + 1
 
     @property
     def dense(self) -> bool:
@@ -85,7 +89,7 @@ class Task:
         """Measure of class separation of latent coordinates."""
         local = self.criterion == "local_fisher"
         affinity = local_affinity(self.X, self.y_index) if local else None
-        return make_criterion(self.criterion, self.y_index, self.n_labels, affinity=affinity)
+        return make_criterion(self.criterion, self.y_index, affinity=affinity)
 
     def starts(self, n_starts: int, rng: np.random.Generator) -> list[FloatArray]:
         """Initial latent coordinates (N, R): principal components, then normal draws.
@@ -213,7 +217,7 @@ def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
         subset = stratified_subset(y, SETTING_SAMPLES)
         X, y = X[subset], y[subset]
         tuples = leave_out_tuples(y, X)
-    targets, weights = whitened_indicators(y, task.n_labels), centroid_weights(y, task.n_labels)
+    targets, weights = whitened_indicators(y), centroid_weights(y)
     make = partial(make_mapping, X, weights, mean_variance=task.priors.map_mean_variance)
 
     def loss(settings: tuple[float, float]) -> float:
@@ -230,19 +234,19 @@ def _mapping_and_initial(
     task: Task, tuples: IntArray, rng: np.random.Generator
 ) -> tuple[MappingPrior | None, dict[str, float], FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
-    X, y, known, K, centres = task.X, task.y_index, task.known, task.n_labels, None
+    X, y, known, centres = task.X, task.y_index, task.known, None
     if not task.dense:
         size = min(task.mapping.n_centres or N_CENTRES, len(known))
         centres = X[np.sort(rng.choice(known, size, replace=False))]
     width, noise = choose_settings(task, tuples)
     omega = task.priors.map_mean_variance
     make = partial(make_mapping, centres=centres, noise=noise, mean_variance=omega)
-    whole = labelled = make(X, centroid_weights(y, K), width=width)
+    whole = labelled = make(X, centroid_weights(y), width=width)
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
         same = 2.0 * whole.decay * median_distance(X[known])
-        labelled = make(X[known], centroid_weights(y[known], K), width=same)
-    initial = initial_coordinates(labelled, X[known], y[known], K, task.n_components, tuples)
+        labelled = make(X[known], centroid_weights(y[known]), width=same)
+    initial = initial_coordinates(labelled, X[known], y[known], task.n_components, tuples)
     latent = np.empty((len(X), task.n_components))
     latent[known] = initial
     if len(known) < len(X):

@@ -134,7 +134,7 @@ def build_model(
     gram = FeatureGram.of(Y)
     mapping = make_mapping(
         Y,
-        centroid_weights(y_index, len(classes)),
+        centroid_weights(y_index),
         width=width,
         noise=map_noise,
         mean_variance=priors.map_mean_variance,
@@ -307,7 +307,7 @@ def class_separation(
             if features is None:
                 raise ValueError("criterion='local_fisher' needs features")
             affinity = local_affinity(features, y)
-        measure = make_criterion(criterion, y, int(y.max()) + 1, affinity=affinity)
+        measure = make_criterion(criterion, y, affinity=affinity)
 
         def value_and_gradient(X: FloatArray) -> tuple[float, FloatArray]:
             try:
@@ -330,7 +330,7 @@ def class_separation(
 
 def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:
     """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
-    latent = whitened_indicators(y_index, int(y_index.max()) + 1)[:, :r]
+    latent = whitened_indicators(y_index)[:, :r]
     if latent.shape[1] < r:
         latent = with_principal_components(latent, Y, r)
     U = mapping.raw(shrink_towards_loo(mapping, latent))

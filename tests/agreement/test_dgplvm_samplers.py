@@ -27,7 +27,6 @@ def task(X, y, weight=10.0):
     return Task(
         X=X - X.mean(axis=0),
         y_index=y,
-        n_labels=y.max() + 1,
         n_components=y.max(),
         priors=Priors(weight=weight),
     )

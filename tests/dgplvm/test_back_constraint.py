@@ -23,7 +23,7 @@ def covariance(A, B, X):
 def mapping_of(kind, X, y):
     centres = {"dense": None, "few": X[::3], "all": X}[kind]
     options = {"width": WIDTH, "noise": NOISE, "mean_variance": MEAN_VARIANCE}
-    return make_mapping(X, centroid_weights(y, 3), centres, **options)
+    return make_mapping(X, centroid_weights(y), centres, **options)
 
 
 def dense_form(prior, kind, X):
@@ -136,7 +136,7 @@ def test_sensitivity_is_the_derivative_of_the_mapping(kind, problem, rng, differ
 
 def test_centroid_weights_with_an_unlabelled_sample_and_an_absent_class():
     y = np.array([4, -1, 1, 4, 1, 1])
-    weights = centroid_weights(y, 6)
+    weights = centroid_weights(y)
     np.testing.assert_allclose(weights, [1 / 4, 0, 1 / 6, 1 / 4, 1 / 6, 1 / 6])
 
 

@@ -28,11 +28,11 @@ def rng_of(*key):
     return np.random.default_rng([41, *key])
 
 
-def make(name, y=labels, n_labels=K, seed=0):
+def make(name, y=labels, seed=0):
     affinity = None
     if name == "local_fisher":
         affinity = local_affinity(rng_of(9, seed).standard_normal((len(y), 4)), y, 2)
-    return make_criterion(name, y, n_labels, affinity=affinity)
+    return make_criterion(name, y, affinity=affinity)
 
 
 def make_latent(r, y=labels, seed=0):
@@ -92,7 +92,7 @@ def test_local_value_is_a_sum_over_pairs():
     A = local_affinity(features, labels, 3)
     S_w, S_b = local_scatters(X, labels, A.toarray())
     expected = pytest.approx(ratio(S_w, S_b), rel=1e-10)
-    assert make_criterion("local_fisher", labels, K, affinity=A)(X)[0] == expected
+    assert make_criterion("local_fisher", labels, affinity=A)(X)[0] == expected
 
 
 def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
@@ -155,14 +155,14 @@ def test_invariant_to_unlabelled_samples_and_class_names(name):
     X = make_latent(WIDTH[name])
     affinity = local_affinity(rng_of(9).standard_normal((len(labels), 4)), labels, 2)
     extra = {"affinity": affinity} if name == "local_fisher" else {}
-    value, gradient = make_criterion(name, labels, K, **extra)(X)
+    value, gradient = make_criterion(name, labels, **extra)(X)
     other = X.copy()
     other[labels < 0] = 1e5
     known = labels >= 0
     if extra:
         extra = {"affinity": affinity[known][:, known]}
     renamed = np.array([7, 3, 0, 6, 1])[labels[known]]
-    alone = make_criterion(name, renamed, 8, **extra)(X[known])
+    alone = make_criterion(name, renamed, **extra)(X[known])
     assert make(name)(other)[0] == pytest.approx(value, rel=1e-12)
     assert alone[0] == pytest.approx(value, rel=1e-10)
     np.testing.assert_allclose(
@@ -176,7 +176,7 @@ def test_collapsed_classes_have_value_and_gradient_zero(name):
     value, gradient = make(name)(X)
     assert 0.0 <= value < (1e-15 if name == "local_fisher" else 1e-25)
     assert np.abs(gradient).max() < 1e-12
-    singles = make(name, np.arange(6), 6)
+    singles = make(name, np.arange(6))
     value, gradient = singles(rng_of(11).standard_normal((6, 3)))
     assert value == 0.0
     assert not gradient.any()
@@ -199,7 +199,7 @@ def test_nearly_collapsed_classes_keep_precision():
 @every_criterion
 def test_one_class_raises(name):
     with pytest.raises(ValueError, match="at least two classes, got 1"):
-        make_criterion(name, np.array([1, 1, -1, 1]), 3)
+        make_criterion(name, np.array([1, 1, -1, 1]))
 
 
 def test_equal_coordinates_raise():
@@ -262,9 +262,9 @@ def test_local_fisher_keeps_distant_clusters_of_a_class_apart():
     y = np.arange(60) % 2
     centre = np.where(y == 0, 0.0, np.where(np.arange(60) % 4 == 1, 4.0, -4.0))
     X = (centre + 0.3 * rng.standard_normal(60))[:, None]
-    local = make_criterion("local_fisher", y, 2, affinity=local_affinity(X, y))
+    local = make_criterion("local_fisher", y, affinity=local_affinity(X, y))
     assert local(X)[0] < 0.1
-    assert make_criterion("trace_ratio", y, 2)(X)[0] > 10.0
+    assert make_criterion("trace_ratio", y)(X)[0] > 10.0
 
 
 # -------------------------------------------- maximally collapsing metric learning, by pairs
@@ -328,7 +328,7 @@ def test_gradient_at_a_bound_of_the_scale(r):
     y = np.arange(12) % 6
     X = rng.standard_normal((12, r))
     X[6:] = -X[:6]  # the other sample of a class is far away
-    criterion = make_criterion("mcml", y, 6)
+    criterion = make_criterion("mcml", y)
     value, gradient = criterion(X)
     assert value == pytest.approx(np.log(11.0), abs=0.01)  # of a uniform softmax
     moved = X + 1e-4 * rng.standard_normal(X.shape)
@@ -343,7 +343,7 @@ def test_classes_that_are_points_have_value_zero():
     value, gradient = make("mcml")(X)
     assert 0.0 <= value < 1e-12
     assert np.abs(gradient).max() < 1e-9
-    value, gradient = make("mcml", np.arange(6), 6)(rng_of(46).standard_normal((6, 3)))
+    value, gradient = make("mcml", np.arange(6))(rng_of(46).standard_normal((6, 3)))
     assert value == 0.0  # no class has two samples
     assert not gradient.any()
 

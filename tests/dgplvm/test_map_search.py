@@ -40,12 +40,10 @@ def make_data(n_samples=30, n_features=6, n_classes=3, *, distance=2.0, seed=0):
 
 
 def make_task(X, y, *, priors=PRIORS, weight=10.0):
-    n_labels = int(y.max()) + 1
     return Task(
         X=X,
         y_index=y,
-        n_labels=n_labels,
-        n_components=min(2, n_labels - 1),
+        n_components=min(2, int(y.max())),
         priors=replace(priors, weight=weight),
     )
 
@@ -55,8 +53,8 @@ def search(task, **options):
     return fit_map(task, np.random.default_rng(0))
 
 
-def make_mapping(X, y, n_labels, settings):
-    weights = centroid_weights(y, n_labels)
+def make_mapping(X, y, settings):
+    weights = centroid_weights(y)
     return mapping_of(X, weights, width=settings[0], noise=settings[1], mean_variance=OMEGA)
 
 
@@ -69,7 +67,7 @@ def covariance(X, settings, Z=None):
 def by_conditioning(X, y, settings, latent, left, row):
     """Conditional mean of a sample given all but some samples, by dense algebra."""
     K = covariance(X, settings) + settings[1] * np.eye(len(X))
-    mean = centroid_weights(y, y.max() + 1) @ latent
+    mean = centroid_weights(y) @ latent
     kept = np.setdiff1d(np.arange(len(X)), left)
     return mean + K[row, kept] @ np.linalg.solve(K[np.ix_(kept, kept)], latent[kept] - mean)
 
@@ -82,7 +80,7 @@ def test_indicators_are_whitened_and_depend_on_the_class_only(n_classes):
     rng = np.random.default_rng(1)
     y = rng.permutation(np.r_[np.arange(n_classes), np.zeros(9, int), np.ones(4, int)])
     y = np.insert(y, [2, 5, 5], -1)
-    codes = whitened_indicators(y, n_classes)
+    codes = whitened_indicators(y)
     known = y >= 0
     assert codes.shape == (len(y), n_classes - 1)
     np.testing.assert_allclose(codes[known].mean(axis=0), 0.0, atol=1e-12)
@@ -98,9 +96,9 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
     """No other whitened combinations agree better with their leave-one-out values."""
     X, y = make_data(40, 6, 5, distance=1.0)
     settings = (2.0, 0.03)
-    prior = make_mapping(X, y, 5, settings)
-    start = initial_coordinates(prior, X, y, 5, n_components, leave_out_tuples(y, X))
-    codes = whitened_indicators(y, 5)
+    prior = make_mapping(X, y, settings)
+    start = initial_coordinates(prior, X, y, n_components, leave_out_tuples(y, X))
+    codes = whitened_indicators(y)
     left_out = np.zeros_like(codes)
     for row, sets in enumerate(leave_out_tuples(y, X)):
         predicted = [by_conditioning(X, y, settings, codes, left, row) for left in sets]
@@ -123,10 +121,10 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
 @pytest.mark.parametrize("n_components", [3, 5, 8])
 def test_more_components_than_indicators_are_principal_components(n_components):
     X, y = make_data()
-    prior = make_mapping(X, y, 3, (2.0, 0.03))
-    start = initial_coordinates(prior, X, y, 3, n_components, None)
+    prior = make_mapping(X, y, (2.0, 0.03))
+    start = initial_coordinates(prior, X, y, n_components, None)
     n = len(X)
-    np.testing.assert_array_equal(start[:, :2], whitened_indicators(y, 3))
+    np.testing.assert_array_equal(start[:, :2], whitened_indicators(y))
     np.testing.assert_allclose(start.T @ start, n * np.eye(n_components), atol=1e-8)
     np.testing.assert_allclose(start.mean(axis=0), 0.0, atol=1e-10)
     # These are the principal component scores of the residuals of the features.
@@ -138,19 +136,19 @@ def test_more_components_than_indicators_are_principal_components(n_components):
 
 def test_too_many_components_raise():
     X, y = make_data()
-    prior = make_mapping(X, y, 3, (2.0, 0.03))
+    prior = make_mapping(X, y, (2.0, 0.03))
     with pytest.raises(ValueError, match=r"n_components=9 is too large: .* 2 directions .* 6 of"):
-        initial_coordinates(prior, X, y, 3, 9, None)
+        initial_coordinates(prior, X, y, 9, None)
     flat = np.repeat(X[:3], 10, axis=0)  # nothing varies within classes
     with pytest.raises(ValueError, match="0 of the features"):
-        initial_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, 3, None)
+        initial_coordinates(prior, flat, np.repeat([0, 1, 2], 10), 3, None)
 
 
 def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     X, y = make_data()
     settings = (2.0, 0.03)
-    prior = make_mapping(X, y, 3, settings)
-    codes = whitened_indicators(y, 3)
+    prior = make_mapping(X, y, settings)
+    codes = whitened_indicators(y)
     left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
     np.testing.assert_allclose(
         shrink_towards_loo(prior, codes), 0.5 * (codes + left_out), rtol=1e-9
@@ -163,7 +161,7 @@ def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
 @pytest.mark.parametrize("distance", [0.5, 2.0])
 def test_settings_are_the_best_of_the_grid(distance, monkeypatch):
     X, y = make_data(18, 4, distance=distance)
-    codes, tuples = whitened_indicators(y, 3), leave_out_tuples(y, X)
+    codes, tuples = whitened_indicators(y), leave_out_tuples(y, X)
     losses = {}
     for width in WIDTHS[::2]:
         for noise in NOISES[::2]:
@@ -196,7 +194,7 @@ def aligned(found, expected):
 def test_infinite_weight_gives_the_indicators(n_classes):
     X, y = make_data(n_classes=n_classes)
     limit = search(make_task(X, y, weight=np.inf))
-    np.testing.assert_allclose(limit.latent, whitened_indicators(y, n_classes), atol=1e-12)
+    np.testing.assert_allclose(limit.latent, whitened_indicators(y), atol=1e-12)
     assert limit.terms.criterion < 1e-20
     assert limit.search.converged
 

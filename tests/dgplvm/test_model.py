@@ -203,7 +203,6 @@ def task_and_mode(case):
     task = Task(
         X=features() - features().mean(axis=0),
         y_index=index,
-        n_labels=index.max() + 1,
         n_components=options["n_components"],
         priors=replace(PRIORS, weight=options.get("weight", 10.0)),
         criterion=options.get("criterion", "trace_ratio"),
@@ -322,7 +321,7 @@ def test_other_criteria_have_their_values_and_gradients(criterion):
     """Those of the criteria, which are tested by themselves; in two components."""
     y = np.array([0, 1, 2, 0, 1, 2, 0, -1, 2])
     affinity = criteria.local_affinity(features(), y) if criterion == "local_fisher" else None
-    expected = criteria.make_criterion(criterion, y, 3, affinity=affinity)
+    expected = criteria.make_criterion(criterion, y, affinity=affinity)
     latent = pt.dmatrix()
     J = class_separation(latent, y, criterion, features=features())
     compiled = pytensor.function([latent], [J, pytensor.grad(J, latent)], **FAST)
@@ -339,7 +338,6 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
     task = Task(
         X=X,
         y_index=y,
-        n_labels=3,
         n_components=2,
         priors=Priors(weight=3.0),
         mapping=Mapping(kind=mapping, width=2.0),

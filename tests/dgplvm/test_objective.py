@@ -24,13 +24,13 @@ def make_objective(X, y, *, how="dense", criterion="trace_ratio", modelled=slice
     if how != "none":
         options = {"width": 1.5, "noise": 0.07, "mean_variance": 0.3}
         centres = X[:5] if how == "few" else None
-        prior = make_mapping(X, centroid_weights(y, 3), centres, **options)
+        prior = make_mapping(X, centroid_weights(y), centres, **options)
     part = X[modelled]
     gram = FeatureGram.of(part - part.mean(axis=0))
     return Objective(
         gram=gram,
         mapping=prior,
-        criterion=make_criterion(criterion, y, 3),
+        criterion=make_criterion(criterion, y),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
         parameter_priors=Priors().kernel,
@@ -106,7 +106,7 @@ def test_value_is_the_sum_of_reference_densities(problem):
 
     decay = 1.5 / (2 * np.median(pdist(X) ** 2))
     K_b = np.exp(-decay * cdist(X, X) ** 2) + 0.3 + 0.07 * np.eye(n)
-    E = np.eye(n) - np.outer(np.ones(n), centroid_weights(y, 3))
+    E = np.eye(n) - np.outer(np.ones(n), centroid_weights(y))
     z = (E @ latent).T.ravel()
     # The density of the t without its constants.
     square = z @ np.kron(np.eye(2), np.linalg.inv(K_b)) @ z

@@ -47,7 +47,7 @@ def make(kind="free", dynamics=None):
     return Objective(
         gram=gram,
         density=evaluate_paper,
-        criterion=make_criterion("trace_ratio", LABELS, K),
+        criterion=make_criterion("trace_ratio", LABELS),
         weight=5.0,
         n_components=R,
         parameter_priors=priors,
@@ -79,7 +79,6 @@ def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, mapping=No
         **options,
         X=X,
         y_index=y,
-        n_labels=y.max() + 1,
         n_components=n_components,
         priors=Priors(weight=weight),
         mapping=Mapping(**{"width": 2.0} | (mapping or {})),

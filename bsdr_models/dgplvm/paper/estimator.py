@@ -195,7 +195,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         classifier = fit_gp_classifier(
             fit.latent,
             task.y_index,
-            task.n_labels,
             priors=task.priors,
             approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
         )
