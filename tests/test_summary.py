@@ -183,7 +183,7 @@ def test_scores_of_held_out_samples():
     score = np.nanmean(model.held_out_log_proba_[np.arange(len(X)), index])
     assert said(model)["held-out log score"] == f"{score:.3f} nats per sample"
     model = fitted("dgplvm")
-    left_out = model._posterior.left_out()
+    left_out = model._posterior.draws[0].classifier.left_out
     own = left_out[np.arange(len(X)), np.searchsorted(model.classes_, y)]
     assert model.held_out_score_ == pytest.approx(own.mean())
     found = said(model)
