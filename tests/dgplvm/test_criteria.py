@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from scipy.stats import f_oneway
 from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 
@@ -93,25 +92,6 @@ def test_local_value_is_a_sum_over_pairs():
     S_w, S_b = local_scatters(X, labels, A.toarray())
     expected = pytest.approx(ratio(S_w, S_b), rel=1e-10)
     assert make_criterion("local_fisher", labels, affinity=A)(X)[0] == expected
-
-
-def test_one_component_is_the_variance_ratio_of_an_analysis_of_variance():
-    """J = (N - K) / ((K - 1) F) with F from SciPy."""
-    X = make_latent(1)
-    groups = [X[labels == c, 0] for c in np.unique(labels[labels >= 0])]
-    n, k = sum(map(len, groups)), len(groups)
-    f = f_oneway(*groups).statistic
-    assert make("trace_ratio")(X)[0] == pytest.approx((n - k) / ((k - 1) * f), rel=1e-10)
-
-
-@pytest.mark.parametrize("r", [3, 5])
-def test_lower_bound_of_the_total_criterion(r):
-    """With collapsed classes it is R - min(R, C - 1)."""
-    centres = rng_of(4).standard_normal((K, r))
-    X = centres[labels] + 1e-3 * rng_of(5).standard_normal((len(labels), r))
-    value = make("total")(X)[0]
-    assert value == pytest.approx(max(0, r - 3), abs=1e-3)
-    assert value <= r
 
 
 # ------------------------------------------------------------------------- gradient, invariance

@@ -148,22 +148,18 @@ def test_invariant_to_scale_shift_and_rotation_of_raw_coordinates(how, problem):
     turn = np.linalg.qr(rng.standard_normal((2, 2)))[0]
     value = objective(objective.pack(raw, LOG_KERNEL))[0]
     shear, shift = np.array([[2.0, 1.0], [0.0, 0.5]]), np.array([5.0, -2.0])
-    for moved in (3.0 * raw, raw + shift, raw @ turn, raw @ shear @ turn):
+    for moved in (1e-6 * raw, 1e6 * raw, raw + shift, raw @ turn, raw @ shear @ turn):
         same = objective(objective.pack(moved, LOG_KERNEL))[0]
         assert same == pytest.approx(value, rel=1e-10)
 
 
 def test_objective_is_bounded_below(problem):
-    """The value does not decrease for extreme scales or kernel parameters."""
+    """The value does not decrease for extreme kernel parameters."""
     X, y = problem
     objective = make_objective(X, y)
     rng = np.random.default_rng(6)
     raw = rng.standard_normal((len(X), 2))
     value = objective(objective.pack(raw, LOG_KERNEL))[0]
-    for size in (1e-6, 1e6):
-        assert objective(objective.pack(size * raw, LOG_KERNEL))[0] == pytest.approx(
-            value, rel=1e-6
-        )
     for i in range(3):
         for far in (-12.0, 12.0):
             moved = LOG_KERNEL.copy()
