@@ -89,11 +89,11 @@ def objective_of(case: Problem) -> Work:
     """Density, criterion, whitening and map by all samples, with the gradient, which is checked."""
     n_samples = len(case.X)
     y = np.arange(n_samples) % N_LABELS
-    weights = centroid_weights(y, N_LABELS)
+    weights = centroid_weights(y)
     objective = Objective(
         gram=case.gram,
         mapping=make_mapping(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
-        criterion=make_criterion("trace_ratio", y, N_LABELS),
+        criterion=make_criterion("trace_ratio", y),
         weight=100.0,
         known=np.arange(n_samples),
         parameter_priors=Priors().kernel,

@@ -1,22 +1,20 @@
 r"""Back-constraint: a Gaussian process from features to latent coordinates, dense or low-rank.
 
-The paper's back-constraint, Eqs. (17)-(18), writes latent coordinates as sums of kernels at the
-training samples. With as many kernels as samples this constrains nothing. Here it is a prior,
+The paper's Eqs. (17)-(18), with as many kernels as samples, constrain nothing. Here, for features y
+and each component j of the latent coordinates x,
 
 .. math::
     x_{\cdot j} \sim N(m_j 1,\; s^2 K_b), \qquad
     K_b = \exp(-g\,|y - y'|^2 / 2\,\mathrm{med}) + \omega\,1 1^\top + \lambda I,
 
-for each component j, where :math:`m_j = c^\top x_{\cdot j}` is the mean of the class centroids,
-med the median squared distance of the training samples, and s has an inverse Gamma prior and is
-integrated out. With centres the first term is of low rank (Nyström), and cost and memory are
-linear in the number of samples.
-
-As in the paper y are features and x latent coordinates. M is the inverse of K_b and
-:math:`E = I - 1 c^\top`.
+where :math:`m_j = c^\top x_{\cdot j}` is the mean of the class centroids, med the median squared
+distance of the training samples, and s has an inverse Gamma prior and is integrated out. With
+centres the first term is of low rank (Nyström), and cost and memory are linear in the number of
+samples. M is the inverse of K_b and :math:`E = I - 1 c^\top`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
@@ -49,10 +47,10 @@ def median_distance(X: FloatArray) -> float:
     return median if median > 0.0 else float(distances.mean()) or 1.0
 
 
-def centroid_weights(y_index: IntArray, n_labels: int) -> FloatArray:
+def centroid_weights(y_index: IntArray) -> FloatArray:
     """Weights c (N,) of the samples in the mean of the class centroids; 0 without a label."""
     known = y_index >= 0
-    counts = np.bincount(y_index[known], minlength=n_labels)
+    counts = np.bincount(y_index[known])
     weights = np.zeros(len(y_index))
     weights[known] = 1.0 / ((counts > 0).sum() * counts[y_index[known]])
     return weights
@@ -76,7 +74,7 @@ def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mapping:
-    """Squared distances are multiplied by ``decay``, g / (2 med), in the exponent.
+    """Kernels exp(-decay d2) at centres (m, D), of squared distances; ``decay`` is g / (2 med).
 
     ``mean_variance`` is omega, ``noise`` lambda, and ``mean_weights`` c (N,).
     """
@@ -85,26 +83,26 @@ class _Mapping:
     mean_variance: float
     noise: float
     mean_weights: FloatArray
+    centres: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseMapping(_Mapping):
-    """With kernels at all training samples X (N, D), the lower factor of K_b, and M, (N, N)."""
+    """With kernels at all training samples, the lower factor of K_b, and M, (N, N)."""
 
-    X: FloatArray
     factor: FloatArray
     inverse: FloatArray
 
     def root(self, raw: FloatArray) -> FloatArray:
-        """Product of a root of K_b and raw coordinates, (N, R) -> (N, R)."""
+        """Product of a root of K_b and raw coordinates, (N, R)."""
         return np.asarray(blas.dtrmm(1.0, self.factor.T, raw, lower=0, trans_a=1))
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
-        """Product of the transposed root and values, (N, R) -> (N, R)."""
+        """Product of the transposed root and values (N, R)."""
         return np.asarray(blas.dtrmm(1.0, self.factor.T, values, lower=0))
 
     def raw(self, values: FloatArray) -> FloatArray:
-        """Raw coordinates whose product with the root is values, (N, R) -> (N, R)."""
+        """Raw coordinates of least norm whose product with the root is values (N, R)."""
         return np.asarray(solve_triangular(self.factor, values, lower=True))
 
     def solve(self, values: FloatArray) -> FloatArray:
@@ -119,24 +117,20 @@ class DenseMapping(_Mapping):
         """Diagonal of M, (N,)."""
         return np.diagonal(self.inverse)
 
-    def features(self, X: FloatArray) -> FloatArray:
-        """Covariances of new samples (M, D) with the training samples, (M, N)."""
-        return np.exp(-self.decay * squared_distances(X, self.X)) + self.mean_variance
-
-    def far_features(self) -> FloatArray:
-        """Features of a sample infinitely far from the training samples, (1, N)."""
-        return np.full((1, len(self.X)), self.mean_variance)
+    def features(self, kernel: FloatArray) -> FloatArray:
+        """Features, of which the mean is linear, of samples with such kernels, (M, m) -> (M, P)."""
+        return kernel + self.mean_variance
 
     def weights(self, values: FloatArray) -> FloatArray:
-        """Coefficients of `features` in the mean, given centred latent coordinates, (N, R)."""
+        """Coefficients of the features in the mean, given centred latent coordinates, (P, R)."""
         return self.solve(values)
 
-    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Centres (N, D) and factors (N, R) of the kernels whose sum is the mapping."""
-        return self.X, weights
+    def kernel_weights(self, weights: FloatArray) -> FloatArray:
+        """Coefficients of the kernels at the centres, (P, R) -> (m, R)."""
+        return weights
 
     def variance(self, features: FloatArray) -> FloatArray:
-        """Predictive variance of new samples, without the scale, (M, N) -> (M,)."""
+        """Predictive variance of new samples, without the scale, (M, P) -> (M,)."""
         half = solve_triangular(self.factor, features.T, lower=True)
         left = 1.0 + self.mean_variance + self.noise - (half**2).sum(axis=0)
         return np.maximum(left, self.noise)
@@ -148,7 +142,7 @@ class DenseMapping(_Mapping):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowRankMapping(_Mapping):
-    r"""Mapping with kernels at centres (m, D): :math:`K_b = \Psi \Psi^\top + \lambda I`.
+    r"""Of low rank but for the noise: :math:`K_b = \Psi \Psi^\top + \lambda I`.
 
     ``psi`` (N, P), P = m + 1, are the Nyström features of the samples and a column of the root of
     omega; ``centre_factor`` and ``inner`` are the lower Cholesky factors of the kernel of the
@@ -156,23 +150,22 @@ class LowRankMapping(_Mapping):
     ``inner``, so that M = (I - theta theta') / lambda. The root is [Psi, sqrt(lambda) I].
     """
 
-    centres: FloatArray
     centre_factor: FloatArray
     psi: FloatArray
     inner: FloatArray
     theta: FloatArray
 
     def root(self, raw: FloatArray) -> FloatArray:
-        """Product of the root and raw coordinates, (P + N, R) -> (N, R)."""
+        """Product of a root of K_b and raw coordinates, (N, R)."""
         p = self.psi.shape[1]
         return self.psi @ raw[:p] + np.sqrt(self.noise) * raw[p:]
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
-        """Product of the transposed root and values, (N, R) -> (P + N, R)."""
+        """Product of the transposed root and values (N, R)."""
         return np.concatenate([self.psi.T @ values, np.sqrt(self.noise) * values])
 
     def raw(self, values: FloatArray) -> FloatArray:
-        """Raw coordinates of least norm whose product with the root is values, (P + N, R)."""
+        """Raw coordinates of least norm whose product with the root is values (N, R)."""
         return self.root_transposed(self.solve(values))
 
     def solve(self, values: FloatArray) -> FloatArray:
@@ -188,24 +181,17 @@ class LowRankMapping(_Mapping):
         """Diagonal of M, (N,)."""
         return (1.0 - (self.theta**2).sum(axis=1)) / self.noise
 
-    def features(self, X: FloatArray) -> FloatArray:
-        """Psi of new samples, (M, D) -> (M, P)."""
-        return _nystroem(X, self.centres, self.centre_factor, self.decay, self.mean_variance)
-
-    def far_features(self) -> FloatArray:
-        """Features of a sample infinitely far from the training samples, (1, P)."""
-        features = np.zeros((1, self.psi.shape[1]))
-        features[0, -1] = np.sqrt(self.mean_variance)
-        return features
+    def features(self, kernel: FloatArray) -> FloatArray:
+        """Nyström features and the constant, (M, m) -> (M, P)."""
+        return _nystroem(kernel, self.centre_factor, self.mean_variance)
 
     def weights(self, values: FloatArray) -> FloatArray:
-        """Coefficients of `features` in the mean, given centred latent coordinates, (P, R)."""
+        """Coefficients of the features in the mean, given centred latent coordinates, (P, R)."""
         return cho_solve((self.inner, True), self.psi.T @ values)
 
-    def expansion(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Centres (m, D) and factors (m, R) of the kernels whose sum is the mapping."""
-        factors = solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
-        return self.centres, factors
+    def kernel_weights(self, weights: FloatArray) -> FloatArray:
+        """Coefficients of the kernels at the centres, (P, R) -> (m, R)."""
+        return solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
 
     def variance(self, features: FloatArray) -> FloatArray:
         """Predictive variance of new samples, without the scale, (M, P) -> (M,)."""
@@ -234,6 +220,13 @@ def make_mapping(
     """Prior on samples (N, D) with kernels at all of them or at centres (m, D); width is g."""
     decay = width / (2.0 * median_distance(X))
     places = X if centres is None else centres
+    common: dict[str, Any] = {
+        "decay": decay,
+        "mean_variance": mean_variance,
+        "noise": noise,
+        "mean_weights": mean_weights,
+        "centres": places,
+    }
     cov = np.exp(-decay * squared_distances(places))
     diagonal = np.diag_indices_from(cov)
     if centres is None:
@@ -243,41 +236,22 @@ def make_mapping(
         upper, _ = lapack.dpotri(factor.T)
         inverse = np.triu(upper)
         inverse += np.triu(upper, 1).T
-        return DenseMapping(
-            decay=decay,
-            mean_variance=mean_variance,
-            noise=noise,
-            mean_weights=mean_weights,
-            X=X,
-            factor=factor,
-            inverse=inverse,
-        )
+        return DenseMapping(factor=factor, inverse=inverse, **common)
     cov[diagonal] += CENTRE_JITTER
     centre_factor = cholesky(cov, name="kernel of the centres")
-    psi = _nystroem(X, centres, centre_factor, decay, mean_variance)
+    kernel = np.exp(-decay * squared_distances(X, centres))
+    psi = _nystroem(kernel, centre_factor, mean_variance)
     gram = psi.T @ psi
     gram[np.diag_indices_from(gram)] += noise
     inner = cholesky(gram, name="inner matrix of the mapping")
-    return LowRankMapping(
-        decay=decay,
-        mean_variance=mean_variance,
-        noise=noise,
-        mean_weights=mean_weights,
-        centres=centres,
-        centre_factor=centre_factor,
-        psi=psi,
-        inner=inner,
-        theta=np.ascontiguousarray(solve_triangular(inner, psi.T, lower=True).T),
-    )
+    theta = np.ascontiguousarray(solve_triangular(inner, psi.T, lower=True).T)
+    return LowRankMapping(centre_factor=centre_factor, psi=psi, inner=inner, theta=theta, **common)
 
 
-def _nystroem(
-    X: FloatArray, centres: FloatArray, factor: FloatArray, decay: float, mean_variance: float
-) -> FloatArray:
-    """Nyström features and the constant, (N, m + 1)."""
-    cross = np.exp(-decay * squared_distances(centres, X))
-    psi = solve_triangular(factor, cross, lower=True).T
-    return np.column_stack([psi, np.full(len(X), np.sqrt(mean_variance))])
+def _nystroem(kernel: FloatArray, factor: FloatArray, mean_variance: float) -> FloatArray:
+    """Nyström features from kernels at the centres (N, m), and the constant, (N, m + 1)."""
+    psi = solve_triangular(factor, kernel.T, lower=True).T
+    return np.column_stack([psi, np.full(len(kernel), np.sqrt(mean_variance))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,17 +282,14 @@ class MappingEmbedder:
     ) -> "MappingEmbedder":
         """Condition the mapping on the latent coordinates of the training samples, (N, R)."""
         mean = prior.mean_weights @ latent
+        weights = prior.weights(latent - mean)
         return cls(
-            prior=prior,
-            mean=mean,
-            weights=prior.weights(latent - mean),
-            scale=scale,
-            typical_variance=typical_variance,
+            prior=prior, mean=mean, weights=weights, scale=scale, typical_variance=typical_variance
         )
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Means of the latent coordinates of samples (M, D), (M, R)."""
-        return self.mean_at(self.prior.features(X))
+        return self.mean_at(self.prior.features(self._kernel(X)))
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of the latent coordinates of samples (M, D)."""
@@ -326,8 +297,12 @@ class MappingEmbedder:
 
     def features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Features of the mapping (M, P), and variances (M,) without the scale."""
-        features = self.prior.features(X)
+        features = self.prior.features(self._kernel(X))
         return features, self.prior.variance(features)
+
+    def _kernel(self, X: FloatArray) -> FloatArray:
+        """Kernels of samples at the centres, (M, m)."""
+        return np.exp(-self.prior.decay * squared_distances(X, self.prior.centres))
 
     def mean_at(self, features: FloatArray) -> FloatArray:
         """Means from features of the mapping (M, P), (M, R)."""
@@ -335,10 +310,8 @@ class MappingEmbedder:
 
     def embed_features(self, features: FloatArray, variance: FloatArray) -> LatentCoordinates:
         """Means and covariances from features of the mapping (M, P), and variances (M,)."""
-        return LatentCoordinates(
-            mean=self.mean_at(features),
-            cov=(self.scale * variance)[:, None, None] * np.eye(len(self.mean)),
-        )
+        cov = (self.scale * variance)[:, None, None] * np.eye(len(self.mean))
+        return LatentCoordinates(mean=self.mean_at(features), cov=cov)
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of an infinitely distant sample, (M,)."""
@@ -349,28 +322,36 @@ class MappingEmbedder:
         return self._relative(self.prior.left_out_variance())
 
     def _relative(self, variance: FloatArray) -> FloatArray:
-        far = float(self.prior.variance(self.prior.far_features())[0])
-        return np.minimum(variance / far, 1.0)
+        far = self.prior.features(np.zeros((1, len(self.prior.centres))))
+        return np.minimum(variance / self.prior.variance(far), 1.0)
+
+    def outliers(self, out_of_range: FloatArray) -> dict[str, FloatArray]:
+        """Relative variances (M,), and their empirical p-values, by name.
+
+        Those are (1 + number of training samples with at least as much, each left out) / (1 + N).
+        """
+        reference = np.sort(self.out_of_range_left_out())
+        above = len(reference) - np.searchsorted(reference, out_of_range)
+        tail = np.asarray((1.0 + above) / (1.0 + len(reference)))
+        return {"out_of_range": out_of_range, "tail_probability": tail}
 
     def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean and sd (D, R) over samples (M, D) of the derivatives of the latent coordinates.
 
         Also the share (D,) of each feature in the sum of squares over samples and components.
         """
-        centres, factors = self.prior.expansion(self.weights)
-        decay, n = self.prior.decay, len(X)
+        factors, n = self.prior.kernel_weights(self.weights), len(X)
         total, square = np.zeros((2, X.shape[1], factors.shape[1]))
         size = max(1, CHUNK_NUMBERS // X.shape[1])
         for start in range(0, n, size):
             chunk = X[start : start + size]
-            kernel = np.exp(-decay * squared_distances(chunk, centres))  # (M, m)
+            kernel = self._kernel(chunk)  # (M, m)
             gradient = np.einsum("mr,md->mdr", kernel @ factors, chunk)
             for r in range(factors.shape[1]):
-                gradient[:, :, r] -= (kernel * factors[:, r]) @ centres
-            gradient *= -2.0 * decay
+                gradient[:, :, r] -= (kernel * factors[:, r]) @ self.prior.centres
+            gradient *= -2.0 * self.prior.decay
             total += gradient.sum(axis=0)
             square += (gradient**2).sum(axis=0)
-        mean = total / n
+        mean, share = total / n, square.sum(axis=1)
         sd = np.sqrt(np.maximum(square / n - mean**2, 0.0))
-        share = square.sum(axis=1)
         return mean, sd, share / (share.sum() or 1.0)

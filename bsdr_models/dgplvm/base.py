@@ -1,6 +1,5 @@
 """What the recommended classifier and that of the paper have in common."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,14 +7,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
-from bsdr_models.dgplvm.criteria import choose_criterion
+from bsdr_models.dgplvm.criteria import choose_criterion, class_centroids
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.map_search import Task
@@ -29,6 +27,7 @@ from bsdr_models.validation import (
     check_latent,
     fit_scaler,
     one_thread,
+    warn_unless_mixed,
 )
 
 # Relative participation ratio of the variances below which features have different units.
@@ -39,6 +38,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
     """Validation of the data, fitted attributes and predictions."""
 
     _spec = SPEC
+    _reference = None
     _result: FitResult
     _task: Task
     # Dims of free variables of the PyMC model, if not those of the specification.
@@ -80,15 +80,15 @@ class BaseDGPLVM(ProbabilisticClassifier):
         options = self._task_options()
         name, n_labelled = options["priors"].criterion, int((index >= 0).sum())
         criterion = choose_criterion(name, n_components, n_classes, n_labelled)
-        of_each = in_different_units(X) if self.standardize == "auto" else self.standardize
-        scaler, self.standardized_ = fit_scaler(X, standardize=True), bool(of_each)
+        scaler = fit_scaler(X, standardize=True)
+        of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
+        self.standardized_ = bool(of_each)
         self._scaler = scaler if of_each else common_scale(scaler)
         X = self._scaler.transform(X)
         with one_thread(), self._fitting(X.shape):
             task = self._task = Task(
                 X=X,
                 y_index=index,
-                n_labels=n_classes,
                 n_components=n_components,
                 criterion=criterion,
                 optimization=self._option("optimization"),
@@ -101,7 +101,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
                 config=self._config(),
                 **described,
                 attrs={
-                    "weight": task.weight,
+                    "weight": task.priors.weight,
                     "criterion": criterion,
                     "objective": "log posterior density",
                     **result.settings,
@@ -120,20 +120,23 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """Fit to scaled samples."""
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
-        """Set the fitted attributes and issue the warnings of a fit."""
-        self._set_result(result, context)
+        """Set the fitted attributes."""
         assert context.index is not None
+        self._set_result(result, context)
         self.latent_, self.log_density_ = result.latent, result.trace
         self._n_features_out = result.latent.shape[1]
         self.relevance_ = relevance(result.left_out.mean, context.index)
-        if result.sampled is None and not (self.converged_ or self.interrupted_):
-            max_iter = self._option("optimization").max_iter
-            warnings.warn(
-                f"the search stopped after max_iter={max_iter} iterations; the result is "
-                "usable, but a larger max_iter brings it closer to the optimum",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        held_out = {} if result.held_out_log_proba is None else result.held_out.named()
+        for name, value in {**result.settings, **held_out}.items():
+            setattr(self, f"{name}_", value)
+        embedder = result.posterior.embedder
+        if result.sampled is not None:
+            self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
+            tune = self._schedule().tune
+            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
+        elif isinstance(embedder, MappingEmbedder):
+            derivative, _, share = embedder.sensitivity(context.X)
+            self.components_, self.feature_relevance_ = derivative.T, share
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Mean features at latent coordinates, Eq. (15) of the paper.
@@ -159,12 +162,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         embedder = self._posterior.embedder
         if not isinstance(embedder, MappingEmbedder):
             return {}
-        variance = embedder.out_of_range(X)
-        tail = tail_probability(-variance, -embedder.out_of_range_left_out())
-        return {"out_of_range": variance, "tail_probability": tail}
-
-    def _attrs(self) -> dict[str, Any]:
-        return {}
+        return embedder.outliers(embedder.out_of_range(X))
 
     def _selected_params(self) -> dict[str, Any]:
         return {"standardize": self.standardized_}
@@ -195,14 +193,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if isinstance(embedder, MappingEmbedder):
             with one_thread():
                 derivative, sd, share = embedder.sensitivity(self._context.X)
-                variance = embedder.out_of_range_left_out()
-            fit |= {
-                "projection_mean": derivative,
-                "projection_sd": sd,
-                "feature_relevance": share,
-                "out_of_range": variance,
-                "tail_probability": tail_probability(-variance, -variance),
-            }
+                fit |= embedder.outliers(embedder.out_of_range_left_out())
+            fit |= {"projection_mean": derivative, "projection_sd": sd, "feature_relevance": share}
         groups: dict[str, dict[str, Any]] = {"fit": fit}
         if sampled is None:
             mode = {"latent": result.latent, **result.variables}
@@ -228,46 +220,29 @@ class BaseDGPLVM(ProbabilisticClassifier):
 
 
 def common_scale(scaler: Scaler) -> Scaler:
-    """Scaler with a common divisor, the root mean square of the varying features.
-
-    Computed in units of the largest feature, so that squares do not over- or underflow.
-    """
-    varying = ~scaler.constant
-    peak = float(scaler.peak[varying].max())
+    """Scaler with a common divisor, the root mean square of the features, without overflow."""
+    varying, largest = ~scaler.constant, scaler.peak[~scaler.constant].max()
     with np.errstate(over="ignore", under="ignore"):
-        shares = scaler.std[varying] * (scaler.peak[varying] / peak)
-        size = np.sqrt(np.sum(shares**2) / len(varying))
-        std = np.minimum(size * (peak / scaler.peak), HUGE)
+        sd = scaler.std * (scaler.peak / largest)
+        size = np.sqrt(np.sum(sd[varying] ** 2) / len(sd))
+        std = np.minimum(size * (largest / scaler.peak), HUGE)
     return replace(scaler, std=np.where(varying, std, 1.0))
 
 
-def in_different_units(X: FloatArray) -> bool:
-    """Whether a few features have most of the variance of the samples (N, D).
+def in_different_units(scaler: Scaler) -> bool:
+    """Whether a few of the D features have most of the variance of the samples.
 
     The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
     """
-    variance = (X / (np.abs(X).max(initial=0.0) or 1.0)).var(axis=0)
-    d = len(variance)
-    if d == 1 or not variance.any():
+    sd, d = np.where(scaler.constant, 0.0, scaler.scale), len(scaler.constant)
+    if d == 1:
         return False
-    share = variance / variance.max()
-    ratio = share.sum() ** 2 / (share @ share) / d
-    return bool((ratio * d - 1.0) / (d - 1.0) < SAME_UNITS)
+    share = (sd / sd.max()) ** 2
+    ratio = share.sum() ** 2 / (share @ share)
+    return bool((ratio - 1.0) / (d - 1.0) < SAME_UNITS)
 
 
 def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
     """Share of each component in the scatter of the class centroids, (R,)."""
-    classes = np.unique(index[index >= 0])
-    centroids = np.stack([latent[index == label].mean(axis=0) for label in classes])
-    scatter = ((centroids - centroids.mean(axis=0)) ** 2).sum(axis=0)
+    scatter = class_centroids(latent, index).var(axis=0)
     return scatter / (scatter.sum() or 1.0)
-
-
-def tail_probability(values: FloatArray, reference: FloatArray) -> FloatArray:
-    """Empirical p-values (M,): (1 + number of reference values (N,) that are no larger) / (1 + N).
-
-    About uniform for samples like the training samples, if these are the reference, each left out,
-    and small for outliers.
-    """
-    below = np.searchsorted(np.sort(reference), values, side="right")
-    return np.asarray((1.0 + below) / (1.0 + len(reference)))

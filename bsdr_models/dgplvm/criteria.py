@@ -1,7 +1,7 @@
 r"""Criteria of class separation in the latent space: the discriminative prior.
 
 With scatter matrices of the :math:`N_l` labelled samples within classes, between their means, and
-in total, :math:`S_t = S_b + S_w`, the criteria are
+in total, :math:`S_t = S_b + S_w`, the criteria J are
 
 =============== ============================================ ==================
 name            J                                            in the paper
@@ -9,11 +9,11 @@ name            J                                            in the paper
 trace_ratio     :math:`tr(S_b^{-1} S_w)`                     eq. (13)
 inverse_trace   :math:`1 / tr(S_w^{-1} S_b)`                 eq. (12)
 total           :math:`tr(S_t^{-1} S_w)`                     -
-local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})`               -
-mcml            :math:`\min_s` KL divergence, below          -
+local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})` [1]_          -
+mcml            :math:`\min_s` KL divergence [2]_            -
 =============== ============================================ ==================
 
-The local matrices [2]_ weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
+The local matrices weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
 features,
 
 .. math::
@@ -23,10 +23,8 @@ features,
         \Delta_{ij}, \qquad
     \Delta_{ij} = (x_i - x_j)(x_i - x_j)^\top ,
 
-and A = 1 gives :math:`S_w` and :math:`S_b`. These criteria are invariant under
-:math:`X \to XQ + 1b^\top` for every invertible Q.
-
-Maximally collapsing metric learning [3]_, mcml, compares pairs of samples,
+and A = 1 gives :math:`S_w` and :math:`S_b`. All but mcml are invariant under :math:`X \to XQ +
+1b^\top` for every invertible Q. Maximally collapsing metric learning compares pairs of samples,
 
 .. math::
     p_s(j | i) \propto \exp(-s |x_i - x_j|^2 / m), \quad j \ne i, \qquad
@@ -34,16 +32,13 @@ Maximally collapsing metric learning [3]_, mcml, compares pairs of samples,
     J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
 
 with m the mean squared distance from the mean, over the n labelled samples whose class has another
-one. s takes the place of the scale of the metric, which whitening fixes. J is invariant to
-rotation, translation and scale, and defined for any number of components.
+one; it is invariant to rotation, translation and scale.
 
 References
 ----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
-.. [2] M. Sugiyama (2006). Local Fisher discriminant analysis for supervised dimensionality
+.. [1] M. Sugiyama (2006). Local Fisher discriminant analysis for supervised dimensionality
        reduction. ICML.
-.. [3] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
+.. [2] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
        Information Processing Systems 18.
 """
 
@@ -148,8 +143,7 @@ class ScatterCriterion(Criterion):
         if not (np.isfinite(sd).all() and (sd > 0.0).all()):
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         scale = np.outer(sd, sd)  # makes the test for singularity independent of units
-        total = S_t / scale
-        size, axes = np.linalg.eigh(total)
+        size, axes = np.linalg.eigh(S_t / scale)
         if size[0] < _SINGULAR:
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         white = axes / np.sqrt(size)
@@ -191,61 +185,52 @@ class MCMLCriterion(Criterion):
         if not (np.isfinite(peak) and peak > 0.0):
             raise np.linalg.LinAlgError("the latent coordinates are all equal or not finite")
         size = peak * float(np.sqrt(np.mean(np.square(X / peak).sum(axis=1))))  # sqrt(m)
-        value, gradient = _divergence_at_unit_scale(X / size, self.counts)
-        return value, gradient / size
+        label = np.repeat(np.arange(len(self.counts)), self.counts)
+        others = self.counts[label] - 1.0
+        rows, Z = others > 0.0, X / size
+        n = int(rows.sum())
+        if n == 0:
+            return 0.0, np.zeros(X.shape)
+        own = np.eye(len(Z), dtype=np.bool_)[rows]
+        target = np.equal.outer(label[rows], label) / others[rows, None]  # (n, N_l)
+        target[own] = 0.0
+        distance = squared_distances(Z)[rows]
+        # The divergence does not change if a number is subtracted from a row.
+        distance -= np.where(own, np.inf, distance).min(axis=1, keepdims=True)
+        distance[own] = 0.0
+        within = float(np.vdot(target, distance))
 
+        def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
+            p = np.exp(-np.exp(log_scale) * distance)
+            p[own] = 0.0
+            total = p.sum(axis=1, keepdims=True)
+            return p / total, np.log(total)
 
-def _divergence_at_unit_scale(Z: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
-    """J and its gradient on the surface m = 1, at centred coordinates (N_l, R) with m = 1."""
-    label = np.repeat(np.arange(len(counts)), counts)
-    others = np.repeat(counts, counts) - 1.0
-    target = np.equal.outer(label, label) / np.maximum(others, 1.0)[:, None]
-    np.fill_diagonal(target, 0.0)
-    target = target[others > 0.0]  # (n, N_l)
-    n = len(target)
-    if n == 0:
-        return 0.0, np.zeros(Z.shape)
-    distance = squared_distances(Z, Z)
-    np.fill_diagonal(distance, np.inf)
-    # The divergence does not change if a number is subtracted from a row.
-    distance -= distance.min(axis=1, keepdims=True)
-    distance = distance[others > 0.0]
-    own = ~np.isfinite(distance)
-    distance[own] = 0.0
-    within = float(np.vdot(target, distance))
+        def derivative(log_scale: float) -> float:
+            """Derivative of n J in s, which increases."""
+            return within - float(np.vdot(softmax(log_scale)[0], distance))
 
-    def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
-        p = np.exp(-np.exp(log_scale) * distance)
-        p[own] = 0.0
-        total = p.sum(axis=1, keepdims=True)
-        return p / total, np.log(total)
-
-    def derivative(log_scale: float) -> float:
-        """Derivative of n J in s, which increases."""
-        return within - float(np.vdot(softmax(log_scale)[0], distance))
-
-    low, high = _LOG_SCALE
-    if derivative(low) >= 0.0:
-        log_scale = low
-    elif derivative(high) <= 0.0:
-        log_scale = high
-    else:
-        log_scale = brentq(derivative, low, high, xtol=1e-12)
-    p, log_total = softmax(log_scale)
-    scale = float(np.exp(log_scale))
-    entropy = float(np.log(others[others > 0.0]).sum())
-    value = (scale * within + float(log_total.sum()) - entropy) / n
-    W = np.zeros((len(Z), len(Z)))
-    W[others > 0.0] = target - p
-    W += W.T
-    gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
-    return max(value, 0.0), gradient - Z * (np.vdot(Z, gradient) / len(Z))
+        low, high = _LOG_SCALE
+        if derivative(low) >= 0.0:
+            log_scale = low
+        elif derivative(high) <= 0.0:
+            log_scale = high
+        else:
+            log_scale = brentq(derivative, low, high, xtol=1e-12)
+        p, log_total = softmax(log_scale)
+        scale = float(np.exp(log_scale))
+        value = (scale * within + float(log_total.sum() - np.log(others[rows]).sum())) / n
+        W = np.zeros((len(Z), len(Z)))
+        W[rows] = target - p
+        W += W.T
+        gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
+        gradient -= Z * (np.vdot(Z, gradient) / len(Z))  # of a function that has no scale
+        return max(value, 0.0), gradient / size
 
 
 def make_criterion(
     name: str,
     y_index: IntArray,
-    n_labels: int,
     *,
     affinity: sparse.csr_array | None = None,
 ) -> Criterion:
@@ -270,7 +255,7 @@ def make_criterion(
 
 
 def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
-    r"""Affinity (N, N) of pairs of samples (N, D) of one class with local scaling [2]_.
+    r"""Affinity (N, N) of pairs of samples (N, D) of one class with local scaling [1]_.
 
     :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i to
     its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
@@ -289,6 +274,12 @@ def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sp
         blocks.append(sparse.csr_array(np.where(distance == 0.0, 1.0, np.exp(-exponent))))
     back = np.argsort(order)
     return sparse.csr_array(sparse.block_diag(blocks, format="csr"))[back][:, back]
+
+
+def class_centroids(values: FloatArray, y_index: IntArray) -> FloatArray:
+    """Means (C, D) of the samples of every class (N,) that has some; -1 is none."""
+    labels = np.unique(y_index[y_index >= 0])
+    return np.stack([values[y_index == label].mean(axis=0) for label in labels])
 
 
 def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: int) -> str:

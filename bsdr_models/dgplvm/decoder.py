@@ -1,4 +1,4 @@
-r"""Decoder: the Gaussian process from latent coordinates to features of a fitted model.
+r"""Decoder: the Gaussian process from latent coordinates to features; embedding by its likelihood.
 
 Given N training samples Y at X, the D features at new latent coordinates x are normal with equal
 variances. With k the kernel between x and the training samples, without noise,
@@ -17,18 +17,36 @@ and x is eq. (14), with a factor t on its first part,
     f(x) = t \Big[ \tfrac{|y - \mu(x)|^2}{2 \sigma^2(x)} + \tfrac{D}{2} \log 2\pi\sigma^2(x) \Big]
         + \tfrac12 |x|^2 + \tfrac{R}{2} \log 2\pi.
 
-Only the part of y in the row space of Y depends on x, so the cost does not grow with D.
+Only the part of y in the row space of Y depends on x, so the cost does not grow with D. Newton
+steps are vectorised over samples and initialisations, each with its own trust region and stopping
+rule, so that results do not depend on the batch.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.spatial import KDTree
+from scipy.special import ndtri
+from scipy.stats.qmc import Halton
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.dgplvm.dynamics import Predictor
+from bsdr_models.numerics.kernels import rbf
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+# Local minima among the candidates at which a search begins, beside the best training sample.
+N_STARTS = 4
+# Quasi-random candidates, and their sd relative to the training samples.
+_N_QUASI_RANDOM, _WIDTH = 1000, 1.3
+_MAX_ITER = 100
+# Predicted decrease, relative to 1 + |f|, below which a step is the last: Newton's method squares
+# an error.
+_MIN_DECREASE = 1e-11
+_ROUNDING = 1e-13
+_MIN_CURVATURE = 1e-8  # lower bound of a divisor; that of the prior alone is 1
 # Array elements of a chunk of samples: some tens of megabytes.
 CHUNK = 2**21
 
@@ -60,6 +78,19 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureMoments:
+    """Mean (C, r), in the basis and less the offset, and variance (C,) of features at C points.
+
+    ``root_k`` (C, N) are the products of the root of A and the kernels.
+    """
+
+    latent: FloatArray
+    root_k: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
     """The generative part of a fitted model, from :meth:`of`.
 
@@ -82,7 +113,6 @@ class Decoder:
     root: FloatArray
     mean_weights: FloatArray
     max_variance: float
-    _stacked: FloatArray = field(repr=False)  # root' and loadings' side by side, (N, N + r)
 
     @classmethod
     def of(
@@ -103,7 +133,7 @@ class Decoder:
         """
         centre = features.mean(axis=0) if integrate_mean else np.zeros(features.shape[1])
         Y = features - centre
-        K = _rbf(latent, latent, signal_variance, lengthscale)[0] + bias
+        K = rbf(latent, None, lengthscale, signal_variance) + bias
         K[np.diag_indices_from(K)] += noise_variance
         root = solve_triangular(cholesky(K, name="kernel matrix"), np.eye(len(K)), lower=True)
         u, max_variance = np.zeros(len(K)), signal_variance + bias + noise_variance
@@ -128,13 +158,20 @@ class Decoder:
             root=root,
             mean_weights=u,
             max_variance=max_variance,
-            _stacked=np.hstack([root.T, loadings.T]),
         )
 
     def features(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (M, D) and variance (M,) of the features at latent coordinates (M, R)."""
         moments = self.feature_moments(latent)
         return self.offset + moments.mean @ self.basis.T, moments.variance
+
+    def feature_moments(self, latent: FloatArray) -> FeatureMoments:
+        """Mean and variance of the features at latent coordinates (C, R), in the basis."""
+        k = rbf(latent, self.latent, self.lengthscale, self.signal_variance) + self.bias
+        g = k @ self.root.T
+        variance = self.max_variance - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
+        variance = np.maximum(variance, self.noise_variance)
+        return FeatureMoments(latent=latent, root_k=g, mean=k @ self.loadings.T, variance=variance)
 
     def targets(
         self,
@@ -157,15 +194,15 @@ class Decoder:
 
     def evaluate(self, latent: FloatArray, targets: Targets) -> Evaluation:
         """Eq. (14) of P samples at one point each, (P, R), with its first two derivatives."""
-        x, D, t = latent, len(self.offset), self.temper
-        N, R, ell2 = len(self.latent), x.shape[1], self.lengthscale**2
-        k, difference = _rbf(x, self.latent, self.signal_variance, self.lengthscale)
-        dk = difference * (-k / ell2)[:, None, :]  # dk/dx, (P, R, N)
-        products = np.concatenate([(k + self.bias)[:, None, :], dk], axis=1) @ self._stacked
-        g, G = products[:, 0, :N], products[:, 1:, :N]  # root k, and its derivative (P, R, N)
-        e, E = targets.projected - products[:, 0, N:], products[:, 1:, N:]  # E is that of the mean
-        uk = (k + self.bias) @ self.mean_weights
-        s2 = self.max_variance - 2.0 * uk - np.sum(g**2, axis=1)
+        x, D, t, ell2 = latent, len(self.offset), self.temper, self.lengthscale**2
+        difference = x[:, :, None] - self.latent.T  # (P, R, N)
+        k = self.signal_variance * np.exp(-0.5 / ell2 * np.sum(difference**2, axis=1))
+        dk = difference * (-k / ell2)[:, None, :]  # dk/dx
+        with_bias = k + self.bias
+        g, G = with_bias @ self.root.T, dk @ self.root.T  # root k, and its derivative (P, R, N)
+        # Residual in the basis, and the derivative of the mean.
+        e, E = targets.projected - with_bias @ self.loadings.T, dk @ self.loadings.T
+        s2 = self.max_variance - 2.0 * with_bias @ self.mean_weights - np.sum(g**2, axis=1)
         back_e = np.zeros((1, 1))
         if targets.left_out is not None:  # without one sample: a rank-one update
             h, w = self.root.T[targets.left_out], self.loadings.T[targets.left_out]
@@ -184,25 +221,23 @@ class Decoder:
 
         f_rho, f_s2 = t / (2.0 * s2), 0.5 * t * (D - rho / s2) / s2
         f_mixed, f_s2s2 = -0.5 * t / s2**2, t * (rho / s2 - 0.5 * D) / s2**2
-        q_half = -2.0 * f_s2[:, None] * g + 2.0 * f_rho[:, None] * back_e
-        q = np.hstack([q_half, -2.0 * f_rho[:, None] * e]) @ self._stacked.T
-        q -= 2.0 * f_s2[:, None] * self.mean_weights  # df/dk, (P, N)
+        q = (f_rho[:, None] * back_e - f_s2[:, None] * g) @ self.root  # df/dk / 2, (P, N)
+        q -= f_rho[:, None] * (e @ self.loadings) + f_s2[:, None] * self.mean_weights
 
         from_prior = (x - targets.prior_mean) / targets.prior_variance[:, None]
         mixed = f_mixed[:, None, None] * drho[:, :, None] * ds2[:, None, :]
         hessian = 2.0 * f_rho[:, None, None] * (E @ E.mT) - 2.0 * f_s2[:, None, None] * (G @ G.mT)
         hessian += mixed + mixed.mT + f_s2s2[:, None, None] * ds2[:, :, None] * ds2[:, None, :]
-        hessian -= (dk * q[:, None, :]) @ difference.mT / ell2
-        axis = np.arange(R)
-        hessian[:, axis, axis] += (1.0 / targets.prior_variance - np.sum(q * k, 1) / ell2)[:, None]
+        hessian -= 2.0 * (dk * q[:, None, :]) @ difference.mT / ell2
+        of_kernel = 1.0 / targets.prior_variance - 2.0 * np.sum(q * k, axis=1) / ell2
+        hessian += of_kernel[:, None, None] * np.eye(x.shape[1])
         log_density = -0.5 * (rho / s2 + D * (np.log(s2) + LOG_2PI))
         prior = np.sum(from_prior * (x - targets.prior_mean), axis=1)
-        prior += R * (LOG_2PI + np.log(targets.prior_variance))
-        return Evaluation(
-            value=0.5 * prior - t * log_density, gradient=times(dk, q) + from_prior, hessian=hessian
-        )
+        prior += x.shape[1] * (LOG_2PI + np.log(targets.prior_variance))
+        value, gradient = 0.5 * prior - t * log_density, 2.0 * times(dk, q) + from_prior
+        return Evaluation(value=value, gradient=gradient, hessian=hessian)
 
-    def evaluate_all(self, targets: Targets, at: "FeatureMoments") -> FloatArray:
+    def evaluate_all(self, targets: Targets, at: FeatureMoments) -> FloatArray:
         """Eq. (14) of M samples at each of C points, up to a constant: (M, C)."""
         s2 = at.variance
         rho = (targets.residual + np.sum(targets.projected**2, axis=1))[:, None]
@@ -219,37 +254,167 @@ class Decoder:
         distance = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.latent.T
         return value + 0.5 * (distance + np.sum(at.latent**2, axis=1)) / r
 
-    def feature_moments(self, latent: FloatArray) -> "FeatureMoments":
-        """Mean and variance of the features at latent coordinates (C, R), in the basis."""
-        block = max(1, CHUNK // (len(self.latent) * latent.shape[1]))
-        kernels = [
-            _rbf(latent[i : i + block], self.latent, self.signal_variance, self.lengthscale)[0]
-            for i in range(0, max(len(latent), 1), block)
-        ]
-        k = np.vstack(kernels) + self.bias
-        g, mean = np.split(k @ self._stacked, [len(self.latent)], axis=1)
-        variance = self.max_variance - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
-        return FeatureMoments(
-            latent=latent, root_k=g, mean=mean, variance=np.maximum(variance, self.noise_variance)
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelihoodEmbedder:
+    """Embedding by likelihood, Eq. (14) of the paper: a search per sample.
+
+    ``dynamics`` predict the next latent coordinates of a sequence.
+    """
+
+    decoder: Decoder
+    dynamics: Predictor | None = None
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Optima of samples (M, D), (M, R)."""
+        return self.embed(X).mean
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Optima of samples (M, D), and the inverse Hessians there."""
+        return _optimise(self.decoder, self.decoder.targets(X), _Candidates.of(self.decoder))
+
+    def embed_left_out(self, X: FloatArray) -> LatentCoordinates:
+        """Embed every training sample (N, D) by the decoder of the others, all else held fixed."""
+        targets = replace(self.decoder.targets(X), left_out=np.arange(len(self.decoder.latent)))
+        return _optimise(self.decoder, targets, _Candidates.of(self.decoder))
+
+    def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
+        """Embed the samples of each sequence, named in (M,), in turn, as a filter.
+
+        The prior of a sample is what the dynamics predict from the one before, or N(0, I).
+        """
+        if self.dynamics is None:
+            raise ValueError("samples of sequences need a fit to sequences")
+        mean = np.empty((len(X), self.decoder.latent.shape[1]))
+        cov = np.empty((*mean.shape, mean.shape[1]))
+        candidates = _Candidates.of(self.decoder)
+        for name in np.unique(sequence):
+            expected: FloatArray | None = None
+            prior: dict[str, FloatArray] = {}
+            for i in np.flatnonzero(sequence == name):
+                targets = self.decoder.targets(X[i : i + 1], **prior)
+                found = _optimise(self.decoder, targets, candidates, expected)
+                mean[i], cov[i] = found.mean[0], found.cov[0]
+                expected, variance = self.dynamics.predict(found.mean)
+                prior = {"prior_mean": expected, "prior_variance": variance}
+        return LatentCoordinates(mean=mean, cov=cov)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureMoments:
-    """Mean (C, r), in the basis and less the offset, and variance (C,) of features at C points."""
+class _Candidates:
+    """C candidate initial values: N training samples, then quasi-random points.
 
-    latent: FloatArray
-    root_k: FloatArray
-    mean: FloatArray
-    variance: FloatArray
+    ``neighbours`` are the indices of the neighbours of each.
+    """
+
+    n_samples: int
+    moments: FeatureMoments
+    neighbours: IntArray
+
+    @classmethod
+    def of(cls, decoder: Decoder) -> "_Candidates":
+        """For the training samples of a decoder."""
+        X, R = decoder.latent, decoder.latent.shape[1]
+        normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
+        points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
+        n_neighbours = min(3**R, 2 * R + 5, len(points))
+        neighbours = KDTree(points).query(points, k=n_neighbours)[1].reshape(len(points), -1)
+        moments = decoder.feature_moments(points)
+        return cls(n_samples=len(X), moments=moments, neighbours=neighbours[:, 1:])
+
+    def best(self, value: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Lowest local minima and the best training sample by `value` (M, C): (M, S + 1, R).
+
+        The second array (M, S + 1) is false where there are fewer local minima than S.
+        """
+        minima = value.copy()
+        for column in self.neighbours.T:
+            minima[value > value[:, column]] = np.inf
+        chosen = np.argsort(minima, axis=1, kind="stable")[:, :N_STARTS]
+        sample = value[:, : self.n_samples].argmin(axis=1)
+        valid = np.isfinite(np.take_along_axis(minima, chosen, axis=1))
+        valid = np.column_stack([valid, np.ones(len(value), np.bool_)])
+        return self.moments.latent[np.column_stack([chosen, sample])], valid
 
 
-def _rbf(
-    x: FloatArray, X: FloatArray, variance: float, lengthscale: float
-) -> tuple[FloatArray, FloatArray]:
-    """Kernel (P, N) between points and training samples, and x - x_j as (P, R, N)."""
-    difference = x[:, :, None] - X.T
-    return variance * np.exp(-0.5 / lengthscale**2 * np.sum(difference**2, axis=1)), difference
+def _optimise(
+    decoder: Decoder,
+    targets: Targets,
+    candidates: _Candidates,
+    start: FloatArray | None = None,
+) -> LatentCoordinates:
+    """The best minimum of every sample, with the inverse Hessian there as covariance, in chunks.
+
+    ``start`` (M, R) is a further initial value.
+    """
+    (N, R), C = decoder.latent.shape, len(candidates.moments.latent)
+    chunk = max(1, CHUNK // max(4 * C, (N_STARTS + 1) * (4 + 3 * R) * N))
+    means, covs = [np.empty((0, R))], [np.empty((0, R, R))]
+    for first in range(0, len(targets.projected), chunk):
+        samples = slice(first, first + chunk)
+        part = _take(targets, samples)
+        initial, valid = candidates.best(decoder.evaluate_all(part, candidates.moments))
+        if start is not None:
+            initial = np.concatenate([initial, start[samples, None]], axis=1)
+            valid = np.column_stack([valid, np.ones(len(initial), np.bool_)])
+        index = np.nonzero(valid)  # sample and initialisation of each point
+        x, at = _descend(decoder, initial[index], _take(part, index[0]))
+        value, point = np.full(valid.shape, np.inf), np.zeros(valid.shape, np.int64)
+        value[index], point[index] = at.value, np.arange(len(x))
+        best = np.take_along_axis(point, value.argmin(axis=1)[:, None], axis=1)[:, 0]
+        curvature, axes = np.linalg.eigh(at.hessian[best])
+        scaled = axes / np.maximum(curvature, _MIN_CURVATURE)[:, None, :]
+        means.append(x[best])
+        covs.append(scaled @ axes.mT)
+    return LatentCoordinates(mean=np.concatenate(means), cov=np.concatenate(covs))
+
+
+def _descend(
+    decoder: Decoder, start: FloatArray, targets: Targets
+) -> tuple[FloatArray, Evaluation]:
+    """Newton's method with a trust region for each of P points, (P, R)."""
+    x, current = start.copy(), decoder.evaluate(start, targets)
+    radius = np.full(len(x), 0.5 * decoder.lengthscale)
+    active = np.arange(len(x))
+    for _ in range(_MAX_ITER):
+        old = _take(current, active)
+        step, predicted = _newton_step(old, radius[active])
+        new = decoder.evaluate(x[active] + step, _take(targets, active))
+        decrease, size = old.value - new.value, 1.0 + np.abs(old.value)
+        last = predicted <= _MIN_DECREASE * size
+        # The decrease of the last step may be below rounding error.
+        accepted = decrease > np.where(last, -_ROUNDING * size, 0.1 * predicted)
+        length = np.linalg.norm(step, axis=1)
+        grow = (decrease > 0.75 * predicted) & (length > 0.99 * radius[active])
+        wider = np.minimum(2.0 * radius[active], 2.0 * decoder.lengthscale)
+        wider = np.where(grow, wider, radius[active])
+        radius[active] = np.where(decrease < 0.25 * predicted, 0.25 * length, wider)
+        x[active[accepted]] += step[accepted]
+        for name, values in vars(current).items():
+            values[active[accepted]] = getattr(new, name)[accepted]
+        active = active[~last]
+        if not len(active):
+            break
+    return x, current
+
+
+def _newton_step(at: Evaluation, radius: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Descent step (P, R) within the radius, and the decrease that the quadratic model predicts.
+
+    Negative curvatures are replaced by their absolute values.
+    """
+    curvature, axes = np.linalg.eigh(at.hessian)
+    gradient = times(axes.mT, at.gradient)
+    step = -gradient / np.maximum(np.abs(curvature), _MIN_CURVATURE)
+    step *= np.minimum(1.0, radius / np.maximum(np.linalg.norm(step, axis=1), 1e-300))[:, None]
+    predicted = -np.sum(step * (gradient + 0.5 * curvature * step), axis=1)
+    return times(axes, step), predicted
+
+
+def _take[T: (Targets, Evaluation)](record: T, index: IntArray | slice) -> T:
+    """The indexed rows of every array."""
+    arrays = {name: value[index] for name, value in vars(record).items() if value is not None}
+    return replace(record, **arrays)
 
 
 def times(matrix: FloatArray, vector: FloatArray) -> FloatArray:

@@ -1,31 +1,25 @@
-r"""Dynamical prior of the latent coordinates of sequences, Eqs. (19) and (20) of [1]_.
+r"""Dynamical prior of the latent coordinates of sequences, the paper's Eqs. (19) and (20).
 
 Every component of the next latent coordinates is a Gaussian process of the present ones, with zero
 mean and a common kernel, for T transitions from the rows of :math:`X_{in}` to those of
-:math:`X_{out}`:
+:math:`X_{out}`, of all sequences:
 
 .. math::
     k(x_i, x_j) = s \exp(-|x_i - x_j|^2 / 2 l^2) + m\, x_i^\top x_j + q\, \delta_{ij}, \qquad
     L_d = \tfrac{R}{2} \ln|K_X| + \tfrac12 tr(K_X^{-1} X_{out} X_{out}^\top)
         + \tfrac{T R}{2} \ln 2\pi .
 
-All sequences share the function. Given their first samples, exp(-L_d) is a proper density of the
-others: the product over time of predictive densities given earlier transitions.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
+Given the first samples of the sequences, exp(-L_d) is a density of the others.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import blas
+from scipy.linalg import blas, cho_solve, solve_triangular
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.likelihood import LN_2PI, Evaluation, factorise, kernel_gradient
+from bsdr_models.dgplvm.likelihood import Evaluation, factorise, normal_density
 from bsdr_models.dgplvm.settings import LogNormal
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
 
@@ -64,19 +58,12 @@ class Dynamics:
         return cls(before=order[:-1][follows], after=order[1:][follows])
 
     def evaluate(self, latent: FloatArray, log_parameters: FloatArray) -> Evaluation:
-        r"""L_d and its gradients at latent coordinates (N, R) and log s, l, m and q, (4,).
-
-        With :math:`A = K_X^{-1} X_{out}` the gradient with respect to :math:`K_X` is
-        :math:`G = (R K_X^{-1} - A A^\top) / 2`, and that with respect to :math:`X_{out}` is A.
-        """
+        """L_d and its gradients at latent coordinates (N, R) and log s, l, m and q, (4,)."""
         _, lengthscale, linear, noise = np.exp(log_parameters)
         start, end = latent[self.before], latent[self.after]  # X_in, X_out, (T, R)
-        n, r = end.shape
         smooth, factor, log_det = _factorise(start, log_parameters)
-        half = blas.dtrsm(1.0, factor, end, lower=1)
-        value = 0.5 * r * (log_det + n * LN_2PI) + 0.5 * float(np.vdot(half, half))
-        A, G = kernel_gradient(factor, half, r)
-
+        # A = K_X^-1 X_out is the gradient in X_out, G that in K_X.
+        value, A, G = normal_density(factor, log_det, end, end.shape[1])
         by_smooth, by_input = rbf_gradient(start, smooth, lengthscale, G)
         by_scale = -float(np.vdot(by_input, start))  # the smooth part depends on start / l
         m_G_X = linear * blas.dsymm(1.0, G, start, lower=1)
@@ -90,10 +77,9 @@ class Dynamics:
         """Predictor of transitions, given the latent coordinates (N, R) of the samples."""
         start = latent[self.before]
         _, factor, _ = _factorise(start, log_parameters)
-        half = blas.dtrsm(1.0, factor, latent[self.after], lower=1)
         return Predictor(
             start=start,
-            coefficients=blas.dtrsm(1.0, factor, half, lower=1, trans_a=1),
+            coefficients=cho_solve((factor, True), latent[self.after]),
             factor=factor,
             log_parameters=log_parameters,
         )
@@ -103,8 +89,8 @@ class Dynamics:
 class Predictor:
     """Predictive distribution of the next latent coordinates.
 
-    ``start`` (T, R) is X_in, ``coefficients`` (T, R) K_X^-1 X_out, ``factor`` (T, T) the lower
-    Cholesky factor of K_X, and ``log_parameters`` (4,) are those of :class:`Dynamics`.
+    ``start`` (T, R) is X_in, ``coefficients`` (T, R) K_X^-1 X_out, and ``factor`` (T, T) the lower
+    Cholesky factor of K_X.
     """
 
     start: FloatArray
@@ -117,10 +103,9 @@ class Predictor:
         signal, lengthscale, linear, noise = np.exp(self.log_parameters)
         cross = rbf(self.start, latent_in, lengthscale, signal)  # (T, M)
         cross += linear * self.start @ latent_in.T
-        half = blas.dtrsm(1.0, self.factor, cross, lower=1)
-        variance = signal + linear * np.einsum("mr,mr->m", latent_in, latent_in)
-        explained = np.einsum("tm,tm->m", half, half)
-        return cross.T @ self.coefficients, np.maximum(variance - explained, 0.0) + noise
+        half = solve_triangular(self.factor, cross, lower=True)
+        left = signal + linear * (latent_in**2).sum(axis=1) - (half**2).sum(axis=0)
+        return cross.T @ self.coefficients, np.maximum(left, 0.0) + noise
 
 
 def _factorise(

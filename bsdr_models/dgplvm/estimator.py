@@ -10,17 +10,14 @@ from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
-from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
+from bsdr_models.dgplvm.decoder import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.sampling import declare_model, learn_draws
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
-from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.inference.datatree import Context
-from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import one_thread, warn_unless_mixed
+from bsdr_models.validation import one_thread
 
 
 class DGPLVMClassifier(BaseDGPLVM):
@@ -186,19 +183,6 @@ class DGPLVMClassifier(BaseDGPLVM):
             return learn_mode(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
         return learn_draws(self.inference, task, self._schedule(), rng)
 
-    def _set_fitted(self, result: FitResult, context: Context) -> None:
-        for name, value in {**result.settings, **result.held_out.named()}.items():
-            setattr(self, f"{name}_", value)
-        embedder = result.posterior.embedder
-        if isinstance(embedder, MappingEmbedder) and result.sampled is None:
-            derivative, _, share = embedder.sensitivity(context.X)
-            self.components_, self.feature_relevance_ = derivative.T, share
-        super()._set_fitted(result, context)
-        if result.sampled is not None:
-            self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
-            tune = self._schedule().tune
-            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
-
     def _selected_params(self) -> dict[str, Any]:
         chosen = {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
         return chosen | super()._selected_params()
@@ -227,18 +211,18 @@ class DGPLVMClassifier(BaseDGPLVM):
             likelihood, the inverse Hessian at the optimum.
         """
         X = self._samples(X)
-        if sequence is None and not return_cov:
-            return self._latent_means(X)
-        latent = self._embed(X) if sequence is None else self._embed_sequence(X, sequence)
+        if sequence is None:
+            if not return_cov:
+                return self._latent_means(X)
+            latent = self._embed(X)
+        else:
+            check_consistent_length(X, sequence)
+            embedder = self._posterior.embedder
+            if not isinstance(embedder, LikelihoodEmbedder) or embedder.dynamics is None:
+                raise ValueError("sequence needs placement='likelihood' and a fit to sequences")
+            with one_thread():
+                latent = embedder.embed_sequence(X, np.asarray(sequence))
         return (latent.mean, latent.cov) if return_cov else latent.mean
-
-    def _embed_sequence(self, X: FloatArray, sequence: Any) -> LatentCoordinates:
-        check_consistent_length(X, sequence)
-        embedder = self._posterior.embedder
-        if not isinstance(embedder, LikelihoodEmbedder) or embedder.dynamics is None:
-            raise ValueError("sequence needs placement='likelihood' and a fit to sequences")
-        with one_thread():
-            return embedder.embed_sequence(X, np.asarray(sequence))
 
     def out_of_range(self, X: Any) -> FloatArray:
         """Predictive variance of the mapping: how far samples are from the training samples.

@@ -32,10 +32,11 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features
+from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features, row_squares
 from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.temperature import fit_temperature
 
 # Variance independent between samples; it keeps kernel matrices positive definite.
@@ -75,18 +76,13 @@ class Kernel:
         """Covariances of different samples, (M, R) and (N, R) -> (M, N)."""
         a, b = self.inputs(new), self.inputs(latent)
         signal, lengthscale, linear = np.exp(self.log_values)
-        covariance = squared_distances(a, b)
-        covariance /= -2.0 * lengthscale**2
-        np.exp(covariance, out=covariance)
-        covariance *= signal
-        covariance += linear * (a @ b.T)
-        return covariance
+        return rbf(a, b, lengthscale, signal) + linear * (a @ b.T)
 
     def diagonal(self, new: FloatArray) -> FloatArray:
         """Variances of samples (M, R), (M,)."""
         u = self.inputs(new)
         signal, _, linear = np.exp(self.log_values)
-        return np.asarray(signal + linear * np.einsum("mr,mr->m", u, u))
+        return np.asarray(signal + linear * (u**2).sum(axis=1))
 
 
 def numerical_factor(kernel: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -120,9 +116,8 @@ class Functions:
         cross = self.kernel.cross(latent, self.inducing)
         features = solve_triangular(self.factor, cross.T, lower=True).T
         left = self.kernel.diagonal(latent) + NUGGET - np.square(features).sum(axis=1)
-        variance = np.empty((len(latent), len(self.roots)))
-        for p, root in enumerate(self.roots):
-            variance[:, p] = np.square(features @ root.T).sum(axis=1) + left
+        explained = [row_squares(features, root) for root in self.roots]
+        variance = np.array(explained).T + left[:, None]
         return features @ self.weights.T, np.maximum(variance, 0.0)
 
     def probits(self, latent: FloatArray) -> FloatArray:
@@ -150,15 +145,14 @@ def fit_functions(
     F = absorb_rest(F, kernel.diagonal(latent))
     fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
-    n, m = F.shape
     functions = Functions(
         kernel=kernel,
         inducing=places,
         factor=factor,
-        weights=np.array([fit.weights for fit in fits]).reshape(-1, m),
-        roots=np.array([fit.root for fit in fits]).reshape(-1, m, m),
+        weights=np.array([fit.weights for fit in fits]),
+        roots=np.array([fit.root for fit in fits]),
     )
-    return functions, np.array(z).reshape(-1, n).T
+    return functions, np.array(z).T
 
 
 def absorb_rest(features: FloatArray, diagonal: FloatArray) -> FloatArray:
@@ -171,61 +165,42 @@ def absorb_rest(features: FloatArray, diagonal: FloatArray) -> FloatArray:
 class GPClassifier:
     """Latent functions of P one-against-rest problems, and class probabilities from them.
 
-    P is the number of classes with samples, or 1 for two of them (positive for the second), or 0
-    for one; ``present`` are these classes, ascending, of ``n_labels``. ``temperature`` is the
-    divisor of the log odds, fitted to leave-one-out log odds, and ``left_out`` (N, K) the
+    P is the number of classes, or 1 for two of them (positive for the second). ``temperature`` is
+    the divisor of the log odds, fitted to leave-one-out log odds, and ``left_out`` (N, K) are the
     leave-one-out log probabilities of the training samples.
     """
 
     functions: Functions
-    present: IntArray
-    n_labels: int
-    n_samples: int
     temperature: float
     left_out: FloatArray
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the latent functions, in bytes."""
-        return self.functions.roots.nbytes
-
     def log_probabilities(
-        self, latent: FloatArray, relative_variance: FloatArray | None = None
+        self, latent: FloatArray, relative_variance: FloatArray | float = 1.0
     ) -> FloatArray:
         """Log class probabilities at latent coordinates (M, R) of such variance (M,), (M, K)."""
         log_odds = probit_log_odds(self.functions.probits(latent))
-        return self.from_log_odds(damp_log_odds(log_odds, relative_variance))
+        return from_log_odds(damp_log_odds(log_odds, relative_variance), self.temperature)
 
-    def from_log_odds(self, log_odds: FloatArray) -> FloatArray:
-        r"""Class probabilities from log odds, (M, P) -> (M, K).
 
-        .. math::
-            p_c \propto \exp(s_c / T)
+def from_log_odds(log_odds: FloatArray, temperature: float) -> FloatArray:
+    r"""Log class probabilities from log odds, :math:`p_c \propto \exp(s_c / T)`, (M, P) -> (M, K).
 
-        At T = 1 that is the probability of independent outcomes of all problems, given that
-        exactly one is positive. A class without samples gets 1 / (N + K), the rule of succession;
-        the others share the rest.
-        """
-        total = self.n_samples + self.n_labels
-        n_absent = self.n_labels - len(self.present)
-        result = np.full((len(log_odds), self.n_labels), -np.log(total))
-        result[:, self.present] = np.log1p(-n_absent / total)
-        if len(self.present) > 1:
-            if len(self.present) == 2:
-                log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
-            result[:, self.present] += log_softmax(log_odds / self.temperature, axis=1)
-        return result
+    At T = 1 that is the probability of independent outcomes of all problems, given that exactly one
+    is positive.
+    """
+    if log_odds.shape[1] == 1:
+        log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
+    return np.asarray(log_softmax(log_odds / temperature, axis=1))
 
 
 def fit_gp_classifier(
     latent: FloatArray,
     y_index: IntArray,
-    n_labels: int,
     *,
     priors: Priors,
     kernel_parameters: FloatArray | None = None,
     approximate: Approximate = ep_by_features,
-    relative_variance: FloatArray | None = None,
+    relative_variance: FloatArray | float = 1.0,
     conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
     """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
@@ -234,45 +209,35 @@ def fit_gp_classifier(
     temperature fitted to ``conservative_latent`` (N, R), whose classes are less separated, is a
     lower bound, to limit the confidence.
     """
-    known = np.flatnonzero(y_index >= 0)
-    if len(known) == 0:
-        raise ValueError("the classifier needs at least one sample with a label")
-    present, y = np.unique(y_index[known], return_inverse=True)
-    labelled, signs = latent[known], one_against_rest(y, len(present))
-    kernel = kernel_at_prior(labelled, y, len(present), priors)
+    known = y_index >= 0
+    labelled, y = latent[known], y_index[known]
+    signs, kernel = one_against_rest(y), kernel_at_prior(labelled, y, priors)
     if kernel_parameters is not None:
         kernel = replace(kernel, log_values=kernel_parameters)
-    elif len(signs):
+    else:
         some = stratified_subset(y, SEARCH_SAMPLES)
         kernel = _optimise_kernel(kernel, labelled[some], signs[:, some], approximate, priors)
     inducing = stratified_subset(y, INDUCING_SAMPLES)
-    functions, left_out = fit_functions(kernel, labelled, signs, inducing, approximate)
-    variance = None if relative_variance is None else relative_variance[known]
-    log_odds = damp_log_odds(probit_log_odds(left_out), variance)
+    functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
+    variance = np.broadcast_to(relative_variance, len(latent))[known]
+    log_odds = damp_log_odds(probit_log_odds(z), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident; width and noise of the mapping were chosen by the same left-out samples.
-    divisor = fit_temperature(log_odds, y, shrink=True) if len(present) > 1 else 1.0
-    if conservative_latent is not None and len(present) > 1:
+    temperature = fit_temperature(log_odds, y, shrink=True)
+    if conservative_latent is not None:
         conservative = probit_log_odds(functions.probits(conservative_latent[known]))
-        divisor = max(divisor, fit_temperature(conservative, y, shrink=True))
-    classifier = GPClassifier(
-        functions=functions,
-        present=present,
-        n_labels=n_labels,
-        n_samples=len(y),
-        temperature=divisor,
-        left_out=np.empty((len(latent), n_labels)),
-    )
-    unlabelled = y_index < 0
-    classifier.left_out[known] = classifier.from_log_odds(log_odds)
-    classifier.left_out[unlabelled] = classifier.log_probabilities(latent[unlabelled])
+        temperature = max(temperature, fit_temperature(conservative, y, shrink=True))
+    left_out = np.empty((len(latent), int(y.max()) + 1))
+    classifier = GPClassifier(functions=functions, temperature=temperature, left_out=left_out)
+    left_out[known] = from_log_odds(log_odds, temperature)
+    left_out[~known] = classifier.log_probabilities(latent[~known])
     return classifier
 
 
-def one_against_rest(y: IntArray, n_labels: int) -> FloatArray:
+def one_against_rest(y: IntArray) -> FloatArray:
     """Signs of every problem, +1 or -1, (P, N)."""
-    signs = np.where(np.equal.outer(np.arange(n_labels), y), 1.0, -1.0)
-    return signs[1:] if n_labels <= 2 else signs
+    signs = np.where(np.equal.outer(np.unique(y), y), 1.0, -1.0)
+    return signs[1:] if len(signs) == 2 else signs
 
 
 def probit_log_odds(z: FloatArray) -> FloatArray:
@@ -280,19 +245,17 @@ def probit_log_odds(z: FloatArray) -> FloatArray:
     return np.asarray(log_ndtr(z) - log_ndtr(-z))
 
 
-def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | None) -> FloatArray:
+def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | float) -> FloatArray:
     """Log odds (M, P) divided by the fourth root of the relative variance (M,).
 
     About half of the scatter is due to the mapping, the rest within classes: hence the fourth root.
     """
-    if relative_variance is None:
-        return log_odds
-    return log_odds / relative_variance[:, None] ** DAMPING
+    return log_odds / np.reshape(relative_variance, (-1, 1)) ** DAMPING
 
 
-def kernel_at_prior(latent: FloatArray, y: IntArray, n_labels: int, priors: Priors) -> Kernel:
+def kernel_at_prior(latent: FloatArray, y: IntArray, priors: Priors) -> Kernel:
     """The kernel at the mean of its prior; its scale is 1 if all class centroids coincide."""
-    centroids = np.stack([latent[y == label].mean(axis=0) for label in range(n_labels)])
+    centroids = class_centroids(latent, y)
     centre = centroids.mean(axis=0)
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
     log_values = np.array([prior.log_median for prior in priors.classifier])
@@ -306,18 +269,16 @@ def _optimise_kernel(
     approximate: Approximate,
     priors: Priors,
 ) -> Kernel:
-    """Kernel with the maximum a posteriori t, sought in standard deviations of its prior."""
+    """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean."""
     u = start.inputs(latent)
     squares, products = squared_distances(u), u @ u.T
-    centre = np.array([prior.log_median for prior in priors.classifier])
     sd = np.array([prior.log_sd for prior in priors.classifier])
     sites: list[Sites | None] = [None] * len(signs)
 
     def value_and_gradient(x: FloatArray) -> tuple[float, FloatArray]:
-        t = centre + sd * x
+        t = start.log_values + sd * x
         rate = np.exp(-2.0 * t[1])
-        smooth = np.exp(t[0] - 0.5 * rate * squares)
-        linear = np.exp(t[2]) * products
+        smooth, linear = np.exp(t[0] - 0.5 * rate * squares), np.exp(t[2]) * products
         K = smooth + linear
         F = absorb_rest(numerical_factor(K)[0], np.diagonal(K))
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
@@ -338,4 +299,4 @@ def _optimise_kernel(
         bounds=[(-BOX, BOX)] * 3,
         options={"maxiter": SEARCH_ITER, "gtol": 1e-4, "ftol": 1e-8},
     )
-    return replace(start, log_values=centre + sd * optimum.x)
+    return replace(start, log_values=start.log_values + sd * optimum.x)

@@ -9,9 +9,8 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
-from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
 from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
-from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
     leave_one_out,
@@ -19,7 +18,7 @@ from bsdr_models.dgplvm.leave_one_out import (
     minimum_slope,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.map_search import MapFit, Mode, Task, fit_map
+from bsdr_models.dgplvm.map_search import Mode, Task, collapse, fit_map
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
@@ -70,9 +69,8 @@ class Posterior:
             if not isinstance(self.embedder, MappingEmbedder):
                 coordinates: LatentCoordinates = self.embedder.embed(X)
                 return coordinates
-            features, variance = self.embedder.features(X)
-            embedders = [draw.embedder for draw in self.draws]
-            return mixture([each.embed_features(features, variance) for each in embedders])
+            at = self.embedder.features(X)
+            return mixture([draw.embedder.embed_features(*at) for draw in self.draws])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean class probabilities of samples (M, D), (M, K)."""
@@ -80,24 +78,24 @@ class Posterior:
             if not isinstance(self.embedder, MappingEmbedder):
                 return self.log_probabilities_at(self.embedder.latent(X))
             features, variance = self.embedder.features(X)
-            return self._log_mean(
+            log_p = (
                 draw.classifier.log_probabilities(
                     draw.embedder.mean_at(features), variance / draw.embedder.typical_variance
                 )
                 for draw in self.draws
             )
+            return log_mean(log_p, len(self.draws))
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
         with one_thread():
-            return self._log_mean(draw.classifier.log_probabilities(latent) for draw in self.draws)
+            log_p = (draw.classifier.log_probabilities(latent) for draw in self.draws)
+            return log_mean(log_p, len(self.draws))
 
-    def left_out(self) -> FloatArray:
-        """Log of the mean leave-one-out probabilities of the training samples, (N, K)."""
-        return self._log_mean(draw.classifier.left_out for draw in self.draws)
 
-    def _log_mean(self, log_p: Iterable[FloatArray]) -> FloatArray:
-        return np.asarray(reduce(np.logaddexp, log_p) - np.log(len(self.draws)))
+def log_mean(log_p: Iterable[FloatArray], count: int) -> FloatArray:
+    """Log of the mean of so many probabilities, one of which is in memory at a time."""
+    return np.asarray(reduce(np.logaddexp, log_p) - np.log(count))
 
 
 def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
@@ -114,11 +112,10 @@ class FitResult(Result):
 
     ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
     the mode, or means over draws; ``terms`` of the objective, ``trace`` and ``restarts``, the log
-    density at the end of every run, are those of the search of the mode. ``settings`` are width and
-    noise of the mapping, and ``held_out`` is NaN if there are no leave-one-out predictions.
+    density at the end of every run, are those of the search of the mode. ``settings`` are those of
+    the mapping, and ``held_out`` is NaN if there are no leave-one-out predictions.
     """
 
-    posterior: Posterior
     latent: FloatArray
     left_out: LatentCoordinates
     variables: Mapping[str, Any]
@@ -130,84 +127,85 @@ class FitResult(Result):
     sampled: Sampled | None = None
 
 
-def mode_fields(mode: Mode[Any]) -> dict[str, Any]:
-    """Fields of a result that are those of the search of the mode."""
+def make_result(
+    mode: Mode, task: Task, *, messages: Sequence[str | None], **fields: Any
+) -> FitResult:
+    """Result with what the search of the mode determines, unless it is given."""
     search = mode.search
-    return {
-        "terms": mode.terms.values,
+    found: dict[str, Any] = {
         "trace": -search.trace,
-        "restarts": tuple(-value for value in search.values),
         "converged": search.converged,
         "interrupted": search.interrupted,
+        "terms": mode.terms.values,
+        "restarts": tuple(-value for value in search.values),
+        "settings": mode.settings,
+        "messages": tuple(message for message in messages if message is not None),
     }
-
-
-def mapping_settings(fit: MapFit) -> dict[str, float]:
-    """Settings of the mapping by the names that the PyMC model and trees give them."""
-    return {f"map_{name}": value for name, value in fit.settings._asdict().items()}
+    if not (search.converged or search.interrupted):
+        found["advice"] = (
+            f"the search stopped after max_iter={task.optimization.max_iter} iterations; the "
+            "result is usable, but a larger max_iter brings it closer to the optimum"
+        )
+    return FitResult(**found | fields)
 
 
 def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResult:
     """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
-    fit = fit_map(task, rng, **options)
-    log_kernel, prior = fit.log_parameters[:3], fit.objective.mapping
-    messages: list[str] = []
-    decoder = make_decoder(fit.latent, task.X, log_kernel, fit.objective.gram)
-    if prior is not None and task.mapping.embeds:
-        draw, left_out, messages = posterior_by_mapping(prior, fit.latent, fit.tuples, task)
+    mode = fit_map(task, rng, **options)
+    log_kernel, objective = mode.log_parameters[:3], mode.objective
+    decoder = make_decoder(mode.latent, task.X, log_kernel, objective.gram)
+    messages: list[str | None] = []
+    if objective.mapping is not None and task.mapping.embeds:
+        draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
+        messages = [message]
     else:
-        draw, left_out = _posterior_by_likelihood(decoder, fit, task)
+        draw, left_out = _posterior_by_likelihood(decoder, mode, task)
     posterior = Posterior(draws=(draw,))
     log_p, held_out = predict_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
         messages = [no_signal(reason)]
     # Classes of a single sample have no scatter, whatever the weight.
-    several_samples = len(task.known) > task.n_labels
-    if fit.collapse is not None and np.isfinite(task.weight) and several_samples:
-        messages.append(fit.collapse)
-    if (message := disagreement(fit.search)) is not None:
-        messages.append(message)
+    if np.isfinite(task.priors.weight) and len(task.known) > task.n_labels:
+        messages.append(collapse(mode))
+    messages.append(disagreement(mode.search))
     variables: dict[str, Any] = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
-    raw = fit.objective.unpack(fit.objective.pack(fit.latent, log_kernel))[0]
-    if task.dense and len(raw) == len(fit.latent):  # those of sequences are differences
-        variables["latent_raw"] = raw
-    return FitResult(
+    if task.dense and task.dynamics is None:
+        variables["latent_raw"] = objective.mapping.raw(mode.latent)
+    return make_result(
+        mode,
+        task,
         posterior=posterior,
-        latent=fit.latent,
+        latent=mode.latent,
         left_out=left_out,
-        variables=variables | {"criterion": fit.terms.criterion},
+        variables=variables | {"criterion": mode.terms.criterion},
         decoder=decoder,
-        settings=mapping_settings(fit),
         held_out=held_out,
         held_out_log_proba=log_p,
-        messages=tuple(messages),
-        **mode_fields(fit),
+        messages=messages,
     )
 
 
 def posterior_by_mapping(
-    prior: MappingPrior,
-    latent: FloatArray,
-    tuples: IntArray,
-    task: Task,
-    *,
-    kernel_parameters: FloatArray | None = None,
-) -> tuple[Draw, LatentCoordinates, list[str]]:
-    """Embedder by the mapping, and a classifier fitted to leave-one-out latent coordinates."""
-    left_out = leave_one_out(prior, latent, task.y_index, tuples)
+    mode: Mode, latent: FloatArray, task: Task, *, kernel_parameters: FloatArray | None = None
+) -> tuple[Draw, LatentCoordinates, str | None]:
+    """Embedder by the mapping, a classifier fitted to leave-one-out latent coordinates, a warning.
+
+    For the mapping and tuples of the mode, and any latent coordinates (N, R).
+    """
+    prior: MappingPrior = mode.objective.mapping
+    left_out = leave_one_out(prior, latent, task.y_index, mode.tuples)
     scale = mapping_scale(left_out, latent, task.y_index)
-    conservative, messages = None, []
+    conservative = message = None
     if not left_out.predictive:
         least = minimum_slope(len(task.known))
         conservative = enforce_centroid_order(left_out, latent, task.y_index, least)
-        messages = [
+        message = (
             "the mapping does not predict the classes: leave-one-out latent coordinates keep "
             f"{left_out.slope:.2f} of the distance between class centroids"
-        ]
+        )
     classifier = fit_gp_classifier(
         enforce_centroid_order(left_out, latent, task.y_index),
         task.y_index,
-        task.n_labels,
         priors=task.priors,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
@@ -220,15 +218,12 @@ def posterior_by_mapping(
         classifier = replace(classifier, left_out=log_p)
     embedder = MappingEmbedder.of(prior, latent, scale, left_out.typical_variance)
     cov = scale * left_out.variance[:, None, None] * np.eye(latent.shape[1])
-    return (
-        Draw(embedder=embedder, classifier=classifier),
-        LatentCoordinates(mean=left_out.latent, cov=cov),
-        messages,
-    )
+    coordinates = LatentCoordinates(mean=left_out.latent, cov=cov)
+    return Draw(embedder=embedder, classifier=classifier), coordinates, message
 
 
 def _posterior_by_likelihood(
-    decoder: Decoder, fit: MapFit, task: Task
+    decoder: Decoder, mode: Mode, task: Task
 ) -> tuple[Draw, LatentCoordinates]:
     """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
@@ -236,25 +231,25 @@ def _posterior_by_likelihood(
     """
     dynamics = None
     if task.dynamics is not None:
-        dynamics = task.dynamics.predictor(fit.latent, fit.log_parameters[3:])
+        dynamics = task.dynamics.predictor(mode.latent, mode.log_parameters[3:])
     embedder = LikelihoodEmbedder(decoder=decoder, dynamics=dynamics)
-    n, r = fit.latent.shape
+    n, r = mode.latent.shape
     inside = evenly_spaced(n, DECODER_SAMPLES)
     outside = np.setdiff1d(np.arange(n), inside)
     mean, cov = np.empty((n, r)), np.empty((n, r, r))
-    left_out = embedder.embed_left_out(task.X[inside])
-    mean[inside], cov[inside] = left_out.mean, left_out.cov
-    if len(outside):
-        others = embedder.embed(task.X[outside])
-        mean[outside], cov[outside] = others.mean, others.cov
-    classifier = fit_gp_classifier(mean, task.y_index, task.n_labels, priors=task.priors)
+    for rows, embed in ((inside, embedder.embed_left_out), (outside, embedder.embed)):
+        if len(rows):
+            found = embed(task.X[rows])
+            mean[rows], cov[rows] = found.mean, found.cov
+    classifier = fit_gp_classifier(mean, task.y_index, priors=task.priors)
     draw = Draw(embedder=embedder, classifier=classifier)
     return draw, LatentCoordinates(mean=mean, cov=cov)
 
 
 def predict_left_out(posterior: Posterior, y_index: IntArray) -> tuple[FloatArray, HeldOutScore]:
     """Leave-one-out log probabilities (N, K), NaN of the only sample of a class; their score."""
-    log_p = posterior.left_out().copy()
+    draws = posterior.draws
+    log_p = log_mean((draw.classifier.left_out for draw in draws), len(draws))
     labelled = np.flatnonzero(y_index >= 0)
     alone = np.bincount(y_index[labelled])[y_index[labelled]] == 1
     log_p[labelled[alone]] = np.nan

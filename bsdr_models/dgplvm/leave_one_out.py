@@ -1,27 +1,19 @@
-r"""Leave-one-out latent coordinates, to which the classifier is fitted.
+r"""Leave-one-out latent coordinates, to which the classifier is fitted; class indicators.
 
-A strong discriminative prior moves training samples to their class centroids, but not new samples;
-a classifier fitted to the former is overconfident for the latter. Leaving a sample out of the
-mapping is closed form, but biased for few samples: without sample i the mean of the mapping moves
-away from its class. So one random sample of every other class is left out with it, and the result
-is averaged over such tuples. Unlabelled samples stay, although labels influenced their latent
-coordinates: with many of them the leave-one-out latent coordinates are slightly optimistic.
-
-The width g of the mapping and its noise lambda are chosen before any fit: in the limit of infinite
-weight the latent coordinates are whitened class indicators, and the model is a penalised kernel
-discriminant analysis, whose leave-one-out error the two minimise.
+Training samples lie closer to their class centroids than new samples. Leaving a sample out of the
+mapping is closed form, but biased for few samples: without it the mean of the mapping moves away
+from its class. So one random sample of every other class is left out with it, and the result is
+averaged over such tuples. Unlabelled samples stay.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.settings import LogNormal
-from bsdr_models.numerics.folds import sample_keys, stratified_subset
+from bsdr_models.dgplvm.back_constraint import MappingPrior
+from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.numerics.folds import sample_keys
 
 # Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
@@ -32,11 +24,6 @@ MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
 # centroids; with more, a reversed order shows that the mapping is not predictive.
 FEW_SAMPLES = 10
-# Weak priors; without that of the width the selection is poor for many samples.
-WIDTH_PRIOR = LogNormal(2.0, 0.5)
-NOISE_PRIOR = LogNormal(0.03, 1.5)
-# Maximum number of labelled samples for the selection, whose cost is cubic.
-SETTING_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +65,13 @@ def leave_out_tuples(y_index: IntArray, X: FloatArray) -> IntArray:
     order = order[y_index[order] >= 0]
     _, first, own = np.unique(y_index[order], return_index=True, return_inverse=True)
     classes = np.argsort(first)
-    groups = [order[own == label] for label in classes]
     n_tuples = int(np.clip(TUPLE_SAMPLES // len(order), MIN_TUPLES, MAX_TUPLES))
-    picks = np.stack(
-        [rng.choice(group, size=(len(order), n_tuples)) for group in groups], axis=-1
-    )  # (N, T, L)
+    picks = [rng.choice(order[own == label], size=(len(order), n_tuples)) for label in classes]
     own = np.argsort(classes)[own]  # (N,)
-    picks[np.arange(len(order)), :, own] = order[:, None]
-    own_first = np.argsort(np.arange(len(groups)) != own[:, None], axis=1, kind="stable")
-    return np.take_along_axis(picks, own_first[:, None, :], axis=2)[np.argsort(order)]
+    own_first = np.argsort(np.arange(len(classes)) != own[:, None], axis=1, kind="stable")
+    tuples = np.take_along_axis(np.stack(picks, axis=-1), own_first[:, None, :], axis=2)
+    tuples[:, :, 0] = order[:, None]
+    return tuples[np.argsort(order)]
 
 
 def leave_one_out(
@@ -100,27 +85,22 @@ def leave_one_out(
     Classes are (N,), -1 without a label, and tuples are from :func:`leave_out_tuples`.
     """
     residual = prior.solve(latent - prior.mean_weights @ latent)
-    n_known, n_tuples, size = tuples.shape
-    shift = np.zeros((n_known, latent.shape[1]))
-    variance = np.zeros(n_known)
-    unit = np.zeros((size, 1))
-    unit[0] = 1.0
+    n_tuples, size = tuples.shape[1:]
+    unit = np.eye(size, 1)
+    left_out, variance = latent.copy(), np.zeros(len(latent))
     step = max(1, BLOCK_SAMPLES // (size * n_tuples))
-    for start in range(0, n_known, step):
-        chunk = slice(start, start + step)
-        index = tuples[chunk].reshape(-1, size)
-        column = np.linalg.solve(prior.blocks(index), unit)[..., 0]  # first row of the inverse
-        moved = np.einsum("bl,blr->br", column, residual[index])
-        shift[chunk] = moved.reshape(-1, n_tuples, latent.shape[1]).mean(axis=1)
-        variance[chunk] = column[:, 0].reshape(-1, n_tuples).mean(axis=1)
-    known = tuples[:, 0, 0]
-    left_out, full_variance = latent.copy(), np.zeros(len(latent))
-    left_out[known] -= shift
-    full_variance[known] = variance
-    fitted, _ = _centred_centroids(latent[known], y_index[known])
-    predicted, _ = _centred_centroids(left_out[known], y_index[known])
+    for start in range(0, len(tuples), step):
+        index = tuples[start : start + step]
+        blocks = prior.blocks(index.reshape(-1, size))
+        # First row of the inverse.
+        column = np.linalg.solve(blocks, unit)[..., 0].reshape(-1, n_tuples, size)
+        sample = index[:, 0, 0]
+        left_out[sample] -= np.einsum("btl,btlr->br", column, residual[index]) / n_tuples
+        variance[sample] = column[:, :, 0].mean(axis=1)
+    fitted = _centred_centroids(latent, y_index)
+    predicted = _centred_centroids(left_out, y_index)
     slope = float(np.vdot(predicted, fitted) / np.vdot(fitted, fitted))
-    return LeaveOneOutFit(latent=left_out, variance=full_variance, slope=slope)
+    return LeaveOneOutFit(latent=left_out, variance=variance, slope=slope)
 
 
 def minimum_slope(n_samples: int) -> float:
@@ -139,9 +119,9 @@ def enforce_centroid_order(
     if fit.slope >= least:
         return fit.latent
     known = y_index >= 0
-    centroids, index = _centred_centroids(latent[known], y_index[known])
+    _, index = np.unique(y_index[known], return_inverse=True)
     shifted = fit.latent.copy()
-    shifted[known] += (least - fit.slope) * centroids[index]
+    shifted[known] += (least - fit.slope) * _centred_centroids(latent, y_index)[index]
     return shifted
 
 
@@ -152,23 +132,19 @@ def mapping_scale(fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray) ->
     return float(np.mean(square / fit.variance[known]))
 
 
-def _centred_centroids(latent: FloatArray, y_index: IntArray) -> tuple[FloatArray, IntArray]:
-    """Centroids (C, R) of the classes present, less their mean, and the class of each sample."""
-    classes, index = np.unique(y_index, return_inverse=True)
-    sums = np.zeros((len(classes), latent.shape[1]))
-    np.add.at(sums, index, latent)
-    centroids = sums / np.bincount(index, minlength=len(classes))[:, None]
-    return centroids - centroids.mean(axis=0), index
+def _centred_centroids(latent: FloatArray, y_index: IntArray) -> FloatArray:
+    """Centroids (C, R) of the classes present, less their mean."""
+    centroids = class_centroids(latent, y_index)
+    return centroids - centroids.mean(axis=0)
 
 
-def whitened_indicators(y_index: IntArray, n_labels: int) -> FloatArray:
+def whitened_indicators(y_index: IntArray) -> FloatArray:
     """Whitened indicators of the classes present, (N, K - 1); unlabelled samples have zeros.
 
     Over labelled samples the columns have mean 0, variance 1 and no correlation.
     """
     known = y_index >= 0
-    indicator = np.equal.outer(y_index[known], np.arange(n_labels)).astype(np.float64)
-    indicator = indicator[:, indicator.any(axis=0)]
+    indicator = np.equal.outer(y_index[known], np.unique(y_index[known])).astype(np.float64)
     left, _, _ = np.linalg.svd(indicator - indicator.mean(axis=0), full_matrices=False)
     whitened = np.zeros((len(y_index), indicator.shape[1] - 1))
     whitened[known] = np.sqrt(known.sum()) * left[:, : whitened.shape[1]]
@@ -196,50 +172,10 @@ def with_principal_components(
     return np.column_stack([indicators, np.sqrt(n) * left[:, :n_more]])
 
 
-class MappingSettings(NamedTuple):
-    """Width g of the mapping, and its noise lambda, relative to the variance of the smooth part."""
-
-    width: float
-    noise: float
-
-
-def choose_settings(
-    X: FloatArray,
-    y_index: IntArray,
-    n_labels: int,
-    *,
-    mean_variance: float,
-    tuples: IntArray,
-    widths: Sequence[float],
-    noises: Sequence[float],
-) -> MappingSettings:
-    """Settings with the smallest penalised leave-one-out error of the class indicators (N,)."""
-    candidates = [MappingSettings(width=g, noise=noise) for g in widths for noise in noises]
-    if len(candidates) == 1:
-        return candidates[0]
-    if len(X) > SETTING_SAMPLES:
-        subset = stratified_subset(y_index, SETTING_SAMPLES)
-        X, y_index = X[subset], y_index[subset]
-        tuples = leave_out_tuples(y_index, X)
-    targets = whitened_indicators(y_index, n_labels)
-    weights = centroid_weights(y_index, n_labels)
-
-    def loss(settings: MappingSettings) -> float:
-        prior = make_mapping(X, weights, **settings._asdict(), mean_variance=mean_variance)
-        fit = leave_one_out(prior, targets, y_index, tuples)
-        error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
-        width, _ = WIDTH_PRIOR.negative_log_density(np.log(settings.width))
-        noise, _ = NOISE_PRIOR.negative_log_density(np.log(settings.noise))
-        return float(error) + width + noise
-
-    return min(candidates, key=loss)
-
-
 def initial_coordinates(
     prior: MappingPrior,
     X: FloatArray,
     y_index: IntArray,
-    n_labels: int,
     n_components: int,
     tuples: IntArray,
 ) -> FloatArray:
@@ -247,7 +183,7 @@ def initial_coordinates(
 
     Missing components are leading principal components of the features.
     """
-    indicators = whitened_indicators(y_index, n_labels)
+    indicators = whitened_indicators(y_index)
     n_indicators = indicators.shape[1]
     if n_indicators > n_components:
         agreement = indicators.T @ leave_one_out(prior, indicators, y_index, tuples).latent

@@ -7,12 +7,9 @@ With the kernel matrix K of the samples the density depends on the features by D
     \tfrac{D}{2} [\ln|K| + \ln(1' K^{-1} 1) - \ln N + (N - 1) \ln 2\pi] + \tfrac12 tr(P S), \qquad
     P = K^{-1} - K^{-1} 1 1' K^{-1} / 1' K^{-1} 1,
 
-with :math:`K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I` and v the variance of the features. With
-a zero mean any signal would be penalised: centred features are orthogonal to 1, but K has a large
-eigenvalue near it. :func:`evaluate_paper` has the paper's kernel (5) and density (8).
-
-Both cost a Cholesky factor, its inverse, two triangular solves with a root of S and a symmetric
-product. Values are negative log densities in nats with all constants.
+with :math:`K = v a \exp(-|x_i - x_j|^2 / 2 l^2) + v b I` and v the variance of the features;
+:func:`evaluate_paper` has the paper's kernel (5) and density (8). Values are negative log densities
+in nats with all constants.
 """
 
 import math
@@ -34,13 +31,11 @@ _RANK_TOL = 1e-15
 class FeatureGram:
     """Gram matrix of the features, to which the densities reduce them.
 
-    ``root`` (N, r), in Fortran order, has root root' = X X', of trace ``total``; ``variance`` is v,
-    of one feature about its mean, averaged over features, and ``n_effective`` tr(S)^2 / tr(S^2), at
-    most D.
+    ``root`` (N, r), in Fortran order, has root root' = X X'; ``variance`` is v, of one feature
+    about its mean, averaged over features, and ``n_effective`` tr(S)^2 / tr(S^2), at most D.
     """
 
     root: FloatArray
-    total: float
     variance: float
     n_features: int
     n_effective: float
@@ -67,7 +62,6 @@ class FeatureGram:
         root = np.asfortranarray(axes * np.sqrt(size[kept])) if wide else (axes.T @ X.T).T
         return cls(
             root=root,
-            total=total,
             variance=total / ((n_samples - 1) * n_features),
             n_features=n_features,
             n_effective=min(float(n_features), total**2 / float(size @ size)),
@@ -90,22 +84,10 @@ def evaluate(latent: FloatArray, log_kernel: FloatArray, gram: FeatureGram) -> E
     the variance of the features. A LinAlgError, which the optimiser handles, says that the latent
     coordinates are not finite or the kernel matrix is not numerically positive definite.
     """
-    signal, lengthscale, noise = np.exp(log_kernel)
-    signal, noise = signal * gram.variance, noise * gram.variance
-    n, d = len(latent), gram.n_features
+    signal, lengthscale, noise = np.exp(log_kernel) * [gram.variance, 1.0, gram.variance]
     smooth = rbf(latent, None, lengthscale, signal)
     factor, log_det = factorise(latent, smooth, noise)
-    half = np.empty((n, gram.root.shape[1] + 1), order="F")
-    half[:, :-1], half[:, -1] = gram.root, 1.0
-    half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)  # L^-1 [root, 1]
-    root, ones = half[:, :-1], half[:, -1]
-    weight = ones @ ones  # 1' K^-1 1
-    blas.dger(-1.0 / weight, ones, ones @ root, a=root, overwrite_a=1)
-    value = 0.5 * d * (log_det + math.log(weight / n) + (n - 1) * LN_2PI)
-    value += 0.5 * float(np.vdot(root, root))  # P = L^-T (I - e e') L^-1, e along L^-1 1
-    ones *= math.sqrt(d / weight)
-
-    _, G = kernel_gradient(factor, half, d)
+    value, _, G = normal_density(factor, log_det, gram.root, gram.n_features, integrate_mean=True)
     total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
     by_scale = -float(np.vdot(gradient, latent))  # K depends on latent / l only
     by_log = [total, by_scale, noise * np.trace(G)]
@@ -119,14 +101,10 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram)
     variance, whose prior is not included.
     """
     signal, precision, bias, noise_precision = np.exp(log_theta)
-    n, d = len(latent), gram.n_features
-    lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(n)
+    lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(len(latent))
     smooth = rbf(latent, None, lengthscale, signal)
     factor, log_det = factorise(latent, smooth + bias, 1.0 / noise_precision)
-    half = blas.dtrsm(1.0, factor, gram.root, lower=1)
-    value = 0.5 * d * (log_det + n * LN_2PI) + 0.5 * float(np.vdot(half, half))
-
-    _, G = kernel_gradient(factor, half, d)
+    value, _, G = normal_density(factor, log_det, gram.root, gram.n_features)
     total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
     by_precision = 0.5 * float(np.vdot(gradient, latent))
     by_bias = bias * float(ones @ blas.dsymv(1.0, G, ones, lower=1))
@@ -143,15 +121,35 @@ def factorise(latent: FloatArray, smooth: FloatArray, noise: float) -> tuple[Flo
     return factorise_inplace(K, name="the kernel matrix")
 
 
-def kernel_gradient(
-    factor: FloatArray, half: FloatArray, n_outputs: int
-) -> tuple[FloatArray, FloatArray]:
-    """W = L^-T half, and the lower triangle of the gradient in K, (D K^-1 - W W') / 2.
+def normal_density(
+    factor: FloatArray,
+    log_det: float,
+    root: FloatArray,
+    n_outputs: int,
+    *,
+    integrate_mean: bool = False,
+) -> tuple[float, FloatArray, FloatArray]:
+    """Negative log density of D normal columns Y of covariance K, with Y Y' = root root'.
 
-    Both arguments are overwritten.
+    From :func:`factorise`; the factor is overwritten. Also K^-1 root (P root, if the means are
+    integrated out), and the lower triangle of the gradient in K.
     """
+    n, r = root.shape
+    half = np.empty((n, r + integrate_mean), order="F")
+    half[:, :r], half[:, r:] = root, 1.0
+    half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)
+    value = 0.5 * n_outputs * (log_det + (n - integrate_mean) * LN_2PI)
+    if integrate_mean:  # P = L^-T (I - e e') L^-1, e along L^-1 1
+        ones = half[:, -1]
+        weight = ones @ ones  # 1' K^-1 1
+        blas.dger(-1.0 / weight, ones, ones @ half[:, :r], a=half[:, :r], overwrite_a=1)
+        value += 0.5 * n_outputs * math.log(weight / n)
+        ones *= math.sqrt(n_outputs / weight)
+    value += 0.5 * float(np.vdot(half[:, :r], half[:, :r]))
     W = blas.dtrsm(1.0, factor, half, lower=1, trans_a=1, overwrite_b=1)
     inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
     if info != 0:
         raise np.linalg.LinAlgError("the kernel matrix has no inverse")
-    return W, blas.dsyrk(-0.5, W, beta=0.5 * n_outputs, c=inverse, lower=1, overwrite_c=1)
+    # G = (D K^-1 - W W') / 2
+    G = blas.dsyrk(-0.5, W, beta=0.5 * n_outputs, c=inverse, lower=1, overwrite_c=1)
+    return value, W[:, :r], G

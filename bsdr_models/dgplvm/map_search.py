@@ -1,8 +1,10 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
+from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,22 +21,26 @@ from bsdr_models.dgplvm.back_constraint import (
 from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import (
-    MappingSettings,
-    choose_settings,
     initial_coordinates,
+    leave_one_out,
     leave_out_tuples,
+    whitened_indicators,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.objective import LatentObjective, Objective, Terms
+from bsdr_models.dgplvm.objective import Objective, Terms
 from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.design import DenseDesign, standardise
-from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
 EXACT_SAMPLES, N_CENTRES = 2000, 300
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.
 N_MODELLED = 700
+# Weak priors of the settings; without that of the width the choice is poor for many samples.
+WIDTH_PRIOR, NOISE_PRIOR = LogNormal(2.0, 0.5), LogNormal(0.03, 1.5)
+# Maximum number of labelled samples for this choice, whose cost is cubic.
+SETTING_SAMPLES = 1000
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
 NO_SIGNAL = 0.05
 # Criterion below which every class has collapsed to a point.
@@ -50,12 +56,11 @@ class Task:
 
     X: FloatArray
     y_index: IntArray
-    n_labels: int
     n_components: int
     criterion: str = "trace_ratio"
-    priors: Priors = Priors()  # noqa: RUF009
-    mapping: Mapping = Mapping()  # noqa: RUF009
-    optimization: Optimization = Optimization()  # noqa: RUF009
+    priors: Priors = field(default_factory=Priors)
+    mapping: Mapping = field(default_factory=Mapping)
+    optimization: Optimization = field(default_factory=Optimization)
     dynamics: Dynamics | None = None
 
     @property
@@ -64,9 +69,9 @@ class Task:
         return np.flatnonzero(self.y_index >= 0)
 
     @property
-    def weight(self) -> float:
-        """Weight kappa, which may be infinite; for the paper's objective that of the criterion."""
-        return float(self.priors.weight)
+    def n_labels(self) -> int:
+        """Number of classes, each of which has labelled samples."""
+        return int(self.y_index.max()) + 1
 
     @property
     def dense(self) -> bool:
@@ -83,7 +88,7 @@ class Task:
         """Measure of class separation of latent coordinates."""
         local = self.criterion == "local_fisher"
         affinity = local_affinity(self.X, self.y_index) if local else None
-        return make_criterion(self.criterion, self.y_index, self.n_labels, affinity=affinity)
+        return make_criterion(self.criterion, self.y_index, affinity=affinity)
 
     def starts(self, n_starts: int, rng: np.random.Generator) -> list[FloatArray]:
         """Initial latent coordinates (N, R): principal components, then normal draws.
@@ -100,13 +105,19 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mode[O: LatentObjective]:
-    """Optimum of an objective: latent coordinates (N, R) and log parameters."""
+class Mode:
+    """Optimum of an objective: latent coordinates (N, R) and log parameters.
 
-    objective: O
+    Of the well-posed model also the ``settings`` of the mapping, by the names that the PyMC model
+    and trees give them, and the ``tuples`` (N_labelled, T, L) that are left out.
+    """
+
+    objective: Objective
     latent: FloatArray
     log_parameters: FloatArray
     search: MapResult
+    settings: MappingType[str, float] = field(default_factory=dict)
+    tuples: IntArray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.int64))
 
     @cached_property
     def terms(self) -> Terms:
@@ -114,31 +125,28 @@ class Mode[O: LatentObjective]:
         return self.objective.terms(self.latent, self.log_parameters)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MapFit(Mode[Objective]):
-    """The mode, with ``settings`` of the mapping and ``tuples`` (N_labelled, T, L) left out."""
+def collapse(mode: Mode) -> str | None:
+    """A warning if the mode of the well-posed model is degenerate, or None."""
+    signal, _, noise = np.exp(mode.log_parameters[:3])
+    if signal / noise < NO_SIGNAL:
+        return (
+            f"the latent coordinates explain almost nothing of the features: signal variance "
+            f"{signal:.2g}, noise variance {noise:.2g}"
+        )
+    return collapsed_classes(mode.terms.criterion, NO_SCATTER)
 
-    tuples: IntArray
-    settings: MappingSettings
 
-    @property
-    def collapse(self) -> str | None:
-        """A warning if the mode is degenerate, or None."""
-        signal, _, noise = np.exp(self.log_parameters[:3])
-        if signal / noise < NO_SIGNAL:
-            return (
-                f"the latent coordinates explain almost nothing of the features: signal variance "
-                f"{signal:.2g}, noise variance {noise:.2g}"
-            )
-        if self.terms.criterion < NO_SCATTER:
-            return (
-                f"every class has collapsed to a point (criterion {self.terms.criterion:.1g}); "
-                "a smaller weight keeps the structure within classes"
-            )
+def collapsed_classes(criterion: float, least: float) -> str | None:
+    """A warning if the criterion is smaller than a limit, or None."""
+    if criterion >= least:
         return None
+    return (
+        f"every class has collapsed to a point (criterion {criterion:.1g}); a smaller weight keeps "
+        "the structure within classes"
+    )
 
 
-def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> MapFit:
+def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
     """Choose the settings of the mapping, then compute the mode; options are of :func:`run_map`.
 
     Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
@@ -148,18 +156,21 @@ def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> MapFit:
     tuples = leave_out_tuples(task.y_index[known], task.X[known])
     prior, settings, latent = _mapping_and_initial(task, tuples, rng)
     objective = make_objective(task, prior, N_MODELLED)
-    if np.isinf(task.weight):
+    if np.isinf(task.priors.weight):
         mode = _fit_kernel(objective, latent, task.optimization)
     else:
         initial = [latent if prior is None else shrink_towards_loo(prior, latent)]
         initial += task.starts(int(task.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, task.optimization, **options)
-    return MapFit(**vars(mode), tuples=known[tuples], settings=settings)
+    return replace(mode, tuples=known[tuples], settings=settings)
 
 
-def find_mode[O: LatentObjective](
-    objective: O, initial: Sequence[FloatArray], optimization: Optimization, **options: Any
-) -> Mode[O]:
+def find_mode(
+    objective: Objective,
+    initial: Sequence[FloatArray],
+    optimization: Optimization,
+    **options: Any,
+) -> Mode:
     """Minimise an objective from initial latent coordinates (N, R)."""
     packed = [objective.pack(start, objective.log_medians) for start in initial]
     search = run_map(
@@ -170,17 +181,11 @@ def find_mode[O: LatentObjective](
         tol=optimization.tol,
         **options,
     )
-    return Mode(
-        objective=objective,
-        latent=objective.latent(search.x),
-        log_parameters=objective.unpack(search.x)[1],
-        search=search,
-    )
+    latent, log_parameters = objective.latent(search.x), objective.unpack(search.x)[1]
+    return Mode(objective=objective, latent=latent, log_parameters=log_parameters, search=search)
 
 
-def _fit_kernel(
-    objective: Objective, latent: FloatArray, optimization: Optimization
-) -> Mode[Objective]:
+def _fit_kernel(objective: Objective, latent: FloatArray, optimization: Optimization) -> Mode:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
 
     def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:
@@ -197,59 +202,76 @@ def _fit_kernel(
     return Mode(objective=objective, latent=latent, log_parameters=search.x, search=search)
 
 
+def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
+    """Width g and noise lambda, relative to the variance of the smooth part, of the mapping.
+
+    They minimise the penalised leave-one-out error of the whitened class indicators, which are the
+    latent coordinates of infinite weight.
+    """
+    candidates = list(product(task.mapping.widths, task.mapping.noises))
+    if len(candidates) == 1:
+        return candidates[0]
+    X, y = task.X[task.known], task.y_index[task.known]
+    if len(X) > SETTING_SAMPLES:
+        subset = stratified_subset(y, SETTING_SAMPLES)
+        X, y = X[subset], y[subset]
+        tuples = leave_out_tuples(y, X)
+    targets, weights = whitened_indicators(y), centroid_weights(y)
+    make = partial(make_mapping, X, weights, mean_variance=task.priors.map_mean_variance)
+
+    def loss(settings: tuple[float, float]) -> float:
+        width, noise = settings
+        fit = leave_one_out(make(width=width, noise=noise), targets, y, tuples)
+        error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
+        penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
+        return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
+
+    return min(candidates, key=loss)
+
+
 def _mapping_and_initial(
     task: Task, tuples: IntArray, rng: np.random.Generator
-) -> tuple[MappingPrior | None, MappingSettings, FloatArray]:
+) -> tuple[MappingPrior | None, dict[str, float], FloatArray]:
     """Prior of the mapping or None, its settings, and initial latent coordinates."""
-    X, y, known, K = task.X, task.y_index, task.known, task.n_labels
-    prior_variance, centres = task.priors.map_mean_variance, None
+    X, y, known, centres = task.X, task.y_index, task.known, None
     if not task.dense:
         size = min(task.mapping.n_centres or N_CENTRES, len(known))
         centres = X[np.sort(rng.choice(known, size, replace=False))]
-    settings = choose_settings(
-        X[known],
-        y[known],
-        K,
-        mean_variance=prior_variance,
-        tuples=tuples,
-        widths=task.mapping.widths,
-        noises=task.mapping.noises,
-    )
-    options = {"noise": settings.noise, "mean_variance": prior_variance}
-    whole = labelled = make_mapping(
-        X, centroid_weights(y, K), centres, width=settings.width, **options
-    )
+    width, noise = choose_settings(task, tuples)
+    omega = task.priors.map_mean_variance
+    make = partial(make_mapping, centres=centres, noise=noise, mean_variance=omega)
+    whole = labelled = make(X, centroid_weights(y), width=width)
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
-        width = 2.0 * whole.decay * median_distance(X[known])
-        weights = centroid_weights(y[known], K)
-        labelled = make_mapping(X[known], weights, centres, width=width, **options)
-    initial = initial_coordinates(labelled, X[known], y[known], K, task.n_components, tuples)
-    prior = whole if task.mapping.kind == "kernel" else None
+        same = 2.0 * whole.decay * median_distance(X[known])
+        labelled = make(X[known], centroid_weights(y[known]), width=same)
+    initial = initial_coordinates(labelled, X[known], y[known], task.n_components, tuples)
     latent = np.empty((len(X), task.n_components))
     latent[known] = initial
     if len(known) < len(X):
         latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
-    return prior, settings, latent
+    prior = whole if task.mapping.kind == "kernel" else None
+    return prior, {"map_width": width, "map_noise": noise}, latent
 
 
 def make_objective(task: Task, prior: MappingPrior | None, most: int | None = None) -> Objective:
     """The objective F of a task; with a mapping, at most so many samples have a density in it."""
-    n, known, modelled, X = len(task.X), task.known, None, task.X
+    n, known, X, weight = len(task.X), task.known, task.X, task.priors.weight
+    modelled: IntArray | slice = slice(None)
     if most is not None and n > most and prior is not None:
         modelled = evenly_spaced(n, most)
         X = X[modelled] - X[modelled].mean(axis=0)
     gram = FeatureGram.of(X)
     return Objective(
         gram=gram,
-        mapping=prior,
-        criterion=task.make_criterion(),
-        weight=0.0 if np.isinf(task.weight) else task.weight * len(known) * gram.n_effective,
-        known=known,
-        parameter_priors=task.priors.kernel + task.dynamics_priors,
-        map_dof=task.priors.map_dof,
-        n_components=task.n_components,
         temper=gram.temper * n / len(X),
         modelled=modelled,
+        criterion=task.make_criterion(),
+        weight=0.0 if np.isinf(weight) else weight * len(known) * gram.n_effective,
+        n_components=task.n_components,
+        parameter_priors=task.priors.kernel + task.dynamics_priors,
+        mapping=prior,
+        map_dof=task.priors.map_dof,
+        known=known,
         dynamics=task.dynamics,
     )

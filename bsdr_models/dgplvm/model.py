@@ -10,8 +10,8 @@ As in the paper Y (N, D) are the centred features and X (N, R) the latent coordi
     K = v a \exp(-|x_i - x_j|^2 / 2 \ell^2) + v b I.
 
 v is the mean variance of the features, whose means :math:`m_d` have a flat prior and are integrated
-out. Two more factors make the latent coordinates discriminative [1]_, Eq. (12), and smooth in the
-features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale integrated out,
+out. Two more factors make the latent coordinates discriminative, the paper's Eq. (12), and smooth
+in the features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale integrated out,
 
 .. math::
     \exp\{-w J(X)\}, \qquad
@@ -20,11 +20,6 @@ features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its scale inte
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
 this model. The likelihood is raised to a power :math:`\tau \le 1` because correlated features are
 not independent. So these three factors are potentials, which predictive draws ignore.
-
-References
-----------
-.. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-       classification. ICML.
 """
 
 import math
@@ -139,7 +134,7 @@ def build_model(
     gram = FeatureGram.of(Y)
     mapping = make_mapping(
         Y,
-        centroid_weights(y_index, len(classes)),
+        centroid_weights(y_index),
         width=width,
         noise=map_noise,
         mean_variance=priors.map_mean_variance,
@@ -171,7 +166,10 @@ def build_model(
         log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
         pm.Potential("generative", gram.temper * log_density)
         pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
-        pm.Potential("map", log_mapping_prior(latent, mapping, dof=priors.map_dof))
+        E = np.eye(len(Y)) - np.outer(np.ones(len(Y)), mapping.mean_weights)
+        half, nu = np.linalg.solve(mapping.factor, E), priors.map_dof  # the square is Pi
+        size = (len(Y) - 1) * n_components + nu
+        pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / nu))
     return model
 
 
@@ -309,7 +307,7 @@ def class_separation(
             if features is None:
                 raise ValueError("criterion='local_fisher' needs features")
             affinity = local_affinity(features, y)
-        measure = make_criterion(criterion, y, int(y.max()) + 1, affinity=affinity)
+        measure = make_criterion(criterion, y, affinity=affinity)
 
         def value_and_gradient(X: FloatArray) -> tuple[float, FloatArray]:
             try:
@@ -330,18 +328,9 @@ def class_separation(
     return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
 
 
-def log_mapping_prior(latent: Tensor, mapping: DenseMapping, *, dof: float) -> Tensor:
-    r"""Log prior of the mapping, :math:`-\tfrac{(N-1)R + \nu}2 \ln(1 + \cdot)`."""
-    n_samples = len(mapping.X)
-    E = np.eye(n_samples) - np.outer(np.ones(n_samples), mapping.mean_weights)
-    half = np.linalg.solve(mapping.factor, E)  # its square is Pi
-    square = ((half @ latent) ** 2).sum()
-    return -0.5 * ((n_samples - 1) * latent.shape[1] + dof) * pt.log1p(square / dof)
-
-
 def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:
     """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
-    latent = whitened_indicators(y_index, int(y_index.max()) + 1)[:, :r]
+    latent = whitened_indicators(y_index)[:, :r]
     if latent.shape[1] < r:
         latent = with_principal_components(latent, Y, r)
     U = mapping.raw(shrink_towards_loo(mapping, latent))

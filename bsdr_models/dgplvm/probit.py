@@ -12,9 +12,8 @@ A smooth kernel of few coordinates has a low numerical rank M, and every step co
 
 In expectation propagation the posterior with the site of a sample has the same mean and variance as
 that with the true factor; in Laplace's method sites expand the log factors about the mode. Sites of
-EP are updated sequentially, each with a rank-one update of the covariance of the weights. The
-updates of a block of samples are applied together, as matrix products: until then only the columns
-of the covariance that the block needs are kept up to date.
+EP are updated sequentially; the rank-one updates of the covariance of the weights by a block of
+samples are applied together, and until then only the columns that the block needs are up to date.
 
 References
 ----------
@@ -24,7 +23,7 @@ References
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
-SWEEPS = 5
+SWEEPS, MAX_SWEEPS = 5, 200
 # Sums may be reordered, so that loops are vectorised.
 _OPTIONS: dict[str, Any] = {
     "cache": True,
@@ -52,8 +51,8 @@ _SHORTER = 0.5
 _LEAST_STEP = 0.1
 # Below it the hazard is a continued fraction of this many terms.
 _FAR, _TERMS = -5.0, 60
-# Smallest step of the line search of Laplace's method.
-LEAST_STEP = 1e-6
+# Steps of Laplace's method, and the smallest of its line search.
+MAX_STEPS, LEAST_STEP = 100, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,6 @@ class FeaturePosterior:
     log_evidence: float
     sites: Sites
     drift: FloatArray
-    converged: bool
 
     def kernel_gradient(self, features: FloatArray) -> FloatArray:
         r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
@@ -104,8 +102,7 @@ class FeaturePosterior:
     @property
     def cavity(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the latent values without the sample's own site, (N,)."""
-        left = 1.0 - self.variance * self.sites.precision
-        return (self.mean - self.variance * self.sites.location) / left, self.variance / left
+        return _cavity(self.mean, self.variance, self.sites)
 
 
 # From features (N, M) and signs (N,) to the posterior of the weights.
@@ -113,47 +110,38 @@ type Approximate = Callable[..., FeaturePosterior]
 
 
 def ep_by_features(
-    features: FloatArray,
-    sign: FloatArray,
-    *,
-    start: Sites | None = None,
-    tol: float = 1e-6,
-    max_sweeps: int = 200,
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-6
 ) -> FeaturePosterior:
     """Normal posterior with moment-matched sites, of features (N, M) and signs (N,).
 
     Until no mean changes by more than ``tol`` standard deviations, and no variance in relation.
     """
-    n = len(sign)
-    S = np.zeros(n) if start is None else start.precision.copy()
-    nu = np.zeros(n) if start is None else start.location.copy()
+    S, nu = np.zeros((2, len(sign)))
+    if start is not None:
+        S, nu = start.precision.copy(), start.location.copy()
     sites = Sites(precision=S, location=nu)
+    step, change = 1.0, math.inf
+    for _ in range(MAX_SWEEPS // SWEEPS):
+        w, root, _ = weights_of(features, sites)
+        change, step = sweep_weights(features, sign, S, nu, root.T @ root, w, change, step, tol)
+        if change <= tol:
+            break
     w, root, half_log_det = weights_of(features, sites)
-    step, change, n_sweeps = 1.0, math.inf, 0
-    while change > tol and n_sweeps < max_sweeps:
-        most = min(SWEEPS, max_sweeps - n_sweeps)
-        done, change, step = sweep_weights(
-            features, sign, S, nu, root.T @ root, w, change, step, tol, most
-        )
-        n_sweeps += done
-        w, root, half_log_det = weights_of(features, sites)
     mean, variance = features @ w, row_squares(features, root)
-    posterior = FeaturePosterior(
-        weights=w,
-        root=root,
-        mean=mean,
-        variance=variance,
-        log_evidence=-half_log_det,
-        sites=sites,
-        drift=np.zeros(n),
-        converged=change <= tol,
-    )
-    mu, s2 = posterior.cavity
+    mu, s2 = _cavity(mean, variance, sites)
     gain = 1.0 + s2 * S
     evidence = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
     evidence += 0.5 * (nu @ mean)
     evidence += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
-    return replace(posterior, log_evidence=float(evidence) - half_log_det)
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=variance,
+        log_evidence=float(evidence) - half_log_det,
+        sites=sites,
+        drift=np.zeros(len(sign)),
+    )
 
 
 def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
@@ -172,13 +160,14 @@ def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("nm,nm->n", projected, projected))
 
 
+def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of latent values without their sites, from those with them, (N,) each."""
+    left = 1.0 - variance * sites.precision
+    return (mean - variance * sites.location) / left, variance / left
+
+
 def laplace_by_features(
-    features: FloatArray,
-    sign: FloatArray,
-    *,
-    start: Sites | None = None,
-    tol: float = 1e-7,
-    max_iter: int = 100,
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-7
 ) -> FeaturePosterior:
     """Normal posterior at the mode, of features (N, M) and signs (N,).
 
@@ -190,23 +179,17 @@ def laplace_by_features(
     def objective(w: FloatArray, f: FloatArray) -> float:
         return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
 
-    value, converged, n_steps = objective(w, f), False, 0
-    while not converged and n_steps < max_iter:
-        n_steps += 1
-        target, _, _ = weights_of(features, _laplace_sites(sign, f))
-        df = features @ (target - w)
-        step = 1.0
-        while step > LEAST_STEP:
-            w_new, f_new = w + step * (target - w), f + step * df
-            new = objective(w_new, f_new)
-            if new >= value - 1e-12 * (1.0 + abs(value)):
-                break
+    for _ in range(MAX_STEPS):
+        dw = weights_of(features, _laplace_sites(sign, f))[0] - w
+        df, step, value = features @ dw, 1.0, objective(w, f)
+        limit = value - 1e-12 * (1.0 + abs(value))
+        while step > LEAST_STEP and objective(w + step * dw, f + step * df) < limit:
             step *= 0.5
-        else:
+        if step <= LEAST_STEP:
             break
-        w, f, value = w_new, f_new, new
-        moved = step * float(np.abs(df).max())
-        converged = step == 1.0 and moved <= tol * (1.0 + float(np.abs(f).max()))
+        w, f = w + step * dw, f + step * df
+        if step == 1.0 and np.abs(df).max() <= tol * (1.0 + np.abs(f).max()):
+            break
     sites = _laplace_sites(sign, f)
     w, root, half_log_det = weights_of(features, sites)
     mean, variance = features @ w, row_squares(features, root)
@@ -221,7 +204,6 @@ def laplace_by_features(
         log_evidence=objective(w, mean) - half_log_det,
         sites=sites,
         drift=by_f - W * (features @ (root.T @ (root @ (features.T @ by_f)))),
-        converged=converged,
     )
 
 
@@ -275,19 +257,17 @@ def sweep_weights(
     before: float,
     step: float,
     tol: float,
-    most: int,
-) -> tuple[int, float, float]:
-    """Update all sites in up to ``most`` sweeps, for a posterior of M weights.
+) -> tuple[float, float]:
+    """Update all sites in up to ``SWEEPS`` sweeps, for a posterior of M weights.
 
     Features are (N, M), signs +1 or -1; sites S and nu (N,), covariance (M, M) and mean of the
     weights are changed in place. ``step`` is the share of a moment-matching update that is made,
-    and ``before`` the change of the sweep before the first. Returned are the number of sweeps, the
-    largest change of a marginal in the last one, of its mean in standard deviations and of its log
-    variance, and the step.
+    and ``before`` the change of the sweep before the first. Returned are the largest change of a
+    marginal in the last one, of its mean in standard deviations and of its log variance, and the
+    step.
     """
-    n_features = features.shape[1]
-    shrinks = np.empty(_BLOCK)
-    for sweep in range(most):
+    n_features, shrinks = features.shape[1], np.empty(_BLOCK)
+    for _ in range(SWEEPS):
         largest = 0.0
         for start in range(0, len(sign), _BLOCK):
             rows = features[start : start + _BLOCK]
@@ -314,14 +294,11 @@ def sweep_weights(
                 largest = max(largest, abs(shift) * math.sqrt(variance), abs(d_S) * variance)
                 for k in range(n_features):
                     weights[k] += shift * column[k]
-            scaled = columns.copy()
-            for b in range(len(rows)):
-                for k in range(n_features):
-                    scaled[b, k] *= shrinks[b]
+            scaled = columns * shrinks[: len(rows)].reshape(-1, 1)
             covariance -= np.dot(scaled.T, columns)
         if largest > before:
             step = max(_SHORTER * step, _LEAST_STEP)
         before = largest
         if largest <= tol:
-            return sweep + 1, largest, step
-    return most, before, step
+            break
+    return before, step

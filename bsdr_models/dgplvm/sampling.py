@@ -1,38 +1,33 @@
 r"""Posterior draws of D-GPLVM by PyMC: NUTS and ADVI, initialised at the mode.
 
 The target is exp(-F) N(U; 0, I): the objective of :mod:`~bsdr_models.dgplvm.objective` and the
-auxiliary prior of the raw coordinates U.
-
-NUTS needs a dense mass matrix: with a strong criterion some directions of U, not along its axes,
-have a ten times smaller scale than others, and the length-scale has a prior fifty times narrower
-than U. The mass matrix is the curvature of F at the mode, for U such that U'U = N I, about its size
-under the auxiliary prior. As the posterior is invariant to rotations of U, the curvature is
-averaged over all rotations. Warm-up then only adapts the step size.
+auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes, differ
+tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U such that U'U = N I,
+averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the step size.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import DenseMapping
 from bsdr_models.dgplvm.learn import (
     KERNEL,
     FitResult,
     Posterior,
     make_decoder,
-    mapping_settings,
+    make_result,
     mixture,
-    mode_fields,
     posterior_by_mapping,
     predict_left_out,
 )
-from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, MapFit, Task, fit_map, make_objective
+from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, Mode, Task, fit_map, make_objective
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
@@ -61,13 +56,19 @@ _GOLDEN = 0.6180339887498949
 
 
 def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Generator) -> FitResult:
-    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper."""
+    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper.
+
+    An interrupt of the search of the mode is raised again: there are no draws yet to return.
+    """
     if not task.mapping.embeds:
         raise ValueError(
             "inference='nuts' and 'advi' need samples that are embedded by the mapping, with "
             "placement='map' and kind='kernel'"
         )
-    mode = find_mode(task, rng)
+    check_declared(task)
+    mode = fit_map(replace(task, optimization=replace(task.optimization, n_restarts=1)), rng)
+    if mode.search.interrupted:
+        raise KeyboardInterrupt
     sampled = sample(engine, task, mode, schedule, rng)
     latents = _stacked(sampled.draws["latent"])
     posterior, left_out = draws_posterior(latents, mode, task)
@@ -76,38 +77,27 @@ def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Gene
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
     log_kernel = np.log([_stacked(sampled.draws[name])[typical] for name in KERNEL])
-    fields = mode_fields(mode) | {"converged": False, "interrupted": sampled.interrupted}
-    return FitResult(
+    return make_result(
+        mode,
+        task,
         posterior=posterior,
         latent=mean,
         left_out=left_out,
         variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
         decoder=make_decoder(latents[typical], task.X, log_kernel, mode.objective.gram),
-        settings=mapping_settings(mode),
         held_out=held_out,
         held_out_log_proba=log_p,
         messages=() if reason is None else (no_signal(reason),),
+        advice="",
         sampled=sampled,
-        **fields,
+        converged=False,
+        interrupted=sampled.interrupted,
     )
-
-
-def find_mode(task: Task, rng: np.random.Generator) -> MapFit:
-    """The posterior mode, at which chains are initialised, from one initialisation.
-
-    A ValueError is of :func:`check_declared`. An interrupt is raised again: there are no draws yet
-    to return.
-    """
-    check_declared(task)
-    mode = fit_map(replace(task, optimization=replace(task.optimization, n_restarts=1)), rng)
-    if mode.search.interrupted:
-        raise KeyboardInterrupt
-    return mode
 
 
 def check_declared(task: Task) -> None:
     """Raise a ValueError if the density of a task is improper or has no PyMC model."""
-    if not np.isfinite(task.weight):
+    if not np.isfinite(task.priors.weight):
         raise ValueError("the PyMC model needs a finite weight, got infinity")
     if task.dynamics is not None:
         raise ValueError("the PyMC model has no sequences; use inference='map'")
@@ -119,21 +109,22 @@ def check_declared(task: Task) -> None:
 
 
 def draws_posterior(
-    latents: FloatArray, mode: MapFit, task: Task
+    latents: FloatArray, mode: Mode, task: Task
 ) -> tuple[Posterior, LatentCoordinates]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 
     The kernel parameters of these classifiers are those at the mode: optimising them for each draw
     is expensive, and changes the average by less than 0.01.
     """
-    assert mode.objective.mapping is not None
     known, n = task.known, len(latents)
-    fit = partial(posterior_by_mapping, mode.objective.mapping, tuples=mode.tuples, task=task)
-    parameters = fit(mode.latent)[0].classifier.functions.kernel.log_values
+    at_mode, _, _ = posterior_by_mapping(mode, mode.latent, task)
+    parameters = at_mode.classifier.functions.kernel.log_values
     draws, left_out, probabilities = [], [], []
     # The first draws of this order are evenly spaced, however many there are.
     for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
-        draw, coordinates, _ = fit(latents[i], kernel_parameters=parameters)
+        draw, coordinates, _ = posterior_by_mapping(
+            mode, latents[i], task, kernel_parameters=parameters
+        )
         draws.append(draw)
         left_out.append(coordinates)
         probabilities.append(np.exp(draw.classifier.left_out[known]))
@@ -142,7 +133,7 @@ def draws_posterior(
             error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
             if error < DRAWS_ERROR:
                 break
-        if (size + 1) * draw.classifier.nbytes > DRAWS_MEMORY:
+        if (size + 1) * draw.classifier.functions.roots.nbytes > DRAWS_MEMORY:
             break
     return Posterior(draws=tuple(draws)), mixture(left_out)
 
@@ -153,41 +144,39 @@ def _stacked(values: FloatArray) -> FloatArray:
 
 
 def sample(
-    engine: str, task: Task, mode: MapFit, schedule: Schedule, rng: np.random.Generator
+    engine: str, task: Task, mode: Mode, schedule: Schedule, rng: np.random.Generator
 ) -> Sampled:
     """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
     objective = make_objective(task, mode.objective.mapping)
-    density = engines.hand_written(Density(objective))
-    model = declare_model(task, mapping_settings(mode), density=density)
+    density = engines.hand_written(partial(log_density, objective))
+    x, covariance = curvature(objective, mode)
+    # ADVI does not converge from a draw of the prior, where J is huge.
+    spreads = ADVI_STARTS if engine == "advi" else (1.0,) * schedule.chains
     options: dict[str, Any] = {
         "spec": SPEC,
         "rng": rng,
         "draws": schedule.draws,
         "var_names": NAMES,
+        "starts": [_initial_values(objective, x, scale * covariance, rng) for scale in spreads],
         "mode": MODE,
         "progressbar": schedule.progressbar,
     }
-    x, covariance = curvature(objective, mode)
-    if engine == "nuts":
+    model = declare_model(task, mode.settings, density=density)
+    if engine == "advi":
+        sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+    else:
         sampled = engines.sample_nuts(
             model,
             tune=schedule.tune,
             chains=schedule.chains,
             target_accept=TARGET_ACCEPT,
             covariance=covariance,
-            starts=[_initial_values(objective, x, covariance, rng) for _ in range(schedule.chains)],
             **options,
         )
-    else:
-        # ADVI does not converge from a draw of the prior, where J is huge.
-        starts = [_initial_values(objective, x, scale * covariance, rng) for scale in ADVI_STARTS]
-        sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, starts=starts, **options)
-    latent = align_draws(sampled.draws["latent"], mode.latent)
-    raw = sampled.draws["latent_raw"]
-    assert isinstance(mode.objective.mapping, DenseMapping)
+    latent, raw = align_draws(sampled.draws["latent"], mode.latent), sampled.draws["latent_raw"]
     raw = turn_raw(raw, mode.objective.mapping.factor @ raw, latent, task.known)
     return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
 
@@ -201,7 +190,7 @@ def declare_model(task: Task, settings: Mapping[str, float], *, density: Any = N
         task.X,
         task.y_index,
         n_components=task.n_components,
-        weight=task.weight,
+        weight=task.priors.weight,
         criterion=task.criterion,  # type: ignore[arg-type]
         width=settings["map_width"],
         map_noise=settings["map_noise"],
@@ -211,33 +200,23 @@ def declare_model(task: Task, settings: Mapping[str, float], *, density: Any = N
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Density:
-    """-F without the priors of the log parameters, which are in the PyMC model."""
+def log_density(
+    objective: Objective, raw: FloatArray, log_kernel: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """-F without the priors of the log parameters, which are in the PyMC model, and its gradients.
 
-    objective: Objective
-
-    def __call__(
-        self, raw: FloatArray, log_kernel: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray]:
-        """Value, gradient in U (N, R) and in the log parameters (3,).
-
-        Minus infinity if a factorisation fails.
-        """
-        try:
-            value, gradient = self.objective(np.concatenate([raw.ravel(), log_kernel]))
-        except np.linalg.LinAlgError:
-            return -np.inf, np.zeros_like(raw), np.zeros_like(log_kernel)
-        by_raw, by_log = -gradient[: raw.size].reshape(raw.shape), -gradient[raw.size :]
-        value = -value
-        for i, prior in enumerate(self.objective.parameter_priors):
-            of_prior, derivative = prior.negative_log_density(log_kernel[i])
-            value += of_prior
-            by_log[i] += derivative
-        return value, by_raw, by_log
+    These are in U (N, R) and in the log parameters (3,). Minus infinity if a factorisation fails.
+    """
+    try:
+        value, gradient = objective(np.concatenate([raw.ravel(), log_kernel]))
+    except np.linalg.LinAlgError:
+        return -np.inf, np.zeros_like(raw), np.zeros_like(log_kernel)
+    by_raw, by_log = np.split(-gradient, [raw.size])
+    of_priors, derivative = objective.priors(log_kernel)
+    return of_priors - value, by_raw.reshape(raw.shape), by_log + derivative
 
 
-def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArray]:
+def curvature(objective: Objective, mode: Mode) -> tuple[FloatArray, FloatArray]:
     """The mode with U'U = N I, (N R + 3,), and the inverse curvature there.
 
     By 2 (N R + 3) gradients; without correlations of coordinates and parameters.
@@ -246,22 +225,16 @@ def curvature(objective: Objective, mode: MapFit) -> tuple[FloatArray, FloatArra
     n, r = raw.shape
     left, _, right = np.linalg.svd(raw, full_matrices=False)
     x = np.concatenate([(np.sqrt(n) * left @ right).ravel(), log_kernel])
-    hessian = np.empty((len(x), len(x)))
-    for i in range(len(x)):
-        step = np.zeros(len(x))
-        step[i] = STEP
-        hessian[i] = (objective(x + step)[1] - objective(x - step)[1]) / (2.0 * STEP)
+    steps = STEP * np.eye(len(x))
+    hessian = np.array([objective(x + e)[1] - objective(x - e)[1] for e in steps]) / (2.0 * STEP)
     of_raw = hessian[: n * r, : n * r].reshape(n, r, n, r).trace(axis1=1, axis2=3) / r
     size, axes = np.linalg.eigh(0.5 * (of_raw + of_raw.T))
     # The auxiliary prior adds one; away from an exact mode a curvature may be negative.
     of_samples = (axes / (1.0 + np.maximum(size, 0.0))) @ axes.T
-    covariance = np.zeros_like(hessian)
-    covariance[: n * r, : n * r] = np.kron(of_samples, np.eye(r))
-    for i, prior in enumerate(objective.parameter_priors):
-        # At a bound of the optimiser the curvature is not meaningful; that of the prior is a limit.
-        k = n * r + i
-        covariance[k, k] = 1.0 / max(hessian[k, k], 0.5 / prior.log_sd**2)
-    return x, covariance
+    # At a bound of the optimiser the curvature is not meaningful; that of the prior is a limit.
+    limits = np.array([0.5 / prior.log_sd**2 for prior in objective.parameter_priors])
+    of_log = 1.0 / np.maximum(np.diagonal(hessian)[n * r :], limits)
+    return x, block_diag(np.kron(of_samples, np.eye(r)), np.diag(of_log))
 
 
 def _initial_values(

@@ -27,7 +27,6 @@ def task(X, y, weight=10.0):
     return Task(
         X=X - X.mean(axis=0),
         y_index=y,
-        n_labels=y.max() + 1,
         n_components=y.max(),
         priors=Priors(weight=weight),
     )
@@ -95,7 +94,7 @@ def slice_move(point, value, density, rng):
 def by_slices(problem, mode, *, seed, n_moves, burn):
     """A chain from the prior: raw positions and standardised log parameters in turn."""
     objective = make_objective(problem, mode.objective.mapping)
-    density, priors = sampling.Density(objective), objective.parameter_priors
+    density, priors = partial(sampling.log_density, objective), objective.parameter_priors
     median, log_sd = np.array([(prior.log_median, prior.log_sd) for prior in priors]).T
 
     def of_both(raw, standard):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 
 
 def make_problem(n_samples=18, n_features=5, n_labels=3, *, seed=0, distance=2.0):
@@ -44,3 +45,11 @@ def differences():
 def extrapolated():
     """Richardson extrapolation of the fourth-order rule, with an error of order step**6."""
     return lambda f, x: (16.0 * slope(f, x, 4e-3) - slope(f, x, 8e-3)) / 15.0
+
+
+@pytest.fixture(scope="session")
+def wine():
+    """60 training samples, 118 others, and their classes."""
+    X, y = load_wine(return_X_y=True)
+    train = np.arange(len(y)) % 3 == 0
+    return X[train], X[~train], y[train], y[~train]

@@ -23,7 +23,7 @@ def covariance(A, B, X):
 def mapping_of(kind, X, y):
     centres = {"dense": None, "few": X[::3], "all": X}[kind]
     options = {"width": WIDTH, "noise": NOISE, "mean_variance": MEAN_VARIANCE}
-    return make_mapping(X, centroid_weights(y, 3), centres, **options)
+    return make_mapping(X, centroid_weights(y), centres, **options)
 
 
 def dense_form(prior, kind, X):
@@ -105,6 +105,10 @@ def test_far_samples_are_out_of_range(kind, problem, rng):
     assert np.all((share >= 0.0) & (share <= 1.0))
     assert share[-1] == pytest.approx(1.0)
     assert share[:-1].max() < 0.6
+    left_out = embedder.out_of_range_left_out()
+    tail = embedder.outliers(share)["tail_probability"]
+    expected = [(1 + np.sum(left_out >= value)) / (1 + len(X)) for value in share]
+    np.testing.assert_allclose(tail, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,7 +136,7 @@ def test_sensitivity_is_the_derivative_of_the_mapping(kind, problem, rng, differ
 
 def test_centroid_weights_with_an_unlabelled_sample_and_an_absent_class():
     y = np.array([4, -1, 1, 4, 1, 1])
-    weights = centroid_weights(y, 6)
+    weights = centroid_weights(y)
     np.testing.assert_allclose(weights, [1 / 4, 0, 1 / 6, 1 / 4, 1 / 6, 1 / 6])
 
 

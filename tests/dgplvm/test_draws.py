@@ -67,6 +67,6 @@ def test_as_many_draws_as_the_error_needs(monkeypatch):
     error = np.exp(some.log_probabilities(new)) - np.exp(all_draws.log_probabilities(new))
     assert np.sqrt(np.mean(error**2)) < 0.01
     assert np.abs(error).max() < 0.04
-    size = some.draws[0].classifier.nbytes
+    size = some.draws[0].classifier.functions.roots.nbytes
     monkeypatch.setattr(sampling, "DRAWS_MEMORY", 7 * size)
     assert len(average(model, mode, latents).draws) == 7

@@ -74,29 +74,6 @@ def test_sequences_are_not_joined():
     law = stats.multivariate_normal(np.zeros(22), covariance(X[apart.before]))
     found = apart.evaluate(X, LOG)
     assert found.value == pytest.approx(-np.sum(law.logpdf(X[apart.after].T)), rel=1e-11)
-    # Invariant to the order of the sequences and to interleaved samples.
-    order = rng_of(2).permutation(24)
-    order[np.isin(order, range(12))] = np.arange(12)
-    order[np.isin(order, range(12, 24))] = np.arange(12, 24)
-    mixed = Dynamics.of(np.repeat([7, 3], 12)[order]).evaluate(X[order], LOG)
-    assert mixed.value == pytest.approx(found.value, rel=1e-11)
-    np.testing.assert_allclose(mixed.latent, found.latent[order], rtol=1e-8, atol=1e-9)
-
-
-def test_noise_of_coincident_inputs_is_independent():
-    X = np.array([[1.0], [1.0], [1.0], [1.0]])
-    value = Dynamics.of(np.zeros(4)).evaluate(X, LOG).value
-    law = stats.multivariate_normal(np.zeros(3), np.full((3, 3), 1.1) + 0.2 * np.eye(3))
-    assert value == pytest.approx(-law.logpdf(np.ones(3)), rel=1e-12)
-
-
-def test_invariant_to_rotation():
-    X = rng_of(3).standard_normal((len(SEQUENCE), 3))
-    Q = stats.ortho_group.rvs(3, random_state=rng_of(4))
-    dynamics = Dynamics.of(SEQUENCE)
-    a, b = dynamics.evaluate(X, LOG), dynamics.evaluate(X @ Q, LOG)
-    assert a.value == pytest.approx(b.value, rel=1e-12)
-    np.testing.assert_allclose(b.latent @ Q.T, a.latent, rtol=1e-9, atol=1e-10)
 
 
 # ---------------------------------------------------------------------------------- the gradients
@@ -152,18 +129,3 @@ def test_smooth_motion_is_likelier_than_a_permutation(seed):
         for k in range(5)
     ]
     assert ordered < min(shuffled) - 20.0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_prior_draws_are_likelier_than_a_permutation(seed):
-    """A path drawn from the sequence of predictive densities."""
-    rng = rng_of(11, seed)
-    log_parameters = np.log([1.0, 1.0, 0.3, 0.02])
-    X = rng.standard_normal((2, 2))
-    while len(X) < 40:
-        mean, variance = Dynamics.of(np.zeros(len(X))).predictor(X, log_parameters).predict(X[-1:])
-        step = mean + np.sqrt(variance)[:, None] * rng.standard_normal((1, 2))
-        X = np.vstack([X, step])
-    dynamics = Dynamics.of(np.zeros(40))
-    ordered = dynamics.evaluate(X, log_parameters).value
-    assert ordered < dynamics.evaluate(rng.permutation(X), log_parameters).value

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization
@@ -29,14 +29,6 @@ PAPER = {
 BY_MAP = [name for name in FORMS if name not in ("free", "likelihood")]
 every_form = pytest.mark.parametrize("name", FORMS | PAPER)
 by_map = pytest.mark.parametrize("name", BY_MAP)
-
-
-@pytest.fixture(scope="module")
-def wine():
-    """60 training samples, 118 others, and their classes."""
-    X, y = load_wine(return_X_y=True)
-    train = np.arange(len(y)) % 3 == 0
-    return X[train], X[~train], y[train], y[~train]
 
 
 @pytest.fixture(scope="module")
@@ -95,49 +87,6 @@ def test_fitted_attributes(wine, models, name):
         assert model.converged_
         assert model.map_width_ in (0.5, 1.0, 2.0, 4.0)
         assert model.map_noise_ in (0.003, 0.01, 0.03, 0.1, 0.3)
-
-
-@every_form
-def test_methods_are_consistent(wine, models, name):
-    _, test, _, _ = wine
-    model = models(name)
-    p = model.predict_proba(test)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    np.testing.assert_array_equal(np.exp(model.predict_log_proba(test)), p)
-    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(test))
-    mean, cov = model.transform(test, return_cov=True)
-    np.testing.assert_allclose(mean, model.transform(test), rtol=1e-12, atol=1e-12)
-    assert cov.shape == (118, 2, 2)
-
-
-@by_map
-def test_components_are_the_mean_derivative_of_the_mapping(wine, models, name):
-    """Against fourth-order differences of transform, in units of the scaled features."""
-    train, _, _, _ = wine
-    model = models(name)
-    scale = train.std(axis=0)
-    total, squares = np.zeros((2, 13)), np.zeros(13)
-    for d in range(13):
-        step = np.zeros(13)
-        step[d] = 1e-2 * scale[d]
-        far = model.transform(train + 2 * step) - model.transform(train - 2 * step)
-        near = model.transform(train + step) - model.transform(train - step)
-        slope = (8.0 * near - far) / 12e-2  # (N, R)
-        total[:, d], squares[d] = slope.mean(axis=0), (slope**2).sum()
-    np.testing.assert_allclose(model.components_, total, atol=1e-6)
-    np.testing.assert_allclose(model.feature_relevance_, squares / squares.sum(), atol=1e-6)
-
-
-@by_map
-def test_out_of_range_increases_with_distance(wine, models, name):
-    train, test, _, _ = wine
-    model = models(name)
-    centre = train.mean(axis=0)
-    values = [model.out_of_range(centre + t * (test - centre)) for t in (1.0, 3.0, 30.0)]
-    assert (values[0] < values[1]).mean() > 0.95
-    np.testing.assert_allclose(values[2], 1.0, atol=0.05)
-    assert model.out_of_range(train).mean() < values[0].mean()
-    assert all(((v >= 0.0) & (v <= 1.0)).all() for v in values)
 
 
 @pytest.mark.parametrize("name", ["default", "free", "likelihood"])

@@ -13,24 +13,24 @@ from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, whiten
-from bsdr_models.dgplvm.settings import LogNormal, Priors
+from bsdr_models.dgplvm.settings import Priors
 
 MAPS = ("dense", "few", "none")
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
 
 
-def make_objective(X, y, *, how="dense", criterion="trace_ratio", modelled=None, r=2):
+def make_objective(X, y, *, how="dense", criterion="trace_ratio", modelled=slice(None), r=2):
     prior = None
     if how != "none":
         options = {"width": 1.5, "noise": 0.07, "mean_variance": 0.3}
         centres = X[:5] if how == "few" else None
-        prior = make_mapping(X, centroid_weights(y, 3), centres, **options)
-    part = X if modelled is None else X[modelled]
+        prior = make_mapping(X, centroid_weights(y), centres, **options)
+    part = X[modelled]
     gram = FeatureGram.of(part - part.mean(axis=0))
     return Objective(
         gram=gram,
         mapping=prior,
-        criterion=make_criterion(criterion, y, 3),
+        criterion=make_criterion(criterion, y),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
         parameter_priors=Priors().kernel,
@@ -106,7 +106,7 @@ def test_value_is_the_sum_of_reference_densities(problem):
 
     decay = 1.5 / (2 * np.median(pdist(X) ** 2))
     K_b = np.exp(-decay * cdist(X, X) ** 2) + 0.3 + 0.07 * np.eye(n)
-    E = np.eye(n) - np.outer(np.ones(n), centroid_weights(y, 3))
+    E = np.eye(n) - np.outer(np.ones(n), centroid_weights(y))
     z = (E @ latent).T.ravel()
     # The density of the t without its constants.
     square = z @ np.kron(np.eye(2), np.linalg.inv(K_b)) @ z
@@ -148,37 +148,23 @@ def test_invariant_to_scale_shift_and_rotation_of_raw_coordinates(how, problem):
     turn = np.linalg.qr(rng.standard_normal((2, 2)))[0]
     value = objective(objective.pack(raw, LOG_KERNEL))[0]
     shear, shift = np.array([[2.0, 1.0], [0.0, 0.5]]), np.array([5.0, -2.0])
-    for moved in (3.0 * raw, raw + shift, raw @ turn, raw @ shear @ turn):
+    for moved in (1e-6 * raw, 1e6 * raw, raw + shift, raw @ turn, raw @ shear @ turn):
         same = objective(objective.pack(moved, LOG_KERNEL))[0]
         assert same == pytest.approx(value, rel=1e-10)
 
 
 def test_objective_is_bounded_below(problem):
-    """The value does not decrease for extreme scales or kernel parameters."""
+    """The value does not decrease for extreme kernel parameters."""
     X, y = problem
     objective = make_objective(X, y)
     rng = np.random.default_rng(6)
     raw = rng.standard_normal((len(X), 2))
     value = objective(objective.pack(raw, LOG_KERNEL))[0]
-    for size in (1e-6, 1e6):
-        assert objective(objective.pack(size * raw, LOG_KERNEL))[0] == pytest.approx(
-            value, rel=1e-6
-        )
     for i in range(3):
         for far in (-12.0, 12.0):
             moved = LOG_KERNEL.copy()
             moved[i] = far
             assert objective(objective.pack(raw, moved))[0] > value
-
-
-def test_parameter_bounds_are_those_of_the_priors(problem):
-    X, y = problem
-    objective = make_objective(X, y)
-    low, high = objective.bounds(len(some_point(objective, len(X))))
-    assert np.isinf(low[:-3]).all()
-    assert np.isinf(high[:-3]).all()
-    expected = [p.bounds for p in objective.parameter_priors]
-    np.testing.assert_allclose(np.column_stack([low, high])[-3:], expected)
 
 
 def test_rank_deficient_latent_coordinates_raise(problem):
@@ -187,22 +173,3 @@ def test_rank_deficient_latent_coordinates_raise(problem):
     raw = np.outer(np.arange(len(X)), [1.0, 2.0])
     with pytest.raises(np.linalg.LinAlgError, match="span"):
         objective(objective.pack(raw, LOG_KERNEL))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"weight": 8.0},
-        {"temper": 1.0},
-        {"mapping": None},
-        {"parameter_priors": Priors(noise_variance=LogNormal(0.5, 0.3)).kernel},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_every_term_contributes(change, problem):
-    X, y = problem
-    objective = make_objective(X, y)
-    x = some_point(objective, len(X))
-    latent = objective.latent(x)
-    other = replace(objective, **change)
-    assert other.terms(latent, LOG_KERNEL).total != objective.terms(latent, LOG_KERNEL).total

@@ -9,17 +9,13 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
 
+from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.likelihood import FeatureGram
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.objective import (
-    KernelMapping,
-    PaperObjective,
-    collapse,
-    fit_paper,
-    theta_priors,
-)
+from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper, theta_priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.inference.optimise import run_map
 
@@ -45,12 +41,13 @@ def make(kind="free", dynamics=None):
     mapping = None
     if kind != "free":
         centres = X if kind == "kernel" else X[[0, 2, 5, 9, 10]]
-        mapping = KernelMapping(X=X, centres=centres, width=0.1)
+        mapping = KernelMapping.at(X, centres, 0.1 * median_distance(X))
     gram = FeatureGram.of(X)
     priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
-    return PaperObjective(
+    return Objective(
         gram=gram,
-        criterion=make_criterion("trace_ratio", LABELS, K),
+        density=evaluate_paper,
+        criterion=make_criterion("trace_ratio", LABELS),
         weight=5.0,
         n_components=R,
         parameter_priors=priors,
@@ -82,7 +79,6 @@ def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, mapping=No
         **options,
         X=X,
         y_index=y,
-        n_labels=y.max() + 1,
         n_components=n_components,
         priors=Priors(weight=weight),
         mapping=Mapping(**{"width": 2.0} | (mapping or {})),
@@ -101,7 +97,7 @@ def test_value_is_the_sum_of_the_terms_of_the_paper():
     objective = make("kernel", dynamics)
     x = point(objective)
     u, logs = objective.unpack(x)
-    a = objective.mapping.weights(u)
+    a = objective.mapping.embedder(u).weights
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
@@ -205,9 +201,9 @@ def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
     _, mode = fit(X[:40], y[:40], weight=10.0, mapping={"n_centres": 10}, starts=2)
     mapping = mode.objective.mapping
-    weights = mapping.weights(mode.objective.unpack(mode.search.x)[0])
-    assert weights.shape == (10, 2)
-    train, new = (mapping.transform(part, weights) for part in (X[:40], X[40:]))
+    embedder = mapping.embedder(mode.objective.unpack(mode.search.x)[0])
+    assert embedder.weights.shape == (10, 2)
+    train, new = embedder.latent(X[:40]), embedder.latent(X[40:])
     np.testing.assert_allclose(train, mode.latent, atol=1e-6 * np.abs(mode.latent).max())
     centroids = np.array([mode.latent[y[:40] == c].mean(axis=0) for c in range(3)])
     assert np.mean(cdist(new, centroids).argmin(axis=1) == y[40:]) > 0.85

@@ -1,13 +1,21 @@
-"""Allowed arguments of the estimator and resolution of defaults."""
+"""Arguments of the estimator, resolution of defaults, scales and priors."""
 
+import math
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from bsdr_models import DGPLVMPriors
 from bsdr_models.dgplvm import base, criteria
-from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Mapping
+from bsdr_models.dgplvm.settings import BOX, NOISES, WIDTHS, LogNormal, Mapping
 from bsdr_models.numerics.scaling import Scaler
+
+
+def in_different_units(X):
+    return base.in_different_units(Scaler.fit(X))
 
 
 def test_candidates_of_the_mapping():
@@ -27,9 +35,6 @@ def test_criterion():
         assert choose(name, 2, 3) == name
         with pytest.raises(ValueError, match=rf"criterion='{name}' needs n_components <= 2.*got 3"):
             choose(name, 3, 3)
-    for name in ("auto", "total", "mcml"):
-        with pytest.raises(ValueError, match="n_components=3 is too large for 3 labelled samples"):
-            choose(name, 3, 2, n_labelled=3)
 
 
 # ------------------------------------------------------------------------------------ units
@@ -38,15 +43,14 @@ def test_criterion():
 def test_equal_scales_are_equal_units():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 6))
-    assert not base.in_different_units(X)
-    assert not base.in_different_units(X * np.array([1, 2, 1, 3, 2, 1]))
-    assert not base.in_different_units(X[:, :1])
-    assert not base.in_different_units(np.zeros((5, 3)))
-    assert base.in_different_units(X * np.array([1, 1, 1000, 1, 1, 1]))
+    assert not in_different_units(X)
+    assert not in_different_units(X * np.array([1, 2, 1, 3, 2, 1]))
+    assert not in_different_units(X[:, :1])
+    assert in_different_units(X * np.array([1, 1, 1000, 1, 1, 1]))
     for scale in (1e-150, 1e150, 1e300):  # units of all of them say nothing
-        assert not base.in_different_units(scale * X / np.abs(X).max())
+        assert not in_different_units(scale * X / np.abs(X).max())
         wild = X / np.abs(X).max() * np.array([1, 1, 1, 1, 1, 1e-3])
-        assert base.in_different_units(wild) == base.in_different_units(scale * wild)
+        assert in_different_units(wild) == in_different_units(scale * wild)
 
 
 def test_threshold_is_the_participation_ratio():
@@ -55,7 +59,7 @@ def test_threshold_is_the_participation_ratio():
     unit = (lambda x: (x - x.mean(axis=0)) / x.std(axis=0))(rng.standard_normal((40, 20)))
     for m in range(1, 21):
         X = unit * (np.arange(20) < m)
-        assert base.in_different_units(X) == ((m - 1) / 19 < base.SAME_UNITS)
+        assert in_different_units(X) == ((m - 1) / 19 < base.SAME_UNITS)
 
 
 def test_common_scale_is_the_root_mean_square():
@@ -81,3 +85,41 @@ def test_common_scale_with_mixed_sizes_and_constant_features():
     np.testing.assert_allclose(scaled[:, 1:], 0.0, atol=1e-140)
     assert np.isfinite(scaler.inverse(scaled)).all()
     np.testing.assert_allclose(scaler.inverse(scaled)[:, 2], 7.0)
+
+
+# ---------------------------------------------------------------------------------- priors
+
+
+@pytest.mark.parametrize(("median", "log_sd"), [(1.0, 1.0), (0.3, 0.15), (20.0, 3.0)])
+@pytest.mark.parametrize("log_value", [-3.0, 0.0, 0.7, 5.0])
+def test_density_of_the_logarithm(median, log_sd, log_value):
+    prior = LogNormal(median, log_sd)
+    value, slope = prior.negative_log_density(log_value)
+    expected = stats.norm(math.log(median), log_sd)
+    np.testing.assert_allclose(value, -expected.logpdf(log_value), rtol=1e-12)
+    h = 1e-3
+    at = [-expected.logpdf(log_value + k * h) for k in (-2, -1, 1, 2)]
+    difference = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / (12.0 * h)
+    np.testing.assert_allclose(slope, difference, rtol=1e-8, atol=1e-8)
+
+
+def test_median_and_bounds():
+    prior = LogNormal(0.3, 0.15)
+    low, high = prior.bounds
+    assert prior.log_median == math.log(0.3)
+    np.testing.assert_allclose(0.5 * (low + high), prior.log_median)
+    np.testing.assert_allclose(
+        stats.lognorm(s=0.15, scale=0.3).median(), math.exp(prior.log_median)
+    )
+    # A draw is outside with probability 6e-7.
+    np.testing.assert_allclose((high - low) / 2.0, BOX * 0.15)
+    assert prior.negative_log_density(prior.log_median)[1] == 0.0
+
+
+@pytest.mark.parametrize("value", [0.3, (0.3, 0.1), None, "narrow"])
+def test_other_types_than_log_normal_raise(value):
+    names = [field.name for field in fields(DGPLVMPriors) if field.type is LogNormal]
+    assert len(names) == 6
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name} must be a LogNormal"):
+            DGPLVMPriors(**{name: value})

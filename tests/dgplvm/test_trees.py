@@ -10,7 +10,6 @@ import pytest
 from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm import base
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperDGPLVMClassifier
 
 N, D, K = 40, 5, 3
@@ -169,15 +168,3 @@ def test_relevance_is_the_scatter_of_the_centroids():
     # Centroids (1, 0) and (1, 3) differ along the second component only.
     np.testing.assert_array_equal(base.relevance(latent, index), [0.0, 1.0])
     np.testing.assert_array_equal(base.relevance(np.zeros((4, 2)), index), [0.0, 0.0])
-
-
-def test_tail_probabilities_count_samples():
-    got = base.tail_probability(np.array([-5.0, 0.0, 2.0, 9.0]), np.array([2.0, -1.0, 0.0]))
-    np.testing.assert_allclose(got, [0.25, 0.75, 1.0, 1.0])
-
-
-def test_large_data_are_not_stored(monkeypatch, fitted):
-    assert "constant_data" in fitted("default").idata_
-    monkeypatch.setattr(datatree, "MAX_NUMBERS", 10)
-    model = DGPLVMClassifier(random_state=0).fit(*toy("default"))
-    assert "constant_data" not in model.idata_

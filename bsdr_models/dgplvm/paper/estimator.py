@@ -1,6 +1,5 @@
 """Scikit-learn classifier of the model as the paper prints it."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -10,15 +9,27 @@ from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
-from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
-from bsdr_models.dgplvm.learn import KERNEL, Draw, FitResult, Posterior, disagreement, mode_fields
+from bsdr_models.dgplvm.learn import (
+    KERNEL,
+    Draw,
+    FitResult,
+    Posterior,
+    disagreement,
+    make_result,
+)
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper
+from bsdr_models.dgplvm.paper.objective import (
+    KernelMapping,
+    PaperEmbedder,
+    certain,
+    collapse,
+    fit_paper,
+)
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
 from bsdr_models.dgplvm.settings import CriterionName, Mapping, Optimization, Priors
-from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
 
@@ -169,6 +180,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self._check_data(task.X, task.y_index, task.n_components)
         fit = fit_paper(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
         gram, mapping = fit.objective.gram, fit.objective.mapping
+        raw, _ = fit.objective.unpack(fit.search.x)
         signal, inverse_width, bias, inverse_noise = np.exp(fit.log_parameters[:4]).tolist()
         lengthscale, noise = inverse_width**-0.5, 1.0 / inverse_noise
         decoder = Decoder.of(
@@ -183,27 +195,24 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         classifier = fit_gp_classifier(
             fit.latent,
             task.y_index,
-            task.n_labels,
             priors=task.priors,
             approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
         )
         embedder: Any = LikelihoodEmbedder(decoder=decoder)
         if mapping is not None and task.mapping.embeds:
-            weights = mapping.weights(fit.objective.unpack(fit.search.x)[0])
-            embedder = PaperEmbedder(kernel_mapping=mapping, weights=weights)
-        messages = collapse(fit, task), disagreement(fit.search)
+            embedder = mapping.embedder(raw)
         kernel = signal / gram.variance, lengthscale, noise / gram.variance
-        return FitResult(
+        return make_result(
+            fit,
+            task,
             posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
             latent=fit.latent,
-            left_out=_certain(fit.latent),
+            left_out=certain(fit.latent),
             variables=dict(zip(KERNEL, kernel, strict=True))
             | {"criterion": fit.terms.criterion, "log_theta": fit.log_parameters[:4]}
-            | {"latent_raw": fit.objective.unpack(fit.search.x)[0]},
+            | {"latent_raw": raw},
             decoder=decoder,
-            settings={},
-            messages=tuple(message for message in messages if message is not None),
-            **mode_fields(fit),
+            messages=(collapse(fit, task), disagreement(fit.search)),
         )
 
     def _check_data(self, X: FloatArray, y_index: IntArray, n_components: int) -> None:
@@ -214,8 +223,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
                 f"n_centres={self.n_centres} must be at least n_components={n_components}: the "
                 "latent coordinates are linear in that many kernels"
             )
-        present = np.unique(y_index[y_index >= 0])
-        centroids = np.stack([X[y_index == label].mean(axis=0) for label in present])
+        centroids = class_centroids(X, y_index)
         if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X[y_index >= 0]).max():
             raise ValueError(
                 "the centroids of all classes coincide in the features: the criterion of the paper "
@@ -238,31 +246,11 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         task, embedder = self._task, self._posterior.embedder
         if task.dynamics is not None:
             raise ValueError("the PyMC model has no sequences")
-        mapping = None
+        mapping, centres = None, task.X
         if isinstance(embedder, PaperEmbedder):
-            mapping = embedder.kernel_mapping
-        elif task.mapping.kind == "kernel":
-            if task.mapping.n_centres is not None:
-                raise ValueError("the PyMC model needs placement='map' or n_centres=None")
-            mapping = KernelMapping.at(task.X, task.X, float(task.mapping.width))
+            centres = embedder.centres
+        elif task.mapping.kind == "kernel" and task.mapping.n_centres is not None:
+            raise ValueError("the PyMC model needs placement='map' or n_centres=None")
+        if task.mapping.kind == "kernel":
+            mapping = KernelMapping.at(task.X, centres, float(task.mapping.width))
         return self._context.name_dims(declare(task, mapping))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperEmbedder:
-    """Embedding by the paper's back-constraint with weights (M, R), which is deterministic."""
-
-    kernel_mapping: KernelMapping
-    weights: FloatArray
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Latent coordinates of samples, (M, R)."""
-        return self.kernel_mapping.transform(X, self.weights)
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Latent coordinates of samples, with covariances of zero."""
-        return _certain(self.latent(X))
-
-
-def _certain(latent: FloatArray) -> LatentCoordinates:
-    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))

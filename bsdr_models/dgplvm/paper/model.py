@@ -7,9 +7,7 @@ With the centred features Y (N, D), :math:`K = \theta_1 e^{-\theta_2 |x_i - x_j|
     \log \theta_i \sim U(l_i, h_i), \quad U_{ij} \sim N(0, s^2), \qquad
     y_d \sim N(0, K), \qquad p(X) \propto e^{-w J(X)} .
 
-The paper has no prior of U and no bounds of :math:`\theta`. Its density :math:`1 / \theta` times
-the last two factors has neither a maximum nor a finite integral: J does not depend on the scale of
-X, which :math:`\theta_2` makes up for in the likelihood, and both go to a constant as X grows. A
+The paper has no prior of U and no bounds of :math:`\theta`, and its density no finite integral. A
 large s and the bounds of :mod:`~bsdr_models.dgplvm.paper.objective` make it proper; the posterior
 depends on them.
 """
@@ -62,5 +60,5 @@ def declare(task: Task, mapping: KernelMapping | None) -> pm.Model:
         half = linalg.solve_triangular(L, pt.as_tensor(gram.root), lower=True)
         log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + n * np.log(2.0 * np.pi)
         pm.Potential("generative", -0.5 * (d * log_det + (half**2).sum()))
-        pm.Potential("discriminative", -task.weight * J)
+        pm.Potential("discriminative", -task.priors.weight * J)
     return model

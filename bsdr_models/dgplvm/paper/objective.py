@@ -25,19 +25,21 @@ the mapping is no constraint, but it affects which optimum is found, and embeds 
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.spatial.distance import pdist
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
-from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
-from bsdr_models.dgplvm.map_search import Mode, Task, find_mode
-from bsdr_models.dgplvm.objective import LatentObjective
+from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
+from bsdr_models.dgplvm.map_search import Mode, Task, collapsed_classes, find_mode
+from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance; initial theta there for latent
@@ -75,39 +77,31 @@ def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
     return tuple(LogUniform(start, (low, high)) for start, low, high in zip(*logs, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMapping:
     """Latent coordinates as sums of kernels at centres (M, D), Eqs. (17) and (18).
 
-    Centres are X (N, D) itself for the mapping of the paper; ``width`` is gamma, in units of 1 /
-    feature**2.
+    ``lengthscale`` is gamma^-1/2, ``factor`` (M, M) L, and ``basis`` (N, M) Phi.
     """
 
-    X: FloatArray
     centres: FloatArray
-    width: float
+    lengthscale: float
+    factor: FloatArray
+    basis: FloatArray
 
     @classmethod
     def at(cls, X: FloatArray, centres: FloatArray, width: float) -> "KernelMapping":
-        """At centres (M, D); the width is in units of 1 / the median squared distance."""
-        return cls(X=X, centres=centres, width=width / median_distance(X))
+        """At centres (M, D), for the mapping of the paper the samples X (N, D) themselves.
 
-    @cached_property
-    def factor(self) -> FloatArray:
-        """L, lower, of the kernel between centres, (M, M)."""
-        return cholesky(self._kernel(self.centres), name="kernel matrix of the mapping")
-
-    @cached_property
-    def basis(self) -> FloatArray:
-        """The matrix Phi of coordinates u, (N, M)."""
-        if self.centres is self.X:
-            return self.factor
-        solved = solve_triangular(self.factor, self._kernel(self.X).T, lower=True)
-        return np.ascontiguousarray(solved.T)
-
-    def weights(self, u: FloatArray) -> FloatArray:
-        """Weights a of coordinates u, (M, R)."""
-        return solve_triangular(self.factor, u, lower=True, trans="T")
+        The width is gamma in units of 1 / the median squared distance.
+        """
+        lengthscale = (width / median_distance(X)) ** -0.5
+        kernel = rbf(centres, None, lengthscale)
+        factor = basis = cholesky(kernel, name="kernel matrix of the mapping")
+        if not np.array_equal(centres, X):
+            cross = rbf(X, centres, lengthscale)
+            basis = np.ascontiguousarray(solve_triangular(factor, cross.T, lower=True).T)
+        return cls(centres=centres, lengthscale=lengthscale, factor=factor, basis=basis)
 
     def root(self, u: FloatArray) -> FloatArray:
         """Latent coordinates (N, R) of coordinates u, (M, R)."""
@@ -119,30 +113,39 @@ class KernelMapping:
 
     def raw(self, latent: FloatArray) -> FloatArray:
         """Least-squares u (M, R) for latent coordinates (N, R)."""
-        if self.centres is self.X:
+        if self.basis is self.factor:
             return solve_triangular(self.factor, latent, lower=True)
         return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
 
-    def transform(self, X: FloatArray, weights: FloatArray) -> FloatArray:
-        """Latent coordinates of samples, (M', D) -> (M', R)."""
-        return self._kernel(X) @ weights
-
-    def _kernel(self, X: FloatArray) -> FloatArray:
-        return rbf(X, None if X is self.centres else self.centres, self.width**-0.5)
+    def embedder(self, u: FloatArray) -> "PaperEmbedder":
+        """Embedder with the weights a of coordinates u (M, R)."""
+        weights = solve_triangular(self.factor, u, lower=True, trans="T")
+        return PaperEmbedder(centres=self.centres, lengthscale=self.lengthscale, weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperObjective(LatentObjective):
-    """F of a vector of coordinates u, or of X without a mapping, and logarithms of theta.
+class PaperEmbedder:
+    """Embedding by the paper's back-constraint with weights (M, R), which is deterministic."""
 
-    ``weight`` is 1 / sigma_d**2; ``dynamics`` add Eq. (20) and the priors of its kernel.
-    """
+    centres: FloatArray
+    lengthscale: float
+    weights: FloatArray
 
-    def _likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
-        return evaluate_paper(latent, log_kernel, self.gram)
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Latent coordinates of samples (M', D), (M', R)."""
+        return rbf(X, self.centres, self.lengthscale) @ self.weights
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Latent coordinates of samples, with covariances of zero."""
+        return certain(self.latent(X))
 
 
-def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[PaperObjective]:
+def certain(latent: FloatArray) -> LatentCoordinates:
+    """Latent coordinates (N, R) with covariances of zero."""
+    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
+
+
+def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
     """Minimise the paper's objective within bounds; options are of `run_map`.
 
     gamma of Eq. (18) is the width of the mapping over the median squared distance.
@@ -154,10 +157,11 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[Pape
         if n_centres is not None:
             centres = X[np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))]
         mapping = KernelMapping.at(X, centres, float(task.mapping.width))
-    objective = PaperObjective(
+    objective = Objective(
         gram=gram,
+        density=evaluate_paper,
         criterion=task.make_criterion(),
-        weight=task.weight,
+        weight=task.priors.weight,
         n_components=task.n_components,
         parameter_priors=theta_priors(gram) + task.dynamics_priors,
         dynamics=task.dynamics,
@@ -167,7 +171,7 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode[Pape
     return find_mode(objective, initial, task.optimization, **options)
 
 
-def collapse(mode: Mode[PaperObjective], task: Task) -> str | None:
+def collapse(mode: Mode, task: Task) -> str | None:
     r"""A warning if the mode is degenerate, or None.
 
     The share of the signal is the prior variance of a feature explained by the latent coordinates,
@@ -181,18 +185,13 @@ def collapse(mode: Mode[PaperObjective], task: Task) -> str | None:
     signal = output * (1.0 - similarity)
     share = float(signal / (signal + 1.0 / inverse_noise))
     if share < NO_SIGNAL:
-        present = np.unique(task.y_index[task.known])
-        centroids = np.array([latent[task.y_index == c].mean(axis=0) for c in present])
-        pairs = squared_distances(centroids)[np.triu_indices(len(present), 1)]
+        pairs = pdist(class_centroids(latent, task.y_index), "sqeuclidean")
         return (
             "the latent coordinates explain almost nothing of the features: signal share "
             f"{share:.2g}, distance between centroids {float(np.sqrt(pairs.mean())):.2g}"
         )
-    if J < NO_SCATTER:
-        return (
-            f"every class has collapsed to a point (criterion {J:.1g}); a smaller "
-            "weight keeps the structure within classes"
-        )
+    if (message := collapsed_classes(J, NO_SCATTER)) is not None:
+        return message
     low, high = (bound[:4] for bound in mode.objective.parameter_bounds)
     near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
     names = [name for name, at in zip(THETA, near, strict=True) if at and name != "bias"]

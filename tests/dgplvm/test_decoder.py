@@ -7,9 +7,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
 from bsdr_models.dgplvm.dynamics import Dynamics
-from bsdr_models.dgplvm.latent_inference import LikelihoodEmbedder
 
 PAPER = {"signal_variance": 0.6, "lengthscale": 0.9, "noise_variance": 0.2, "bias": 0.3}
 PAPER["integrate_mean"] = False
@@ -29,8 +28,8 @@ def embed(decoder, features):
     return LikelihoodEmbedder(decoder=decoder).embed(features)
 
 
-def embed_left_out(decoder, features):
-    return LikelihoodEmbedder(decoder=decoder).embed_left_out(features)
+def value_at(decoder, latent, features):
+    return decoder.evaluate(latent, decoder.targets(features)).value
 
 
 def make_samples(shape, kernel, seed=0):
@@ -113,7 +112,7 @@ def test_left_out_values_match_a_decoder_of_the_others(kernel):
     decoder = Decoder.of(X, Y, **kernel, temper=0.3)
     x, out = rng.standard_normal((15, 2)), np.arange(15)
     got = decoder.evaluate(x, replace(decoder.targets(Y), left_out=out))
-    placed = embed_left_out(decoder, Y)
+    placed = LikelihoodEmbedder(decoder=decoder).embed_left_out(Y)
     for i in range(15):
         keep = out != i
         others = Decoder.of(X[keep], Y[keep], **kernel, temper=0.3)
@@ -121,7 +120,6 @@ def test_left_out_values_match_a_decoder_of_the_others(kernel):
         np.testing.assert_allclose(got.value[i], one.value[0], rtol=1e-10)
         np.testing.assert_allclose(got.gradient[i], one.gradient[0], rtol=1e-8, atol=1e-8)
         alone = embed(others, Y[i : i + 1])
-        np.testing.assert_allclose(placed.value[i], alone.value[0], rtol=1e-8)
         np.testing.assert_allclose(placed.mean[i], alone.mean[0], atol=1e-6)
 
 
@@ -131,9 +129,7 @@ def test_latent_is_a_minimum_and_cov_the_inverse_hessian(kernel):
     decoder = Decoder.of(X, Y, **kernel, temper=0.5)
     y = Y[:20] + 0.5 * rng.standard_normal((20, 12))
     placed = embed(decoder, y)
-    assert placed.converged.all()
     there = decoder.evaluate(placed.mean, decoder.targets(y))
-    np.testing.assert_allclose(placed.value, there.value, rtol=1e-12)
     np.testing.assert_allclose(there.gradient, 0.0, atol=1e-6 * np.abs(there.hessian).max())
     identity = np.broadcast_to(np.eye(2), (20, 2, 2))
     np.testing.assert_allclose(placed.cov @ there.hessian, identity, atol=1e-9)
@@ -146,7 +142,7 @@ def test_latent_is_a_minimum_and_cov_the_inverse_hessian(kernel):
             return -0.5 * log_density - norm.logpdf(x).sum()
 
         found = minimize(objective, placed.mean[i] + 0.05, method="Nelder-Mead")
-        assert placed.value[i] < found.fun + 1e-9
+        assert there.value[i] < found.fun + 1e-9
         np.testing.assert_allclose(found.x, placed.mean[i], atol=1e-3)
 
 
@@ -164,8 +160,7 @@ def test_noiseless_samples_are_recovered(n_components, kernel):
     truth = 0.9 * X[near] + 0.05 * rng.standard_normal((50, n_components))
     features, variance = decoder.features(truth)
     placed = embed(decoder, features)
-    at_truth = decoder.evaluate(truth, decoder.targets(features))
-    found = placed.value <= at_truth.value
+    found = value_at(decoder, placed.mean, features) <= value_at(decoder, truth, features)
     assert found.mean() >= 0.95
     sure = found & (variance < 2e-4)  # among the training samples, where the variance is flat
     assert sure.sum() > 5
@@ -206,9 +201,8 @@ def test_minimum_is_below_a_fine_grid(temper):
     rho = ((new[:, None, :] - mean[None, :, :]) ** 2).sum(axis=2)
     fit = 0.5 * temper * (rho / s2 + 40 * np.log(2.0 * np.pi * s2))
     value = fit + 0.5 * (points**2).sum(axis=1) + np.log(2.0 * np.pi)
-    worse = placed.value > value.min(axis=1) + 1e-9
+    worse = value_at(decoder, placed.mean, new) > value.min(axis=1) + 1e-9
     assert worse.mean() <= 0.05
-    assert placed.converged.all()
 
 
 def test_sequence_is_filtered_by_the_dynamics():
@@ -227,19 +221,3 @@ def test_sequence_is_filtered_by_the_dynamics():
             place, variance = dynamics.predict(place)
     with pytest.raises(ValueError, match="need a fit to sequences"):
         LikelihoodEmbedder(decoder=decoder).embed_sequence(Y[:8], sequence)
-
-
-def test_coincident_and_distant_latent_coordinates():
-    """Noise of coincident samples is independent; far away the process has its prior."""
-    X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.5]])
-    Y = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
-    decoder = Decoder.of(X, Y, **WHITENED)
-    mean, variance = decoder.features(X[:1])
-    expected = predict(X, Y, X[0], WHITENED)
-    np.testing.assert_allclose(mean[0], expected[0], rtol=1e-12)
-    assert variance[0] > 0.2
-    far = np.array([[40.0, -40.0]])
-    weights = np.linalg.solve(covariance(X, X, WHITENED) + 0.2 * np.eye(3), np.ones(3))
-    mean, variance = decoder.features(far)
-    np.testing.assert_allclose(mean[0], weights @ Y / weights.sum(), rtol=1e-10)
-    np.testing.assert_allclose(variance[0], 0.8 + 1.0 / weights.sum(), rtol=1e-12)
