@@ -91,7 +91,7 @@ class Priors:
         tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). Local Fisher lets a
         class have several clusters. "mcml", maximally collapsing metric learning, compares each
         sample with all others, so that only close classes are moved apart: often more accurate for
-        ten classes in five components. At most 2000 labelled samples; not for "nuts" and "advi".
+        ten classes in five components. At most 2000 labelled samples.
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
         samples of curved classes are explained without noise.

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
+from bsdr_models.dgplvm.dynamics import Dynamics
 
 # Three interleaved sequences; the last has one sample and no transition.
 SEQUENCE = np.array(["b", "a", "b", "b", "a", "c", "a", "b", "a"])
 BEFORE = [1, 4, 6, 0, 2, 3]
 AFTER = [4, 6, 8, 2, 3, 7]
 LOG = np.log([0.4, 0.8, 0.7, 0.2])
-LOG_MEDIAN = np.array([prior.log_median for prior in DYNAMICS_PRIORS])
 
 
 def rng_of(*key):
@@ -113,19 +112,3 @@ def test_value_is_the_product_of_predictive_densities():
     mean, variance = short.predictor(X[:6], LOG).predict(X[5:6])
     step = -stats.norm(mean[0], math.sqrt(variance[0])).logpdf(X[6]).sum()
     assert whole == pytest.approx(short.evaluate(X[:6], LOG).value + step, rel=1e-11)
-
-
-# -------------------------------------------------------------------------- smooth sequences
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_smooth_motion_is_likelier_than_a_permutation(seed):
-    X = circle(40, noise=0.05, seed=seed)
-    dynamics = Dynamics.of(np.repeat([0, 1], 20))
-    log_parameters = LOG_MEDIAN
-    ordered = dynamics.evaluate(X, log_parameters).value
-    shuffled = [
-        dynamics.evaluate(rng_of(10, seed, k).permutation(X), log_parameters).value
-        for k in range(5)
-    ]
-    assert ordered < min(shuffled) - 20.0
