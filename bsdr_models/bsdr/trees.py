@@ -1,6 +1,6 @@
 """Fits of BSDR at full rank as ``xarray.DataTree``, and what all fits of BSDR have in common."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.fit import Fit, pointwise_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
-from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance
 
@@ -29,16 +28,6 @@ FREE_DIMS = {
 # Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
 # certain of a sample, and Pareto smoothing fails on ties.
 TIE = 1e-9
-
-LIKELIHOOD_NOTE = (
-    "Of each sample given the parameters, latent coordinates and utilities integrated out, as "
-    "needed by leave-one-out cross-validation. Pareto k is large or NaN for samples of which all "
-    "draws are certain; their elpd_i is negligible."
-)
-APPROXIMATE_NOTE = (
-    " The draws are from an approximation of the posterior, which arviz.loo would take for the "
-    "posterior: the group is therefore not called log_likelihood."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,29 +57,13 @@ class Context(datatree.Context):
         self,
         groups: dict[str, dict[str, Any]],
         *,
-        inference_method: InferenceMethod,
-        n_components: int,
-        attrs: Mapping[str, Any],
-        coords: Mapping[str, Sequence[Any]] | None = None,
         dims: Mapping[str, tuple[str, ...]] | None = None,
+        **options: Any,
     ) -> xr.DataTree:
-        """Tree of a fit, with notes on its log likelihood."""
-        likelihood, note = "log_likelihood", LIKELIHOOD_NOTE
-        if inference_method in datatree.APPROXIMATIONS:
-            likelihood, note = "approximate_log_likelihood", LIKELIHOOD_NOTE + APPROXIMATE_NOTE
-        names = {"log_likelihood": likelihood}
-        tree = self.fit_tree(
-            {names.get(name, name): group for name, group in groups.items()},
-            SPEC,
-            inference_method=inference_method,
-            n_components=n_components,
-            coords=coords,
-            dims={"parameters": (), **FREE_DIMS, **(dims or {})},
-            attrs=attrs,
+        """Tree of a fit; options are those of `fit_tree`."""
+        return self.fit_tree(
+            groups, SPEC, dims={"parameters": (), **FREE_DIMS, **(dims or {})}, **options
         )
-        if likelihood in tree.children:
-            tree[likelihood].attrs["note"] = note
-        return tree
 
 
 def hierarchical_tree(

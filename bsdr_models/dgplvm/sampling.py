@@ -34,7 +34,6 @@ from bsdr_models.dgplvm.learn import (
 )
 from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, MapFit, Task, fit_map, make_objective
 from bsdr_models.dgplvm.objective import Objective
-from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.linalg import cholesky
@@ -163,7 +162,6 @@ def sample(
     density = engines.hand_written(Density(objective))
     model = declare_model(task, mapping_settings(mode), density=density)
     options: dict[str, Any] = {
-        "spec": SPEC,
         "rng": rng,
         "draws": schedule.draws,
         "var_names": NAMES,

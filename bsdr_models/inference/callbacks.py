@@ -1,9 +1,10 @@
 """Progress bars in the terminal, and restarts that are counted by one."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from rich.errors import LiveError
@@ -16,7 +17,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bsdr_models.inference.parallel import Outcome, n_workers, run_tasks
+from bsdr_models.inference.parallel import n_workers, run_tasks
+
+logger = logging.getLogger(__name__)
 
 # Iterations take well under a millisecond, so the display is not updated for each.
 _SECONDS_BETWEEN_UPDATES = 0.1
@@ -56,12 +59,7 @@ class ProgressBar:
                 self._progress = None
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._progress is not None:
             self._flush()
             self._progress.stop()
@@ -94,18 +92,21 @@ def run_restarts[A](
     restart: Callable[[ProgressBar, A], Any],
     arguments: Sequence[A],
     *,
+    value: Callable[[Any], float],
     title: str,
     max_iter: int,
     n_jobs: int | None,
     progressbar: bool,
-) -> Outcome[Any]:
-    """Results of ``restart(bar, argument)``, each with an attribute ``interrupted``.
+) -> tuple[Any, list[Any]]:
+    """The result of ``restart(bar, argument)`` with the largest value, and all results.
 
-    The bar counts iterations, at most ``max_iter`` of each restart, or restarts if these run in
-    parallel. An interrupt ends all restarts.
+    They are dataclasses with ``trace``, ``converged`` and ``interrupted``; an interrupt ends all
+    restarts, and is marked in the best one. The bar counts iterations, at most ``max_iter`` of each
+    restart, or restarts if these run in parallel.
     """
     parallel = n_workers(n_jobs, len(arguments)) > 1
     total = len(arguments) * (1 if parallel else max_iter)
+    begin = time.perf_counter()
     with ProgressBar(total, title, enabled=progressbar) as bar:
 
         def done(result: Any) -> None:
@@ -114,13 +115,26 @@ def run_restarts[A](
             elif not result.interrupted:
                 bar.end_stage(max_iter)
 
-        return run_tasks(
+        outcome = run_tasks(
             partial(restart, ProgressBar(total, title, enabled=False) if parallel else bar),
             arguments,
             n_jobs=n_jobs,
             stopped=lambda result: result.interrupted,
             on_done=done,
         )
+    results = list(outcome.results.values())
+    best = max(results, key=value)  # the first of equals
+    logger.debug(
+        "%s: %.6g after %d iterations, %s; %d of %d restarts in %.2f s",
+        title,
+        value(best),
+        len(best.trace),
+        "converged" if best.converged else "not converged",
+        len(results),
+        len(arguments),
+        time.perf_counter() - begin,
+    )
+    return replace(best, interrupted=outcome.interrupted), results
 
 
 def _format(value: object) -> str:

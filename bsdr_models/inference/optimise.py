@@ -3,8 +3,6 @@
 The final values of all restarts are returned, since differences between them are informative.
 """
 
-import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,8 +12,6 @@ from scipy.optimize import Bounds, minimize
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar, run_restarts
-
-logger = logging.getLogger(__name__)
 
 type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -70,32 +66,20 @@ def run_map(
     A FloatingPointError says that the objective is not finite at any initial point, and a
     KeyboardInterrupt is raised again if it comes before the first point.
     """
-    begin = time.perf_counter()
-    outcome = run_restarts(
+    best, ends = run_restarts(
         partial(_descend, objective, bounds, max_iter, tol),
         starts,
+        value=lambda end: -end.value,
         title="MAP",
         max_iter=max_iter,
         n_jobs=n_jobs,
         progressbar=progressbar,
     )
-    ends: list[MapResult] = list(outcome.results.values())
-    best = min(ends, key=lambda end: end.value)  # the first of equals
     if not np.isfinite(best.value):
-        if outcome.interrupted:
+        if best.interrupted:
             raise KeyboardInterrupt
         raise FloatingPointError("the objective is not finite at any initial point")
-    logger.debug(
-        "search for the mode: %.6g after %d iterations, %s; %d of %d restarts in %.2f s",
-        best.value,
-        len(best.trace),
-        "converged" if best.converged else "not converged",
-        len(ends),
-        len(starts),
-        time.perf_counter() - begin,
-    )
-    values = tuple(end.value for end in ends if np.isfinite(end.value))
-    return replace(best, values=values, interrupted=outcome.interrupted)
+    return replace(best, values=tuple(end.value for end in ends if np.isfinite(end.value)))
 
 
 def _descend(

@@ -14,21 +14,10 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
-from bsdr_models.spec import ModelSpec, Variable
 
 FAST = {"mode": "FAST_COMPILE"}
 
-TOY = ModelSpec(
-    name="toy",
-    paper="",
-    citation_bibtex="",
-    variables={
-        "bias": Variable(dims=("outcome",), symbol="b", equation="", description=""),
-        "latent": Variable(dims=("obs",), symbol="z", equation="", description=""),
-        "y": Variable(dims=("obs", "outcome"), symbol="y", equation="", description=""),
-    },
-    identified=("bias",),
-)
+TOY = {"var_names": ["bias"]}
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +30,17 @@ def model(y):
     """b ~ N(0, 1), y ~ N(b, 1): posterior N(sum y / (N + 1), 1 / (N + 1)) for each label."""
     with pm.Model(coords={"obs": range(len(y)), "outcome": ["left", "right"]}) as model:
         b = pm.Normal("bias", dims="outcome")
-        pm.Deterministic("latent", 0.0 * b[0] + np.zeros(len(y)), dims="obs")
         pm.Normal("y", b, 1.0, observed=y, dims=("obs", "outcome"))
     return model
 
 
 @pytest.fixture
-def fast_nuts(monkeypatch):
+def one_core(monkeypatch):
+    monkeypatch.setattr(engines.pm, "sample", partial(pm.sample, cores=1))
+
+
+@pytest.fixture
+def fast_nuts(monkeypatch, one_core):
     """PyMC's sampler without compilation."""
     fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST)
     monkeypatch.setattr(engines.pm, "sample", fast)
@@ -65,12 +58,11 @@ def exact(y):
 def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
     sampled = sample_nuts(
         model,
-        spec=TOY,
+        **TOY,
         rng=np.random.default_rng(1),
         draws=400,
         tune=300,
         chains=2,
-        cores=1,
         target_accept=0.8,
     )
     bias = sampled.draws["bias"]
@@ -79,7 +71,6 @@ def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
     # NUTS has at least 100 effective draws of a normal here: four standard errors.
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
-    assert "latent" not in sampled.draws
     assert sampled.sample_stats["diverging"].shape == (2, 400)
     assert not sampled.interrupted
     assert capfd.readouterr() == ("", "")
@@ -89,12 +80,11 @@ def test_the_seed_decides_the_draws(model, fast_nuts):
     def draw(seed):
         sampled = sample_nuts(
             model,
-            spec=TOY,
+            **TOY,
             rng=np.random.default_rng(seed),
             draws=5,
             tune=20,
             chains=1,
-            cores=1,
         )
         return sampled.draws["bias"]
 
@@ -102,16 +92,13 @@ def test_the_seed_decides_the_draws(model, fast_nuts):
     assert not np.array_equal(draw(3), draw(4))
 
 
-def test_interrupted_nuts_keeps_what_it_has(model, monkeypatch):
+def test_interrupted_nuts_keeps_what_it_has(model, fast_nuts, monkeypatch):
     def stop(trace, draw):
         if not draw.tuning and draw.draw_idx >= 50 + 19:
             raise KeyboardInterrupt
 
-    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST, callback=stop)
-    monkeypatch.setattr(engines.pm, "sample", fast)
-    sampled = sample_nuts(
-        model, spec=TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1, cores=1
-    )
+    monkeypatch.setattr(engines.pm, "sample", partial(pm.sample, callback=stop))
+    sampled = sample_nuts(model, **TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1)
     assert sampled.interrupted
     assert 1 <= sampled.draws["bias"].shape[1] <= 20
 
@@ -136,22 +123,19 @@ def test_nothing_drawn_is_an_interrupt():
 
 
 @pytest.mark.slow
-def test_divergences_are_not_silent(monkeypatch):
+def test_divergences_are_not_silent(fast_nuts):
     """Neal's funnel, with long steps."""
     with pm.Model(coords={"outcome": range(5)}) as funnel:
         scale = pm.Normal("log_scale", 0.0, 3.0)
         pm.Normal("bias", 0.0, pm.math.exp(scale), dims="outcome")
-    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST)
-    monkeypatch.setattr(engines.pm, "sample", fast)
     with pytest.warns(UserWarning, match="transitions diverged"):
         sample_nuts(
             funnel,
-            spec=TOY,
+            **TOY,
             rng=np.random.default_rng(5),
             draws=300,
             tune=100,
             chains=1,
-            cores=1,
             target_accept=0.5,
         )
 
@@ -159,7 +143,7 @@ def test_divergences_are_not_silent(monkeypatch):
 def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
     sampled = fit_advi(
         model,
-        spec=TOY,
+        **TOY,
         rng=np.random.default_rng(1),
         n_iterations=600,
         learning_rate=0.05,
@@ -192,28 +176,11 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
 
     monkeypatch.setattr(engines.pm, "fit", partial(pm.fit, callbacks=[stop]))
     sampled = fit_advi(
-        model, spec=TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
+        model, **TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
     )
     assert sampled.interrupted
     assert sampled.fit["restarts"].shape == (1,)
     assert 1 <= len(sampled.fit["elbo"]) <= 40
-
-
-def test_identified_quantities_are_kept():
-    X = np.random.default_rng(0).normal(size=(6, 2))
-    labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
-    model = build_paper_model(
-        X, labels, n_components=1, priors=Priors(projection_prior="columnwise")
-    )
-    names = {"projection", "projection_precision", "weights", "bias", "coef", "bias_centered"}
-    assert set(engines._kept_names(model, SPEC, None)) == names
-
-
-def test_samples_are_kept_on_request_only(model):
-    assert engines._kept_names(model, TOY, None) == ["bias"]
-    assert engines._kept_names(model, TOY, ["latent"]) == ["latent"]
-    with pytest.raises(ValueError, match="no variables"):
-        engines._kept_names(model, TOY, ["slope"])
 
 
 def test_the_logger_speaks_again_afterwards():
@@ -224,13 +191,8 @@ def test_the_logger_speaks_again_afterwards():
     assert logger.level == before
 
 
-def test_a_start_is_needed(model):
-    with pytest.raises(ValueError, match="n_starts"):
-        fit_advi(model, spec=TOY, rng=np.random.default_rng(0), n_starts=0)
-
-
 @pytest.mark.slow
-def test_nuts_agrees_with_importance_sampling():
+def test_nuts_agrees_with_importance_sampling(one_core):
     """One feature, one component, two classes: weigh a million draws of the prior.
 
     Given Q, W and b the latent integrates out, p(y = 1 | x) = Phi(m / s) with
@@ -249,12 +211,11 @@ def test_nuts_agrees_with_importance_sampling():
     )
     sampled = sample_nuts(
         build_paper_model(x[:, None], y, n_components=1, priors=priors),
-        spec=SPEC,
+        var_names=SPEC.identified,
         rng=np.random.default_rng(12),
         draws=2000,
         tune=1000,
         chains=2,
-        cores=1,
     )
 
     rng = np.random.default_rng(0)
@@ -311,18 +272,17 @@ def test_a_density_written_by_hand_is_that_of_the_graph(model, y):
     assert len(calls) == 1
 
 
-def test_nuts_by_a_given_covariance_learns_only_the_step(y):
+def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
     """Without warm-up for scales, and far from PyMC's start."""
     by_hand, _ = written_by_hand(y)
     mean, sd = exact(y)
     sampled = sample_nuts(
         by_hand,
-        spec=TOY,
+        **TOY,
         rng=np.random.default_rng(6),
         draws=400,
         tune=100,
         chains=2,
-        cores=1,
         covariance=sd**2 * np.eye(2),
         starts=[{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}],
         mode="FAST_COMPILE",
@@ -339,7 +299,7 @@ def test_advi_begins_where_it_is_told(y):
     mean, _ = exact(y)
     sampled = fit_advi(
         by_hand,
-        spec=TOY,
+        **TOY,
         rng=np.random.default_rng(7),
         n_iterations=3,
         learning_rate=1e-6,

@@ -5,13 +5,13 @@ import subprocess
 import sys
 from functools import partial
 from threading import get_ident
-from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pytest
 
 from bsdr_models.inference.callbacks import run_restarts
+from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.parallel import n_workers, run_tasks
 
 
@@ -84,9 +84,17 @@ def test_the_bar_of_an_ascent_counts_restarts_in_workers(capsys, n_jobs, expecte
     def restart(bar, length):
         for _ in range(length):
             bar.update(bound=1.0)
-        return SimpleNamespace(interrupted=False)
+        return MapResult(
+            x=np.zeros(1),
+            value=0.0,
+            values=(),
+            trace=np.zeros(1),
+            converged=True,
+            interrupted=False,
+        )
 
-    run_restarts(restart, [3, 4], title="Climb", max_iter=50, n_jobs=n_jobs, progressbar=True)
+    options = {"title": "Ascent", "max_iter": 50, "n_jobs": n_jobs, "progressbar": True}
+    run_restarts(restart, [3, 4], value=lambda result: result.value, **options)
     assert expected in capsys.readouterr().out
 
 

@@ -94,7 +94,7 @@ def fit_by_mean_field(
     posterior = MeanFieldPosterior(state=result.state, data=data, latent_scale=context.latent_scale)
     return MeanFieldFit(
         posterior=posterior,
-        trace=result.elbo,
+        trace=result.trace,
         terms=result.terms,
         restarts=result.restarts,
         converged=result.converged,
