@@ -12,7 +12,6 @@ from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegresso
 from bsdr_models.bsdr.feature_map import (
     FeatureMap,
     check_kernel_matrix,
-    check_missing_views,
     check_views,
     is_several,
 )
@@ -149,7 +148,11 @@ class FullRankEstimator(BaseBSDR):
             self._scaler = Scaler.identity(X.shape[1])
         else:
             self._scaler = fit_scaler(X, standardize=self.standardize)
-            check_views(X, self._scaler, views)
+            for name, columns in views or ():
+                if self._scaler.constant[columns].all():
+                    raise ValueError(f"view {name!r} has no feature that varies")
+            if views is not None:
+                check_views(X, views)
         rng = self._set_context(
             self._scaler.transform(X),
             y,
@@ -268,7 +271,7 @@ class FullRankEstimator(BaseBSDR):
         check_is_fitted(self)
         X = self._scaler.transform(validate_samples(self, X, reset=False, missing=True))
         exclusive = self._posterior.feature_map.exclusive
-        check_missing_views(X, self._context.views or (), exclusive=exclusive)
+        check_views(X, self._context.views or (), exclusive)
         return X
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:

@@ -17,12 +17,13 @@ from bsdr_models.inference import datatree
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance
 
-# Dims of free variables of the PyMC models that are not in the specification.
+# Dims of free variables of the PyMC models, and of the log prior of all.
 FREE_DIMS = {
     "projection_offset": (dims.FEATURE, dims.CONTRAST),
     "basis_offset": (dims.BASIS, dims.CONTRAST),
     "bias_contrasts": (dims.CONTRAST,),
     "latent_offset": (dims.OBS, dims.COMPONENT),
+    "parameters": (),
 }
 
 # Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
@@ -61,9 +62,7 @@ class Context(datatree.Context):
         **options: Any,
     ) -> xr.DataTree:
         """Tree of a fit; options are those of `fit_tree`."""
-        return self.fit_tree(
-            groups, SPEC, dims={"parameters": (), **FREE_DIMS, **(dims or {})}, **options
-        )
+        return self.fit_tree(groups, SPEC, dims={**FREE_DIMS, **(dims or {})}, **options)
 
 
 def hierarchical_tree(
@@ -84,12 +83,10 @@ def hierarchical_tree(
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(n_chains)[:, None] * per_chain + one).ravel()
     shape = (n_chains, len(one))
-    raw = posterior.draws.take(kept)
-    coordinates = posterior.coordinates.thin(kept)
-    aligned = coordinates.align(raw)
-    maps = coordinates.maps[:, 1:]  # (S, J, R)
+    raw, coordinates = posterior.draws.take(kept), posterior.coordinates
+    aligned = coordinates.align(posterior.draws, kept)
+    maps = coordinates.maps[kept, 1:]  # (S, J, R)
     normal = rng.standard_normal((len(kept), maps.shape[1], p))
-    outside = raw.scale[:, None, None] * normal
     variables = {"weights": aligned.weights[:, :r], "bias": raw.bias, "scale": raw.scale}
     variables |= free_variables(raw, feature_map, normal)
     latent = posterior.embed(context.X)
@@ -98,10 +95,11 @@ def hierarchical_tree(
         "latent_cov": latent.cov,
         "relevance": posterior.share,
     }
-    full = feature_map.loadings(raw.projection, outside, raw.view_scale)  # (S, J, P)
     components = posterior.components()
-    if full is not None and components is not None:
-        full = np.swapaxes(full, 1, 2)
+    if components is not None:
+        outside = raw.scale[:, None, None] * normal
+        full = feature_map.loadings(raw.projection, outside, raw.view_scale)
+        full = np.swapaxes(full, 1, 2)  # (S, P, J)
         loadings = full @ maps[..., :r]
         variables |= {"projection": loadings, "coef": full @ raw.weights}
         group |= {"projection_mean": components.T, "projection_sd": loadings.std(axis=0)}
