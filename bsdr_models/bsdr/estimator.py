@@ -258,9 +258,8 @@ class FullRankEstimator(BaseBSDR):
 
         context = self._context
         priors = HierarchicalPriors(**context.config["priors"])
-        return declare_hierarchical(
-            context.X, context.modelled, priors, context.target, feature_map
-        )
+        X, y, names = context.X, context.modelled, context.feature_names
+        return declare_hierarchical(X, y, priors, context.target, feature_map, names)
 
     def _samples_of_fit(self, X: Any) -> FloatArray:
         return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)

@@ -231,9 +231,8 @@ def check_pymc(target, *, wide, exponent=0.5):
     }[target]
     metric = Metric.learn(X, exponent)
     given = y if target != "multilabel" else y.astype(int)
-    logp = declare_hierarchical(X, given, PRIORS, target, FeatureMap.linear(metric)).compile_logp(
-        mode="FAST_COMPILE"
-    )
+    model = declare_hierarchical(X, given, PRIORS, target, FeatureMap.linear(metric), range(d))
+    logp = model.compile_logp(mode="FAST_COMPILE")
     problem = Problem.build(metric.whiten(X), y, n_labels=k, target=target, priors=PRIORS)
     theta = 0.5 * draw(problem, 5)
     loadings, bias, _, log_scale = problem.split(theta)
