@@ -114,18 +114,20 @@ class FullRankEstimator(BaseBSDR):
 
     def _check_params(self) -> None:
         super()._check_params()
-        for kernel in self._kernels if is_several(self.kernel) else ():
-            if not (isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS):
+        if not self._kernels:
+            raise ValueError("kernel is empty")
+        several = is_several(self.kernel)
+        for kernel in self._kernels:
+            if several and not (
+                isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS
+            ):
                 raise ValueError(
                     f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
                     f"got {kernel!r}"
                 )
-        for kernel in self._kernels:
             if not isinstance(kernel, str):
-                as_kernel(kernel)
-        if not self._kernels:
-            raise ValueError("kernel is empty")
-        if self.inference == "laplace" and (self.views is not None or is_several(self.kernel)):
+                as_kernel(kernel)  # refuses classes
+        if self.inference == "laplace" and (self.views is not None or several):
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
@@ -207,9 +209,8 @@ class FullRankEstimator(BaseBSDR):
             self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
         self.kernel_, self._compared = kernel, compared
         self.temperature_ = posterior.temperature
-        for name in ("log_evidence", "log_evidence_error", "log_bayes_factor"):
-            setattr(self, f"{name}_", getattr(fit, name))
-        for name, value in fit.held_out.named().items():
+        evidence = ("log_evidence", "log_evidence_error", "log_bayes_factor")
+        for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
             setattr(self, f"{name}_", value)
 
     def _selected_params(self) -> dict[str, Any]:
@@ -235,8 +236,8 @@ class FullRankEstimator(BaseBSDR):
     def _attrs(self) -> dict[str, Any]:
         attrs = super()._attrs() | self._result.attrs()
         if self._compared:
-            names, scores = list(self._compared), list(self._compared.values())
-            attrs |= {"kernels_compared": names, "kernels_held_out_score": scores}
+            attrs["kernels_compared"] = list(self._compared)
+            attrs["kernels_held_out_score"] = list(self._compared.values())
         return attrs
 
     @property

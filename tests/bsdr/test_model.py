@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import mpmath
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -162,19 +161,6 @@ def test_utilities_outside_the_argmax_region_have_no_density(target):
     assert log_density(start | {"utilities": -start["utilities"]}) == -np.inf
 
 
-def test_integrating_the_precision_gives_the_student_form():
-    """Both parametrisations have the same prior of a weight."""
-    shape, rate, w = PRIORS.weight_shape, PRIORS.weight_rate, 1.3
-
-    def integrand(precision):
-        return stats.norm.pdf(w, 0.0, precision**-0.5) * stats.gamma.pdf(
-            precision, shape, scale=1.0 / rate
-        )
-
-    value, _ = integrate.quad(integrand, 0.0, np.inf)
-    np.testing.assert_allclose(student_log_density(w, shape, rate), math.log(value), rtol=1e-8)
-
-
 def compiled_choice(n_labels):
     y, eta = pt.lvector("y"), pt.dmatrix("eta")
     log_prob = log_choice_probability(y, eta, n_labels=n_labels)
@@ -203,19 +189,6 @@ def test_choice_probability_in_the_tails(n_labels):
     assert min(expected) < -500
     log_prob, _ = evaluate(y, eta)
     np.testing.assert_allclose(log_prob, expected, rtol=1e-9, atol=1e-6)
-
-
-def test_choice_probability_against_high_precision():
-    """A sample at +-40, by mpmath with 30 digits."""
-    # mpmath.quad stops at an absolute error, so the integrand is raised to order one.
-    with mpmath.workdps(30):
-        integral = mpmath.quad(
-            lambda u: mpmath.exp(1600) * mpmath.npdf(u) * mpmath.ncdf(u - 80) * mpmath.ncdf(u - 40),
-            [0, 30, 40, 50, 60, 100],
-        )
-        expected = mpmath.log(integral) - 1600
-    log_prob, _ = compiled_choice(3)(np.array([0]), np.array([[-40.0, 40.0, 0.0]]))
-    np.testing.assert_allclose(log_prob[0], float(expected), rtol=1e-9)
 
 
 def test_choice_probabilities_sum_to_one():

@@ -332,23 +332,6 @@ def test_subset_of_draws():
     )
 
 
-def test_ridge_of_the_features():
-    """With exponent 0 the covariance is the identity."""
-    X = correlated(40, 6)
-    metric = Metric.learn(X)
-    assert_allclose(metric.size, 1.0 / np.sqrt(6))
-    assert metric.outside == pytest.approx(1.0 / np.sqrt(6))
-
-
-@tall_and_wide
-def test_metric_is_equivariant_to_rotations_of_the_features(n, d):
-    X, new = correlated(n, d), correlated(30, d, seed=1)
-    turn = stats.ortho_group.rvs(d, random_state=0)
-    a, b = Metric.learn(X, 0.5), Metric.learn(X @ turn, 0.5)
-    assert_allclose(a.whiten(new) @ a.whiten(X).T, b.whiten(new @ turn) @ b.whiten(X @ turn).T)
-    assert_allclose(a.outside_sd(new), b.outside_sd(new @ turn), atol=1e-6)
-
-
 @tall_and_wide
 def test_constant_features_do_not_change_the_metric(n, d):
     X, new = correlated(n, d), correlated(30, d, seed=1)

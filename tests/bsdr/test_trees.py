@@ -538,19 +538,6 @@ def test_draws_are_matched_by_name(change, gibbs):
         np.testing.assert_array_equal(moved.transpose(*kept.dims), kept)
 
 
-def test_flipped_draws_have_the_latent_coordinates_of_the_others(gibbs):
-    model, X, y = gibbs
-    posterior = model.idata_["posterior"].to_dataset()[["projection", "weights", "bias"]]
-    sign = xr.where(posterior["draw"] % 2 == 0, 1.0, -1.0)
-    axes = {name: posterior[name].dims for name in ("projection", "weights")}
-    flipped = {name: (posterior[name] * sign).transpose(*axes[name]) for name in axes}
-    one, other = (
-        from_tree(xr.DataTree.from_dict({"posterior": draws}), X, y)
-        for draws in (posterior, posterior.assign(flipped))
-    )
-    np.testing.assert_allclose(abs(other.transform(X)), abs(one.transform(X)), atol=1e-10)
-
-
 @pytest.mark.parametrize("kind", PAPER_KINDS)
 def test_from_posterior_takes_trees(kind):
     with pytest.raises(TypeError, match=r"expected an xarray\.DataTree, got dict"):

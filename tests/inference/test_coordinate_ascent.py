@@ -110,18 +110,6 @@ def test_parallel_have_streams_of_their_own_that_repeat():
     assert run(3, 5)[:2] == run(3, 2)
 
 
-def test_convergence_is_that_of_the_best_restart():
-    """The better restart reaches the limit of iterations."""
-    starts = [-1.0, 1e6]
-    result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=2, max_iter=3)
-    assert result.restarts[0] > result.restarts[1]
-    assert result.converged
-    starts = [-1.0, 4.0]
-    result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=2, max_iter=4)
-    assert result.restarts[0] < result.restarts[1]
-    assert not result.converged
-
-
 # -------------------------------------------------------------------------------- extrapolation
 
 
