@@ -76,8 +76,9 @@ class _Ascent[S]:
     trace: list[Bound] = field(default_factory=list)
 
     @property
-    def left(self) -> int:
-        return self.max_iter - len(self.trace)
+    def ended(self) -> bool:
+        """Whether the limit of iterations is reached."""
+        return len(self.trace) >= self.max_iter
 
     @property
     def elbo(self) -> float:
@@ -86,18 +87,17 @@ class _Ascent[S]:
     def run(self, tol: float, extrapolation: Extrapolation[S] | None) -> bool:
         """Rounds until convergence (True) or the limit (False)."""
         self.sweep()
-        while self.left > 0:
+        while not self.ended:
             before = self.elbo
             if extrapolation is None:
                 self.sweep()
             else:
                 self.squarem(extrapolation)
-            if self.left > 0 and self.elbo - before < tol:
+            if not self.ended and self.elbo - before < tol:
                 return True
         return False
 
     def accept(self, state: S, info: Bound) -> None:
-        """Accept a state."""
         self.state = state
         self.trace.append(info)
         self.bar.update(bound=info.elbo)
@@ -119,26 +119,22 @@ class _Ascent[S]:
 
     def squarem(self, how: Extrapolation[S]) -> None:
         """Two sweeps, and a third from an extrapolated point, accepted if it raises the bound."""
-        start = how.pack(self.state)
-        self.sweep()
-        first = how.pack(self.state)
-        if self.left <= 0:
-            return
-        self.sweep()
-        second = how.pack(self.state)
-        change = first - start
-        curvature = second - first - change
+        points = [how.pack(self.state)]
+        for _ in range(2):
+            self.sweep()
+            if self.ended:
+                return
+            points.append(how.pack(self.state))
+        change, second_change = np.diff(points, axis=0)
+        curvature = second_change - change
         size = float(np.linalg.norm(curvature))
-        if self.left <= 0 or size == 0.0:
+        if size == 0.0:
             return
         alpha = max(float(np.linalg.norm(change)) / size, 1.0)
-        proposal = start + 2.0 * alpha * change + alpha**2 * curvature
         with np.errstate(all="ignore"):
+            proposal = points[0] + 2.0 * alpha * change + alpha**2 * curvature
             try:
-                proposed = how.unpack(proposal, self.state)
-                # Free memory for the step: each vector is as large as the state.
-                del start, first, second, change, curvature, proposal
-                state, info = self.step(proposed)
+                state, info = self.step(how.unpack(proposal, self.state))
             except (np.linalg.LinAlgError, FloatingPointError, ValueError):
                 return
         if info.elbo > self.elbo:

@@ -91,38 +91,37 @@ def _descend(
     start: FloatArray,
 ) -> MapResult:
     """L-BFGS from one initial point."""
-    best_x, best_value = np.array(start, dtype=np.float64), np.inf
+    x = np.array(start, dtype=np.float64)
     if bounds is not None:
-        best_x = np.clip(best_x, *bounds)
-    best_gradient = np.zeros_like(best_x)
-    origin = best_x, best_value, best_gradient  # of the current line search
+        x = np.clip(x, *bounds)
+    best = origin = x, np.inf, np.zeros_like(x)  # at all points; where a line search begins
     trace: list[float] = []
     interrupted = converged = False
 
     def guarded(x: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal best_x, best_value, best_gradient
+        nonlocal best
         try:
             value, gradient = objective(x)
         except np.linalg.LinAlgError:
             return _refuse(x, *origin)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return _refuse(x, *origin)
-        if value < best_value:
-            best_x, best_value, best_gradient = x.copy(), float(value), gradient.copy()
+        if value < best[1]:
+            best = x.copy(), float(value), gradient.copy()
         return float(value), gradient
 
     def after_iteration(_: FloatArray) -> None:
         nonlocal origin
-        origin = best_x, best_value, best_gradient
-        trace.append(best_value)
-        bar.update(value=best_value)
+        origin = best
+        trace.append(best[1])
+        bar.update(value=best[1])
 
     try:
-        first, _ = guarded(best_x)
-        origin = best_x, best_value, best_gradient
+        first, _ = guarded(x)
+        origin = best
         result = minimize(
             guarded,
-            best_x,
+            x,
             jac=True,
             method="L-BFGS-B",
             bounds=None if bounds is None else Bounds(*bounds),
@@ -135,14 +134,14 @@ def _descend(
                 "gtol": 1e-7,
             },
         )
-        converged = np.isfinite(best_value) and result.status != _AT_LIMIT
+        converged = np.isfinite(best[1]) and result.status != _AT_LIMIT
     except KeyboardInterrupt:
         interrupted = True
     return MapResult(
-        x=best_x,
-        value=best_value,
-        values=(best_value,),
-        trace=np.array(trace or [best_value]),
+        x=best[0],
+        value=best[1],
+        values=(best[1],),
+        trace=np.array(trace or [best[1]]),
         converged=bool(converged),
         interrupted=interrupted,
     )
