@@ -10,7 +10,7 @@ lapse, a label is independent of the features:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, get_args
 
@@ -112,7 +112,7 @@ def declare_hierarchical(
     priors: HierarchicalPriors,
     target: Target,
     feature_map: FeatureMap,
-    features: Sequence[Any],
+    features: Iterable[Any],
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map."""
     y_array, labels = check_target(y, target, n_samples=len(X))

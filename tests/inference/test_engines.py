@@ -17,8 +17,6 @@ from bsdr_models.inference.engines import fit_advi, sample_nuts
 
 FAST = {"mode": "FAST_COMPILE"}
 
-TOY = {"var_names": ["bias"]}
-
 
 @pytest.fixture(scope="module")
 def y():
@@ -55,17 +53,16 @@ def exact(y):
     return y.sum(axis=0) / (len(y) + 1), (len(y) + 1) ** -0.5
 
 
+def run(engine, model, seed, **options):
+    """Draws of the biases, (chain, draw, 2), and all results."""
+    rng = np.random.default_rng(seed)
+    sampled = engine(model, var_names=["bias"], rng=rng, **options)
+    return sampled.draws["bias"], sampled
+
+
 def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
-    sampled = sample_nuts(
-        model,
-        **TOY,
-        rng=np.random.default_rng(1),
-        draws=400,
-        tune=300,
-        chains=2,
-        target_accept=0.8,
-    )
-    bias = sampled.draws["bias"]
+    options = {"draws": 400, "tune": 300, "chains": 2, "target_accept": 0.8}
+    bias, sampled = run(sample_nuts, model, 1, **options)
     mean, sd = exact(y)
     assert bias.shape == (2, 400, 2)
     # NUTS has at least 100 effective draws of a normal here: four standard errors.
@@ -77,19 +74,10 @@ def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
 
 
 def test_the_seed_decides_the_draws(model, fast_nuts):
-    def draw(seed):
-        sampled = sample_nuts(
-            model,
-            **TOY,
-            rng=np.random.default_rng(seed),
-            draws=5,
-            tune=20,
-            chains=1,
-        )
-        return sampled.draws["bias"]
-
-    np.testing.assert_array_equal(draw(3), draw(3))
-    assert not np.array_equal(draw(3), draw(4))
+    options = {"draws": 5, "tune": 20, "chains": 1}
+    one, same, other = (run(sample_nuts, model, seed, **options)[0] for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
 
 
 def test_interrupted_nuts_keeps_what_it_has(model, fast_nuts, monkeypatch):
@@ -98,9 +86,9 @@ def test_interrupted_nuts_keeps_what_it_has(model, fast_nuts, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(engines.pm, "sample", partial(pm.sample, callback=stop))
-    sampled = sample_nuts(model, **TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1)
+    bias, sampled = run(sample_nuts, model, 2, draws=500, tune=50, chains=1)
     assert sampled.interrupted
-    assert 1 <= sampled.draws["bias"].shape[1] <= 20
+    assert 1 <= bias.shape[1] <= 20
 
 
 @pytest.mark.parametrize(
@@ -129,29 +117,13 @@ def test_divergences_are_not_silent(fast_nuts):
         scale = pm.Normal("log_scale", 0.0, 3.0)
         pm.Normal("bias", 0.0, pm.math.exp(scale), dims="outcome")
     with pytest.warns(UserWarning, match="transitions diverged"):
-        sample_nuts(
-            funnel,
-            **TOY,
-            rng=np.random.default_rng(5),
-            draws=300,
-            tune=100,
-            chains=1,
-            target_accept=0.5,
-        )
+        run(sample_nuts, funnel, 5, draws=300, tune=100, chains=1, target_accept=0.5)
 
 
 def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
-    sampled = fit_advi(
-        model,
-        **TOY,
-        rng=np.random.default_rng(1),
-        n_iterations=600,
-        learning_rate=0.05,
-        n_starts=2,
-        draws=2000,
-    )
+    options = {"n_iterations": 600, "learning_rate": 0.05, "n_starts": 2, "draws": 2000}
+    bias, sampled = run(fit_advi, model, 1, **options)
     mean, sd = exact(y)
-    bias = sampled.draws["bias"]
     assert bias.shape[0] == 1
     # Adam jitters by about the learning rate, an eighth of sd; draws add 4 sd / sqrt(2000).
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=0.15)
@@ -175,9 +147,7 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(engines.pm, "fit", partial(pm.fit, callbacks=[stop]))
-    sampled = fit_advi(
-        model, **TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
-    )
+    _, sampled = run(fit_advi, model, 2, n_iterations=100, n_starts=3, draws=10)
     assert sampled.interrupted
     assert sampled.fit["restarts"].shape == (1,)
     assert 1 <= len(sampled.fit["elbo"]) <= 40
@@ -276,18 +246,9 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
     """Without warm-up for scales, and far from PyMC's start."""
     by_hand, _ = written_by_hand(y)
     mean, sd = exact(y)
-    sampled = sample_nuts(
-        by_hand,
-        **TOY,
-        rng=np.random.default_rng(6),
-        draws=400,
-        tune=100,
-        chains=2,
-        covariance=sd**2 * np.eye(2),
-        starts=[{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}],
-        mode="FAST_COMPILE",
-    )
-    bias = sampled.draws["bias"]
+    starts = [{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}]
+    options = {"covariance": sd**2 * np.eye(2), "starts": starts, **FAST}
+    bias, sampled = run(sample_nuts, by_hand, 6, draws=400, tune=100, chains=2, **options)
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
     # In units of the standard deviation a step of order one is stable up to two.
@@ -297,16 +258,9 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
 def test_advi_begins_where_it_is_told(y):
     by_hand, _ = written_by_hand(y)
     mean, _ = exact(y)
-    sampled = fit_advi(
-        by_hand,
-        **TOY,
-        rng=np.random.default_rng(7),
-        n_iterations=3,
-        learning_rate=1e-6,
-        draws=200,
-        starts=[{"bias": mean + 50.0}, {"bias": mean + 7.0}],
-        mode="FAST_COMPILE",
-    )
+    starts = [{"bias": mean + 50.0}, {"bias": mean + 7.0}]
+    options = {"n_iterations": 3, "learning_rate": 1e-6, "draws": 200}
+    bias, sampled = run(fit_advi, by_hand, 7, starts=starts, **options, **FAST)
     assert sampled.fit["restarts"].shape == (2,)
     # The nearer start has the better bound; draws are within five of PyMC's first sd.
-    np.testing.assert_allclose(sampled.draws["bias"].mean(axis=(0, 1)), mean + 7.0, atol=1.0)
+    np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean + 7.0, atol=1.0)
