@@ -97,27 +97,24 @@ class Parameters:
 class Coordinates:
     r"""Latent coordinates that the likelihood identifies.
 
-    The likelihood identifies latent coordinates only up to an invertible affine map. With F(x) the
-    posterior mean of the linear predictor, the identified coordinates are
+    With F(x) the posterior mean of the linear predictor, they are
     :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
     the covariance of the class means of F (of F itself if targets are not classes): canonical
-    variates in units of the probit noise, or of the output.
+    variates in units of the probit noise, or of the output. There are R of them, as many as
+    contrasts, but at most as whitened features.
 
     Labels of nearly separable classes leave the size of the linear predictor open upwards, and a
     few draws of great size would determine its mean. The predictor of labels is therefore scaled to
     one size in all draws, the median root mean square over the training samples.
-
-    There are R of them, as many as contrasts, but at most as whitened features. ``maps`` are A_s,
-    least-squares affine maps of the contrasts of each draw to u on the training samples, and
-    ``reliability`` is the share of the variance of u that they explain, averaged over draws: 1 if
-    all draws arrange the training samples alike.
     """
 
     coefficients: FloatArray  # mean of P C over draws, so scaled, (B, K)
     axes: FloatArray  # V, (K, R)
     shift: FloatArray  # V' times the mean linear predictor without bias, (R,)
     share: FloatArray  # of each axis in the variance between classes, (R,)
-    maps: FloatArray  # (S, 1 + J, R), the constant first
+    # Least-squares affine maps of the contrasts of each draw to u on the training samples, the
+    # constant first, and the share of the variance of u that they explain, averaged over draws.
+    maps: FloatArray  # (S, 1 + J, R)
     reliability: float
 
     @classmethod
@@ -251,10 +248,7 @@ class Posterior:
     n_components: int
 
     def components(self) -> FloatArray | None:
-        """Mean gradients of the coordinates in the scaled features, (R, D); None if unknown.
-
-        Of linear maps they are the loadings.
-        """
+        """Mean gradients of the coordinates (loadings if linear), (R, D); None if unknown."""
         gradient = self.feature_map.mean_gradient
         if gradient is None:
             return None
@@ -301,9 +295,8 @@ class Posterior:
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same at latent coordinates (G, R), by at most 100 draws.
 
-        Of a sample whose other coordinates are those of the mean of the training samples, and whose
-        deviation from u in single draws is zero: what all samples share, the shift, scale and shear
-        of each draw, is averaged over.
+        Of a sample whose other coordinates are those of the mean of the training samples; what all
+        samples share, the shift, scale and shear of each draw, is averaged over.
         """
         total = len(self.draws.scale)
         kept = np.linspace(0, total - 1, min(_GRID_DRAWS, total)).round().astype(np.int64)

@@ -6,13 +6,8 @@ relative scale :math:`\lambda_v`, so that a view that does not help is switched 
 groups of features, or kernels of the same features; one of all features has no relative scale.
 
 If every training sample has exactly one view, views are instruments that measure the same classes,
-each with its own projection to one latent space [1]_. A constant feature of each view then allows
-for another mean.
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction. IEEE Transactions on
-       Cybernetics 43(6), Section V.
+each with its own projection to one latent space (Gönen 2013, Section V). A constant feature of each
+view then allows for another mean.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,15 +28,14 @@ _NO_VARIANCE = 1e-12
 _LEAST_SHRUNK = 1e-3
 # Number of training samples up to which all are landmarks, and number of landmarks beyond.
 MOST_EXACT, N_LANDMARKS = 1500, 500
-# Share of the variance of the components that are left out together, and most components: they
-# have 99 % of the variance of a thousand digits or vowels, which take half a minute.
+# Share of the variance of the components that are left out together, and most components, which
+# have 99 % of the variance of a thousand digits or vowels.
 NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
-# Relative size of an eigenvalue that is a rounding error, and of a negative one that is not.
-_TINY, _INDEFINITE = 1e-10, 1e-6
+# Relative size of an eigenvalue and of a singular value that are rounding errors, and of a negative
+# eigenvalue that is not.
+_TINY, _RANK, _INDEFINITE = 1e-10, 1e-8, 1e-6
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
-# Relative size of a singular value that is a rounding error.
-_RANK = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +46,12 @@ class Metric:
     a share rho towards a multiple mu of the identity, the covariance is
     :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{-e}`, with c such that
     :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The exponent e is 0 for the prior of
-    ridge regression and 1 for Zellner's g-prior [2]_.
+    ridge regression and 1 for Zellner's g-prior.
 
     References
     ----------
     .. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
            matrices. Journal of Multivariate Analysis 88(2).
-    .. [2] A. Zellner (1986). On assessing prior distributions and Bayesian regression analysis with
-           g-prior distributions. In Bayesian Inference and Decision Techniques.
     """
 
     axes: FloatArray  # eigenvectors of S with nonzero eigenvalues, (D, B)
@@ -158,18 +150,13 @@ def _spectrum(S: FloatArray) -> tuple[FloatArray, FloatArray]:
 class KernelMap:
     r"""Whitened features of a kernel, :math:`\phi(x)^\top \phi(x') = k_c(x, x')`.
 
-    The kernel is centred over the training samples, since the model has biases, and has a mean
-    variance of one there, as the linear one has,
-
-    .. math::
-        k_c(x, x') \propto k(x, x') - \bar k(x) - \bar k(x') + \bar{\bar k} .
-
-    With M landmarks :math:`l_m`, :math:`K_{LL} = V \operatorname{diag}(\kappa) V^\top` and
+    The kernel k_c is centred over the training samples, since the model has biases, and has a mean
+    variance of one there, as the linear one has. With landmarks L,
+    :math:`K_{LL} = V \operatorname{diag}(\kappa) V^\top` and
     :math:`\psi(x) = \kappa^{-1/2} V^\top k(L, x)` [1]_, the whitened features are the principal
-    components of :math:`\psi` over the training samples. They are exact if all samples are
-    landmarks, apart from components that have a share of the variance below :data:`NEGLIGIBLE`
-    together, or are not among the largest :data:`MOST_COMPONENTS`. What they do not determine of a
-    new sample has the prior variance :math:`k_c(x, x) - |\phi(x)|^2`.
+    components of :math:`\psi` over the training samples, exact if all samples are landmarks, but
+    without the smallest components. What they do not determine of a new sample has the prior
+    variance :math:`k_c(x, x) - |\phi(x)|^2`.
 
     References
     ----------
@@ -191,10 +178,7 @@ class KernelMap:
     def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
         """From scaled samples (N, D), or their kernel matrix.
 
-        Raises
-        ------
-        ValueError
-            If the kernel is not positive semi-definite, or does not vary over the samples.
+        ValueError if the kernel is not positive semi-definite, or does not vary over the samples.
         """
         index = np.arange(len(X))
         if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples

@@ -21,9 +21,6 @@ from bsdr_models.inference.parallel import n_workers, run_tasks
 
 logger = logging.getLogger(__name__)
 
-# Iterations take well under a millisecond, so the display is not updated for each.
-_SECONDS_BETWEEN_UPDATES = 0.1
-
 
 class ProgressBar:
     """A progress bar over at most ``total`` iterations, without cost when disabled.
@@ -33,14 +30,10 @@ class ProgressBar:
     """
 
     def __init__(self, total: int, description: str, *, enabled: bool = True) -> None:
-        self.total = total
-        self.description = description
-        self.enabled = enabled
+        self.total, self.description, self.enabled = total, description, enabled
+        self.count = self._stage = 0
         self._progress: Progress | None = None
-        self._fields: dict[str, object] = {}
-        self.count = 0
-        self._stage = 0
-        self._last = 0.0
+        self._note = ""
 
     def __enter__(self) -> Self:
         if self.enabled:
@@ -61,31 +54,27 @@ class ProgressBar:
 
     def __exit__(self, *error: object) -> None:
         if self._progress is not None:
-            self._flush()
+            self._show()
             self._progress.stop()
             self._progress = None
 
     def update(self, advance: int = 1, **fields: object) -> None:
         """Count iterations, and show ``fields`` behind the bar as ``name=value``."""
-        if self._progress is None:
-            return
-        self.count += advance
-        self._fields = fields
-        if time.monotonic() - self._last > _SECONDS_BETWEEN_UPDATES:
-            self._flush()
+        if self._progress is not None:
+            self.count += advance
+            shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in fields.items()}
+            self._note = " ".join(f"{name}={value}" for name, value in shown.items())
+            self._show()
 
     def end_stage(self, length: int) -> None:
         """Reduce the total by the iterations that a stage of at most ``length`` did not need."""
         self.total -= length - (self.count - self._stage)
         self._stage = self.count
 
-    def _flush(self) -> None:
+    def _show(self) -> None:
         assert self._progress is not None
-        note = " ".join(f"{name}={_format(value)}" for name, value in self._fields.items())
-        self._progress.update(
-            self._progress.task_ids[0], completed=self.count, total=self.total, note=note
-        )
-        self._last = time.monotonic()
+        task = self._progress.task_ids[0]
+        self._progress.update(task, completed=self.count, total=self.total, note=self._note)
 
 
 def run_restarts[A](
@@ -135,7 +124,3 @@ def run_restarts[A](
         time.perf_counter() - begin,
     )
     return replace(best, interrupted=outcome.interrupted), results
-
-
-def _format(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
