@@ -141,7 +141,6 @@ class FullRankEstimator(BaseBSDR):
         labels: np.ndarray,
         **context: Any,
     ) -> Self:
-        priors = self._option("priors")
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
@@ -165,21 +164,12 @@ class FullRankEstimator(BaseBSDR):
         )
         scaled = self._context.X
         units = units_of_samples(scaled, standardize=self.standardize)
-
-        def build(feature_map: FeatureMap, index: IntArray | slice = slice(None)) -> Problem:
-            return Problem.build(
-                feature_map.whiten(scaled[index]),
-                y[index],
-                n_labels=len(labels),
-                target=target,
-                priors=priors,
-                views=feature_map.index,
-            )
-
         with one_thread(), self._fitting(X.shape), units:
-            feature_map, kernel, compared = choose_map(scaled, y, self.kernel, views, target, build)
+            feature_map, kernel, compared = choose_map(
+                scaled, y, self.kernel, views, target, self._problem
+            )
             fit = fit_problem(
-                build(feature_map),
+                self._problem(feature_map),
                 feature_map,
                 self.inference,
                 self._engine_options(),
@@ -188,6 +178,18 @@ class FullRankEstimator(BaseBSDR):
             )
             self._set_fitted(fit, kernel, compared)
         return self
+
+    def _problem(self, feature_map: FeatureMap, samples: IntArray | slice = slice(None)) -> Problem:
+        """The problem of some training samples with whitened features."""
+        context = self._context
+        return Problem.build(
+            feature_map.whiten(context.X[samples]),
+            context.targets[samples],
+            n_labels=len(context.labels),
+            target=context.target,
+            priors=self._option("priors"),
+            views=feature_map.index,
+        )
 
     def _engine_options(self) -> Options:
         return Options(
@@ -459,7 +461,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        priors, options = self._option("priors"), self._engine_options()
+        options = self._engine_options()
         sample_rng, outside_rng = rng.spawn(2)
         with (
             one_thread(),
@@ -471,23 +473,17 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 self._scaler,
                 n_labels=len(self.classes_),
                 target="multiclass",
-                priors=priors,
+                priors=self._option("priors"),
                 rng=sample_rng,
                 n_draws=options.draws(N_INDEPENDENT),
                 on_evaluation=on_evaluation,
             )
             assert normal.metric is not None
-            problem = Problem.build(
-                normal.metric.whiten(self._context.X),
-                y[kept],
-                n_labels=len(self.classes_),
-                target="multiclass",
-                priors=priors,
-            )
+            feature_map = FeatureMap.linear(normal.metric)
             fit = fit_from_laplace(
                 normal,
-                problem,
-                FeatureMap.linear(normal.metric),
+                self._problem(feature_map),
+                feature_map,
                 options,
                 counts=np.bincount(y),
                 rng=outside_rng,
