@@ -142,9 +142,7 @@ class Context:
         """Share of each class in the labelled samples of its task, (K,)."""
         assert self.index is not None
         columns = self.index.reshape(len(self.index), -1).T
-        return np.concatenate(
-            [class_frequency(*own) for own in zip(columns, self.class_counts, strict=True)]
-        )
+        return np.concatenate(list(map(class_frequency, columns, self.class_counts)))
 
     def name_dims(self, model: Any) -> Any:
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
@@ -186,21 +184,20 @@ class Context:
         values: Mapping[str, np.ndarray],
         y: Any,
         samples: np.ndarray | None,
-        inference_method: InferenceMethod,
-        attrs: Mapping[str, Any] | None = None,
         log_proba_at: LogProbabilities | None = None,
+        **options: Any,
     ) -> xr.DataTree:
         """Tree of predictions ``values`` for new samples, by name, for the plots.
 
         ``samples`` are their labels (M,), by default their positions; ``log_proba_at`` gives log
-        class probabilities at latent coordinates, for the colours of a map.
+        class probabilities at latent coordinates, for the colours of a map; ``options`` are those
+        of `_build`.
         """
         group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
         if y is not None:
-            n_samples = len(next(iter(values.values())))
             group["y"] = np.asarray(y)
-            if len(group["y"]) != n_samples:
-                raise ValueError(f"y has {len(group['y'])} samples, X has {n_samples}")
+            if len(y) != len(latent.mean):
+                raise ValueError(f"y has {len(y)} samples, X has {len(latent.mean)}")
         if self.tasks:
             of_tasks = group.keys() & TASK_DIMS.keys()
             group |= {name: as_stored(group[name], self.tasks) for name in of_tasks}
@@ -210,11 +207,10 @@ class Context:
         tree = self._build(
             {"predictions": group},
             spec,
-            inference_method=inference_method,
             n_components=latent.mean.shape[1],
-            attrs=attrs,
             dims=dims,
             coords=None if samples is None else {OBS: samples},
+            **options,
         )
         if log_proba_at is not None and self.index is not None:
             add_class_probability(tree, "predictions", log_proba_at)
@@ -289,17 +285,14 @@ def _dataset(
     known: Mapping[str, tuple[str, ...]],
     coords: Mapping[str, Sequence[Any] | np.ndarray],
 ) -> xr.Dataset:
-    arrays = {
-        name: (_variable_dims(group, name, np.ndim(values), known), np.asarray(values))
-        for name, values in variables.items()
-    }
-    sizes = {
-        dim: size
-        for axes, array in arrays.values()
-        for dim, size in zip(axes, array.shape, strict=True)
-    }
-    labels = {dim: np.asarray(coords.get(dim, np.arange(size))) for dim, size in sizes.items()}
-    return xr.Dataset(arrays, coords=labels)
+    dataset = xr.Dataset(
+        {
+            name: (_variable_dims(group, name, np.ndim(values), known), np.asarray(values))
+            for name, values in variables.items()
+        }
+    )
+    labels = {dim: coords.get(str(dim), range(size)) for dim, size in dataset.sizes.items()}
+    return dataset.assign_coords({dim: np.asarray(values) for dim, values in labels.items()})
 
 
 def _variable_dims(

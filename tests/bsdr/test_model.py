@@ -191,13 +191,6 @@ def test_choice_probability_in_the_tails(n_labels):
     np.testing.assert_allclose(log_prob, expected, rtol=1e-9, atol=1e-6)
 
 
-def test_choice_probabilities_sum_to_one():
-    eta = np.random.default_rng(0).normal(scale=3.0, size=(6, 4))
-    evaluate = compiled_choice(4)
-    total = sum(np.exp(evaluate(np.full(6, label), eta)[0]) for label in range(4))
-    np.testing.assert_allclose(total, 1.0, atol=1e-6)
-
-
 def test_choice_gradient_is_the_difference_quotient():
     rng = np.random.default_rng(1)
     eta = rng.normal(scale=4.0, size=(5, 3))
@@ -235,25 +228,6 @@ def test_log_phi_and_its_gradient():
     np.testing.assert_allclose(value, log_ndtr(at), rtol=1e-12, atol=1e-300)
     hazard = np.exp(stats.norm.logpdf(at) - log_ndtr(at))
     np.testing.assert_allclose(gradient, hazard, rtol=1e-9, atol=1e-300)
-
-
-def test_prior_predictive_labels_are_exchangeable():
-    """No label is preferred a priori: frequencies over draws are 1/K within 5 standard errors."""
-    rng = np.random.default_rng(5)
-    X, y = toy("multiclass", rng)
-    model = build_paper_model(X, y, n_components=R, priors=PRIORS)
-    draws = 3000
-    prior = pm.sample_prior_predictive(draws, model=model, random_seed=8, compile_kwargs=FAST)
-    drawn = prior.prior_predictive["y"].values[0]
-    assert drawn.dtype == np.int64
-    assert drawn.shape == (draws, N)
-    error = math.sqrt((1 / K) * (1 - 1 / K) / draws)
-    for row in range(N):
-        np.testing.assert_allclose(
-            np.bincount(drawn[:, row], minlength=K) / draws, 1 / K, atol=5 * error
-        )
-    coef = prior.prior["coef"].values[0]
-    np.testing.assert_allclose(coef.sum(axis=-1), 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
