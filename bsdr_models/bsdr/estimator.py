@@ -293,16 +293,14 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
 
     A multinomial probit classifier whose linear predictor has one projection of the features for
     each contrast of classes, with a matrix-normal prior whose scale is learned: a regression whose
-    rank the prior reduces by shrinkage. Latent coordinates are its canonical variates. The
-    posterior is sampled by Hamiltonian Monte Carlo, or approximated by Laplace's method for many
-    samples. :class:`bsdr_models.papers.PaperBSDRClassifier` is the model of the paper.
+    rank the prior reduces by shrinkage. The posterior is sampled by Hamiltonian Monte Carlo, or
+    approximated by Laplace's method for many samples.
 
     Parameters
     ----------
     n_components : int, optional
-        Number of latent coordinates, the leading canonical variates. None is all of them, the
-        number of classes less one (for multi-label targets, the number of labels); see
-        ``n_components_``. Predictions do not depend on it.
+        Number of latent coordinates, the leading ones. None is all of them, the number of classes
+        less one (for multi-label targets, the number of labels). Predictions do not depend on it.
     inference : {"hmc", "laplace", "nuts", "advi"}, optional
         Inference method: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``, a normal
         approximation around the mode, for at most 10 000 features times contrasts. None is
@@ -360,7 +358,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Posterior mean of the share of each view in the variance of the linear predictor; draws
         are ``view_share`` of ``idata_``.
     temperature_ : float
-        Temperature of class probabilities; 1 is the posterior predictive.
+        Temperature of class probabilities.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels, in nats, with its standard error; NaN unless
         by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``.
@@ -371,8 +369,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Held-out log score: mean log probability of the labels that were held out to choose the
         temperature, at the selected one; NaN if none was. For several labels, per label.
     held_out_gain_, held_out_gain_se_ : float
-        How much better it is than that of the class frequencies, and its standard error. The fit
-        warns if neither it nor the Bayes factor shows a signal.
+        How much better it is than that of the class frequencies, and its standard error.
     n_iter_ : int
         Draws of a chain, or evaluations of ``"laplace"``.
     converged_ : bool
@@ -406,8 +403,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
 
     `fit` also takes Dask and Zarr arrays, by Laplace's method, chunk by chunk, and single labels.
     They are read once per evaluation, on the workers of an active ``distributed.Client`` if X is a
-    Dask array. ``idata_`` contains an evenly spaced subsample of 2000. A fit warns if chains have
-    not mixed, and if there is no signal or too few samples to tell.
+    Dask array. ``idata_`` contains an evenly spaced subsample of 2000.
+
+    A fit warns if chains have not mixed, and if neither the Bayes factor nor the held-out gain
+    shows a signal, or there are too few samples to tell.
 
     References
     ----------
