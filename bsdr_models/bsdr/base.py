@@ -95,12 +95,11 @@ class BaseBSDR(Estimator):
         """Set attributes of the components: loadings (R, D) if known, and the share of each."""
         self.relevance_ = share
         self.n_components_ = self._n_features_out = len(share)
-        learned = None
+        self._reference = None
         if components is not None:
             self.components_ = components
-            if linear:
-                learned = Reference.learn(self._context.X, components.T)
-        self._reference = None if learned is None else learned[0]
+            if linear and (learned := Reference.learn(self._context.X, components.T)) is not None:
+                self._reference = learned[0]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -19,7 +19,6 @@ References
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
@@ -30,7 +29,7 @@ from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-# Linear predictors held in memory at once, and samples.
+# Linear predictors held in memory at once, and most samples.
 _BLOCK, _CHUNK = 1 << 21, 8192
 # Draws that colour a map.
 _GRID_DRAWS = 100
@@ -57,9 +56,8 @@ class Parameters:
 
     def take(self, index: IntArray | slice) -> "Parameters":
         """A subset of the draws."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(self))
-        some: dict[str, Any] = {k: None if v is None else v[index] for k, v in values}
-        return Parameters(**some)
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{k: v[index] for k, v in values.items() if v is not None})
 
     def latent(
         self,
@@ -99,27 +97,24 @@ class Parameters:
 class Coordinates:
     r"""Latent coordinates that the likelihood identifies.
 
-    The likelihood identifies latent coordinates only up to an invertible affine map. With F(x) the
-    posterior mean of the linear predictor, the identified coordinates are
+    With F(x) the posterior mean of the linear predictor, they are
     :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
     the covariance of the class means of F (of F itself if targets are not classes): canonical
-    variates in units of the probit noise, or of the output.
+    variates in units of the probit noise, or of the output. There are R of them, as many as
+    contrasts, but at most as whitened features.
 
     Labels of nearly separable classes leave the size of the linear predictor open upwards, and a
     few draws of great size would determine its mean. The predictor of labels is therefore scaled to
     one size in all draws, the median root mean square over the training samples.
-
-    There are R of them, as many as contrasts, but at most as whitened features. ``maps`` are A_s,
-    least-squares affine maps of the contrasts of each draw to u on the training samples, and
-    ``reliability`` is the share of the variance of u that they explain, averaged over draws: 1 if
-    all draws arrange the training samples alike.
     """
 
     coefficients: FloatArray  # mean of P C over draws, so scaled, (B, K)
     axes: FloatArray  # V, (K, R)
     shift: FloatArray  # V' times the mean linear predictor without bias, (R,)
     share: FloatArray  # of each axis in the variance between classes, (R,)
-    maps: FloatArray  # (S, 1 + J, R), the constant first
+    # Least-squares affine maps of the contrasts of each draw to u on the training samples, the
+    # constant first, and the share of the variance of u that they explain, averaged over draws.
+    maps: FloatArray  # (S, 1 + J, R)
     reliability: float
 
     @classmethod
@@ -170,10 +165,6 @@ class Coordinates:
             reliability=1.0 - float(np.sum(residual**2)) / (s * around) if around > 0.0 else 0.0,
         )
 
-    def thin(self, index: IntArray) -> "Coordinates":
-        """Coordinates with the maps of some draws."""
-        return replace(self, maps=self.maps[index])
-
     def embed(self, whitened: FloatArray) -> FloatArray:
         """u of whitened samples, (M, R)."""
         return whitened @ (self.coefficients @ self.axes) - self.shift
@@ -183,9 +174,10 @@ class Coordinates:
         residual = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
         return np.einsum("smr,smq->mrq", residual, residual, optimize=True) / len(residual)
 
-    def align(self, draws: Parameters) -> Parameters:
+    def align(self, draws: Parameters, index: IntArray | slice = slice(None)) -> Parameters:
         """Draws in these coordinates, (S, R, .), with the same linear predictor."""
-        shift, linear = self.maps[:, 0], self.maps[:, 1:]  # (S, R), (S, J, R)
+        draws, maps = draws.take(index), self.maps[index]
+        shift, linear = maps[:, 0], maps[:, 1:]  # (S, R), (S, J, R)
         projection = np.swapaxes(linear, 1, 2) @ draws.projection  # (S, R, B)
         if linear.shape[1] == linear.shape[2]:
             weights = np.linalg.pinv(linear, rcond=_NO_DIRECTION) @ draws.weights
@@ -205,11 +197,9 @@ def _triangular(X: FloatArray) -> FloatArray:
 
     Its rows have the sums of squares and the least-squares fits of all samples.
     """
-    step = max(_CHUNK, X.shape[1])
     rows = np.empty((0, 1 + X.shape[1]))
-    for begin in range(0, len(X), step):
-        part = X[begin : begin + step]
-        part = np.hstack([np.ones((len(part), 1)), part])
+    for block in gen_batches(len(X), max(_CHUNK, X.shape[1])):
+        part = np.insert(X[block], 0, 1.0, axis=1)
         rows = np.linalg.qr(np.concatenate([rows, part]), mode="r")
     return rows
 
@@ -237,15 +227,7 @@ def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArr
 
 
 def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
-    """Log probabilities (..., K) at a temperature, normalised, with the lapse as before.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bsdr_models.bsdr.draws import temper
-    >>> np.exp(temper(np.log([[0.8, 0.2]]), 0.5, 0.003)).round(2).tolist()
-    [[0.94, 0.06]]
-    """
+    """Log probabilities (..., K) at a temperature, normalised, with the lapse as before."""
     if temperature == 1.0:
         return log_p
     scaled = log_p / temperature
@@ -266,10 +248,7 @@ class Posterior:
     n_components: int
 
     def components(self) -> FloatArray | None:
-        """Mean gradients of the coordinates in the scaled features, (R, D); None if unknown.
-
-        Of linear maps they are the loadings.
-        """
+        """Mean gradients of the coordinates (loadings if linear), (R, D); None if unknown."""
         gradient = self.feature_map.mean_gradient
         if gradient is None:
             return None
@@ -285,7 +264,7 @@ class Posterior:
         """Latent coordinates of scaled samples (M, D), with their covariances."""
         r = self.coordinates.axes.shape[1]
         mean, cov = np.empty((len(X), r)), np.empty((len(X), r, r))
-        for part, whitened, latent in self._latent(X, self.feature_map.outside_sd(X)):
+        for part, whitened, latent in self._latent(X, outside=True):
             mean[part] = self.coordinates.embed(whitened)
             cov[part] = self.coordinates.covariance(latent, mean[part])
         shown = self.n_components
@@ -309,24 +288,22 @@ class Posterior:
         only add the same noise to the scores of all classes.
         """
         out = np.empty((len(X), self.draws.bias.shape[1]))
-        inside = np.zeros((len(X), self.feature_map.n_views))
-        for part, _, latent in self._latent(X, inside):
+        for part, _, latent in self._latent(X, outside=False):
             out[part] = self._tempered(latent @ self.draws.weights + self.draws.bias[:, None])
         return out
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same at latent coordinates (G, R), by at most 100 draws.
 
-        Of a sample whose other coordinates are those of the mean of the training samples, and whose
-        deviation from u in single draws is zero: what all samples share, the shift, scale and shear
-        of each draw, is averaged over.
+        Of a sample whose other coordinates are those of the mean of the training samples; what all
+        samples share, the shift, scale and shear of each draw, is averaged over.
         """
         total = len(self.draws.scale)
         kept = np.linspace(0, total - 1, min(_GRID_DRAWS, total)).round().astype(np.int64)
-        aligned = self.coordinates.thin(kept).align(self.draws.take(kept))
+        aligned = self.coordinates.align(self.draws, kept)
         weights = aligned.weights[:, : self.n_components]
         out = np.empty((len(latent), aligned.bias.shape[1]))
-        for part in self._blocks(len(latent)):
+        for part in gen_batches(len(latent), self._block):
             out[part] = self._tempered(latent[part] @ weights + aligned.bias[:, None])
         return out
 
@@ -343,30 +320,29 @@ class Posterior:
         assert self.draws.noise_scale is not None
         noise = np.mean(self.draws.noise_scale**2, axis=0)
         mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
-        for part, _, latent in self._latent(X, self.feature_map.outside_sd(X)):
+        for part, _, latent in self._latent(X, outside=True):
             eta = latent @ self.draws.weights + self.draws.bias[:, None]
             mean[part], std[part] = eta.mean(axis=0), np.sqrt(eta.var(axis=0) + noise)
         return mean, std
 
     def _latent(
-        self, X: FloatArray, outside: FloatArray
+        self, X: FloatArray, *, outside: bool
     ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
-        """Blocks of scaled samples, their whitened features, and latent coordinates by draw."""
-        whitened, projection = self.feature_map.whiten(X), self.draws.projection
-        for index, residuals in self.feature_map.residuals(X):
-            missing = None
+        """Blocks of scaled samples, their whitened features, and latent coordinates by draw.
+
+        With or without the part ``outside`` that the training samples do not determine.
+        """
+        projection, feature_map = self.draws.projection, self.feature_map
+        for part, whitened, residuals in feature_map.blocks(X, self._block):
+            missing, sd = None, np.zeros((len(part), feature_map.n_views))
+            if outside:
+                sd = feature_map.outside_sd(X[part])
             if residuals is not None:
                 moments = residuals.T @ residuals / len(residuals)
                 missing = projection @ moments @ np.swapaxes(projection, 1, 2)
-            for block in self._blocks(len(index)):
-                part = index[block]
-                yield (
-                    part,
-                    whitened[part],
-                    self.draws.latent(whitened[part], outside[part], missing),
-                )
+            yield part, whitened, self.draws.latent(whitened, sd, missing)
 
-    def _blocks(self, n: int) -> Iterator[slice]:
-        """Blocks of samples whose linear predictors under all draws fit into memory."""
-        blocks: Iterator[slice] = gen_batches(n, max(1, _BLOCK // self.draws.bias.size))
-        return blocks
+    @property
+    def _block(self) -> int:
+        """Number of samples whose linear predictors under all draws fit into memory."""
+        return int(np.clip(_BLOCK // self.draws.bias.size, 1, _CHUNK))

@@ -12,7 +12,6 @@ from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegresso
 from bsdr_models.bsdr.feature_map import (
     FeatureMap,
     check_kernel_matrix,
-    check_missing_views,
     check_views,
     is_several,
 )
@@ -115,18 +114,20 @@ class FullRankEstimator(BaseBSDR):
 
     def _check_params(self) -> None:
         super()._check_params()
-        for kernel in self._kernels if is_several(self.kernel) else ():
-            if not (isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS):
+        if not self._kernels:
+            raise ValueError("kernel is empty")
+        several = is_several(self.kernel)
+        for kernel in self._kernels:
+            if several and not (
+                isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS
+            ):
                 raise ValueError(
                     f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
                     f"got {kernel!r}"
                 )
-        for kernel in self._kernels:
             if not isinstance(kernel, str):
-                as_kernel(kernel)
-        if not self._kernels:
-            raise ValueError("kernel is empty")
-        if self.inference == "laplace" and (self.views is not None or is_several(self.kernel)):
+                as_kernel(kernel)  # refuses classes
+        if self.inference == "laplace" and (self.views is not None or several):
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
@@ -140,7 +141,6 @@ class FullRankEstimator(BaseBSDR):
         labels: np.ndarray,
         **context: Any,
     ) -> Self:
-        priors = self._option("priors")
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
@@ -149,7 +149,11 @@ class FullRankEstimator(BaseBSDR):
             self._scaler = Scaler.identity(X.shape[1])
         else:
             self._scaler = fit_scaler(X, standardize=self.standardize)
-            check_views(X, self._scaler, views)
+            for name, columns in views or ():
+                if self._scaler.constant[columns].all():
+                    raise ValueError(f"view {name!r} has no feature that varies")
+            if views is not None:
+                check_views(X, views)
         rng = self._set_context(
             self._scaler.transform(X),
             y,
@@ -160,21 +164,12 @@ class FullRankEstimator(BaseBSDR):
         )
         scaled = self._context.X
         units = units_of_samples(scaled, standardize=self.standardize)
-
-        def build(feature_map: FeatureMap, index: IntArray | slice = slice(None)) -> Problem:
-            return Problem.build(
-                feature_map.whiten(scaled[index]),
-                y[index],
-                n_labels=len(labels),
-                target=target,
-                priors=priors,
-                views=feature_map.index,
-            )
-
         with one_thread(), self._fitting(X.shape), units:
-            feature_map, kernel, compared = choose_map(scaled, y, self.kernel, views, target, build)
+            feature_map, kernel, compared = choose_map(
+                scaled, y, self.kernel, views, target, self._problem
+            )
             fit = fit_problem(
-                build(feature_map),
+                self._problem(feature_map),
                 feature_map,
                 self.inference,
                 self._engine_options(),
@@ -183,6 +178,18 @@ class FullRankEstimator(BaseBSDR):
             )
             self._set_fitted(fit, kernel, compared)
         return self
+
+    def _problem(self, feature_map: FeatureMap, samples: IntArray | slice = slice(None)) -> Problem:
+        """The problem of some training samples with whitened features."""
+        context = self._context
+        return Problem.build(
+            feature_map.whiten(context.X[samples]),
+            context.targets[samples],
+            n_labels=len(context.labels),
+            target=context.target,
+            priors=self._option("priors"),
+            views=feature_map.index,
+        )
 
     def _engine_options(self) -> Options:
         return Options(
@@ -204,9 +211,8 @@ class FullRankEstimator(BaseBSDR):
             self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
         self.kernel_, self._compared = kernel, compared
         self.temperature_ = posterior.temperature
-        for name in ("log_evidence", "log_evidence_error", "log_bayes_factor"):
-            setattr(self, f"{name}_", getattr(fit, name))
-        for name, value in fit.held_out.named().items():
+        evidence = ("log_evidence", "log_evidence_error", "log_bayes_factor")
+        for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
             setattr(self, f"{name}_", value)
 
     def _selected_params(self) -> dict[str, Any]:
@@ -232,8 +238,8 @@ class FullRankEstimator(BaseBSDR):
     def _attrs(self) -> dict[str, Any]:
         attrs = super()._attrs() | self._result.attrs()
         if self._compared:
-            names, scores = list(self._compared), list(self._compared.values())
-            attrs |= {"kernels_compared": names, "kernels_held_out_score": scores}
+            attrs["kernels_compared"] = list(self._compared)
+            attrs["kernels_held_out_score"] = list(self._compared.values())
         return attrs
 
     @property
@@ -255,9 +261,8 @@ class FullRankEstimator(BaseBSDR):
 
         context = self._context
         priors = HierarchicalPriors(**context.config["priors"])
-        return declare_hierarchical(
-            context.X, context.modelled, priors, context.target, feature_map
-        )
+        X, y, names = context.X, context.modelled, context.feature_names
+        return declare_hierarchical(X, y, priors, context.target, feature_map, names)
 
     def _samples_of_fit(self, X: Any) -> FloatArray:
         return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
@@ -268,7 +273,7 @@ class FullRankEstimator(BaseBSDR):
         check_is_fitted(self)
         X = self._scaler.transform(validate_samples(self, X, reset=False, missing=True))
         exclusive = self._posterior.feature_map.exclusive
-        check_missing_views(X, self._context.views or (), exclusive=exclusive)
+        check_views(X, self._context.views or (), exclusive)
         return X
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
@@ -288,16 +293,14 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
 
     A multinomial probit classifier whose linear predictor has one projection of the features for
     each contrast of classes, with a matrix-normal prior whose scale is learned: a regression whose
-    rank the prior reduces by shrinkage. Latent coordinates are its canonical variates. The
-    posterior is sampled by Hamiltonian Monte Carlo, or approximated by Laplace's method for many
-    samples. :class:`bsdr_models.papers.PaperBSDRClassifier` is the model of the paper.
+    rank the prior reduces by shrinkage. The posterior is sampled by Hamiltonian Monte Carlo, or
+    approximated by Laplace's method for many samples.
 
     Parameters
     ----------
     n_components : int, optional
-        Number of latent coordinates, the leading canonical variates. None is all of them, the
-        number of classes less one (for multi-label targets, the number of labels); see
-        ``n_components_``. Predictions do not depend on it.
+        Number of latent coordinates, the leading ones. None is all of them, the number of classes
+        less one (for multi-label targets, the number of labels). Predictions do not depend on it.
     inference : {"hmc", "laplace", "nuts", "advi"}, optional
         Inference method: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``, a normal
         approximation around the mode, for at most 10 000 features times contrasts. None is
@@ -355,7 +358,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Posterior mean of the share of each view in the variance of the linear predictor; draws
         are ``view_share`` of ``idata_``.
     temperature_ : float
-        Temperature of class probabilities; 1 is the posterior predictive.
+        Temperature of class probabilities.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels, in nats, with its standard error; NaN unless
         by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``.
@@ -366,8 +369,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Held-out log score: mean log probability of the labels that were held out to choose the
         temperature, at the selected one; NaN if none was. For several labels, per label.
     held_out_gain_, held_out_gain_se_ : float
-        How much better it is than that of the class frequencies, and its standard error. The fit
-        warns if neither it nor the Bayes factor shows a signal.
+        How much better it is than that of the class frequencies, and its standard error.
     n_iter_ : int
         Draws of a chain, or evaluations of ``"laplace"``.
     converged_ : bool
@@ -401,8 +403,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
 
     `fit` also takes Dask and Zarr arrays, by Laplace's method, chunk by chunk, and single labels.
     They are read once per evaluation, on the workers of an active ``distributed.Client`` if X is a
-    Dask array. ``idata_`` contains an evenly spaced subsample of 2000. A fit warns if chains have
-    not mixed, and if there is no signal or too few samples to tell.
+    Dask array. ``idata_`` contains an evenly spaced subsample of 2000.
+
+    A fit warns if chains have not mixed, and if neither the Bayes factor nor the held-out gain
+    shows a signal, or there are too few samples to tell.
 
     References
     ----------
@@ -456,7 +460,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        priors, options = self._option("priors"), self._engine_options()
+        options = self._engine_options()
         sample_rng, outside_rng = rng.spawn(2)
         with (
             one_thread(),
@@ -468,23 +472,17 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 self._scaler,
                 n_labels=len(self.classes_),
                 target="multiclass",
-                priors=priors,
+                priors=self._option("priors"),
                 rng=sample_rng,
                 n_draws=options.draws(N_INDEPENDENT),
                 on_evaluation=on_evaluation,
             )
             assert normal.metric is not None
-            problem = Problem.build(
-                normal.metric.whiten(self._context.X),
-                y[kept],
-                n_labels=len(self.classes_),
-                target="multiclass",
-                priors=priors,
-            )
+            feature_map = FeatureMap.linear(normal.metric)
             fit = fit_from_laplace(
                 normal,
-                problem,
-                FeatureMap.linear(normal.metric),
+                self._problem(feature_map),
+                feature_map,
                 options,
                 counts=np.bincount(y),
                 rng=outside_rng,

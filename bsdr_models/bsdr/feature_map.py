@@ -6,18 +6,12 @@ relative scale :math:`\lambda_v`, so that a view that does not help is switched 
 groups of features, or kernels of the same features; one of all features has no relative scale.
 
 If every training sample has exactly one view, views are instruments that measure the same classes,
-each with its own projection to one latent space [1]_. A constant feature of each view then allows
-for another mean.
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction. IEEE Transactions on
-       Cybernetics 43(6), Section V.
+each with its own projection to one latent space (Gönen 2013, Section V). A constant feature of each
+view then allows for another mean.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,7 +20,6 @@ from sklearn.utils import gen_batches
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bsdr.kernels import AnyKernel, Kernel, Precomputed, as_kernel
 from bsdr_models.numerics.folds import sample_keys
-from bsdr_models.numerics.scaling import Scaler
 
 # Directions with less than this share of the largest variance are dropped, and so are residuals of
 # samples with less than this share of the squared norm.
@@ -35,17 +28,14 @@ _NO_VARIANCE = 1e-12
 _LEAST_SHRUNK = 1e-3
 # Number of training samples up to which all are landmarks, and number of landmarks beyond.
 MOST_EXACT, N_LANDMARKS = 1500, 500
-# Share of the variance of the components that are left out together, and most components: they
-# have 99 % of the variance of a thousand digits or vowels, which take half a minute.
+# Share of the variance of the components that are left out together, and most components, which
+# have 99 % of the variance of a thousand digits or vowels.
 NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
-# Relative size of an eigenvalue that is a rounding error, and of a negative one that is not.
-_TINY, _INDEFINITE = 1e-10, 1e-6
-# Entries of a kernel matrix in memory at a time.
-_BLOCK = 1 << 22
+# Relative size of an eigenvalue and of a singular value that are rounding errors, and of a negative
+# eigenvalue that is not.
+_TINY, _RANK, _INDEFINITE = 1e-10, 1e-8, 1e-6
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
-# Relative size of a singular value that is a rounding error.
-_RANK = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +46,12 @@ class Metric:
     a share rho towards a multiple mu of the identity, the covariance is
     :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{-e}`, with c such that
     :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The exponent e is 0 for the prior of
-    ridge regression and 1 for Zellner's g-prior [2]_.
+    ridge regression and 1 for Zellner's g-prior.
 
     References
     ----------
     .. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
            matrices. Journal of Multivariate Analysis 88(2).
-    .. [2] A. Zellner (1986). On assessing prior distributions and Bayesian regression analysis with
-           g-prior distributions. In Bayesian Inference and Decision Techniques.
     """
 
     axes: FloatArray  # eigenvectors of S with nonzero eigenvalues, (D, B)
@@ -79,9 +67,7 @@ class Metric:
         fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
         if d <= n:
             return cls.from_sums(X.T @ X, fourth, n, exponent)
-        value, vector = np.linalg.eigh(X @ X.T / n)
-        kept = value > _NO_VARIANCE * value[-1]
-        value, vector = value[kept], vector[:, kept]
+        value, vector = _spectrum(X @ X.T / n)
         axes = X.T @ (vector / np.sqrt(n * value))
         return cls._shrunk(axes, value, fourth, n, X.any(axis=0), exponent)
 
@@ -90,10 +76,8 @@ class Metric:
         cls, gram: FloatArray, fourth: float, n_samples: int, exponent: float = 0.0
     ) -> "Metric":
         """From sums over centred samples of x x', (D, D), and of ``|x|**4``."""
-        value, vector = np.linalg.eigh(gram / n_samples)
-        kept = value > _NO_VARIANCE * value[-1]
-        used = np.diag(gram) > 0.0
-        return cls._shrunk(vector[:, kept], value[kept], fourth, n_samples, used, exponent)
+        value, vector = _spectrum(gram / n_samples)
+        return cls._shrunk(vector, value, fourth, n_samples, np.diag(gram) > 0.0, exponent)
 
     @classmethod
     def _shrunk(
@@ -146,36 +130,33 @@ class Metric:
         # The root of a rounding error is not small.
         return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * norm, square, 0.0))
 
-    def loadings(self, inside: FloatArray, outside: FloatArray) -> FloatArray:
-        """Projection (..., D) from normals (..., B), and (..., D) of which the part outside counts.
-
-        That is the part orthogonal to the axes.
-        """
-        outside = outside - (outside @ self.axes) @ self.axes.T
-        outside *= self.used
-        return (inside * self.size) @ self.axes.T + self.outside * outside
+    def outside_loadings(self, normal: FloatArray) -> FloatArray:
+        """Part of the projection orthogonal to the axes, (..., D), from normals (..., D)."""
+        return self.outside * (normal - (normal @ self.axes) @ self.axes.T) * self.used
 
     def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
         """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
         return np.broadcast_to(self.mean_gradient @ coefficients, X.shape)
 
 
+def _spectrum(S: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues that are not negligible, ascending, and their eigenvectors."""
+    value, vector = np.linalg.eigh(S)
+    kept = value > _NO_VARIANCE * value[-1]
+    return value[kept], vector[:, kept]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMap:
     r"""Whitened features of a kernel, :math:`\phi(x)^\top \phi(x') = k_c(x, x')`.
 
-    The kernel is centred over the training samples, since the model has biases, and has a mean
-    variance of one there, as the linear one has,
-
-    .. math::
-        k_c(x, x') \propto k(x, x') - \bar k(x) - \bar k(x') + \bar{\bar k} .
-
-    With M landmarks :math:`l_m`, :math:`K_{LL} = V \operatorname{diag}(\kappa) V^\top` and
+    The kernel k_c is centred over the training samples, since the model has biases, and has a mean
+    variance of one there, as the linear one has. With landmarks L,
+    :math:`K_{LL} = V \operatorname{diag}(\kappa) V^\top` and
     :math:`\psi(x) = \kappa^{-1/2} V^\top k(L, x)` [1]_, the whitened features are the principal
-    components of :math:`\psi` over the training samples. They are exact if all samples are
-    landmarks, apart from components that have a share of the variance below :data:`NEGLIGIBLE`
-    together, or are not among the largest :data:`MOST_COMPONENTS`. What they do not determine of a
-    new sample has the prior variance :math:`k_c(x, x) - |\phi(x)|^2`.
+    components of :math:`\psi` over the training samples, exact if all samples are landmarks, but
+    without the smallest components. What they do not determine of a new sample has the prior
+    variance :math:`k_c(x, x) - |\phi(x)|^2`.
 
     References
     ----------
@@ -197,10 +178,7 @@ class KernelMap:
     def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
         """From scaled samples (N, D), or their kernel matrix.
 
-        Raises
-        ------
-        ValueError
-            If the kernel is not positive semi-definite, or does not vary over the samples.
+        ValueError if the kernel is not positive semi-definite, or does not vary over the samples.
         """
         index = np.arange(len(X))
         if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
@@ -226,17 +204,22 @@ class KernelMap:
         spread, axes = np.linalg.eigh(centred.T @ centred / len(X))
         left_out = np.cumsum(np.maximum(spread, 0.0)) > NEGLIGIBLE * spread.sum()
         axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
-        learned = cls(
+        weights, gradient = to_landmarks @ axes, None
+        if isinstance(kernel, Kernel):
+            alpha, beta = kernel.gradient(X, landmarks)
+            gradient = X.T @ (alpha @ weights) + landmarks.T @ (beta.sum(axis=0)[:, None] * weights)
+            gradient /= len(X)
+        return cls(
             kernel=kernel,
             landmarks=landmarks,
-            weights=to_landmarks @ axes,
+            weights=weights,
             shift=centre @ axes,
             to_landmarks=to_landmarks,
             centre=centre,
             size=1.0 / total,
             typical=float(variance.mean()),
+            mean_gradient=gradient,
         )
-        return replace(learned, mean_gradient=learned._mean_gradient(X))
 
     @property
     def width(self) -> int:
@@ -245,55 +228,28 @@ class KernelMap:
 
     def whiten(self, X: FloatArray) -> FloatArray:
         """Whitened features (M, B) of samples (M, D), or of their kernel with the training ones."""
-        out = np.empty((len(X), self.width))
-        for part in self._blocks(X):
-            out[part] = self.kernel.matrix(X[part], self.landmarks) @ self.weights - self.shift
-        return out
+        return self.kernel.matrix(X, self.landmarks) @ self.weights - self.shift
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Prior standard deviation for tau = 1 of what whitened features do not determine, (M,)."""
-        square = np.empty(len(X))
-        for part in self._blocks(X):
-            cross = self.kernel.matrix(X[part], self.landmarks)
-            psi = cross @ self.to_landmarks
-            if isinstance(self.kernel, Precomputed):  # k(x, x) of new samples is unknown
-                variance = np.full(len(cross), self.typical)
-            else:
-                variance = self.kernel.variance(X[part])
-            rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
-            around = np.sum((psi - self.centre) ** 2, axis=1)
-            white = cross @ self.weights - self.shift
-            square[part] = self.size * (rest + around) - np.sum(white**2, axis=1)
-            floor = _TINY * self.size * (variance + around)
-            square[part][square[part] < floor] = 0.0
-        return np.sqrt(np.maximum(square, 0.0))
-
-    def loadings(self, inside: FloatArray, outside: FloatArray) -> FloatArray | None:
-        """Mean gradients over the training samples, (..., D), of loadings (..., B)."""
-        return None if self.mean_gradient is None else inside @ self.mean_gradient.T
+        cross = self.kernel.matrix(X, self.landmarks)
+        psi = cross @ self.to_landmarks
+        if isinstance(self.kernel, Precomputed):  # k(x, x) of new samples is unknown
+            variance = np.full(len(X), self.typical)
+        else:
+            variance = self.kernel.variance(X)
+        rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
+        around = np.sum((psi - self.centre) ** 2, axis=1)
+        white = cross @ self.weights - self.shift
+        square = self.size * (rest + around) - np.sum(white**2, axis=1)
+        return np.sqrt(np.where(square < _TINY * self.size * (variance + around), 0.0, square))
 
     def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
         """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
         assert isinstance(self.kernel, Kernel)
-        weights, out = self.weights @ coefficients, np.empty_like(X)
-        for part in self._blocks(X):
-            alpha, beta = self.kernel.gradient(X[part], self.landmarks)
-            out[part] = X[part] * (alpha @ weights)[:, None] + (beta * weights) @ self.landmarks
-        return out
-
-    def _mean_gradient(self, X: FloatArray) -> FloatArray | None:
-        if not isinstance(self.kernel, Kernel):
-            return None
-        total = np.zeros((X.shape[1], self.width))
-        for part in self._blocks(X):
-            alpha, beta = self.kernel.gradient(X[part], self.landmarks)
-            total += X[part].T @ (alpha @ self.weights)
-            total += self.landmarks.T @ (beta.sum(axis=0)[:, None] * self.weights)
-        return total / len(X)
-
-    def _blocks(self, X: FloatArray) -> Iterator[slice]:
-        blocks: Iterator[slice] = gen_batches(len(X), max(1, _BLOCK // len(self.landmarks)))
-        return blocks
+        alpha, beta = self.kernel.gradient(X, self.landmarks)
+        weights = self.weights @ coefficients
+        return X * (alpha @ weights)[:, None] + (beta * weights) @ self.landmarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,9 +286,7 @@ class FeatureMap:
     @property
     def index(self) -> IntArray | None:
         """View of each whitened feature, (B,); None for one view."""
-        if self.n_views == 1:
-            return None
-        return np.repeat(np.arange(self.n_views), [p.stop - p.start for p in self._places()])
+        return None if self.n_views == 1 else np.repeat(np.arange(self.n_views), self._widths)
 
     @property
     def is_linear(self) -> bool:
@@ -342,80 +296,71 @@ class FeatureMap:
     @property
     def mean_gradient(self) -> FloatArray | None:
         """Mean gradients over the training samples, (D, B); None if unknown."""
-        places = self._places()
         n_features = 1 + max(int(columns.max()) for columns in self.columns)
-        out = np.zeros((n_features, places[-1].stop))
-        for each, columns, place in zip(self.maps, self.columns, places, strict=True):
-            if each.mean_gradient is None:
+        out = np.zeros((n_features, sum(self._widths)))
+        for own, columns, place in zip(self.maps, self.columns, self._places, strict=True):
+            if own.mean_gradient is None:
                 return None
-            out[columns, place.start : place.start + each.width] = each.mean_gradient
+            out[columns, place] = own.mean_gradient
         return out
 
     def whiten(self, X: FloatArray) -> FloatArray:
         """Whitened features (M, B) of scaled samples, conditional means of missing views."""
-        lacking, places = lacking_views(X, self.columns), self._places()
-        out = np.zeros((len(X), places[-1].stop))
-        for v, place in enumerate(places):
-            present = ~lacking[:, v]
-            part = self.maps[v].whiten(X[np.ix_(present, self.columns[v])])
-            if self.exclusive:
-                part = np.hstack([part, np.ones((len(part), 1))])
-            out[present, place] = part
-        if not self.exclusive:
-            for samples, known in self._patterns(lacking):
-                coefficients, _ = self._regress(known)
-                out[np.ix_(samples, ~known)] = out[np.ix_(samples, known)] @ coefficients
+        out = np.empty((len(X), sum(self._widths)))
+        for samples, whitened, _ in self.blocks(X, len(X)):
+            out[samples] = whitened
         return out
+
+    def blocks(
+        self, X: FloatArray, size: int
+    ) -> Iterator[tuple[IntArray, FloatArray, FloatArray | None]]:
+        """At most ``size`` samples with the same views, and their whitened features (M, B).
+
+        Also residuals (N, B) of the features that they lack, those of the training samples, each
+        left out; None for complete samples.
+        """
+        lacking = lacking_views(X, self.columns) & (not self.exclusive)
+        for pattern in np.unique(lacking, axis=0):
+            missing, residuals = np.repeat(pattern, self._widths), None
+            if missing.any():
+                coefficients, left_out = self._regress(~missing)
+                residuals = np.zeros_like(self.training)
+                residuals[:, missing] = left_out
+            samples = np.flatnonzero((lacking == pattern).all(axis=1))
+            for block in gen_batches(len(samples), size):
+                whitened = self._whiten(X[samples[block]])
+                if missing.any():
+                    whitened[:, missing] = whitened[:, ~missing] @ coefficients
+                yield samples[block], whitened, residuals
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Of each map, (M, V); 0 for views without values."""
-        lacking = lacking_views(X, self.columns)
-        out = np.zeros(lacking.shape)
-        for v, columns in enumerate(self.columns):
-            present = ~lacking[:, v]
-            out[present, v] = self.maps[v].outside_sd(X[np.ix_(present, columns)])
+        out = np.zeros((len(X), self.n_views))
+        for v, present, part in self._parts(X):
+            out[present, v] = self.maps[v].outside_sd(part)
         return out
-
-    def residuals(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray | None]]:
-        """Samples with the same views, and residuals (N, B) of the whitened features they lack.
-
-        The residuals are those of the training samples, each left out; None for complete samples.
-        """
-        lacking = lacking_views(X, self.columns)
-        complete = np.flatnonzero(self.exclusive | ~lacking.any(axis=1))
-        if complete.size:
-            yield complete, None
-        if not self.exclusive:
-            for samples, known in self._patterns(lacking):
-                out = np.zeros_like(self.training)
-                out[:, ~known] = self._regress(known)[1]
-                yield samples, out
 
     def loadings(
         self, inside: FloatArray, outside: FloatArray, view_scale: FloatArray | None
-    ) -> FloatArray | None:
+    ) -> FloatArray:
         """Projection of features (S, R, D) from normals (S, R, B) and, outside, (S, R, D).
 
-        For kernels its mean gradients over the training samples; None if these are unknown.
+        For kernels its mean gradients over the training samples, which must be known.
         """
-        out = np.zeros_like(outside)
-        for v, place in enumerate(self._places()):
-            each, columns, beyond = self.maps[v], self.columns[v], outside[..., self.columns[v]]
-            if view_scale is not None:
-                beyond = view_scale[:, v, None, None] * beyond
-            part = each.loadings(inside[..., place.start : place.start + each.width], beyond)
-            if part is None:
-                return None
-            out[..., columns] += part
+        assert self.mean_gradient is not None
+        out: FloatArray = inside @ self.mean_gradient.T
+        for v, (own, columns) in enumerate(zip(self.maps, self.columns, strict=True)):
+            if isinstance(own, Metric):
+                scale = 1.0 if view_scale is None else view_scale[:, v, None, None]
+                out[..., columns] += scale * own.outside_loadings(outside[..., columns])
         return out
 
     def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
         """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
         out = np.zeros_like(X)
-        for each, columns, place in zip(self.maps, self.columns, self._places(), strict=True):
-            present = ~np.isnan(X[:, columns]).any(axis=1)
-            part = coefficients[place.start : place.start + each.width]
-            out[np.ix_(present, columns)] += each.gradient(X[np.ix_(present, columns)], part)
+        for v, present, part in self._parts(X):
+            slope = self.maps[v].gradient(part, coefficients[self._places[v]])
+            out[np.ix_(present, self.columns[v])] += slope
         return out
 
     def shares(
@@ -426,26 +371,44 @@ class FeatureMap:
         From draws of the projection (S, R, B) and weights (S, R, K), and whitened features (N, B).
         """
         parts = []
-        for place in self._places():
-            centred = whitened[:, place] - whitened[:, place].mean(axis=0)
-            factor = np.linalg.qr(centred, mode="r")
-            effect = np.swapaxes(projection[..., place] @ factor.T, 1, 2) @ weights
+        for v in range(self.n_views):
+            own = self.index == v
+            factor = np.linalg.qr(whitened[:, own] - whitened[:, own].mean(axis=0), mode="r")
+            effect = np.swapaxes(projection[..., own] @ factor.T, 1, 2) @ weights
             parts.append(np.sum(effect**2, axis=(1, 2)))
         variance = np.stack(parts, axis=1)
         total = variance.sum(axis=1, keepdims=True)
-        return np.asarray(
-            np.where(total > 0.0, variance, 1.0) / np.where(total > 0, total, len(parts))
+        return np.divide(
+            variance, total, out=np.full_like(variance, 1 / len(parts)), where=total > 0
         )
 
-    def _places(self) -> list[slice]:
-        """Whitened features of each view, with the constant of exclusive ones."""
-        ends = np.cumsum([0, *(each.width + self.exclusive for each in self.maps)]).tolist()
-        return [slice(*pair) for pair in pairwise(ends)]
+    @property
+    def _widths(self) -> list[int]:
+        """Number of whitened features of each view, with the constant of exclusive ones."""
+        return [own.width + self.exclusive for own in self.maps]
 
-    def _patterns(self, lacking: BoolArray) -> Iterator[tuple[IntArray, BoolArray]]:
-        """Samples that lack the same views, and the mask of their whitened features, (B,)."""
-        for pattern in np.unique(lacking[lacking.any(axis=1)], axis=0):
-            yield np.flatnonzero((lacking == pattern).all(axis=1)), ~pattern[self.index]
+    @property
+    def _places(self) -> list[slice]:
+        """Whitened features of each view, without the constant, which is the next one."""
+        starts = np.cumsum([0, *self._widths]).tolist()
+        return [slice(i, i + own.width) for i, own in zip(starts, self.maps, strict=False)]
+
+    def _parts(self, X: FloatArray) -> Iterator[tuple[int, IntArray, FloatArray]]:
+        """Number of each view, samples that have it, and their features."""
+        for v, absent in enumerate(lacking_views(X, self.columns).T):
+            present = np.flatnonzero(~absent)
+            if present.size:
+                yield v, present, X[np.ix_(present, self.columns[v])]
+
+    def _whiten(self, X: FloatArray) -> FloatArray:
+        """Whitened features (M, B), zero of missing views."""
+        out = np.zeros((len(X), sum(self._widths)))
+        for v, present, part in self._parts(X):
+            place = self._places[v]
+            out[present, place] = self.maps[v].whiten(part)
+            if self.exclusive:
+                out[present, place.stop] = 1.0
+        return out
 
     def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Ridge regression on some whitened features: coefficients, and leave-one-out residuals.
@@ -516,28 +479,14 @@ def lacking_views(X: FloatArray, columns: Sequence[IntArray]) -> BoolArray:
 
 
 def check_views(
-    X: FloatArray, scaler: Scaler, views: Sequence[tuple[str, IntArray]] | None
-) -> None:
-    """Raise ValueError unless every view varies, and training samples have all or one each."""
-    if views is None:
-        return
-    for name, columns in views:
-        if scaler.constant[columns].all():
-            raise ValueError(f"view {name!r} has no feature that varies")
-    check_missing_views(X, views, exclusive=bool(np.isnan(X).any()), training=True)
-
-
-def check_missing_views(
-    X: FloatArray,
-    views: Sequence[tuple[str, IntArray]],
-    *,
-    exclusive: bool,
-    training: bool = False,
+    X: FloatArray, views: Sequence[tuple[str, IntArray]], exclusive: bool | None = None
 ) -> None:
     """Raise ValueError unless the missing values of samples (M, D) are those of whole views.
 
-    If ``exclusive``, each sample must have exactly one view, otherwise at least one.
+    Training samples, with ``exclusive=None``, have all views or exactly one each, and new samples
+    exactly one if these are ``exclusive``, otherwise at least one.
     """
+    training, incomplete = exclusive is None, np.isnan(X).any(axis=1)
     lacking = lacking_views(X, [columns for _, columns in views])
     for (name, columns), absent in zip(views, lacking.T, strict=True):
         partial = np.isnan(X[:, columns]).any(axis=1) & ~absent
@@ -547,18 +496,17 @@ def check_missing_views(
                 "whole views may be missing; BM2PCAClassifier takes any missing values"
             )
     present = (~lacking).sum(axis=1)
-    wrong = present != 1 if exclusive else present == 0
-    if not wrong.any():
+    if (present == 0).any():
+        raise ValueError(f"sample {int(present.argmin())} has no view: all its values are NaN")
+    several = present != 1
+    if not several.any() or not (incomplete.any() if training else exclusive):
         return
-    if (empty := present == 0).any():
-        raise ValueError(f"sample {int(empty.argmax())} has no view: all its values are NaN")
     if not training:
-        sample = int(wrong.argmax())
+        sample = int(several.argmax())
         raise ValueError(
             f"sample {sample} has {present[sample]} views: new samples must have exactly one, as "
             "the training samples have"
         )
-    incomplete = lacking.any(axis=1)
     sample = int(incomplete.argmax())
     absent = [name for (name, _), out in zip(views, lacking[sample], strict=True) if out]
     raise ValueError(

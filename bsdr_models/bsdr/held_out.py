@@ -19,9 +19,9 @@ from scipy.optimize import minimize, minimize_scalar
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import log_probabilities, temper
-from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
+from bsdr_models.bsdr.feature_map import FeatureMap, is_several, learn_map
 from bsdr_models.bsdr.hmc import Sampled, continue_on
-from bsdr_models.bsdr.kernels import Kernel
+from bsdr_models.bsdr.kernels import Kernel, as_kernel
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
@@ -70,7 +70,7 @@ def make_folds(problem: Problem) -> IntArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Predictions of samples that were held out, at their temperature.
+    """Predictions of held-out samples at their temperature.
 
     ``log_proba`` are log probabilities of the classes, or of each label that it is 1, (N, K); NaN
     of samples that were not held out.
@@ -148,19 +148,19 @@ def choose_map(
     kernels are compared with each exponent of their prior covariance; scores are those of the
     kernels by name, if several were compared.
     """
-    kernels = [kernel]
-    if isinstance(kernel, str) and kernel == "auto":
-        kernels = [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
-    candidates = []
-    for each in kernels:
-        linear = each == "linear" or (isinstance(each, Kernel) and each.name == "linear")
-        for exponent in EXPONENTS if linear else (0.0,):
-            candidates.append((learn_map(X, each, views, exponent), each, exponent))
-    if len(candidates) == 1:
-        return candidates[0][0], kernel, {}
+    automatic = isinstance(kernel, str) and kernel == "auto"
+    if automatic:
+        candidates = [(Kernel("linear"), exponent) for exponent in EXPONENTS]
+        candidates += [(Kernel("matern", width), 0.0) for width in WIDTHS]
+    else:
+        linear = not is_several(kernel) and as_kernel(kernel).name == "linear"
+        candidates = [(kernel, exponent) for exponent in (EXPONENTS if linear else EXPONENTS[:1])]
+    maps = [learn_map(X, each, views, exponent) for each, exponent in candidates]
+    if len(maps) == 1:
+        return maps[0], kernel, {}
     groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
     index = stratified_subset(groups, _N_COMPARED)
-    problems = [build(feature_map, index) for feature_map, _, _ in candidates]
+    problems = [build(feature_map, index) for feature_map in maps]
     if target == "regression":
         exact = (fit_conjugate(p, n_draws=1, rng=np.random.default_rng(0)) for p in problems)
         scores = [float(each.log_score.mean()) for each in exact]  # leave-one-out
@@ -169,14 +169,11 @@ def choose_map(
     best = int(np.argmax(scores))
     if scores[best] < scores[0] + _LEAST_GAIN:
         best = 0
-    feature_map, chosen, _ = candidates[best]
-    if len(kernels) == 1:
-        return feature_map, kernel, {}
-    names = [
-        f"linear, exponent {exponent:g}" if each.name == "linear" else each.label
-        for _, each, exponent in candidates
-    ]
-    return feature_map, chosen, dict(zip(names, scores, strict=True))
+    if not automatic:
+        return maps[best], kernel, {}
+    names = [f"linear, exponent {exponent:g}" for exponent in EXPONENTS]
+    names += [each.label for each, _ in candidates[len(EXPONENTS) :]]
+    return maps[best], candidates[best][0], dict(zip(names, scores, strict=True))
 
 
 def compare(problems: Sequence[Problem]) -> list[float]:

@@ -96,7 +96,8 @@ class Kernel(Options):
             beta = self.degree * (1.0 + A @ B.T / d) ** (self.degree - 1) / d
             return np.zeros_like(beta), beta
         if self.name == "cosine":
-            one, other = (_reciprocal(np.linalg.norm(each, axis=1)) for each in (A, B))
+            sizes = (np.linalg.norm(each, axis=1) for each in (A, B))
+            one, other = (1.0 / np.where(size > 0.0, size, np.inf) for size in sizes)
             return -self.matrix(A, B) * one[:, None] ** 2, np.outer(one, other)
         square = self._distances(A, B)
         if self.name == "rbf":
@@ -109,8 +110,7 @@ class Kernel(Options):
 
     def _distances(self, A: FloatArray, B: FloatArray) -> FloatArray:
         """Squared distances in units of the length scale."""
-        found = euclidean_distances(A, B, squared=True)
-        return np.asarray(found / (self.width**2 * A.shape[1]))
+        return np.asarray(euclidean_distances(A, B, squared=True) / (self.width**2 * A.shape[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +122,7 @@ class UserKernel:
     label = "callable"
 
     def matrix(self, A: FloatArray, B: FloatArray) -> FloatArray:
-        """See :meth:`Kernel.matrix`.
-
-        Raises
-        ------
-        ValueError
-            If the function does not return a matrix of this shape, of finite real numbers.
-        """
+        """See :meth:`Kernel.matrix`; ValueError unless of this shape, of finite real numbers."""
         return _real(self.function(A, B), (len(A), len(B)), "kernel")
 
     def variance(self, A: FloatArray) -> FloatArray:
@@ -169,11 +163,6 @@ def _real(values: Any, shape: tuple[int, ...], what: str) -> FloatArray:
             f"{what} must return finite numbers, got {array[tuple(place)]} at {place.tolist()}"
         )
     return array.astype(np.float64)
-
-
-def _reciprocal(values: FloatArray) -> FloatArray:
-    """1 / values, 0 for 0."""
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0.0)
 
 
 def as_kernel(kernel: Any) -> AnyKernel:

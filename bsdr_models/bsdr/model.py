@@ -1,25 +1,16 @@
 r"""PyMC model of BSDR at full rank; that of the paper is in :mod:`bsdr_models.bsdr.paper.model`.
 
-For each sample n = 1..N with features :math:`x_n` (D,) and K classes,
+The variables are those of :mod:`bsdr_models.bsdr.posterior`. The response has latent utilities,
+:math:`t_n \sim N(\eta_n, I)`, which are integrated out; with a probability :math:`\epsilon`, the
+lapse, a label is independent of the features:
 
-.. math::
-    \tau \sim N^+(0, s_\tau^2), \qquad
-    p_j \sim N(0, \tau^2 \Lambda / D), \quad b \sim N(0, s_b^2), \qquad
-    \eta_n = C^\top (P^\top x_n + b),
-
-where the rows of C are orthonormal contrasts, since only differences between classes matter, and P
-has a column :math:`p_j` for each: a matrix-normal prior whose scale :math:`\tau` reduces the rank
-by shrinkage. :math:`\Lambda` is the identity, or a power of the shrunk covariance of the features
-(:class:`bsdr_models.bsdr.feature_map.Metric`). With a probability :math:`\epsilon`, the lapse, a
-label is independent of the features. The response is
-
-* ``multiclass``: :math:`t_n \sim N(\eta_n, I)`, :math:`y_n = \arg\max_c t_{nc}`;
-* ``multilabel``: :math:`t_{nc} \sim N(\eta_{nc}, 1)`, :math:`y_{nc} = 1` iff :math:`t_{nc} > 0`;
+* ``multiclass``: :math:`y_n = \arg\max_c t_{nc}`;
+* ``multilabel``: :math:`y_{nc} = 1` iff :math:`t_{nc} > 0`;
 * ``regression``: :math:`y_{nc} \sim N(\eta_{nc}, \sigma_c^2)`, :math:`\log \sigma_c` normal.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, get_args
 
@@ -110,42 +101,45 @@ def build_model(
     """
     if not isinstance(priors, HierarchicalPriors | None):
         raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
-    feature_map = None
-    if views is not None or kernel != "linear":
-        X, names = check_features(X, 1)
-        feature_map = learn_map(X, kernel, read_views(views, names))
-    return declare_hierarchical(X, y, priors or HierarchicalPriors(), target, feature_map)
+    X, features = check_features(X, 1)
+    feature_map = learn_map(X, kernel, read_views(views, features))
+    return declare_hierarchical(X, y, priors or HierarchicalPriors(), target, feature_map, features)
 
 
 def declare_hierarchical(
-    X: Any, y: Any, priors: HierarchicalPriors, target: Target, feature_map: FeatureMap | None
+    X: FloatArray,
+    y: Any,
+    priors: HierarchicalPriors,
+    target: Target,
+    feature_map: FeatureMap,
+    features: Iterable[Any],
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map."""
-    linear = feature_map is None or feature_map.metric is not None
-    X_array, features = check_features(X, 1) if linear else (X, [])
-    y_array, labels = check_target(y, target, n_samples=len(X_array))
-    contrasts = make_contrasts(len(labels), target)
+    y_array, labels = check_target(y, target, n_samples=len(X))
+    contrasts, metric = make_contrasts(len(labels), target), feature_map.metric
     coords = {
-        dims.OBS: list(range(len(X_array))),
+        dims.OBS: list(range(len(X))),
         dims.LABEL: labels,
         dims.CONTRAST: list(range(len(contrasts))),
     }
     with pm.Model(coords=coords) as model:
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
         scale = pm.HalfNormal("scale", priors.scale)
-        if linear:
-            model.add_coord(dims.FEATURE, features)
-            metric = None if feature_map is None else feature_map.metric
-            X_data, P = _linear_map(X_array, scale, metric or Metric.learn(X_array))
+        if metric is None:
+            projected = _whitened_map(X, scale, priors, feature_map)
         else:
-            Z = _whitened_map(np.asarray(X_array, dtype=np.float64), scale, priors, feature_map)
+            model.add_coord(dims.FEATURE, list(features))
+            X_data = pm.Data("X", X, dims=(dims.OBS, dims.FEATURE))
+            both = (dims.FEATURE, dims.CONTRAST)
+            offset = pm.Normal("projection_offset", 0.0, 1.0, dims=both)
+            P = pm.Deterministic("projection", scale * _root(metric, offset), dims=both)
         a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)
         b = pm.Deterministic("bias", a @ contrasts, dims=dims.LABEL)
-        if linear:
+        if metric is None:
+            eta = projected @ contrasts + b
+        else:
             coef = pm.Deterministic("coef", P @ contrasts, dims=(dims.FEATURE, dims.LABEL))
             eta = X_data @ coef + b
-        else:
-            eta = Z @ contrasts + b
         observed: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
             location, width = priors.noise_location, priors.noise_width
@@ -156,14 +150,6 @@ def declare_hierarchical(
         else:
             binary_probit("y", eta, lapse=priors.lapse, **observed)
     return model
-
-
-def _linear_map(X: FloatArray, scale: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
-    """Samples (obs, feature) and projection (feature, contrast)."""
-    X_data = pm.Data("X", X, dims=(dims.OBS, dims.FEATURE))
-    offset = pm.Normal("projection_offset", 0.0, 1.0, dims=(dims.FEATURE, dims.CONTRAST))
-    P = scale * _root(metric, offset)
-    return X_data, pm.Deterministic("projection", P, dims=(dims.FEATURE, dims.CONTRAST))
 
 
 def shrunk_projection(offset: Tensor, X: FloatArray, exponent: float = 1.0) -> Tensor:
@@ -213,13 +199,13 @@ def _root(metric: Metric, offset: Tensor) -> Tensor:
 
 
 def _whitened_map(
-    X: FloatArray, scale: Tensor, priors: HierarchicalPriors, feature_map: Any
+    X: FloatArray, scale: Tensor, priors: HierarchicalPriors, feature_map: FeatureMap
 ) -> Tensor:
     """Projection of whitened features, (obs, contrast)."""
     model = pm.modelcontext(None)
-    basis = feature_map.whiten(X)
-    model.add_coord(dims.BASIS, list(range(basis.shape[1])))
-    basis = pm.Data("whitened", basis, dims=(dims.OBS, dims.BASIS))
+    whitened = feature_map.whiten(X)
+    model.add_coord(dims.BASIS, list(range(whitened.shape[1])))
+    basis = pm.Data("whitened", whitened, dims=(dims.OBS, dims.BASIS))
     offset = pm.Normal("basis_offset", 0.0, 1.0, dims=(dims.BASIS, dims.CONTRAST))
     weights = scale * offset
     if feature_map.index is not None:
@@ -290,42 +276,26 @@ def _label(
     options: dict[str, Any],
 ) -> Tensor:
     """A label of k classes that is random with probability ``lapse``."""
-    if lapse > 0.0:
-        log_probability = partial(_with_lapse, log_probability, lapse, k)
-        draw = partial(_draw_with_lapse, draw, lapse, k)
+
+    def log_probability_with_lapse(y: Tensor, eta: Tensor) -> Tensor:
+        log_p = math.log1p(-lapse) + log_probability(y, eta)
+        return pt.logaddexp(log_p, math.log(lapse / k))
+
+    def draw_with_lapse(eta: Tensor, size: Any) -> Tensor:
+        label = draw(eta, size)
+        uniform = pm.Uniform.dist(0.0, 1.0, shape=label.shape)
+        guess = pt.floor(k * pm.Uniform.dist(0.0, 1.0, shape=label.shape)).astype("int64")
+        return pt.switch(uniform < lapse, guess, label)
+
     return pm.CustomDist(
         name,
         eta,
-        dist=draw,
-        logp=log_probability,
+        dist=draw_with_lapse if lapse > 0.0 else draw,
+        logp=log_probability_with_lapse if lapse > 0.0 else log_probability,
         signature=signature,
         dtype="int64",
         **options,
     )
-
-
-def _with_lapse(
-    log_probability: Callable[[Tensor, Tensor], Tensor],
-    lapse: float,
-    k: int,
-    y: Tensor,
-    eta: Tensor,
-) -> Tensor:
-    """Log of (1 - lapse) p + lapse / k."""
-    log_p = math.log1p(-lapse) + log_probability(y, eta)
-    return pt.logaddexp(log_p, math.log(lapse / k))
-
-
-def _draw_with_lapse(
-    draw: Callable[[Tensor, Any], Tensor], lapse: float, k: int, eta: Tensor, size: Any
-) -> Tensor:
-    label = draw(eta, size)
-    uniform = pm.Uniform.dist(0.0, 1.0, shape=label.shape)
-    guess = pt.floor(k * pm.Uniform.dist(0.0, 1.0, shape=label.shape)).astype("int64")
-    return pt.switch(uniform < lapse, guess, label)
-
-
-# Responses
 
 
 def draw_choice(eta: Tensor, size: Any) -> Tensor:
@@ -341,9 +311,6 @@ def draw_sign(eta: Tensor, size: Any) -> Tensor:
 def log_sign_probability(y: Tensor, eta: Tensor) -> Tensor:
     """Log probability that the utility N(eta, 1) is positive iff y is 1, of the shape of eta."""
     return log_phi(pt.switch(pt.gt(y, 0), eta, -eta))
-
-
-# Probit probabilities
 
 
 def log_phi(x: Tensor) -> Tensor:
@@ -395,22 +362,18 @@ def _centre(margin: Tensor, *, n_rivals: int) -> tuple[Tensor, Tensor]:
     initial value from below, from which Newton steps on a convex decreasing function never
     overshoot.
     """
+
+    def derivatives(u: Tensor) -> tuple[Tensor, Tensor]:
+        x = u[..., None] + margin
+        hazard = math.sqrt(2.0 / math.pi) / pt.erfcx(-x / math.sqrt(2.0))
+        return -u + hazard.sum(axis=-1), 1.0 + (hazard * (x + hazard)).sum(axis=-1)
+
     falls = -pt.cumsum(sort(margin, axis=-1), axis=-1) / (1.0 + np.arange(1, n_rivals + 1))
     u = pt.maximum(falls.max(axis=-1), 0.0)
     for _ in range(N_NEWTON):
-        slope, curvature = _slope_and_curvature(u, margin)
+        slope, curvature = derivatives(u)
         u = u + slope / curvature
-    _, curvature = _slope_and_curvature(u, margin)
-    return u, curvature**-0.5
-
-
-def _slope_and_curvature(u: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
-    x = u[..., None] + margin
-    hazard = math.sqrt(2.0 / math.pi) / pt.erfcx(-x / math.sqrt(2.0))
-    return -u + hazard.sum(axis=-1), 1.0 + (hazard * (x + hazard)).sum(axis=-1)
-
-
-# Validation
+    return u, derivatives(u)[1] ** -0.5
 
 
 def check_target(y: Any, target: Target, *, n_samples: int) -> tuple[np.ndarray, list[Any]]:

@@ -19,16 +19,12 @@ and real targets, J = K), P (D, J) is the projection, with one column for each c
 * ``regression``: :math:`y_{nk} \sim N(\eta_{nk}, \sigma_k^2)`,
   :math:`\log \sigma_k \sim N(m_\sigma, s_\sigma^2)`.
 
-Given :math:`\tau` the log posterior density is concave, but for the lapse, and so has one mode:
-a matrix-normal prior at full rank, whose rank the prior reduces by shrinkage, has neither the
-rotations nor the arrangements of a product of projection and weights.
+Given :math:`\tau` the log posterior density is concave, but for the lapse, and so has one mode.
 
-Parameters are functions of standard normals, which are sampled. Only :math:`X \Lambda^{1/2}` enters
-the likelihood, so that directions outside the row space of X need no parameters: their posterior is
-the prior. With V views, groups of whitened features, each group has its own relative scale,
-:math:`\log \lambda_v \sim N(0, s_\lambda^2)`: :math:`\tau \lambda_v` is the scale of a view. A
-kernel in place of the linear one only changes the whitened features
-(:mod:`bsdr_models.bsdr.feature_map`).
+Parameters are functions of standard normals, which are sampled, for whitened features
+(:mod:`bsdr_models.bsdr.feature_map`): directions outside the row space of X need no parameters,
+since their posterior is the prior. With V views, groups of whitened features, the scale of a view
+is :math:`\tau \lambda_v`, :math:`\log \lambda_v \sim N(0, s_\lambda^2)`.
 
 Letters: N samples, D features, B of them after whitening (at most N - 1), V views, S draws, K
 classes or outputs, J contrasts.
@@ -135,11 +131,7 @@ class Problem:
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
         loadings, bias, _, _ = self.split(theta)
-        return self._linear_predictor(loadings * self.column_scale(theta)[:, :, None], bias)
-
-    def _linear_predictor(self, loadings: FloatArray, bias: FloatArray) -> FloatArray:
-        """eta (S, N, K) from scaled loadings (S, B, J) and standard normals (S, J)."""
-        eta = self.X @ (loadings @ self.contrasts)
+        eta = self.X @ (loadings * self.column_scale(theta)[:, :, None] @ self.contrasts)
         eta += (self.priors.bias_scale * bias @ self.contrasts)[:, None]
         return eta
 
@@ -171,9 +163,9 @@ class Problem:
 
         In the precision of X, which is that of ``theta``.
         """
-        loadings, bias, _, log_scale = self.split(theta)
+        loadings, _, _, log_scale = self.split(theta)
         scale = self.column_scale(theta)[:, :, None]
-        eta = self._linear_predictor(loadings * scale, bias)
+        eta = self.linear_predictor(theta)
         each, slope = label_log_likelihood(eta, self.y, self.target, self.priors.lapse)
         n, j = self.n_loadings, len(self.contrasts)
         gradient = np.empty_like(theta)

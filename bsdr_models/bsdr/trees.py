@@ -1,6 +1,6 @@
 """Fits of BSDR at full rank as ``xarray.DataTree``, and what all fits of BSDR have in common."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,31 +14,21 @@ from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.fit import Fit, pointwise_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
-from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance
 
-# Dims of free variables of the PyMC models that are not in the specification.
+# Dims of free variables of the PyMC models, and of the log prior of all.
 FREE_DIMS = {
     "projection_offset": (dims.FEATURE, dims.CONTRAST),
     "basis_offset": (dims.BASIS, dims.CONTRAST),
     "bias_contrasts": (dims.CONTRAST,),
     "latent_offset": (dims.OBS, dims.COMPONENT),
+    "parameters": (),
 }
 
 # Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
 # certain of a sample, and Pareto smoothing fails on ties.
 TIE = 1e-9
-
-LIKELIHOOD_NOTE = (
-    "Of each sample given the parameters, latent coordinates and utilities integrated out, as "
-    "needed by leave-one-out cross-validation. Pareto k is large or NaN for samples of which all "
-    "draws are certain; their elpd_i is negligible."
-)
-APPROXIMATE_NOTE = (
-    " The draws are from an approximation of the posterior, which arviz.loo would take for the "
-    "posterior: the group is therefore not called log_likelihood."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,29 +58,11 @@ class Context(datatree.Context):
         self,
         groups: dict[str, dict[str, Any]],
         *,
-        inference_method: InferenceMethod,
-        n_components: int,
-        attrs: Mapping[str, Any],
-        coords: Mapping[str, Sequence[Any]] | None = None,
         dims: Mapping[str, tuple[str, ...]] | None = None,
+        **options: Any,
     ) -> xr.DataTree:
-        """Tree of a fit, with notes on its log likelihood."""
-        likelihood, note = "log_likelihood", LIKELIHOOD_NOTE
-        if inference_method in datatree.APPROXIMATIONS:
-            likelihood, note = "approximate_log_likelihood", LIKELIHOOD_NOTE + APPROXIMATE_NOTE
-        names = {"log_likelihood": likelihood}
-        tree = self.fit_tree(
-            {names.get(name, name): group for name, group in groups.items()},
-            SPEC,
-            inference_method=inference_method,
-            n_components=n_components,
-            coords=coords,
-            dims={"parameters": (), **FREE_DIMS, **(dims or {})},
-            attrs=attrs,
-        )
-        if likelihood in tree.children:
-            tree[likelihood].attrs["note"] = note
-        return tree
+        """Tree of a fit; options are those of `fit_tree`."""
+        return self.fit_tree(groups, SPEC, dims={**FREE_DIMS, **(dims or {})}, **options)
 
 
 def hierarchical_tree(
@@ -111,12 +83,10 @@ def hierarchical_tree(
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(n_chains)[:, None] * per_chain + one).ravel()
     shape = (n_chains, len(one))
-    raw = posterior.draws.take(kept)
-    coordinates = posterior.coordinates.thin(kept)
-    aligned = coordinates.align(raw)
-    maps = coordinates.maps[:, 1:]  # (S, J, R)
+    raw, coordinates = posterior.draws.take(kept), posterior.coordinates
+    aligned = coordinates.align(posterior.draws, kept)
+    maps = coordinates.maps[kept, 1:]  # (S, J, R)
     normal = rng.standard_normal((len(kept), maps.shape[1], p))
-    outside = raw.scale[:, None, None] * normal
     variables = {"weights": aligned.weights[:, :r], "bias": raw.bias, "scale": raw.scale}
     variables |= free_variables(raw, feature_map, normal)
     latent = posterior.embed(context.X)
@@ -125,10 +95,11 @@ def hierarchical_tree(
         "latent_cov": latent.cov,
         "relevance": posterior.share,
     }
-    full = feature_map.loadings(raw.projection, outside, raw.view_scale)  # (S, J, P)
     components = posterior.components()
-    if full is not None and components is not None:
-        full = np.swapaxes(full, 1, 2)
+    if components is not None:
+        outside = raw.scale[:, None, None] * normal
+        full = feature_map.loadings(raw.projection, outside, raw.view_scale)
+        full = np.swapaxes(full, 1, 2)  # (S, P, J)
         loadings = full @ maps[..., :r]
         variables |= {"projection": loadings, "coef": full @ raw.weights}
         group |= {"projection_mean": components.T, "projection_sd": loadings.std(axis=0)}

@@ -29,7 +29,6 @@ from bsdr_models.dgplvm.learn import (
 )
 from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, Mode, Task, fit_map, make_objective
 from bsdr_models.dgplvm.objective import Objective
-from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.linalg import cholesky
@@ -156,7 +155,6 @@ def sample(
     # ADVI does not converge from a draw of the prior, where J is huge.
     spreads = ADVI_STARTS if engine == "advi" else (1.0,) * schedule.chains
     options: dict[str, Any] = {
-        "spec": SPEC,
         "rng": rng,
         "draws": schedule.draws,
         "var_names": NAMES,

@@ -1,6 +1,7 @@
 """Sums over samples, which may be in memory or in the chunks of a Dask array."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from operator import add
 from typing import Any, cast
@@ -9,22 +10,24 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 
+@dataclass(frozen=True, slots=True)
 class InMemory:
     """Samples (N, D) and targets in this process."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray) -> None:
-        self._X, self._y = X, y
+    X: np.ndarray
+    y: np.ndarray
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of samples and features."""
-        return self._X.shape[0], self._X.shape[1]
+        return self.X.shape[0], self.X.shape[1]
 
     def sum[S](self, function: Callable[..., S], shared: Any) -> S:
         """``function(X, y, shared)``."""
-        return function(self._X, self._y, shared)
+        return function(self.X, self.y, shared)
 
 
+@dataclass(frozen=True, slots=True)
 class Chunks:
     """Chunks of samples of a Dask array (N, D), each with all features, and targets (N,) in memory.
 
@@ -32,14 +35,13 @@ class Chunks:
     by Dask. Sums are added pairwise, in the order of the chunks, so that they are deterministic.
     """
 
-    def __init__(self, X: Any, y: np.ndarray) -> None:
-        self._X = X
-        self._y = np.split(y, np.cumsum(X.chunks[0])[:-1])
+    X: Any
+    y: np.ndarray
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of samples and features."""
-        return self._X.shape[0], self._X.shape[1]
+        return self.X.shape[0], self.X.shape[1]
 
     def sum[S](self, function: Callable[..., S], shared: Any) -> S:
         """Sum of ``function(X, y, shared)`` over chunks."""
@@ -47,8 +49,9 @@ class Chunks:
 
         run = dask.delayed(_run, pure=False)
         common = dask.delayed((function, shared, np.geterr()), traverse=False)
-        chunks = self._X.to_delayed().ravel()
-        parts = [run(X, y, common) for X, y in zip(chunks, self._y, strict=True)]
+        chunks = self.X.to_delayed().ravel()
+        targets = np.split(self.y, np.cumsum(self.X.chunks[0])[:-1])
+        parts = [run(X, y, common) for X, y in zip(chunks, targets, strict=True)]
         while len(parts) > 1:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
             parts = [dask.delayed(add)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]

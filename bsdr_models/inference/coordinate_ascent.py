@@ -9,8 +9,6 @@ References
        the convergence of any EM algorithm. Scandinavian Journal of Statistics 35(2).
 """
 
-import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -18,8 +16,6 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar, run_restarts
-
-logger = logging.getLogger(__name__)
 
 # A relative decrease of the bound by more than this is an error in the model; less can be rounding,
 # where a small latent scale makes the row covariance ill-conditioned.
@@ -62,7 +58,7 @@ class FitResult[S]:
     """
 
     state: S
-    elbo: FloatArray
+    trace: FloatArray
     terms: Mapping[str, FloatArray]
     converged: bool
     interrupted: bool
@@ -80,8 +76,9 @@ class _Ascent[S]:
     trace: list[Bound] = field(default_factory=list)
 
     @property
-    def left(self) -> int:
-        return self.max_iter - len(self.trace)
+    def ended(self) -> bool:
+        """Whether the limit of iterations is reached."""
+        return len(self.trace) >= self.max_iter
 
     @property
     def elbo(self) -> float:
@@ -90,18 +87,17 @@ class _Ascent[S]:
     def run(self, tol: float, extrapolation: Extrapolation[S] | None) -> bool:
         """Rounds until convergence (True) or the limit (False)."""
         self.sweep()
-        while self.left > 0:
+        while not self.ended:
             before = self.elbo
             if extrapolation is None:
                 self.sweep()
             else:
                 self.squarem(extrapolation)
-            if self.left > 0 and self.elbo - before < tol:
+            if not self.ended and self.elbo - before < tol:
                 return True
         return False
 
     def accept(self, state: S, info: Bound) -> None:
-        """Accept a state."""
         self.state = state
         self.trace.append(info)
         self.bar.update(bound=info.elbo)
@@ -123,26 +119,22 @@ class _Ascent[S]:
 
     def squarem(self, how: Extrapolation[S]) -> None:
         """Two sweeps, and a third from an extrapolated point, accepted if it raises the bound."""
-        start = how.pack(self.state)
-        self.sweep()
-        first = how.pack(self.state)
-        if self.left <= 0:
-            return
-        self.sweep()
-        second = how.pack(self.state)
-        change = first - start
-        curvature = second - first - change
+        points = [how.pack(self.state)]
+        for _ in range(2):
+            self.sweep()
+            if self.ended:
+                return
+            points.append(how.pack(self.state))
+        change, second_change = np.diff(points, axis=0)
+        curvature = second_change - change
         size = float(np.linalg.norm(curvature))
-        if self.left <= 0 or size == 0.0:
+        if size == 0.0:
             return
         alpha = max(float(np.linalg.norm(change)) / size, 1.0)
-        proposal = start + 2.0 * alpha * change + alpha**2 * curvature
         with np.errstate(all="ignore"):
+            proposal = points[0] + 2.0 * alpha * change + alpha**2 * curvature
             try:
-                proposed = how.unpack(proposal, self.state)
-                # Free memory for the step: each vector is as large as the state.
-                del start, first, second, change, curvature, proposal
-                state, info = self.step(proposed)
+                state, info = self.step(how.unpack(proposal, self.state))
             except (np.linalg.LinAlgError, FloatingPointError, ValueError):
                 return
         if info.elbo > self.elbo:
@@ -171,13 +163,9 @@ def run_coordinate_ascent[S](
     ``n_jobs``. A later interrupt than in the first step ends the fit and keeps the best state; of
     restarts in worker processes, those that had ended.
 
-    ValueError if a count is not positive, FallingBoundError if a step lowers the bound beyond
-    rounding, FloatingPointError if the bound is not finite.
+    FallingBoundError if a step lowers the bound beyond rounding, FloatingPointError if the bound is
+    not finite.
     """
-    if n_restarts < 1 or max_iter < 1:
-        raise ValueError(
-            f"n_restarts and max_iter must be positive, got {n_restarts=}, {max_iter=}"
-        )
 
     def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> FitResult[S]:
         index, stream = numbered
@@ -192,35 +180,20 @@ def run_coordinate_ascent[S](
         trace = ascent.trace
         return FitResult(
             state=ascent.state,
-            elbo=np.array([info.elbo for info in trace]),
+            trace=np.array([info.elbo for info in trace]),
             terms={name: np.array([i.terms[name] for i in trace]) for name in trace[-1].terms},
             converged=converged,
             interrupted=interrupted,
             restarts=(ascent.elbo,),
         )
 
-    begin = time.perf_counter()
-    outcome = run_restarts(
+    best, results = run_restarts(
         restart,
         list(enumerate(rng.spawn(n_restarts))),
+        value=lambda result: result.restarts[0],
         title=title,
         max_iter=max_iter,
         n_jobs=n_jobs,
         progressbar=progressbar,
     )
-    results: list[FitResult[S]] = list(outcome.results.values())
-    best = max(results, key=lambda result: result.restarts[0])  # the first of equals
-    logger.debug(
-        "coordinate ascent: bound %.6g after %d iterations, %s; %d of %d restarts in %.2f s",
-        best.restarts[0],
-        len(best.elbo),
-        "converged" if best.converged else "not converged",
-        len(results),
-        n_restarts,
-        time.perf_counter() - begin,
-    )
-    return replace(
-        best,
-        interrupted=outcome.interrupted,
-        restarts=tuple(result.restarts[0] for result in results),
-    )
+    return replace(best, restarts=tuple(result.restarts[0] for result in results))

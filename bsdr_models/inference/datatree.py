@@ -51,7 +51,6 @@ SAMPLE_GROUPS = frozenset(
         "posterior",
         "sample_stats",
         "log_likelihood",
-        "approximate_log_likelihood",
         "log_prior",
         "posterior_predictive",
     }
@@ -92,6 +91,15 @@ VARIATIONAL_NOTE = (
     "size do not measure its quality."
 )
 MODE_NOTE = "The posterior mode as a single draw: it has no spread, R-hat or effective sample size."
+LIKELIHOOD_NOTE = (
+    "Of each sample given the parameters, latent coordinates and utilities integrated out, as "
+    "needed by leave-one-out cross-validation. Pareto k is large or NaN for samples of which all "
+    "draws are certain; their elpd_i is negligible."
+)
+APPROXIMATE_NOTE = (
+    " The draws are from an approximation of the posterior, which arviz.loo would take for the "
+    "posterior: the group is therefore not called log_likelihood."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +142,7 @@ class Context:
         """Share of each class in the labelled samples of its task, (K,)."""
         assert self.index is not None
         columns = self.index.reshape(len(self.index), -1).T
-        return np.concatenate(
-            [class_frequency(*own) for own in zip(columns, self.class_counts, strict=True)]
-        )
+        return np.concatenate(list(map(class_frequency, columns, self.class_counts)))
 
     def name_dims(self, model: Any) -> Any:
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
@@ -158,8 +164,7 @@ class Context:
     ) -> xr.DataTree:
         """Tree of a fit: groups of the model, and the data unless too large.
 
-        ``options`` are ``inference_method``, ``n_components`` and, as for :func:`to_datatree`,
-        ``attrs`` and ``dims``.
+        ``options`` are those of `_build`.
         """
         samples = self.kept if self.samples is None else self.samples
         groups["observed_data"] = {"y": as_stored(self.y, self.tasks) if self.tasks else self.y}
@@ -179,21 +184,20 @@ class Context:
         values: Mapping[str, np.ndarray],
         y: Any,
         samples: np.ndarray | None,
-        inference_method: InferenceMethod,
-        attrs: Mapping[str, Any] | None = None,
         log_proba_at: LogProbabilities | None = None,
+        **options: Any,
     ) -> xr.DataTree:
         """Tree of predictions ``values`` for new samples, by name, for the plots.
 
         ``samples`` are their labels (M,), by default their positions; ``log_proba_at`` gives log
-        class probabilities at latent coordinates, for the colours of a map.
+        class probabilities at latent coordinates, for the colours of a map; ``options`` are those
+        of `_build`.
         """
         group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
         if y is not None:
-            n_samples = len(next(iter(values.values())))
             group["y"] = np.asarray(y)
-            if len(group["y"]) != n_samples:
-                raise ValueError(f"y has {len(group['y'])} samples, X has {n_samples}")
+            if len(y) != len(latent.mean):
+                raise ValueError(f"y has {len(y)} samples, X has {len(latent.mean)}")
         if self.tasks:
             of_tasks = group.keys() & TASK_DIMS.keys()
             group |= {name: as_stored(group[name], self.tasks) for name in of_tasks}
@@ -203,11 +207,10 @@ class Context:
         tree = self._build(
             {"predictions": group},
             spec,
-            inference_method=inference_method,
             n_components=latent.mean.shape[1],
-            attrs=attrs,
             dims=dims,
             coords=None if samples is None else {OBS: samples},
+            **options,
         )
         if log_proba_at is not None and self.index is not None:
             add_class_probability(tree, "predictions", log_proba_at)
@@ -215,7 +218,7 @@ class Context:
 
     def _build(
         self,
-        groups: dict[str, dict[str, Any]],
+        groups: Mapping[str, Mapping[str, ArrayLike]],
         spec: ModelSpec,
         *,
         inference_method: InferenceMethod,
@@ -224,22 +227,46 @@ class Context:
         dims: Mapping[str, tuple[str, ...]] | None = None,
         coords: Mapping[str, Sequence[Any] | np.ndarray] | None = None,
     ) -> xr.DataTree:
-        tree = to_datatree(
-            groups,
-            spec=spec,
-            inference_method=inference_method,
-            coords={
-                FEATURE: list(self.feature_names),
-                LABEL: list(self.labels),
-                TASK: [name for name, _ in self.tasks],
-                COMPONENT: list(range(n_components)),
-                COMPONENT_AUX: list(range(n_components)),
-                **(coords or {}),
-            },
-            dims={**(dims or {}), **(TASK_DIMS if self.tasks else {})},
-            config=self.config,
-            attrs={"target": self.target, **self.attrs, **(attrs or {})},
-        )
+        """Tree with named axes, coordinates and provenance.
+
+        In the sample groups every array begins with (chain, draw). ``dims`` of variables override
+        those of the specification, for example for a precision shared by a column; axes without
+        ``coords`` are numbered from 0. The arguments of the fit are stored as one JSON string,
+        since NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these.
+        """
+        known: dict[str, tuple[str, ...]] = dict(SUMMARY_DIMS)
+        known |= {name: variable.dims for name, variable in spec.variables.items()}
+        known |= {**(dims or {}), **(TASK_DIMS if self.tasks else {})}
+        labels: dict[str, Any] = {
+            FEATURE: list(self.feature_names),
+            LABEL: list(self.labels),
+            TASK: [name for name, _ in self.tasks],
+            COMPONENT: range(n_components),
+            COMPONENT_AUX: range(n_components),
+            **(coords or {}),
+        }
+        datasets = {
+            group: _dataset(group, variables, known, labels) for group, variables in groups.items()
+        }
+        notes = dict.fromkeys(APPROXIMATIONS, VARIATIONAL_NOTE) | {"map": MODE_NOTE}
+        if inference_method in notes and "posterior" in datasets:
+            datasets["posterior"].attrs["note"] = notes[inference_method]
+        if "log_likelihood" in datasets:
+            likelihood = datasets.pop("log_likelihood")
+            approximate = inference_method in APPROXIMATIONS
+            likelihood.attrs["note"] = LIKELIHOOD_NOTE + APPROXIMATE_NOTE * approximate
+            datasets["approximate_log_likelihood" if approximate else "log_likelihood"] = likelihood
+        config = json.dumps(dict(self.config), default=lambda each: each.tolist(), sort_keys=True)
+        root = {
+            "model": spec.name,
+            "inference_method": inference_method,
+            "created_by": f"bsdr_models {package_version()}",
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "config": config,
+        }
+        for name, value in {"target": self.target, **self.attrs, **(attrs or {})}.items():
+            root[name] = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
         if self.tasks:
             for node in tree.children.values():
                 if LABEL in node.dims:
@@ -252,71 +279,29 @@ def output_attrs(scaler: Scaler) -> dict[str, Any]:
     return {"y_mean": scaler.location.tolist(), "y_scale": scaler.scale.tolist()}
 
 
-def to_datatree(
-    groups: Mapping[str, Mapping[str, ArrayLike]],
-    *,
-    spec: ModelSpec,
-    inference_method: InferenceMethod,
-    coords: Mapping[str, Sequence[Any] | np.ndarray],
-    config: Mapping[str, Any] | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    dims: Mapping[str, tuple[str, ...]] | None = None,
-) -> xr.DataTree:
-    """Build a tree with named axes, coordinates and provenance.
-
-    In the sample groups every array begins with (chain, draw). ``dims`` of variables override those
-    of the specification, for example for a precision shared by a column; axes without ``coords``
-    are numbered from 0. ``config``, the arguments of the fit, are stored as one JSON string, since
-    NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these. ValueError
-    if the dims of a variable are not known, or do not match its axes or coordinates; TypeError if
-    an attribute could not be saved.
-    """
-    known: dict[str, tuple[str, ...]] = dict(SUMMARY_DIMS)
-    known |= {name: variable.dims for name, variable in spec.variables.items()}
-    known |= dict(dims or {})
-    datasets = {
-        group: _dataset(group, variables, known, coords) for group, variables in groups.items()
-    }
-    notes = dict.fromkeys(APPROXIMATIONS, VARIATIONAL_NOTE) | {"map": MODE_NOTE}
-    if inference_method in notes and "posterior" in datasets:
-        datasets["posterior"].attrs["note"] = notes[inference_method]
-    root = {
-        "model": spec.name,
-        "inference_method": inference_method,
-        "created_by": f"bsdr_models {package_version()}",
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": json.dumps(config or {}, default=_as_json, sort_keys=True),
-    }
-    root |= {name: _as_attribute(name, value) for name, value in (attrs or {}).items()}
-    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
-
-
 def _dataset(
     group: str,
     variables: Mapping[str, ArrayLike],
     known: Mapping[str, tuple[str, ...]],
     coords: Mapping[str, Sequence[Any] | np.ndarray],
 ) -> xr.Dataset:
-    arrays = {
-        name: (_variable_dims(group, name, np.ndim(values), known), np.asarray(values))
-        for name, values in variables.items()
-    }
-    sizes = {
-        dim: size
-        for axes, array in arrays.values()
-        for dim, size in zip(axes, array.shape, strict=True)
-    }
-    labels = {
-        dim: np.asarray(coords[dim]) if dim in coords else np.arange(size)
-        for dim, size in sizes.items()
-    }
-    return xr.Dataset(arrays, coords=labels)
+    dataset = xr.Dataset(
+        {
+            name: (_variable_dims(group, name, np.ndim(values), known), np.asarray(values))
+            for name, values in variables.items()
+        }
+    )
+    labels = {dim: coords.get(str(dim), range(size)) for dim, size in dataset.sizes.items()}
+    return dataset.assign_coords({dim: np.asarray(values) for dim, values in labels.items()})
 
 
 def _variable_dims(
     group: str, name: str, ndim: int, known: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """Axes of one variable; targets and statistics may lack the trailing ones."""
+    """Axes of one variable; targets and statistics may lack the trailing ones.
+
+    ValueError if they are not known, or as many as the variable has.
+    """
     leading = SAMPLE_DIMS if group in SAMPLE_GROUPS else ()
     if group == "sample_stats":
         axes = known.get(name, ())
@@ -329,21 +314,6 @@ def _variable_dims(
     if len(leading) + len(axes) != ndim:
         raise ValueError(f"{group}/{name} has {ndim} axes, expected {(*leading, *axes)}")
     return (*leading, *axes)
-
-
-def _as_attribute(name: str, value: Any) -> Any:
-    """Value of an attribute, checked to be a str, a number, or a list of these, for NetCDF."""
-    value = _as_json(value) if isinstance(value, np.generic | np.ndarray) else value
-    items = value if isinstance(value, list) else [value]
-    if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in items):
-        raise TypeError(f"attribute {name!r} must be a string, a number or a list, got {value!r}")
-    return value
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{value!r} has no JSON form")
 
 
 def package_version() -> str:

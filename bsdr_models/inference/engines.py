@@ -12,8 +12,8 @@ References
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import OBS
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.spec import ModelSpec
 
@@ -35,42 +34,51 @@ TAIL_SHARE = 0.1
 
 
 def run_pymc(
-    engine: str, model: pm.Model, spec: ModelSpec, *, tune: int, chains: int, **options: Any
+    engine: str,
+    model: pm.Model,
+    spec: ModelSpec,
+    *,
+    tune: int,
+    chains: int,
+    excluded: Set[str] = frozenset(),
+    **options: Any,
 ) -> Sampled:
-    """Run :func:`sample_nuts` or, if the engine is not ``"nuts"``, :func:`fit_advi`."""
+    """Draws by "nuts" or "advi" of the variables of the specification but those ``excluded``.
+
+    ``options`` are those of :func:`fit_advi`.
+    """
+    recorded = spec.variables.keys() - excluded
+    available = (variable.name for variable in (*model.free_RVs, *model.deterministics))
+    options["var_names"] = [name for name in available if name in recorded]
     if engine == "nuts":
-        return sample_nuts(model, spec=spec, tune=tune, chains=chains, **options)
-    return fit_advi(model, spec=spec, **options)
+        return sample_nuts(model, tune=tune, chains=chains, **options)
+    return fit_advi(model, **options)
 
 
 def sample_nuts(
     model: pm.Model,
     *,
-    spec: ModelSpec,
+    var_names: Sequence[str],
     rng: np.random.Generator,
-    draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
-    cores: int | None = None,
+    draws: int,
+    tune: int,
+    chains: int,
     target_accept: float = 0.95,
-    var_names: Sequence[str] | None = None,
     covariance: FloatArray | None = None,
     starts: Sequence[Mapping[str, Any]] | None = None,
     mode: str | None = None,
     progressbar: bool = False,
 ) -> Sampled:
-    """Draw from the posterior by NUTS: by nutpie if installed, else by PyMC.
+    """Draw the variables ``var_names`` by NUTS: by nutpie if installed, else by PyMC.
 
     ``model`` has no latent utilities, since NUTS needs gradients; ``target_accept`` is high by
-    default, since the posterior of separable classes has heavy tails. Variables ``var_names`` are
-    kept, by default those of the specification without a value per sample. ``covariance`` (P, P)
+    default, since the posterior of separable classes has heavy tails. ``covariance`` (P, P)
     estimates the posterior covariance of the unconstrained variables, in the order of
     ``model.value_vars``: it is then the fixed mass matrix of PyMC's sampler, whose warm-up adapts
     only the step size. ``starts`` are initial values of each chain by variable, PyMC's with jitter
     by default, and ``mode`` is PyTensor's compilation mode, for PyMC's sampler. After a keyboard
     interrupt it returns the complete chains and draws.
     """
-    kept = _kept_names(model, spec, var_names)
     options: dict[str, Any] = {}
     if starts is not None:
         options["initvals"] = [dict(start) for start in starts]
@@ -85,22 +93,20 @@ def sample_nuts(
             draws,
             tune=tune,
             chains=chains,
-            cores=cores,
             random_seed=int(rng.integers(2**31)),
-            var_names=kept,
+            var_names=list(var_names),
             progressbar=progressbar,
             quiet=not progressbar,
             compute_convergence_checks=False,
             model=model,
             **options,
         )
-    posterior = {name: trace["posterior"][name].values for name in kept}
     stats = {
         str(name): array.values
         for name, array in trace["sample_stats"].data_vars.items()
         if array.ndim == 2 and array.dtype.kind in "biuf"
     }
-    posterior, stats = _complete(posterior, stats)
+    posterior, stats = _complete(_values(trace, var_names), stats)
     n_chains, n_draws = next(iter(posterior.values())).shape[:2]
     if n_divergent := int(stats["diverging"].sum()):
         warnings.warn(
@@ -116,13 +122,12 @@ def sample_nuts(
 def fit_advi(
     model: pm.Model,
     *,
-    spec: ModelSpec,
+    var_names: Sequence[str],
     rng: np.random.Generator,
+    draws: int,
     n_iterations: int = 10_000,
     learning_rate: float = 0.02,
     n_starts: int = 3,
-    draws: int = 1000,
-    var_names: Sequence[str] | None = None,
     starts: Sequence[Mapping[str, Any]] | None = None,
     mode: str | None = None,
     progressbar: bool = False,
@@ -135,7 +140,6 @@ def fit_advi(
     :func:`sample_nuts`. ``fit`` has the noisy bound of the best restart (``elbo``) and the mean of
     the last tenth of the bound of every restart (``restarts``).
     """
-    kept = _kept_names(model, spec, var_names)
     best: MeanField | None = None
     restarts: list[float] = []
     with model, _quiet_pymc(not progressbar), _compiled(mode):
@@ -149,16 +153,17 @@ def fit_advi(
                 random_seed=int(rng.integers(2**31)),
                 progressbar=progressbar,
             )
-            restarts.append(_final_elbo(approximation))
-            if best is None or restarts[-1] > _final_elbo(best):
+            history = approximation.hist
+            restarts.append(-float(history[-max(1, int(TAIL_SHARE * len(history))) :].mean()))
+            if best is None or restarts[-1] > max(restarts[:-1]):
                 best = approximation
-            interrupted = len(approximation.hist) < n_iterations
+            interrupted = len(history) < n_iterations
             if interrupted:
                 break
         assert best is not None
         trace = best.sample(draws, random_seed=int(rng.integers(2**31)))
     return Sampled(
-        draws={name: trace["posterior"][name].values for name in kept},
+        draws=_values(trace, var_names),
         fit={"elbo": -best.hist, "restarts": np.array(restarts)},
         interrupted=interrupted,
     )
@@ -194,6 +199,10 @@ class _HandWritten(Op):
         return [cotangents[0] * gradient for gradient in outputs[1:]]
 
 
+def _values(trace: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+    return {name: trace["posterior"][name].values for name in names}
+
+
 def _complete(
     posterior: dict[str, np.ndarray], stats: dict[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -214,18 +223,17 @@ def _complete(
     if n_draws == 0:
         raise KeyboardInterrupt("interrupted before the first draw")
 
-    def cut(group: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: array[chains, :n_draws] for name, array in group.items()}
-
-    return cut(posterior), cut(stats)
+    posterior, stats = (
+        {name: array[chains, :n_draws] for name, array in group.items()}
+        for group in (posterior, stats)
+    )
+    return posterior, stats
 
 
 def _starts(
     model: pm.Model, n_starts: int, rng: np.random.Generator
 ) -> Iterator[dict[str, np.ndarray] | None]:
     """Initial values: PyMC's, then draws from the prior."""
-    if n_starts < 1:
-        raise ValueError(f"n_starts must be at least 1, got {n_starts}")
     yield None
     for _ in range(n_starts - 1):
         values = pm.draw(model.free_RVs, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
@@ -238,31 +246,9 @@ def _advi_mode() -> Mode:
     return get_default_mode().excluding("scalarize")
 
 
-def _final_elbo(approximation: MeanField) -> float:
-    history: FloatArray = approximation.hist
-    return float(-history[-max(1, int(TAIL_SHARE * len(history))) :].mean())
-
-
-def _kept_names(model: pm.Model, spec: ModelSpec, var_names: Sequence[str] | None) -> list[str]:
-    """Names to record: `var_names`, or else all of the specification without the dim ``obs``."""
-    available = [v.name for v in (*model.free_RVs, *model.deterministics)]
-    if var_names is None:
-        local = {name for name in available if OBS in model.named_vars_to_dims.get(name, ())}
-        return [name for name in available if name in spec.variables and name not in local]
-    unknown = sorted(set(var_names) - set(available))
-    if unknown:
-        raise ValueError(f"the model has no variables {unknown}; it has {available}")
-    return list(var_names)
-
-
-@contextmanager
-def _compiled(mode: str | None) -> Iterator[None]:
+def _compiled(mode: str | None) -> AbstractContextManager[Any]:
     """Compile in this mode, also where PyMC does not accept it as an argument."""
-    if mode is None:
-        yield
-        return
-    with pytensor.config.change_flags(mode=mode):
-        yield
+    return nullcontext() if mode is None else pytensor.config.change_flags(mode=mode)
 
 
 @contextmanager

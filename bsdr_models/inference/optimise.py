@@ -3,8 +3,6 @@
 The final values of all restarts are returned, since differences between them are informative.
 """
 
-import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,8 +12,6 @@ from scipy.optimize import Bounds, minimize
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar, run_restarts
-
-logger = logging.getLogger(__name__)
 
 type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -70,32 +66,20 @@ def run_map(
     A FloatingPointError says that the objective is not finite at any initial point, and a
     KeyboardInterrupt is raised again if it comes before the first point.
     """
-    begin = time.perf_counter()
-    outcome = run_restarts(
+    best, ends = run_restarts(
         partial(_descend, objective, bounds, max_iter, tol),
         starts,
+        value=lambda end: -end.value,
         title="MAP",
         max_iter=max_iter,
         n_jobs=n_jobs,
         progressbar=progressbar,
     )
-    ends: list[MapResult] = list(outcome.results.values())
-    best = min(ends, key=lambda end: end.value)  # the first of equals
     if not np.isfinite(best.value):
-        if outcome.interrupted:
+        if best.interrupted:
             raise KeyboardInterrupt
         raise FloatingPointError("the objective is not finite at any initial point")
-    logger.debug(
-        "search for the mode: %.6g after %d iterations, %s; %d of %d restarts in %.2f s",
-        best.value,
-        len(best.trace),
-        "converged" if best.converged else "not converged",
-        len(ends),
-        len(starts),
-        time.perf_counter() - begin,
-    )
-    values = tuple(end.value for end in ends if np.isfinite(end.value))
-    return replace(best, values=values, interrupted=outcome.interrupted)
+    return replace(best, values=tuple(end.value for end in ends if np.isfinite(end.value)))
 
 
 def _descend(
@@ -107,38 +91,37 @@ def _descend(
     start: FloatArray,
 ) -> MapResult:
     """L-BFGS from one initial point."""
-    best_x, best_value = np.array(start, dtype=np.float64), np.inf
+    x = np.array(start, dtype=np.float64)
     if bounds is not None:
-        best_x = np.clip(best_x, *bounds)
-    best_gradient = np.zeros_like(best_x)
-    origin = best_x, best_value, best_gradient  # of the current line search
+        x = np.clip(x, *bounds)
+    best = origin = x, np.inf, np.zeros_like(x)  # at all points; where a line search begins
     trace: list[float] = []
     interrupted = converged = False
 
     def guarded(x: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal best_x, best_value, best_gradient
+        nonlocal best
         try:
             value, gradient = objective(x)
         except np.linalg.LinAlgError:
             return _refuse(x, *origin)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return _refuse(x, *origin)
-        if value < best_value:
-            best_x, best_value, best_gradient = x.copy(), float(value), gradient.copy()
+        if value < best[1]:
+            best = x.copy(), float(value), gradient.copy()
         return float(value), gradient
 
     def after_iteration(_: FloatArray) -> None:
         nonlocal origin
-        origin = best_x, best_value, best_gradient
-        trace.append(best_value)
-        bar.update(value=best_value)
+        origin = best
+        trace.append(best[1])
+        bar.update(value=best[1])
 
     try:
-        first, _ = guarded(best_x)
-        origin = best_x, best_value, best_gradient
+        first, _ = guarded(x)
+        origin = best
         result = minimize(
             guarded,
-            best_x,
+            x,
             jac=True,
             method="L-BFGS-B",
             bounds=None if bounds is None else Bounds(*bounds),
@@ -151,14 +134,14 @@ def _descend(
                 "gtol": 1e-7,
             },
         )
-        converged = np.isfinite(best_value) and result.status != _AT_LIMIT
+        converged = np.isfinite(best[1]) and result.status != _AT_LIMIT
     except KeyboardInterrupt:
         interrupted = True
     return MapResult(
-        x=best_x,
-        value=best_value,
-        values=(best_value,),
-        trace=np.array(trace or [best_value]),
+        x=best[0],
+        value=best[1],
+        values=(best[1],),
+        trace=np.array(trace or [best[1]]),
         converged=bool(converged),
         interrupted=interrupted,
     )

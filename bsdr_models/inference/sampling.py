@@ -69,13 +69,9 @@ def run_sampler[S](
             progressbar=schedule.progressbar,
         )
     # PyMC takes most of a second to load.
-    from bsdr_models.inference import engines
+    from bsdr_models.inference.engines import run_pymc
 
-    model = declare()
-    names = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
-    kept = [name for name in names if name in spec.variables.keys() - excluded]
-    options = {"var_names": kept, **asdict(schedule)}
-    return engines.run_pymc(engine, model, spec, rng=rng, **options)
+    return run_pymc(engine, declare(), spec, rng=rng, excluded=excluded, **asdict(schedule))
 
 
 def run_gibbs[S](
@@ -95,13 +91,9 @@ def run_gibbs[S](
     separate streams; ``record`` returns the values to keep, (C, ...) by name. An interrupt after
     the first draw keeps the draws until then. FloatingPointError if a value is not finite.
     """
-    if draws < 1 or tune < 0 or thin < 1:
-        raise ValueError(
-            f"draws and thin must be positive and tune not negative, got {draws=}, {tune=}, {thin=}"
-        )
     start_stream, sweep_stream = rng.spawn(2)
-    store: dict[str, FloatArray] = {}
-    n_draws, interrupted = 0, False
+    kept: list[dict[str, FloatArray]] = []
+    interrupted = False
     total = tune + draws * thin
     state = init(start_stream)
     _check_finite(state, 0)
@@ -111,27 +103,18 @@ def run_gibbs[S](
                 state = step(state, sweep_stream)
                 _check_finite(state, sweep)
                 if sweep > tune and (sweep - tune) % thin == 0:
-                    for name, value in record(state).items():
-                        if name not in store:
-                            shape = (value.shape[0], draws, *value.shape[1:])
-                            store[name] = np.empty(shape, dtype=value.dtype)
-                        store[name][:, n_draws] = value
-                    n_draws += 1
+                    kept.append({name: np.copy(value) for name, value in record(state).items()})
                 bar.update(stage="warm-up" if sweep <= tune else "draws")
         except KeyboardInterrupt:
-            if n_draws == 0:
+            if not kept:
                 raise
             interrupted = True
-    taken = {name: values[:, :n_draws] for name, values in store.items()}
-    return Sampled(draws=taken, interrupted=interrupted)
+    by_name = {name: np.stack([each[name] for each in kept], axis=1) for name in kept[0]}
+    return Sampled(draws=by_name, interrupted=interrupted)
 
 
 def _check_finite(state: Any, sweep: int) -> None:
-    values = {f.name: getattr(state, f.name) for f in fields(state)}
-    bad = [
-        name
-        for name, value in values.items()
-        if isinstance(value, np.ndarray) and not np.isfinite(value).all()
-    ]
-    if bad:
+    values = ((each.name, getattr(state, each.name)) for each in fields(state))
+    arrays = ((name, value) for name, value in values if isinstance(value, np.ndarray))
+    if bad := [name for name, value in arrays if not np.isfinite(value).all()]:
         raise FloatingPointError(f"not finite after sweep {sweep}: {', '.join(bad)}")

@@ -362,12 +362,11 @@ def test_nuts_mixes_on_separable_classes(wine):
     """A divergence is a warning, and warnings are errors here."""
     sampled = sample_nuts(
         build_model(*wine, n_components=2, priors=SAMPLING),
-        spec=SPEC,
+        var_names=SPEC.identified,
         rng=np.random.default_rng(1),
         draws=1000,
         tune=1000,
         chains=2,
-        cores=1,
     )
     for name in SPEC.identified:
         values = sampled.draws[name].reshape(2, 1000, -1)

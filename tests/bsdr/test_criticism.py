@@ -27,10 +27,6 @@ PRIORS = Priors(
     latent_scale=0.6,
 )
 TARGETS = ("multiclass", "multilabel", "regression")
-ONE_SCALE = {
-    "priors__projection_prior": "columnwise",
-    "priors__latent_scale": 0.6,
-}
 
 
 def toy(target):

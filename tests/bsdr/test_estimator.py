@@ -7,9 +7,9 @@ import pytest
 from scipy.special import logit
 from scipy.stats import norm
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_wine
+from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import log_loss, r2_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
@@ -97,15 +97,6 @@ def test_mean_field_on_wine(wine, prior, latent_scale):
 
 
 @short_chains
-def test_gibbs_on_wine(wine):
-    train, test, y_train, y_test = wine
-    model = PaperBSDRClassifier().set_params(**GIBBS)
-    model.fit(train, y_train)
-    assert model.score(test, y_test) > 0.93
-    assert log_loss(y_test, model.predict_proba(test)) < 0.35
-
-
-@short_chains
 def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
     X, y = overlapping
     common = {
@@ -126,12 +117,6 @@ def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
     assert difference.max() < 0.25
     assert difference.mean() < 0.05
     assert np.mean(gibbs.predict(X) == mean_field.predict(X)) > 0.9
-
-
-def test_two_latent_coordinates_separate_the_classes(wine, wine_model):
-    train, test, y_train, y_test = wine
-    classifier = LogisticRegression().fit(wine_model.transform(train), y_train)
-    assert classifier.score(wine_model.transform(test), y_test) > 0.95
 
 
 # ------------------------------------------------------------------------------- attributes
@@ -200,16 +185,6 @@ def test_centring_without_scaling(overlapping):
     model = BSDRClassifier(standardize=False).set_params(**SHORT).fit(X, y)
     np.testing.assert_array_equal(model.scale_, 1.0)
     np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T)
-
-
-def test_pymc_model_has_the_samples_and_priors_of_the_fit(overlapping):
-    X, y = overlapping
-    model = BSDRClassifier().set_params(**SHORT).fit(X, y)
-    declared = model.model_
-    assert dict(declared.dim_lengths)["obs"].eval() == 90
-    assert {"projection", "scale", "bias", "coef", "y"} <= set(declared.named_vars)
-    shapes = declared.eval_rv_shapes()
-    assert tuple(shapes["projection_offset"]) == (5, 2)
 
 
 # -------------------------------------------------------------------------------- arguments
@@ -398,15 +373,6 @@ def test_predictive_intervals_have_their_coverage(model):
     inside = np.abs(y[60:] - mean) < norm.ppf(0.95) * std
     assert abs(inside.mean() - 0.9) < 4.0 * np.sqrt(0.09 / 600) + 0.02
     np.testing.assert_array_equal(model.predict(X[60:]), mean)
-
-
-@pytest.mark.slow
-def test_diabetes():
-    X, y = load_diabetes(return_X_y=True)
-    train, test, y_train, y_test = train_test_split(X, y, train_size=200, random_state=0)
-    model = BSDRRegressor(2, random_state=0).fit(train, y_train)
-    least_squares = LinearRegression().fit(train, y_train).score(test, y_test)
-    assert model.score(test, y_test) > least_squares - 0.03
 
 
 def test_predictive_density_of_a_real_target_integrates_to_one():

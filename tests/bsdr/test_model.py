@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import mpmath
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -162,19 +161,6 @@ def test_utilities_outside_the_argmax_region_have_no_density(target):
     assert log_density(start | {"utilities": -start["utilities"]}) == -np.inf
 
 
-def test_integrating_the_precision_gives_the_student_form():
-    """Both parametrisations have the same prior of a weight."""
-    shape, rate, w = PRIORS.weight_shape, PRIORS.weight_rate, 1.3
-
-    def integrand(precision):
-        return stats.norm.pdf(w, 0.0, precision**-0.5) * stats.gamma.pdf(
-            precision, shape, scale=1.0 / rate
-        )
-
-    value, _ = integrate.quad(integrand, 0.0, np.inf)
-    np.testing.assert_allclose(student_log_density(w, shape, rate), math.log(value), rtol=1e-8)
-
-
 def compiled_choice(n_labels):
     y, eta = pt.lvector("y"), pt.dmatrix("eta")
     log_prob = log_choice_probability(y, eta, n_labels=n_labels)
@@ -203,26 +189,6 @@ def test_choice_probability_in_the_tails(n_labels):
     assert min(expected) < -500
     log_prob, _ = evaluate(y, eta)
     np.testing.assert_allclose(log_prob, expected, rtol=1e-9, atol=1e-6)
-
-
-def test_choice_probability_against_high_precision():
-    """A sample at +-40, by mpmath with 30 digits."""
-    # mpmath.quad stops at an absolute error, so the integrand is raised to order one.
-    with mpmath.workdps(30):
-        integral = mpmath.quad(
-            lambda u: mpmath.exp(1600) * mpmath.npdf(u) * mpmath.ncdf(u - 80) * mpmath.ncdf(u - 40),
-            [0, 30, 40, 50, 60, 100],
-        )
-        expected = mpmath.log(integral) - 1600
-    log_prob, _ = compiled_choice(3)(np.array([0]), np.array([[-40.0, 40.0, 0.0]]))
-    np.testing.assert_allclose(log_prob[0], float(expected), rtol=1e-9)
-
-
-def test_choice_probabilities_sum_to_one():
-    eta = np.random.default_rng(0).normal(scale=3.0, size=(6, 4))
-    evaluate = compiled_choice(4)
-    total = sum(np.exp(evaluate(np.full(6, label), eta)[0]) for label in range(4))
-    np.testing.assert_allclose(total, 1.0, atol=1e-6)
 
 
 def test_choice_gradient_is_the_difference_quotient():
@@ -262,25 +228,6 @@ def test_log_phi_and_its_gradient():
     np.testing.assert_allclose(value, log_ndtr(at), rtol=1e-12, atol=1e-300)
     hazard = np.exp(stats.norm.logpdf(at) - log_ndtr(at))
     np.testing.assert_allclose(gradient, hazard, rtol=1e-9, atol=1e-300)
-
-
-def test_prior_predictive_labels_are_exchangeable():
-    """No label is preferred a priori: frequencies over draws are 1/K within 5 standard errors."""
-    rng = np.random.default_rng(5)
-    X, y = toy("multiclass", rng)
-    model = build_paper_model(X, y, n_components=R, priors=PRIORS)
-    draws = 3000
-    prior = pm.sample_prior_predictive(draws, model=model, random_seed=8, compile_kwargs=FAST)
-    drawn = prior.prior_predictive["y"].values[0]
-    assert drawn.dtype == np.int64
-    assert drawn.shape == (draws, N)
-    error = math.sqrt((1 / K) * (1 - 1 / K) / draws)
-    for row in range(N):
-        np.testing.assert_allclose(
-            np.bincount(drawn[:, row], minlength=K) / draws, 1 / K, atol=5 * error
-        )
-    coef = prior.prior["coef"].values[0]
-    np.testing.assert_allclose(coef.sum(axis=-1), 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])

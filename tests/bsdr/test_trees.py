@@ -402,18 +402,6 @@ def headless():
     plt.close("all")
 
 
-def test_plots_draw_one_component_and_many(headless):
-    X, y = toy("multiclass")
-    for r in (1, 4):
-        model = PaperBSDRClassifier(
-            r,
-            priors=Priors(latent_scale=0.3),
-            optimization=BSDROptimization(max_iter=40, tol=1.0),
-        ).fit(X, y)
-        plots.plot_map(model.idata_, components=(0, r - 1) if r > 1 else 0)
-        plots.plot_relevance(model.idata_)
-
-
 # ------------------------------------------------------------------------ draws of other models
 
 
@@ -505,9 +493,6 @@ def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
         from_tree(tree, X, y)
 
 
-SWAPPED = [1, 0, 2, 4, 3]
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -537,19 +522,6 @@ def test_draws_are_matched_by_name(change, gibbs):
     if "outcome" in other.idata_["posterior/bias_precision"].dims:
         kept, moved = (m.idata_["posterior/bias_precision"] for m in (one, other))
         np.testing.assert_array_equal(moved.transpose(*kept.dims), kept)
-
-
-def test_flipped_draws_have_the_latent_coordinates_of_the_others(gibbs):
-    model, X, y = gibbs
-    posterior = model.idata_["posterior"].to_dataset()[["projection", "weights", "bias"]]
-    sign = xr.where(posterior["draw"] % 2 == 0, 1.0, -1.0)
-    axes = {name: posterior[name].dims for name in ("projection", "weights")}
-    flipped = {name: (posterior[name] * sign).transpose(*axes[name]) for name in axes}
-    one, other = (
-        from_tree(xr.DataTree.from_dict({"posterior": draws}), X, y)
-        for draws in (posterior, posterior.assign(flipped))
-    )
-    np.testing.assert_allclose(abs(other.transform(X)), abs(one.transform(X)), atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", PAPER_KINDS)
@@ -669,14 +641,9 @@ def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, headless, n
     [
         (lambda d: d.pop("noise_scale"), "noise_precision and noise_scale, it has neither"),
         (lambda d: d.update(noise_precision=d["noise_scale"]), "it has both"),
-        (lambda d: d.pop("bias"), "no variable 'bias'"),
         (lambda d: d.update(noise_scale=d["noise_scale"][..., 0]), "posterior/noise_scale has dim"),
         (lambda d: d.update(noise_scale=0.0 * d["noise_scale"]), "noise_scale holds .* not posit"),
         (lambda d: d.update(noise_scale=np.inf * d["noise_scale"]), "noise_scale holds .* finite"),
-        (
-            lambda d: d.update(bias=d["bias"][..., :1]),
-            r"posterior/bias has dims .*, expected chain, draw and \(3,\)",
-        ),
     ],
 )
 def test_draws_that_do_not_fit_outputs_are_refused(change, message, linear):

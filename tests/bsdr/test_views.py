@@ -170,7 +170,7 @@ def test_conditional_moments_of_a_missing_view():
     part, other = found.maps
     expected = other.whiten(np.column_stack([X[:5, :2].mean(axis=1) / 1.005, np.zeros(5)]))
     assert_allclose(found.whiten(lacking)[:, part.width :], expected, atol=0.1)
-    (index, residuals), *_ = found.residuals(lacking)
+    ((index, _, residuals),) = found.blocks(lacking, 5)
     back = np.linalg.lstsq(other.mean_gradient.T, residuals[:, part.width :].T, rcond=None)[0]
     assert index.tolist() == [0, 1, 2, 3, 4]
     assert_allclose(back.std(axis=1), [np.sqrt(0.005 / 1.005), 0.5], rtol=0.15)
@@ -190,7 +190,7 @@ def test_residuals_of_a_missing_view_are_those_of_left_out_samples(n):
         for penalty in largest * np.logspace(-6.0, 2.0, 25)
     ]
     lacking = np.where(np.arange(25) < 20, X[:1], np.nan)
-    ((_, residuals),) = found.residuals(lacking)
+    ((_, _, residuals),) = found.blocks(lacking, 1)
     expected = min(left_out, key=lambda error: np.sum(error**2))
     assert_allclose(residuals[:, found.index == 1], expected, rtol=1e-4, atol=1e-9)
 

@@ -39,8 +39,8 @@ PLAIN = Extrapolation(pack=lambda x: x, unpack=lambda vector, x: vector)
 
 
 def assert_rises(result):
-    assert np.all(np.diff(result.elbo) >= 0.0)
-    np.testing.assert_allclose(sum(result.terms.values()), result.elbo, rtol=1e-12)
+    assert np.all(np.diff(result.trace) >= 0.0)
+    np.testing.assert_allclose(sum(result.terms.values()), result.trace, rtol=1e-12)
 
 
 # ------------------------------------------------------------------------------- convergence
@@ -51,10 +51,10 @@ def test_ascends_to_the_maximum_and_reports_convergence():
     assert result.converged
     assert not result.interrupted
     assert_rises(result)
-    assert result.elbo[-1] == info(result.state).elbo
-    assert TOP - result.elbo[-1] < 1e-6
-    assert result.restarts == (result.elbo[-1],)
-    gains = np.diff(result.elbo)
+    assert result.trace[-1] == info(result.state).elbo
+    assert TOP - result.trace[-1] < 1e-6
+    assert result.restarts == (result.trace[-1],)
+    gains = np.diff(result.trace)
     assert gains[-1] < 1e-9 <= gains[:-1].min()
 
 
@@ -62,7 +62,7 @@ def test_ascends_to_the_maximum_and_reports_convergence():
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 7])
 def test_stops_at_the_limit_and_says_so(max_iter, accelerated):
     result = fit(max_iter=max_iter, extrapolation=PLAIN if accelerated else None)
-    assert len(result.elbo) == max_iter
+    assert len(result.trace) == max_iter
     assert not result.converged
     assert_rises(result)
 
@@ -72,7 +72,7 @@ def test_tolerance_is_a_gain_in_nats_whatever_the_bound():
         x, at = step(x)
         return x, Bound(at.terms | {"constant": -1e6})
 
-    assert len(fit(far, tol=1e-3).elbo) == len(fit(tol=1e-3).elbo)
+    assert len(fit(far, tol=1e-3).trace) == len(fit(tol=1e-3).trace)
 
 
 # ---------------------------------------------------------------------------------- restarts
@@ -90,7 +90,7 @@ def test_the_best_restart_is_kept_and_all_are_reported():
     result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=4)
     assert result.state == pytest.approx(1.0, abs=1e-3)
     assert result.restarts == pytest.approx((0.0, 1.0, 0.0, 1.0), abs=1e-6)
-    assert result.elbo[-1] == max(result.restarts)
+    assert result.trace[-1] == max(result.restarts)
     assert result.converged
 
 
@@ -110,18 +110,6 @@ def test_parallel_have_streams_of_their_own_that_repeat():
     assert run(3, 5)[:2] == run(3, 2)
 
 
-def test_convergence_is_that_of_the_best_restart():
-    """The better restart reaches the limit of iterations."""
-    starts = [-1.0, 1e6]
-    result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=2, max_iter=3)
-    assert result.restarts[0] > result.restarts[1]
-    assert result.converged
-    starts = [-1.0, 4.0]
-    result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=2, max_iter=4)
-    assert result.restarts[0] < result.restarts[1]
-    assert not result.converged
-
-
 # -------------------------------------------------------------------------------- extrapolation
 
 
@@ -129,8 +117,8 @@ def test_extrapolation_saves_most_sweeps():
     plain, fast = fit(), fit(extrapolation=PLAIN)
     assert_rises(fast)
     assert fast.converged
-    assert TOP - fast.elbo[-1] < 1e-6
-    assert len(fast.elbo) < 0.2 * len(plain.elbo)
+    assert TOP - fast.trace[-1] < 1e-6
+    assert len(fast.trace) < 0.2 * len(plain.trace)
 
 
 def raising(error):
@@ -154,13 +142,13 @@ def raising(error):
 def test_an_extrapolation_that_does_not_pay_changes_nothing(unpack):
     guarded = fit(extrapolation=Extrapolation(pack=PLAIN.pack, unpack=unpack), max_iter=50)
     plain = fit(max_iter=50)
-    np.testing.assert_array_equal(guarded.elbo, plain.elbo)
+    np.testing.assert_array_equal(guarded.trace, plain.trace)
     np.testing.assert_array_equal(guarded.state, plain.state)
 
 
 def test_a_vector_that_does_not_move_is_not_extrapolated():
     still = Extrapolation(pack=lambda x: np.zeros(2), unpack=raising(AssertionError))
-    np.testing.assert_array_equal(fit(extrapolation=still, max_iter=9).elbo, fit(max_iter=9).elbo)
+    np.testing.assert_array_equal(fit(extrapolation=still, max_iter=9).trace, fit(max_iter=9).trace)
 
 
 # --------------------------------------------------------------------------------------- faults
@@ -226,13 +214,13 @@ def test_an_interrupt_keeps_what_was_reached():
     result = fit(interrupted_at(6))
     assert result.interrupted
     assert not result.converged
-    assert len(result.elbo) == 5
+    assert len(result.trace) == 5
     np.testing.assert_array_equal(result.state, fit(max_iter=5).state)
-    assert result.elbo[-1] == info(result.state).elbo
+    assert result.trace[-1] == info(result.state).elbo
 
 
 def test_an_interrupt_ends_all_restarts_and_keeps_the_best():
-    n_first = len(fit(two_tops, init=lambda rng, restart: 4.0).elbo)
+    n_first = len(fit(two_tops, init=lambda rng, restart: 4.0).trace)
     result = fit(
         interrupted_at(n_first + 3, two_tops),
         init=lambda rng, restart: [4.0, -4.0, 4.0][restart],

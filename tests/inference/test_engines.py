@@ -14,21 +14,8 @@ from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
-from bsdr_models.spec import ModelSpec, Variable
 
 FAST = {"mode": "FAST_COMPILE"}
-
-TOY = ModelSpec(
-    name="toy",
-    paper="",
-    citation_bibtex="",
-    variables={
-        "bias": Variable(dims=("outcome",), symbol="b", equation="", description=""),
-        "latent": Variable(dims=("obs",), symbol="z", equation="", description=""),
-        "y": Variable(dims=("obs", "outcome"), symbol="y", equation="", description=""),
-    },
-    identified=("bias",),
-)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +28,17 @@ def model(y):
     """b ~ N(0, 1), y ~ N(b, 1): posterior N(sum y / (N + 1), 1 / (N + 1)) for each label."""
     with pm.Model(coords={"obs": range(len(y)), "outcome": ["left", "right"]}) as model:
         b = pm.Normal("bias", dims="outcome")
-        pm.Deterministic("latent", 0.0 * b[0] + np.zeros(len(y)), dims="obs")
         pm.Normal("y", b, 1.0, observed=y, dims=("obs", "outcome"))
     return model
 
 
 @pytest.fixture
-def fast_nuts(monkeypatch):
+def one_core(monkeypatch):
+    monkeypatch.setattr(engines.pm, "sample", partial(pm.sample, cores=1))
+
+
+@pytest.fixture
+def fast_nuts(monkeypatch, one_core):
     """PyMC's sampler without compilation."""
     fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST)
     monkeypatch.setattr(engines.pm, "sample", fast)
@@ -62,58 +53,42 @@ def exact(y):
     return y.sum(axis=0) / (len(y) + 1), (len(y) + 1) ** -0.5
 
 
+def run(engine, model, seed, **options):
+    """Draws of the biases, (chain, draw, 2), and all results."""
+    rng = np.random.default_rng(seed)
+    sampled = engine(model, var_names=["bias"], rng=rng, **options)
+    return sampled.draws["bias"], sampled
+
+
 def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
-    sampled = sample_nuts(
-        model,
-        spec=TOY,
-        rng=np.random.default_rng(1),
-        draws=400,
-        tune=300,
-        chains=2,
-        cores=1,
-        target_accept=0.8,
-    )
-    bias = sampled.draws["bias"]
+    options = {"draws": 400, "tune": 300, "chains": 2, "target_accept": 0.8}
+    bias, sampled = run(sample_nuts, model, 1, **options)
     mean, sd = exact(y)
     assert bias.shape == (2, 400, 2)
     # NUTS has at least 100 effective draws of a normal here: four standard errors.
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
-    assert "latent" not in sampled.draws
     assert sampled.sample_stats["diverging"].shape == (2, 400)
     assert not sampled.interrupted
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_seed_decides_the_draws(model, fast_nuts):
-    def draw(seed):
-        sampled = sample_nuts(
-            model,
-            spec=TOY,
-            rng=np.random.default_rng(seed),
-            draws=5,
-            tune=20,
-            chains=1,
-            cores=1,
-        )
-        return sampled.draws["bias"]
-
-    np.testing.assert_array_equal(draw(3), draw(3))
-    assert not np.array_equal(draw(3), draw(4))
+    options = {"draws": 5, "tune": 20, "chains": 1}
+    one, same, other = (run(sample_nuts, model, seed, **options)[0] for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
 
 
-def test_interrupted_nuts_keeps_what_it_has(model, monkeypatch):
+def test_interrupted_nuts_keeps_what_it_has(model, fast_nuts, monkeypatch):
     def stop(trace, draw):
         if not draw.tuning and draw.draw_idx >= 50 + 19:
             raise KeyboardInterrupt
 
-    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST, callback=stop)
-    monkeypatch.setattr(engines.pm, "sample", fast)
-    sampled = sample_nuts(
-        model, spec=TOY, rng=np.random.default_rng(2), draws=500, tune=50, chains=1, cores=1
-    )
+    monkeypatch.setattr(engines.pm, "sample", partial(pm.sample, callback=stop))
+    bias, sampled = run(sample_nuts, model, 2, draws=500, tune=50, chains=1)
     assert sampled.interrupted
-    assert 1 <= sampled.draws["bias"].shape[1] <= 20
+    assert 1 <= bias.shape[1] <= 20
 
 
 @pytest.mark.parametrize(
@@ -136,38 +111,19 @@ def test_nothing_drawn_is_an_interrupt():
 
 
 @pytest.mark.slow
-def test_divergences_are_not_silent(monkeypatch):
+def test_divergences_are_not_silent(fast_nuts):
     """Neal's funnel, with long steps."""
     with pm.Model(coords={"outcome": range(5)}) as funnel:
         scale = pm.Normal("log_scale", 0.0, 3.0)
         pm.Normal("bias", 0.0, pm.math.exp(scale), dims="outcome")
-    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST)
-    monkeypatch.setattr(engines.pm, "sample", fast)
     with pytest.warns(UserWarning, match="transitions diverged"):
-        sample_nuts(
-            funnel,
-            spec=TOY,
-            rng=np.random.default_rng(5),
-            draws=300,
-            tune=100,
-            chains=1,
-            cores=1,
-            target_accept=0.5,
-        )
+        run(sample_nuts, funnel, 5, draws=300, tune=100, chains=1, target_accept=0.5)
 
 
 def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
-    sampled = fit_advi(
-        model,
-        spec=TOY,
-        rng=np.random.default_rng(1),
-        n_iterations=600,
-        learning_rate=0.05,
-        n_starts=2,
-        draws=2000,
-    )
+    options = {"n_iterations": 600, "learning_rate": 0.05, "n_starts": 2, "draws": 2000}
+    bias, sampled = run(fit_advi, model, 1, **options)
     mean, sd = exact(y)
-    bias = sampled.draws["bias"]
     assert bias.shape[0] == 1
     # Adam jitters by about the learning rate, an eighth of sd; draws add 4 sd / sqrt(2000).
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=0.15)
@@ -191,29 +147,10 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(engines.pm, "fit", partial(pm.fit, callbacks=[stop]))
-    sampled = fit_advi(
-        model, spec=TOY, rng=np.random.default_rng(2), n_iterations=100, n_starts=3, draws=10
-    )
+    _, sampled = run(fit_advi, model, 2, n_iterations=100, n_starts=3, draws=10)
     assert sampled.interrupted
     assert sampled.fit["restarts"].shape == (1,)
     assert 1 <= len(sampled.fit["elbo"]) <= 40
-
-
-def test_identified_quantities_are_kept():
-    X = np.random.default_rng(0).normal(size=(6, 2))
-    labels = ["cat", "ant", "bee", "ant", "bee", "cat"]
-    model = build_paper_model(
-        X, labels, n_components=1, priors=Priors(projection_prior="columnwise")
-    )
-    names = {"projection", "projection_precision", "weights", "bias", "coef", "bias_centered"}
-    assert set(engines._kept_names(model, SPEC, None)) == names
-
-
-def test_samples_are_kept_on_request_only(model):
-    assert engines._kept_names(model, TOY, None) == ["bias"]
-    assert engines._kept_names(model, TOY, ["latent"]) == ["latent"]
-    with pytest.raises(ValueError, match="no variables"):
-        engines._kept_names(model, TOY, ["slope"])
 
 
 def test_the_logger_speaks_again_afterwards():
@@ -224,13 +161,8 @@ def test_the_logger_speaks_again_afterwards():
     assert logger.level == before
 
 
-def test_a_start_is_needed(model):
-    with pytest.raises(ValueError, match="n_starts"):
-        fit_advi(model, spec=TOY, rng=np.random.default_rng(0), n_starts=0)
-
-
 @pytest.mark.slow
-def test_nuts_agrees_with_importance_sampling():
+def test_nuts_agrees_with_importance_sampling(one_core):
     """One feature, one component, two classes: weigh a million draws of the prior.
 
     Given Q, W and b the latent integrates out, p(y = 1 | x) = Phi(m / s) with
@@ -249,12 +181,11 @@ def test_nuts_agrees_with_importance_sampling():
     )
     sampled = sample_nuts(
         build_paper_model(x[:, None], y, n_components=1, priors=priors),
-        spec=SPEC,
+        var_names=SPEC.identified,
         rng=np.random.default_rng(12),
         draws=2000,
         tune=1000,
         chains=2,
-        cores=1,
     )
 
     rng = np.random.default_rng(0)
@@ -311,23 +242,13 @@ def test_a_density_written_by_hand_is_that_of_the_graph(model, y):
     assert len(calls) == 1
 
 
-def test_nuts_by_a_given_covariance_learns_only_the_step(y):
+def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
     """Without warm-up for scales, and far from PyMC's start."""
     by_hand, _ = written_by_hand(y)
     mean, sd = exact(y)
-    sampled = sample_nuts(
-        by_hand,
-        spec=TOY,
-        rng=np.random.default_rng(6),
-        draws=400,
-        tune=100,
-        chains=2,
-        cores=1,
-        covariance=sd**2 * np.eye(2),
-        starts=[{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}],
-        mode="FAST_COMPILE",
-    )
-    bias = sampled.draws["bias"]
+    starts = [{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}]
+    options = {"covariance": sd**2 * np.eye(2), "starts": starts, **FAST}
+    bias, sampled = run(sample_nuts, by_hand, 6, draws=400, tune=100, chains=2, **options)
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
     # In units of the standard deviation a step of order one is stable up to two.
@@ -337,16 +258,9 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y):
 def test_advi_begins_where_it_is_told(y):
     by_hand, _ = written_by_hand(y)
     mean, _ = exact(y)
-    sampled = fit_advi(
-        by_hand,
-        spec=TOY,
-        rng=np.random.default_rng(7),
-        n_iterations=3,
-        learning_rate=1e-6,
-        draws=200,
-        starts=[{"bias": mean + 50.0}, {"bias": mean + 7.0}],
-        mode="FAST_COMPILE",
-    )
+    starts = [{"bias": mean + 50.0}, {"bias": mean + 7.0}]
+    options = {"n_iterations": 3, "learning_rate": 1e-6, "draws": 200}
+    bias, sampled = run(fit_advi, by_hand, 7, starts=starts, **options, **FAST)
     assert sampled.fit["restarts"].shape == (2,)
     # The nearer start has the better bound; draws are within five of PyMC's first sd.
-    np.testing.assert_allclose(sampled.draws["bias"].mean(axis=(0, 1)), mean + 7.0, atol=1.0)
+    np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean + 7.0, atol=1.0)

@@ -111,12 +111,6 @@ def test_values_that_are_not_finite_are_named(value):
         run(step=breaking)
 
 
-def test_counts_are_checked():
-    for counts in ({"draws": 0}, {"tune": -1}, {"thin": 0}):
-        with pytest.raises(ValueError, match="positive"):
-            run(**counts)
-
-
 def test_progress_bar_is_silent_unless_asked(capfd):
     quiet = run(progressbar=False)
     assert capfd.readouterr() == ("", "")

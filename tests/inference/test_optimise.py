@@ -43,18 +43,6 @@ class Tired:
         return self.objective(x)
 
 
-def test_a_parabola():
-    """Its value is found to 1e-9 of itself, so that x is within the root of twice that."""
-    found = run_map(bowl, [np.zeros(3)], tol=1e-12)
-    np.testing.assert_allclose(found.value, 7.0, rtol=1e-9)
-    np.testing.assert_allclose(found.x, CENTRE, atol=np.sqrt(2 * 8e-9))
-    assert found.converged
-    assert not found.interrupted
-    assert found.values == (found.value,)
-    assert found.share_agreeing == 1.0
-    assert isinstance(found.converged, bool)
-
-
 def test_a_curved_valley():
     found = run_map(valley, [np.array([-1.2, 1.0])], tol=1e-12)
     np.testing.assert_allclose(found.x, 1.0, atol=1e-5)
@@ -65,25 +53,20 @@ def test_a_curved_valley():
 
 def test_bounds_hold_and_the_start_is_moved_within_them():
     low, high = np.array([-np.inf, -1.0, -np.inf]), np.array([0.5, np.inf, np.inf])
-    seen = []
+    seen, start = [], np.array([5.0, -9.0, 0.0])
 
     def watched(x):
         seen.append(x.copy())
         return bowl(x)
 
-    found = run_map(watched, [np.array([5.0, -9.0, 0.0])], bounds=(low, high))
+    found = run_map(watched, [start], bounds=(low, high))
+    np.testing.assert_array_equal(start, [5.0, -9.0, 0.0])
     np.testing.assert_allclose(found.x, [0.5, -1.0, 0.5], atol=1e-4)
     assert all((low <= x).all() and (x <= high).all() for x in seen)
     # Even where the unbounded point is lower than all that are allowed.
     found = run_map(watched, [CENTRE], bounds=(low, high))
     assert found.x[0] <= 0.5
     assert found.x[1] >= -1.0
-
-
-def test_the_start_is_left_alone():
-    start = np.zeros(3)
-    run_map(bowl, [start])
-    np.testing.assert_array_equal(start, 0.0)
 
 
 def test_starts_in_two_valleys():
@@ -156,14 +139,6 @@ def test_a_start_that_cannot_begin_does_not_count():
     np.testing.assert_allclose(found.value, 7.0, rtol=1e-6)
 
 
-def test_other_errors_come_through():
-    def wrong(x):
-        raise TypeError("a mistake")
-
-    with pytest.raises(TypeError, match="a mistake"):
-        run_map(wrong, [np.zeros(2)])
-
-
 @pytest.mark.parametrize("calls", [1, 2, 5, 12])
 def test_an_interrupt_keeps_the_best_point(calls):
     start = np.array([-1.2, 1.0])
@@ -229,15 +204,6 @@ def test_the_limit_of_evaluations_is_no_convergence(monkeypatch):
     found = run_map(valley, [np.array([-1.2, 1.0])])
     assert len(found.trace) < 500
     assert not found.converged
-
-
-def test_convergence_means_small_gains():
-    """The last iteration gained less than the tolerance, and no other did for long before."""
-    loose = run_map(valley, [np.array([-1.2, 1.0])], tol=1e-4)
-    tight = run_map(valley, [np.array([-1.2, 1.0])], tol=1e-14)
-    assert loose.value - tight.value < 1e-4
-    assert loose.trace[-2] - loose.trace[-1] < 1e-4
-    assert len(tight.trace) >= len(loose.trace)
 
 
 def test_convergence_of_the_best_start_is_reported():

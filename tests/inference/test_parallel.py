@@ -5,14 +5,17 @@ import subprocess
 import sys
 from functools import partial
 from threading import get_ident
-from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 
+from bsdr_models import BSDROptimization
 from bsdr_models.inference.callbacks import run_restarts
+from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.parallel import n_workers, run_tasks
+from bsdr_models.papers import PaperBSDRClassifier
 
 
 def draw(stream):
@@ -84,9 +87,17 @@ def test_the_bar_of_an_ascent_counts_restarts_in_workers(capsys, n_jobs, expecte
     def restart(bar, length):
         for _ in range(length):
             bar.update(bound=1.0)
-        return SimpleNamespace(interrupted=False)
+        return MapResult(
+            x=np.zeros(1),
+            value=0.0,
+            values=(),
+            trace=np.zeros(1),
+            converged=True,
+            interrupted=False,
+        )
 
-    run_restarts(restart, [3, 4], title="Climb", max_iter=50, n_jobs=n_jobs, progressbar=True)
+    options = {"title": "Ascent", "max_iter": 50, "n_jobs": n_jobs, "progressbar": True}
+    run_restarts(restart, [3, 4], value=lambda result: result.value, **options)
     assert expected in capsys.readouterr().out
 
 
@@ -136,3 +147,30 @@ print(dict(outcome.results), outcome.interrupted)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert found.stdout.strip() == "{0: 0} True"
+
+
+# ------------------------------------------------------------------------------------- on a cluster
+
+
+@pytest.fixture
+def on_dask(threads_cluster):
+    with threads_cluster.as_current(), joblib.parallel_config("dask"):
+        yield
+
+
+def test_parallel_run_on_the_cluster(on_dask):
+    done = []
+    outcome = run_tasks(os.path.basename, ["a/0", "a/1", "a/2"], on_done=done.append)
+    assert n_workers(None, 3) == 2
+    assert outcome.results == {0: "0", 1: "1", 2: "2"}
+    assert sorted(done) == ["0", "1", "2"]
+
+
+def test_restarts_on_the_cluster_end_where_they_end_here(threads_cluster):
+    X, y = load_wine(return_X_y=True)
+    options = BSDROptimization(n_restarts=3, max_iter=30, tol=1e6)
+    model = PaperBSDRClassifier(1, optimization=options, random_state=0)
+    here = model.fit(X, y).predict_proba(X)
+    with threads_cluster.as_current(), joblib.parallel_config("dask"):
+        there = model.fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(there, here)

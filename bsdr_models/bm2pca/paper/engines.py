@@ -114,7 +114,7 @@ def fit_mean_field(
     )
     return FitResult(
         posterior=margin_posterior(result.state, data, task),
-        trace=result.elbo,
+        trace=result.trace,
         terms=dict(result.terms),
         converged=result.converged,
         interrupted=result.interrupted,

@@ -92,7 +92,7 @@ def fit_by_mean_field(
         posterior=MeanFieldPosterior(
             state=found.state, data=data, latent_scale=context.latent_scale
         ),
-        trace=found.elbo,
+        trace=found.trace,
         terms=found.terms,
         restarts=found.restarts,
         converged=found.converged,
