@@ -36,8 +36,7 @@ MEGABYTE = 1 << 20
 # Kinds of passes by the function called with each chunk.
 PARTS = {
     "_sum_moments": "moments",
-    "_sum_gradient": "evaluation",
-    "_sum_hessian": "curvature",
+    "_sum_derivatives": "Newton step",
     "_sum_log_likelihood": "draws",
 }
 

@@ -16,7 +16,7 @@ def wine():
 SHORT_RUNS = {
     "fit._DRAWS": 8,
     "fit._FEWEST_DRAWS": 8,
-    "hmc._ROUNDS": 2,
+    "hmc._ROUNDS": 3,
     "hmc._PER_NODE": 1,
     "held_out.N_FOLDS": 2,
     "held_out._N_WARM_UP": 2,

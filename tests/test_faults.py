@@ -89,7 +89,7 @@ def test_gibbs_keeps_its_draws(monkeypatch):
 
 def trajectories_before_draws(monkeypatch):
     """Trajectories of the path and the adaptation of the default of BSDR."""
-    counted = interrupt(monkeypatch, hmc.Stepper, "move", -1)
+    counted = interrupt(monkeypatch, hmc, "move", -1)
     n_draws, plain = [], hmc.sample
 
     def sample(*args, **options):
@@ -105,7 +105,7 @@ def trajectories_before_draws(monkeypatch):
 
 def test_hamiltonian_monte_carlo_keeps_its_draws(monkeypatch):
     before = trajectories_before_draws(monkeypatch)
-    interrupt(monkeypatch, hmc.Stepper, "move", before + 6)
+    interrupt(monkeypatch, hmc, "move", before + 6)
     model = BSDRClassifier(random_state=0).fit(X, y)
     assert model.idata_["posterior"].sizes["draw"] == 8 * 5
     assert_usable(model)
@@ -130,7 +130,7 @@ def test_the_ascent_of_a_classifier(monkeypatch, call, strategy):
 
 @pytest.mark.parametrize("call", [1, 30])
 def test_an_interrupt_before_there_are_draws(monkeypatch, call):
-    interrupt(monkeypatch, hmc.Stepper, "move", call)
+    interrupt(monkeypatch, hmc, "move", call)
     model = BSDRClassifier(random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)

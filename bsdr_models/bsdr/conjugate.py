@@ -33,29 +33,21 @@ References
        Gaussian processes. Neural Computation 13(5).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import Akima1DInterpolator
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.draws import Parameters
+from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.posterior import LOG_SQRT_2PI, Problem, log_prior_scale
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
-# Log scales are between these.
-_NEAREST, _FARTHEST = -30.0, 30.0
-# Nodes of a grid, and how many nats below the maximum densities are negligible.
-_NODES = 81
-_NEGLIGIBLE = 20.0
-# Nodes of the coarser grids that find where densities matter, and how many of them.
-_SEARCHED = 25
-_ROUNDS = 16
-# Parts into which draws divide a cell of a grid.
-_PARTS = 8
+# Log scales are between minus this and this.
+_FARTHEST = 30.0
 # From so many samples leave-one-out densities use every fourth node of either grid.
 _MANY = 1000
 # Numbers in the largest temporary array.
@@ -156,27 +148,18 @@ class Grid:
     @property
     def log_evidence(self) -> float:
         """log p(y)."""
-        return float(_log_integral(self.scale, self.density))
+        return float(log_integral(self.scale, self.density))
 
-    def draw(
-        self,
-        statistics: Statistics,
-        priors: HierarchicalPriors,
-        n_draws: int,
-        rng: np.random.Generator,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Independent log tau (S,) and log sigma (S, K)."""
-        shape = n_draws, len(self.scale)
-        log_tau = _draw(
-            np.broadcast_to(self.scale, shape), np.broadcast_to(self.density, shape), rng
-        )
-        # Nodes of the noise from the grids of both neighbours.
-        right = np.clip(np.searchsorted(self.scale, log_tau), 1, len(self.scale) - 1)
-        low = np.minimum(self.noise[right - 1, :, 0], self.noise[right, :, 0])
-        high = np.maximum(self.noise[right - 1, :, -1], self.noise[right, :, -1])
-        noise, density = _noise_grid(statistics, priors, np.exp(log_tau), low, high)
-        draws = [_draw(noise[:, k], density[:, k], rng) for k in range(noise.shape[1])]
-        return log_tau, np.stack(draws, axis=1)
+    def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Independent log tau (S,), and log sigma (S, K) given the node of log tau beside it."""
+        log_tau = quantile(self.scale, self.density, rng.random(n_draws))
+        near = np.abs(self.scale - log_tau[:, None]).argmin(axis=1)
+        log_sigma = rng.random((n_draws, self.noise.shape[1]))
+        for t in np.unique(near):
+            draws = np.flatnonzero(near == t)
+            for k, level in enumerate(log_sigma[draws].T):
+                log_sigma[draws, k] = quantile(self.noise[t, k], self.noise_density[t, k], level)
+        return log_tau, log_sigma
 
 
 def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -> Conjugate:
@@ -187,8 +170,8 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
     views = None if problem.views is None else fit_views(problem, *rotated)
     size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
     statistics = Statistics.learn(rotated[0] * size, *rotated[1:], n)
-    grid = make_grid(statistics, priors)
-    log_tau, log_sigma = grid.draw(statistics, priors, n_draws, rng)
+    grid = integrate(statistics, priors)
+    log_tau, log_sigma = grid.draw(n_draws, rng)
     tau, sigma = np.exp(log_tau), np.exp(log_sigma)
     normal, bias = draw_loadings(statistics, tau, sigma, priors.bias_scale, rng)
     prior = log_prior_scale(log_tau, priors.scale) + _log_prior_noise(log_sigma, priors).sum(axis=1)
@@ -211,7 +194,7 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
         log_likelihood=_log_likelihood(statistics, tau, sigma, normal, priors.bias_scale * bias),
         log_prior=prior,
         log_evidence=grid.log_evidence,
-        log_evidence_empty=_log_evidence_empty(statistics, priors),
+        log_evidence_empty=float(log_integral(*_noise_grid(statistics, priors, np.zeros(1))).sum()),
         log_score=average_leave_one_out(statistics, grid, X * size, y, priors.bias_scale),
     )
 
@@ -227,20 +210,16 @@ def rotate(
     return rows[:, :b], rows[:, b], rows[:, b + 1 :]
 
 
-def make_grid(statistics: Statistics, priors: HierarchicalPriors) -> Grid:
+def integrate(statistics: Statistics, priors: HierarchicalPriors) -> Grid:
     """Posterior of log tau, and of each log sigma given it."""
 
-    def noise(log_tau: FloatArray) -> tuple[FloatArray, FloatArray]:
-        low = np.full((len(log_tau), statistics.y.shape[1]), _NEAREST)
-        return _noise_grid(statistics, priors, np.exp(log_tau), low, -low)
-
     def log_density(log_tau: FloatArray) -> FloatArray:
-        return _log_integral(*noise(log_tau)).sum(axis=1) + log_prior_scale(log_tau, priors.scale)
+        by_output = log_integral(*_noise_grid(statistics, priors, np.exp(log_tau)))
+        return by_output.sum(axis=1) + log_prior_scale(log_tau, priors.scale)
 
-    low, high = np.array(_NEAREST), np.array(_FARTHEST)
-    scale, density = _narrow(log_density, low, high)
-    nodes, noise_density = noise(scale)
-    return Grid(scale=scale, density=density, noise=nodes, noise_density=noise_density)
+    scale, density = make_grid(log_density, np.array(-_FARTHEST), np.array(_FARTHEST))
+    noise, noise_density = _noise_grid(statistics, priors, np.exp(scale))
+    return Grid(scale=scale, density=density, noise=noise, noise_density=noise_density)
 
 
 def draw_loadings(
@@ -296,25 +275,21 @@ def average_leave_one_out(
     statistics: Statistics, grid: Grid, X: FloatArray, y: FloatArray, bias_scale: float
 ) -> FloatArray:
     """Log density of samples given all others, averaged over the grid, (N,)."""
-    every = 1 if len(X) < _MANY else 4
-    kept = np.flatnonzero(grid.density > grid.density.max() - _NEGLIGIBLE)[::every]
-    log_tau, density, noise_density = grid.scale[kept], grid.density[kept], grid.noise_density[kept]
-    matters = noise_density > noise_density.max(axis=2, keepdims=True) - _NEGLIGIBLE
-    nodes = np.flatnonzero(matters.any(axis=(0, 1)))[::every]
-    log_sigma, noise_density = grid.noise[kept][:, :, nodes], noise_density[:, :, nodes]
+    some = slice(None, None, 1 if len(X) < _MANY else 4)
+    tau, density = np.exp(grid.scale[some]), grid.density[some]
+    sigma, noise_density = np.exp(grid.noise[some, :, some]), grid.noise_density[some, :, some]
     weight = noise_density - logsumexp(noise_density, axis=2, keepdims=True)
-    shape = len(log_tau), log_sigma.shape[2]
-    tau = np.repeat(np.exp(log_tau), shape[1])
+    shape = len(tau), sigma.shape[2]
+    scale = np.repeat(tau, shape[1])
     score = np.empty(len(X))
-    step = max(1, _CHUNK // max(len(tau), X.shape[1]))
-    for start in range(0, len(X), step):
-        rows = slice(start, start + step)
-        total = np.tile(density - logsumexp(density), (len(X[rows]), 1))
+    for part in gen_batches(len(X), max(1, _CHUNK // max(len(scale), X.shape[1]))):
+        total = np.tile(density - logsumexp(density), (len(X[part]), 1))
         for k in range(y.shape[1]):
-            sigma = np.exp(log_sigma[:, k]).ravel()
-            each = leave_one_out(statistics, k, X[rows], y[rows, k], tau, sigma, bias_scale)
+            each = leave_one_out(
+                statistics, k, X[part], y[part, k], scale, sigma[:, k].ravel(), bias_scale
+            )
             total += logsumexp(weight[:, k] - each.reshape(-1, *shape), axis=2)
-        score[rows] = -logsumexp(total, axis=1)
+        score[part] = -logsumexp(total, axis=1)
     return score
 
 
@@ -333,7 +308,7 @@ def fit_views(problem: Problem, X: FloatArray, one: FloatArray, y: FloatArray) -
 
 def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[float, FloatArray]:
     """Log evidence, and its gradient in the log scale of each view (V,)."""
-    priors, grid = problem.priors, make_grid(statistics, problem.priors)
+    priors, grid = problem.priors, integrate(statistics, problem.priors)
     r = statistics.axes.shape[1]
     scale_weight = np.exp(grid.density - logsumexp(grid.density))
     noise = grid.noise_density
@@ -362,72 +337,23 @@ def _column_scale(problem: Problem, views: FloatArray) -> FloatArray:
 
 
 def _noise_grid(
-    statistics: Statistics,
-    priors: HierarchicalPriors,
-    tau: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
+    statistics: Statistics, priors: HierarchicalPriors, tau: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Nodes of log sigma (T, K, G) between bounds (T, K), and ``log p(y_k, log sigma | tau)``."""
+    """Nodes of log sigma (T, K, G) for each tau (T,), and ``log p(y_k, log sigma | tau)``."""
 
     def log_density(nodes: FloatArray) -> FloatArray:
         value = _log_prior_noise(nodes, priors)
-        step = max(1, _CHUNK // (nodes.shape[2] * len(statistics.one)))
+        size = max(1, _CHUNK // (nodes.shape[2] * len(statistics.one)))
         for k in range(nodes.shape[1]):
-            for start in range(0, len(tau), step):
-                rows = slice(start, start + step)
-                sigma = np.exp(nodes[rows, k])
-                scale = np.broadcast_to(tau[rows, None], sigma.shape)
+            for part in gen_batches(len(tau), size):
+                sigma = np.exp(nodes[part, k])
+                scale = np.broadcast_to(tau[part, None], sigma.shape)
                 each = statistics.log_marginal(k, scale.ravel(), sigma.ravel(), priors.bias_scale)
-                value[rows, k] += each.reshape(sigma.shape)
+                value[part, k] += each.reshape(sigma.shape)
         return value
 
-    return _narrow(log_density, low, high)
-
-
-def _log_evidence_empty(statistics: Statistics, priors: HierarchicalPriors) -> float:
-    """Log evidence without features."""
-    low = np.full((1, statistics.y.shape[1]), _NEAREST)
-    return float(_log_integral(*_noise_grid(statistics, priors, np.zeros(1), low, -low)).sum())
-
-
-def _narrow(
-    log_density: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Nodes (..., G) between bounds (...) where densities are not negligible, and their log."""
-    for _ in range(_ROUNDS):
-        nodes = np.linspace(low, high, _SEARCHED, axis=-1)
-        value = log_density(nodes)
-        matters = value > value.max(axis=-1, keepdims=True) - _NEGLIGIBLE
-        first = np.maximum(matters.argmax(axis=-1) - 1, 0)
-        last = np.minimum(_SEARCHED - matters[..., ::-1].argmax(axis=-1), _SEARCHED - 1)
-        ends = (np.take_along_axis(nodes, end[..., None], axis=-1) for end in (first, last))
-        low, high = (end[..., 0] for end in ends)
-        if (3 * (last - first) >= 2 * _SEARCHED).all():
-            break
-    nodes = np.linspace(low, high, _NODES, axis=-1)
-    return nodes, log_density(nodes)
-
-
-def _log_integral(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
-    """Log of the integral over equally spaced nodes (..., G), (...)."""
-    step = np.log(nodes[..., 1] - nodes[..., 0])
-    return np.asarray(logsumexp(log_density, axis=-1) + step)
-
-
-def _draw(nodes: FloatArray, log_density: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """One draw from each density (S, G), interpolated by splines, (S,)."""
-    place = np.arange(_NODES * _PARTS - _PARTS + 1) / _PARTS
-    least = log_density.max(axis=1, keepdims=True) - 2.0 * _NEGLIGIBLE
-    smooth = Akima1DInterpolator(np.arange(_NODES), np.maximum(log_density, least), axis=1)
-    fine = smooth(place)
-    density = np.exp(fine - fine.max(axis=1, keepdims=True))
-    total = np.cumsum(0.5 * (density[:, 1:] + density[:, :-1]), axis=1)
-    level = rng.random(len(total)) * total[:, -1]
-    cell = np.minimum(np.sum(total <= level[:, None], axis=1), total.shape[1] - 1)
-    # Uniform within a part of a cell.
-    place = (cell + rng.random(len(cell))) / _PARTS
-    return np.asarray(nodes[:, 0] + place * (nodes[:, 1] - nodes[:, 0]))
+    end = np.full((len(tau), statistics.y.shape[1]), _FARTHEST)
+    return make_grid(log_density, -end, end)
 
 
 def _log_likelihood(

@@ -461,7 +461,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         with (
             one_thread(),
             self._fitting((n_samples, self.n_features_in_)),
-            search_progress(self.progressbar) as on_evaluation,
+            search_progress(self.progressbar) as on_step,
         ):
             normal = fit_laplace_chunks(
                 Chunks(X, y),
@@ -471,7 +471,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 priors=priors,
                 rng=sample_rng,
                 n_draws=options.draws(N_INDEPENDENT),
-                on_evaluation=on_evaluation,
+                on_step=on_step,
             )
             assert normal.metric is not None
             problem = Problem.build(

@@ -26,7 +26,7 @@ type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
 # Chains of Hamiltonian Monte Carlo side by side in each chain of the result, at most and for a
 # moderate `work`; draws of these together, and fewest of each.
-_MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 400, 100
+_MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 960, 140
 # Work above which there are fewer draws, and above which Laplace's method is the default.
 _HEAVY, TOO_HEAVY = 4e4, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
@@ -127,9 +127,9 @@ def fit_problem(
     if engine != "laplace":
         return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
     sample_rng, rng = rng.spawn(2)
-    with search_progress(options.progressbar) as on_evaluation:
+    with search_progress(options.progressbar) as on_step:
         n_draws = options.draws(N_INDEPENDENT)
-        normal = fit_laplace(problem, rng=sample_rng, n_draws=n_draws, on_evaluation=on_evaluation)
+        normal = fit_laplace(problem, rng=sample_rng, n_draws=n_draws, on_step=on_step)
     return fit_from_laplace(normal, problem, feature_map, options, rng=rng)
 
 

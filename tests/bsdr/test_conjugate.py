@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from bsdr_models.bsdr import conjugate
-from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, make_grid, rotate
+from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, integrate, rotate
 from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -80,7 +80,7 @@ def check_marginal(n, b):
 
 def check_evidence(n, b):
     this = problem(n, b)
-    grid = make_grid(learn(this), PRIORS)
+    grid = integrate(learn(this), PRIORS)
     expected, mean = quadrature(this.X, this.y)
     assert_allclose(grid.log_evidence, expected, atol=2e-3)
     weight = np.exp(grid.density - logsumexp(grid.density))
@@ -131,12 +131,12 @@ def check_leave_one_out(n, b):
 def check_score(n, b):
     """The score of a sample is the evidence of all over the evidence of the others."""
     this = problem(n, b)
-    score, total = fit(this).log_score, make_grid(learn(this), PRIORS).log_evidence
+    score, total = fit(this).log_score, integrate(learn(this), PRIORS).log_evidence
     for i in range(n):
         others = this.select(np.arange(n) != i)
         assert_allclose(
             score[i],
-            total - make_grid(learn(others), PRIORS).log_evidence,
+            total - integrate(learn(others), PRIORS).log_evidence,
             atol=0.05 if n < 9 else 5e-3,
         )
 
@@ -257,8 +257,8 @@ def test_evidence_of_the_empty_model():
 
 def test_hyper_parameters_have_the_distribution_of_the_grid():
     statistics = learn(problem())
-    grid = make_grid(statistics, PRIORS)
-    log_tau, log_sigma = grid.draw(statistics, PRIORS, 4_000, np.random.default_rng(2))
+    grid = integrate(statistics, PRIORS)
+    log_tau, log_sigma = grid.draw(4_000, np.random.default_rng(2))
     weight = np.exp(grid.density - logsumexp(grid.density))
     noise = np.exp(grid.noise_density - logsumexp(grid.noise_density, axis=2, keepdims=True))
     weights = weight[:, None, None] * noise
@@ -285,18 +285,6 @@ def test_calibration_of_many_simulated_sets(n, d):
         assert stats.kstest(rank, "uniform").pvalue > 1e-4
     held = np.mean(np.abs(found - 0.5) < 0.45)
     assert 0.88 < held < 0.92
-
-
-def test_scores_of_many_samples_use_fewer_nodes(monkeypatch):
-    rng = np.random.default_rng(7)
-    this = problem(1000, 8)
-    y = this.X @ rng.standard_normal((8, 2)) + 0.3 * rng.standard_normal((1000, 2))
-    y[0] += 4.0  # outliers matter most
-    this = dataclasses.replace(this, y=y)
-    score = fit(this).log_score
-    monkeypatch.setattr(conjugate, "_MANY", 1001)
-    assert_allclose(score, fit(this).log_score, rtol=1e-3)
-    assert score[0] < -100.0
 
 
 def test_views_are_scaled_by_what_they_explain():
@@ -411,14 +399,13 @@ def scores_of_the_average(patch):
 
 
 def most_likely_scales(patch):
-    original = conjugate._draw
+    original = conjugate.quantile
 
-    def faulty(nodes, density, rng):
-        draws = original(nodes, density, rng)
-        best = np.take_along_axis(nodes, density.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return best + 0.3 * (draws - best)
+    def faulty(nodes, density, level):
+        best = nodes[density.argmax()]
+        return best + 0.3 * (original(nodes, density, level) - best)
 
-    patch.setattr(conjugate, "_draw", faulty)
+    patch.setattr(conjugate, "quantile", faulty)
 
 
 FAULTS = {

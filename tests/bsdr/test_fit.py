@@ -587,7 +587,7 @@ def stop_after(monkeypatch, module, name, number):
 @pytest.mark.parametrize("target", LABELS)
 def test_interrupted_fit_keeps_its_draws(target, monkeypatch):
     X, y = toy(target)
-    n_before = hmc._PER_ROUND * (hmc._ROUNDS + 1)  # rounds of adaptation; the path has none
+    n_before = hmc._PER_ROUND * hmc._ROUNDS  # rounds of adaptation; the path has none
     stop_after(monkeypatch, hmc, "_move_scale", n_before + 9)
     model = estimator(target).fit(X, y)
     assert model.interrupted_
