@@ -28,11 +28,11 @@ type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 # moderate `work`; draws of these together, and fewest of each.
 _MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 960, 140
 # Work above which there are fewer draws, and above which Laplace's method is the default.
-_HEAVY, TOO_HEAVY = 4e4, 1e6
+_HEAVY, TOO_HEAVY = 1.2e4, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
-# Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
-GOOD_K, _N_EVALUATIONS = 0.7, 60
+# Pareto k above which Laplace's method is unreliable, and typical number of its steps.
+GOOD_K, _N_STEPS = 0.7, 12
 # Linear predictors, of a class for a sample, of which R-hat is computed.
 _N_CHECKED = 48
 
@@ -158,7 +158,6 @@ def _fit_hmc(
     cost = max(work(problem), 1.0)
     n_walkers = int(np.clip(round(_WALKERS * (_MODERATE / cost) ** 0.25), 2, _MOST_WALKERS))
     n_walk = int(max(_DRAWS // n_walkers, _FEWEST_DRAWS) * min(1.0, _HEAVY / cost) ** 0.5)
-    n_walk *= 1 if problem.views is None else 2
     n_walk = -(-options.draws(n_walkers * n_walk) // n_walkers)
     n_chains = int(options.sampling.chains)
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
@@ -404,8 +403,8 @@ def pointwise_log_likelihood(
 
 @contextmanager
 def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
-    """Progress bar of a search with an unknown number of evaluations."""
-    with ProgressBar(_N_EVALUATIONS, "BSDR, mode", enabled=progressbar) as bar:
+    """Progress bar of a search with an unknown number of steps."""
+    with ProgressBar(_N_STEPS, "BSDR, mode", enabled=progressbar) as bar:
 
         def show(count: int, value: float) -> None:
             bar.total = max(bar.total, count)

@@ -68,10 +68,10 @@ def check_trajectories(exact, n_moves=6):
     problem, draw = exact
     rng = np.random.default_rng(2)
     states = States.at(problem, draw(4000, 0))
-    whitening = Whitening.learn(problem, states.theta, sd_log_scale=0.7)
+    whitening = Whitening.learn(problem, states.theta, sd_log_scale=0.5)
     accepted = []
     for _ in range(n_moves):
-        states, accept, _ = hmc.move(problem, whitening, states, 1.3, rng)
+        states, accept, _ = hmc.move(problem, whitening, states, 1.1, rng)
         accepted.append(accept.mean())
     assert 0.3 < np.mean(accepted) < 0.95
     check_same_distribution(problem, states.theta, draw(4000, 1))
