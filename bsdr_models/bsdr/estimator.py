@@ -1,5 +1,6 @@
 """Scikit-learn estimators of BSDR."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -17,18 +18,17 @@ from bsdr_models.bsdr.feature_map import (
     is_several,
 )
 from bsdr_models.bsdr.fit import (
-    N_INDEPENDENT,
     Engine,
     Fit,
     Options,
     fit_from_laplace,
     fit_problem,
-    search_progress,
+    run_laplace,
 )
 from bsdr_models.bsdr.held_out import choose_map
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
-from bsdr_models.bsdr.laplace import check_size, fit_laplace_chunks
-from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.laplace import Response, check_size
+from bsdr_models.bsdr.posterior import Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
@@ -458,33 +458,27 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         )
         priors, options = self._option("priors"), self._engine_options()
         sample_rng, outside_rng = rng.spawn(2)
-        with (
-            one_thread(),
-            self._fitting((n_samples, self.n_features_in_)),
-            search_progress(self.progressbar) as on_step,
-        ):
-            normal = fit_laplace_chunks(
-                Chunks(X, y),
-                self._scaler,
-                n_labels=len(self.classes_),
-                target="multiclass",
-                priors=priors,
-                rng=sample_rng,
-                n_draws=options.draws(N_INDEPENDENT),
-                on_step=on_step,
-            )
-            assert normal.metric is not None
+        chunks, k = Chunks(X, y), len(self.classes_)
+        response = Response(
+            target="multiclass",
+            contrasts=make_contrasts(k, "multiclass"),
+            priors=priors,
+            scaler=self._scaler,
+        )
+        with one_thread(), self._fitting((n_samples, self.n_features_in_)):
+            metric = response.learn_metric(chunks)
+            normal = run_laplace(chunks, replace(response, metric=metric), options, sample_rng)
             problem = Problem.build(
-                normal.metric.whiten(self._context.X),
+                metric.whiten(self._context.X),
                 y[kept],
-                n_labels=len(self.classes_),
+                n_labels=k,
                 target="multiclass",
                 priors=priors,
             )
             fit = fit_from_laplace(
                 normal,
                 problem,
-                FeatureMap.linear(normal.metric),
+                FeatureMap.linear(metric),
                 options,
                 counts=np.bincount(y),
                 rng=outside_rng,

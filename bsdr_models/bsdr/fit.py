@@ -1,7 +1,6 @@
 """Fits of BSDR's model by every engine."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,10 +12,11 @@ from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Coordinates, Parameters, Posterior
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.held_out import choose_temperature
-from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
+from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, Response, fit_laplace
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.chunks import InMemory, Samples
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.options import N_DRAWS, Sampling
@@ -126,10 +126,10 @@ def fit_problem(
         return _fit_hmc(problem, feature_map, options, rng)
     if engine != "laplace":
         return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
+    response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
+    samples = InMemory(problem.X, problem.y)
     sample_rng, rng = rng.spawn(2)
-    with search_progress(options.progressbar) as on_step:
-        n_draws = options.draws(N_INDEPENDENT)
-        normal = fit_laplace(problem, rng=sample_rng, n_draws=n_draws, on_step=on_step)
+    normal = run_laplace(samples, response, options, sample_rng)
     return fit_from_laplace(normal, problem, feature_map, options, rng=rng)
 
 
@@ -215,6 +215,22 @@ def _fit_conjugate(
         log_evidence_empty=exact.log_evidence_empty,
         held_out=HeldOutScore(score=float(np.mean(exact.log_score))),
     )
+
+
+def run_laplace(
+    samples: Samples, response: Response, options: Options, rng: np.random.Generator
+) -> Laplace:
+    """Laplace's method with a progress bar, whose number of steps is not known before."""
+    with ProgressBar(_N_STEPS, "BSDR, mode", enabled=options.progressbar) as bar:
+
+        def show(count: int, value: float) -> None:
+            bar.total = max(bar.total, count)
+            bar.update(log_density=value)
+
+        n_draws = options.draws(N_INDEPENDENT)
+        normal = fit_laplace(samples, response, rng=rng, n_draws=n_draws, on_step=show)
+        bar.total = bar.count
+    return normal
 
 
 def fit_from_laplace(
@@ -399,16 +415,3 @@ def pointwise_log_likelihood(
         assert draws.noise_scale is not None
         return regression_log_likelihood(eta, y, draws.noise_scale)
     return label_log_likelihood(eta, y, target, lapse)[0]
-
-
-@contextmanager
-def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
-    """Progress bar of a search with an unknown number of steps."""
-    with ProgressBar(_N_STEPS, "BSDR, mode", enabled=progressbar) as bar:
-
-        def show(count: int, value: float) -> None:
-            bar.total = max(bar.total, count)
-            bar.update(log_density=value)
-
-        yield show
-        bar.total = bar.count

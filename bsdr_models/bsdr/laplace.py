@@ -34,7 +34,7 @@ References
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -44,14 +44,12 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.posterior import (
-    Problem,
     label_derivatives,
     label_log_likelihood,
     log_prior_scale,
-    make_contrasts,
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.chunks import InMemory, Samples
+from bsdr_models.inference.chunks import Samples
 from bsdr_models.numerics.scaling import Scaler
 
 # Largest number of loadings, whose precision is a matrix of that width.
@@ -81,68 +79,64 @@ class Laplace:
     converged: bool  # whether the search ended at a mode
     trace: FloatArray  # log posterior density, up to a constant, at each step
     interrupted: bool
-    metric: Metric | None = None  # of chunks; None in memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """Type of the targets, contrasts C (J, K), priors, and what whitens samples that are not."""
+
+    target: Target
+    contrasts: FloatArray
+    priors: HierarchicalPriors
+    scaler: Scaler | None = None
+    metric: Metric | None = None
+
+    def parts(self, X: FloatArray, y: np.ndarray) -> Iterator[tuple[FloatArray, np.ndarray]]:
+        """Whitened features and the scale of the biases, (n, B + 1), and targets of samples."""
+        width = max(X.shape[1] + 1, self.contrasts.shape[1] ** 2)
+        size = max(1, min(_CHUNK, _ENTRIES // width))
+        for begin in range(0, len(X), size):
+            part = X[begin : begin + size]
+            if self.scaler is not None:
+                part = self.scaler.transform(part)
+            if self.metric is not None:
+                part = self.metric.whiten(part)
+            constant = np.full(len(part), self.priors.bias_scale)
+            yield np.column_stack([part, constant]), y[begin : begin + size]
+
+    def learn_metric(self, samples: Samples) -> Metric:
+        """That of ridge regression for scaled samples, by one pass."""
+        moments, d = samples.sum(_sum_moments, self), samples.shape[1]
+        return Metric.from_sums(moments[1:].reshape(d, d), float(moments[0]), samples.shape[0])
+
+
+def _sum_moments(X: FloatArray, y: np.ndarray, response: Response) -> FloatArray:
+    """Sums of ``|x|**4`` and of x x', (D, D), raveled."""
+    d = X.shape[1]
+    total = np.zeros(1 + d * d)
+    for part, _ in response.parts(X, y):
+        part = part[:, :-1]
+        total[0] += np.sum(np.sum(part**2, axis=1) ** 2)
+        total[1:] += (part.T @ part).ravel()
+    return total
 
 
 def fit_laplace(
-    problem: Problem,
+    samples: Samples,
+    response: Response,
     *,
     rng: np.random.Generator,
     n_draws: int = 200,
     on_step: Callable[[int, float], object] = lambda count, value: None,
 ) -> Laplace:
-    """Laplace's method for samples in memory, without views.
+    """Laplace's method, without views.
 
     ``on_step`` is called with the number of Newton steps and the log posterior density, up to a
     constant. ValueError if there are more loadings than :data:`MOST_LOADINGS`; KeyboardInterrupt if
     the user stops the search before its first step.
     """
-    assert problem.views is None
-    check_size(problem.X.shape[1], len(problem.contrasts))
-    response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
-    return _fit(InMemory(problem.X, problem.y), response, n_draws, rng, on_step)
-
-
-def fit_laplace_chunks(
-    samples: Samples,
-    scaler: Scaler | None,
-    *,
-    n_labels: int,
-    target: Target,
-    priors: HierarchicalPriors,
-    rng: np.random.Generator,
-    n_draws: int = 200,
-    on_step: Callable[[int, float], object] = lambda count, value: None,
-) -> Laplace:
-    """As :func:`fit_laplace` for chunks of samples, with the metric of ridge regression.
-
-    Without a scaler samples are already centred and scaled.
-    """
-    contrasts = make_contrasts(n_labels, target)
-    check_size(samples.shape[1], len(contrasts))
-    response = Response(target=target, contrasts=contrasts, priors=priors, scaler=scaler)
-    response = replace(response, metric=learn_metric(samples, response))
-    return _fit(samples, response, n_draws, rng, on_step)
-
-
-def check_size(n_features: int, n_contrasts: int) -> None:
-    """Raise a ValueError if the precision matrix would be too large."""
-    if n_features * n_contrasts > MOST_LOADINGS:
-        raise ValueError(
-            f"{n_features} features times {n_contrasts} contrasts of classes exceed "
-            f"{MOST_LOADINGS}, the limit of Laplace's method: give fewer features"
-        )
-
-
-def _fit(
-    samples: Samples,
-    response: "Response",
-    n_draws: int,
-    rng: np.random.Generator,
-    on_step: Callable[[int, float], object],
-) -> Laplace:
-    """Mode, and draws around it."""
-    priors, metric = response.priors, response.metric
+    priors, metric, j = response.priors, response.metric, len(response.contrasts)
+    check_size(samples.shape[1], j)
     step: _Step | None = None
     trace, interrupted = list[float](), False
     try:
@@ -157,7 +151,6 @@ def _fit(
     expansion, log_scale = step.expansion, step.log_scale
     grid, log_p = expansion.marginal(priors.scale)
     log_scales = quantile(grid, log_p, rng.random(n_draws))
-    j = len(response.contrasts)
     normal = rng.standard_normal((n_draws, samples.shape[1], j))
     if metric is not None:
         normal = metric.axes.T @ normal
@@ -175,8 +168,16 @@ def _fit(
         converged=step.converged and not interrupted,
         trace=np.array(trace),
         interrupted=interrupted,
-        metric=metric,
     )
+
+
+def check_size(n_features: int, n_contrasts: int) -> None:
+    """Raise a ValueError if the precision matrix would be too large."""
+    if n_features * n_contrasts > MOST_LOADINGS:
+        raise ValueError(
+            f"{n_features} features times {n_contrasts} contrasts of classes exceed "
+            f"{MOST_LOADINGS}, the limit of Laplace's method: give fewer features"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +190,7 @@ class _Step:
     converged: bool  # whether it is the mode
 
 
-def _search(samples: Samples, response: "Response") -> Iterator[_Step]:
+def _search(samples: Samples, response: Response) -> Iterator[_Step]:
     """Newton's method for the loadings, and log tau, from zero."""
     width = samples.shape[1] if response.metric is None else response.metric.width
     at, log_scale = np.zeros((width + 1, len(response.contrasts))), math.log(response.priors.scale)
@@ -216,47 +217,6 @@ def _search(samples: Samples, response: "Response") -> Iterator[_Step]:
         else:
             return
         at = there
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    """Type of the targets, contrasts C (J, K), priors, and what whitens samples that are not."""
-
-    target: Target
-    contrasts: FloatArray
-    priors: HierarchicalPriors
-    scaler: Scaler | None = None
-    metric: Metric | None = None
-
-    def parts(self, X: FloatArray, y: np.ndarray) -> Iterator[tuple[FloatArray, np.ndarray]]:
-        """Whitened features and the scale of the biases, (n, B + 1), and targets of samples."""
-        width = max(X.shape[1] + 1, self.contrasts.shape[1] ** 2)
-        size = max(1, min(_CHUNK, _ENTRIES // width))
-        for begin in range(0, len(X), size):
-            part = X[begin : begin + size]
-            if self.scaler is not None:
-                part = self.scaler.transform(part)
-            if self.metric is not None:
-                part = self.metric.whiten(part)
-            constant = np.full(len(part), self.priors.bias_scale)
-            yield np.column_stack([part, constant]), y[begin : begin + size]
-
-
-def learn_metric(samples: Samples, response: Response) -> Metric:
-    """Metric of the scaled features, by one pass."""
-    moments, d = samples.sum(_sum_moments, response), samples.shape[1]
-    return Metric.from_sums(moments[1:].reshape(d, d), float(moments[0]), samples.shape[0])
-
-
-def _sum_moments(X: FloatArray, y: np.ndarray, response: Response) -> FloatArray:
-    """Sums of ``|x|**4`` and of x x', (D, D), raveled."""
-    d = X.shape[1]
-    total = np.zeros(1 + d * d)
-    for part, _ in response.parts(X, y):
-        part = part[:, :-1]
-        total[0] += np.sum(np.sum(part**2, axis=1) ** 2)
-        total[1:] += (part.T @ part).ravel()
-    return total
 
 
 def derivatives(
