@@ -328,9 +328,9 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     sampling : Sampling, optional
-        Draws, warm-up and chains. By default 400 to 800 draws of each chain of ``"hmc"``, fewer
-        above some 1000 samples or 30 classes, 1000 of other engines. A chain of ``"hmc"`` holds the
-        draws of two to eight chains that run side by side, one after the other.
+        Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
+        some 300 samples of ten classes. A chain of ``"hmc"`` holds the draws of two to eight chains
+        that run side by side, one after the other.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         A Generator is advanced by each fit, so that two fits differ.
@@ -369,7 +369,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         How much better it is than that of the class frequencies, and its standard error. The fit
         warns if neither it nor the Bayes factor shows a signal.
     n_iter_ : int
-        Draws of a chain, or evaluations of ``"laplace"``.
+        Draws of a chain, or Newton steps of ``"laplace"``.
     converged_ : bool
         Samplers: whether R-hat of identified quantities is below 1.05. ``"laplace"``: whether a
         mode was found and the Pareto k of the importance ratios is below 0.7.

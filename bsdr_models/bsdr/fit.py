@@ -24,9 +24,9 @@ from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
-# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, at most and for a
-# moderate `work`; draws of these together, and fewest of each.
-_MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 960, 140
+# Chains of Hamiltonian Monte Carlo side by side in each chain of the result: this over the fourth
+# root of the `work`, at least and at most; draws of these together.
+_WALKERS, _LEAST_WALKERS, _MOST_WALKERS, _DRAWS = 32.0, 2, 8, 1000
 # Work above which there are fewer draws, and above which Laplace's method is the default.
 _HEAVY, TOO_HEAVY = 1.2e4, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
@@ -119,7 +119,10 @@ def fit_problem(
     ``declare`` returns the PyMC model of whitened features. KeyboardInterrupt if the user stops the
     fit before there are draws.
     """
-    engine = default_engine(problem) if engine is None else engine
+    if engine is None:
+        few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
+        engine = "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
+        engine = "conjugate" if problem.target == "regression" else engine
     if engine == "conjugate":
         return _fit_conjugate(problem, feature_map, options, rng)
     if engine == "hmc":
@@ -142,29 +145,20 @@ def work(problem: Problem) -> float:
     return n * len(problem.contrasts) * (1.0 + b / 20.0)
 
 
-def default_engine(problem: Problem) -> Engine:
-    """Engine for a target and a size."""
-    if problem.target == "regression":
-        return "conjugate"
-    few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
-    return "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
-
-
 def _fit_hmc(
     problem: Problem, feature_map: FeatureMap, options: Options, rng: np.random.Generator
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
     cost = max(work(problem), 1.0)
-    n_walkers = int(np.clip(round(_WALKERS * (_MODERATE / cost) ** 0.25), 2, _MOST_WALKERS))
-    n_walk = int(max(_DRAWS // n_walkers, _FEWEST_DRAWS) * min(1.0, _HEAVY / cost) ** 0.5)
-    n_walk = -(-options.draws(n_walkers * n_walk) // n_walkers)
+    n_walkers = int(np.clip(round(_WALKERS / cost**0.25), _LEAST_WALKERS, _MOST_WALKERS))
+    n_draws = options.draws(int(_DRAWS * min(1.0, _HEAVY / cost) ** 0.5))
     n_chains = int(options.sampling.chains)
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
         sampled = hmc.sample(
             problem,
             n_chains=n_walkers * n_chains,
-            n_draws=n_walk,
+            n_draws=-(-n_draws // n_walkers),
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),
         )

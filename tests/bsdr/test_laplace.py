@@ -282,25 +282,6 @@ def test_no_signal_has_a_small_scale():
     assert np.isfinite(found.theta).all()
 
 
-@pytest.mark.slow
-def test_mode_is_invariant_to_permutations_of_classes_and_samples():
-    problem = make_problem("multiclass", 600, 5, 4)
-    classes, order = np.array([2, 0, 3, 1]), np.random.default_rng(0).permutation(600)
-    other = Problem.build(
-        problem.X[order],
-        classes[problem.y[order]],
-        n_labels=4,
-        target="multiclass",
-        priors=PRIORS,
-    )
-    ours, theirs = fit(problem), fit(other)
-    assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=1e-6)
-    mode, permuted = (
-        p.linear_predictor(f.mode[None])[0] for p, f in ((problem, ours), (other, theirs))
-    )
-    assert_allclose(mode[order], permuted[:, classes], atol=1e-6)
-
-
 # ------------------------------------------------------------------------------- the search
 
 
@@ -376,14 +357,6 @@ def test_chunks_have_the_posterior_of_all_samples(target, k):
     order = np.random.default_rng(0).permutation(400)
     found = fit_chunks(in_chunks(X[order], y[order], (17, 73, 1, 209, 100)), scaler, target, k)
     check_same(found, expected, scaler, X, y, target, k)
-
-
-def test_chunks_have_the_mode_of_samples_in_memory():
-    X, y = make_samples("multiclass", 300, 4, 3)
-    found, _ = fit_chunks(in_chunks(X, y, 70), Scaler.fit(X), "multiclass", 3)
-    memory = fit(make_problem("multiclass", 300, 4, 3))
-    assert found.log_evidence == pytest.approx(memory.log_evidence, abs=1e-5)
-    assert_allclose(np.sort(np.abs(found.mode)), np.sort(np.abs(memory.mode)), atol=1e-6)
 
 
 def test_samples_are_processed_in_parts(monkeypatch):
