@@ -151,9 +151,13 @@ class Grid:
         return float(log_integral(self.scale, self.density))
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Independent log tau (S,), and log sigma (S, K) given the node of log tau beside it."""
+        """Independent log tau (S,) and log sigma (S, K).
+
+        Log sigma given log tau is that of one of both neighbouring nodes, by distance.
+        """
         log_tau = quantile(self.scale, self.density, rng.random(n_draws))
-        near = np.abs(self.scale - log_tau[:, None]).argmin(axis=1)
+        place = (log_tau - self.scale[0]) / (self.scale[1] - self.scale[0])
+        near = np.minimum(np.floor(place + rng.random(n_draws)), len(self.scale) - 1).astype(int)
         log_sigma = rng.random((n_draws, self.noise.shape[1]))
         for t in np.unique(near):
             draws = np.flatnonzero(near == t)

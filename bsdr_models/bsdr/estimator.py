@@ -17,14 +17,7 @@ from bsdr_models.bsdr.feature_map import (
     check_views,
     is_several,
 )
-from bsdr_models.bsdr.fit import (
-    Engine,
-    Fit,
-    Options,
-    fit_from_laplace,
-    fit_problem,
-    run_laplace,
-)
+from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
 from bsdr_models.bsdr.held_out import choose_map
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import Response, check_size
@@ -456,9 +449,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        priors, options = self._option("priors"), self._engine_options()
-        sample_rng, outside_rng = rng.spawn(2)
-        chunks, k = Chunks(X, y), len(self.classes_)
+        chunks, priors, k = Chunks(X, y), self._option("priors"), len(self.classes_)
         response = Response(
             target="multiclass",
             contrasts=make_contrasts(k, "multiclass"),
@@ -467,21 +458,15 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
             metric = response.learn_metric(chunks)
-            normal = run_laplace(chunks, replace(response, metric=metric), options, sample_rng)
-            problem = Problem.build(
-                metric.whiten(self._context.X),
-                y[kept],
-                n_labels=k,
-                target="multiclass",
-                priors=priors,
-            )
-            fit = fit_from_laplace(
-                normal,
-                problem,
+            whitened = metric.whiten(self._context.X)
+            fit = fit_by_laplace(
+                chunks,
+                replace(response, metric=metric),
+                Problem.build(whitened, y[kept], n_labels=k, target="multiclass", priors=priors),
                 FeatureMap.linear(metric),
-                options,
+                self._engine_options(),
                 counts=np.bincount(y),
-                rng=outside_rng,
+                rng=rng,
             )
             self._set_fitted(fit, self.kernel, {})
         return self

@@ -12,7 +12,7 @@ from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Coordinates, Parameters, Posterior
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.held_out import choose_temperature
-from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, Response, fit_laplace
+from bsdr_models.bsdr.laplace import MOST_LOADINGS, Response, fit_laplace
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.callbacks import ProgressBar
@@ -131,9 +131,7 @@ def fit_problem(
         return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
     response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
     samples = InMemory(problem.X, problem.y)
-    sample_rng, rng = rng.spawn(2)
-    normal = run_laplace(samples, response, options, sample_rng)
-    return fit_from_laplace(normal, problem, feature_map, options, rng=rng)
+    return fit_by_laplace(samples, response, problem, feature_map, options, rng=rng)
 
 
 def work(problem: Problem) -> float:
@@ -211,24 +209,9 @@ def _fit_conjugate(
     )
 
 
-def run_laplace(
-    samples: Samples, response: Response, options: Options, rng: np.random.Generator
-) -> Laplace:
-    """Laplace's method with a progress bar, whose number of steps is not known before."""
-    with ProgressBar(_N_STEPS, "BSDR, mode", enabled=options.progressbar) as bar:
-
-        def show(count: int, value: float) -> None:
-            bar.total = max(bar.total, count)
-            bar.update(log_density=value)
-
-        n_draws = options.draws(N_INDEPENDENT)
-        normal = fit_laplace(samples, response, rng=rng, n_draws=n_draws, on_step=show)
-        bar.total = bar.count
-    return normal
-
-
-def fit_from_laplace(
-    normal: Laplace,
+def fit_by_laplace(
+    samples: Samples,
+    response: Response,
     problem: Problem,
     feature_map: FeatureMap,
     options: Options,
@@ -236,10 +219,20 @@ def fit_from_laplace(
     counts: IntArray | None = None,
     rng: np.random.Generator,
 ) -> Fit:
-    """A fit by Laplace's method; ``problem`` has all samples, or some if there are ``counts``.
+    """Fit by Laplace's method; ``problem`` has all samples, or some if there are ``counts``.
 
     These are the numbers of samples of each class, (K,).
     """
+    sample_rng, rng = rng.spawn(2)
+    with ProgressBar(_N_STEPS, "BSDR, mode", enabled=options.progressbar) as bar:
+
+        def show(count: int, value: float) -> None:
+            bar.total = max(bar.total, count)
+            bar.update(log_density=value)
+
+        n_draws = options.draws(N_INDEPENDENT)
+        normal = fit_laplace(samples, response, rng=sample_rng, n_draws=n_draws, on_step=show)
+        bar.total = bar.count
     every = problem
     if counts is not None:
         every = replace(problem, y=np.repeat(np.arange(len(counts)), counts))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+from scipy.interpolate import Akima1DInterpolator
 from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray
@@ -11,6 +12,8 @@ from bsdr_models.arrays import FloatArray
 _NODES, _NEGLIGIBLE = 81, 20.0
 # Nodes of the coarser grids that find where densities matter, and how many of them.
 _SEARCHED, _ROUNDS = 25, 16
+# Parts into which quantiles divide a cell of a grid.
+_PARTS = 8
 
 
 def make_grid(
@@ -39,5 +42,8 @@ def log_integral(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
 
 def quantile(nodes: FloatArray, log_density: FloatArray, level: FloatArray) -> FloatArray:
     """Quantiles (S,) of a density on nodes (G,), interpolated; draws if levels are uniform."""
+    fine = np.linspace(nodes[0], nodes[-1], 1 + _PARTS * (len(nodes) - 1))
+    least = log_density.max() - 2.0 * _NEGLIGIBLE
+    log_density = Akima1DInterpolator(nodes, np.maximum(log_density, least))(fine)
     share = np.exp(log_density - logsumexp(log_density))
-    return np.interp(level, np.cumsum(share) - 0.5 * share, nodes)
+    return np.interp(level, np.cumsum(share) - 0.5 * share, fine)

@@ -272,23 +272,6 @@ def test_draws_are_those_of_the_posterior(exact):
         assert ours.std() / theirs.std() == pytest.approx(1.0, abs=0.15)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [{"n": 20, "d": 40}, {"n": 60, "d": 4}])
-def test_draws_agree_with_a_long_run(size):
-    """The linear predictor of the samples and log tau."""
-    problem = make_problem(k=3, **size)
-    values = []
-    for n_draws, seed in ((200, 0), (1000, 1)):
-        found = hmc.sample(problem, n_chains=16, n_draws=n_draws, rng=np.random.default_rng(seed))
-        theta = found.theta.reshape(-1, problem.n_parameters)
-        eta = problem.linear_predictor(theta).reshape(len(theta), -1)
-        values.append(np.column_stack([eta, theta[:, -1]]))
-    short, long = values
-    sd = long.std(axis=0)
-    assert np.abs((short.mean(axis=0) - long.mean(axis=0)) / sd).max() < 0.2
-    assert np.abs(np.log(short.std(axis=0) / sd)).max() < 0.2
-
-
 def test_same_seed_same_bits():
     problem = make_problem("multilabel", d=2)
     first, again, other = (

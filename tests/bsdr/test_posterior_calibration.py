@@ -174,7 +174,7 @@ def test_exact_draws_of_outputs_are_calibrated():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["tall", "wide"])
-@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+@pytest.mark.parametrize("target", ["multiclass", "multilabel", "regression"])
 def test_draws_are_calibrated(size, target):
     assert_calibrated(run(80, size, target))
 
