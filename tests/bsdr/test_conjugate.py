@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from bsdr_models.bsdr import conjugate
-from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, integrate, rotate
+from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, integrate
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
@@ -31,7 +31,7 @@ def problem(n=9, b=3, k=2, *, seed=0, views=None):
 
 
 def learn(this):
-    return Statistics.learn(*rotate(this.X, np.ones(len(this.X)), this.y), len(this.X))
+    return Statistics.learn(this.X, this.y, PRIORS.bias_scale)
 
 
 def fit(this, n_draws=50, seed=0):
@@ -73,7 +73,7 @@ def check_marginal(n, b):
             expected = stats.multivariate_normal.logpdf(
                 this.y[:, k], cov=covariance(this.X, tau, sigma)
             )
-            value = found.log_marginal(k, np.array([tau]), np.array([sigma]), PRIORS.bias_scale)
+            value = found.log_marginal(k, np.array([tau]), np.array([sigma]))
             assert_allclose(value, expected, rtol=1e-6)
 
 
@@ -93,7 +93,6 @@ def check_loadings(n, b):
         learn(this),
         np.full(n_draws, tau),
         np.tile(sigma, (n_draws, 1)),
-        PRIORS.bias_scale,
         np.random.default_rng(1),
     )
     design = np.column_stack([tau * this.X, np.full(n, PRIORS.bias_scale)])
@@ -109,11 +108,9 @@ def check_loadings(n, b):
 def check_leave_one_out(n, b):
     this = problem(n, b)
     tau, sigma = np.array([0.7, 2.0]), np.array([[0.3, 0.9], [0.05, 1.5]])
+    statistics = learn(this)
     value = sum(
-        conjugate.leave_one_out(
-            learn(this), k, this.X, this.y[:, k], tau, sigma[:, k], PRIORS.bias_scale
-        )
-        for k in range(2)
+        conjugate.leave_one_out(statistics, k, slice(None), tau, sigma[:, k]) for k in range(2)
     )
     for s in range(2):
         for i in range(n):
@@ -310,7 +307,9 @@ def scale_without_jacobian(patch):
 def no_bias(patch):
     original = Statistics.log_marginal
     patch.setattr(
-        Statistics, "log_marginal", lambda self, k, t, s, _: original(self, k, t, s, 1e-6)
+        Statistics,
+        "log_marginal",
+        lambda self, *args: original(dataclasses.replace(self, one=1e-6 * self.one), *args),
     )
 
 
@@ -318,23 +317,21 @@ def bias_not_in_the_solution(patch):
     patch.setattr(
         Statistics,
         "solve",
-        lambda self, t, s, y, _: (self.scaled(t, s)[0] * y, np.zeros(y.shape[:-1])),
+        lambda self, t, s, y: (self.scaled(t, s)[0] * y, np.zeros(y.shape[:-1])),
     )
 
 
 def scores_of_the_average(patch):
     """The mean of log densities, as if the weights were those of the others."""
 
-    def faulty(statistics, grid, X, y, bias_scale):
+    def faulty(statistics, grid):
         weight = np.exp(grid.density - logsumexp(grid.density))
         noise = np.exp(grid.noise_density - logsumexp(grid.noise_density, axis=2, keepdims=True))
         total = 0.0
-        for k in range(y.shape[1]):
+        for k in range(grid.noise.shape[1]):
             sigma = np.exp(grid.noise[:, k])
             tau = np.broadcast_to(np.exp(grid.scale)[:, None], sigma.shape)
-            each = conjugate.leave_one_out(
-                statistics, k, X, y[:, k], tau.ravel(), sigma.ravel(), bias_scale
-            )
+            each = conjugate.leave_one_out(statistics, k, slice(None), tau.ravel(), sigma.ravel())
             total = total + each @ (weight[:, None] * noise[:, k]).ravel()
         return total
 
