@@ -63,8 +63,9 @@ _FEW_SCORES, _MORE = 200, 3
 _ROUNDS, _PER_ROUND = 4, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
 _ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
-# Length of a trajectory as an angle of the rotation, its range as factors, and most steps of one.
-_ANGLE, _SPREAD, _MAX_STEPS = 2.5, (0.6, 1.3), 40
+# Length of a trajectory as an angle of the rotation, and of those for draws of more than so many
+# scores, whose slowest linear predictors need longer ones; its range as factors, and most steps.
+_ANGLE, _LONG_ANGLE, _MANY_SCORES, _SPREAD, _MAX_STEPS = 2.5, 3.5, 4000, (0.6, 1.3), 40
 # States whose curvature is averaged.
 _N_CURVED = 8
 # Metropolis steps of log tau given the loadings, and their size in standard deviations.
@@ -160,11 +161,16 @@ class Whitening:
 
 
 def move(
-    problem: Problem, whitening: Whitening, states: States, step: float, rng: np.random.Generator
+    problem: Problem,
+    whitening: Whitening,
+    states: States,
+    step: float,
+    rng: np.random.Generator,
+    angle: float = _ANGLE,
 ) -> tuple[States, FloatArray, np.ndarray]:
     """One trajectory: new states, acceptance probabilities, and divergences, (C,) each."""
     w, step = whitening, step * float(np.exp(_JITTER * rng.standard_normal()))
-    n_steps = int(np.clip(round(_ANGLE * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
+    n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
     single = {name: getattr(problem, name).astype(np.float32) for name in ("X", "contrasts")}
     inside, free = replace(problem, **single), w.deviations > 0.0
     centre = np.where(free, w.centre, states.theta)
@@ -300,10 +306,11 @@ def sample(
             steps.append(step)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
+    angle = _ANGLE if len(problem.y) * len(problem.contrasts) <= _MANY_SCORES else _LONG_ANGLE
     draws, interrupted = list[tuple[np.ndarray, ...]](), False
     try:
         for i in range(n_draws):
-            states, _, divergent = move(problem, whitening, states, step, rng)
+            states, _, divergent = move(problem, whitening, states, step, rng, angle)
             states = _move_scale(problem, states, rng)
             draws.append((states.theta, states.log_likelihood, states.log_prior, divergent))
             on_step(0.5 + 0.5 * (i + 1) / n_draws)
