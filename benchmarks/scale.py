@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import machine
-from bsdr_models.bsdr.laplace import Laplace, fit_laplace_chunks
+from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
+from bsdr_models.bsdr.posterior import make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.chunks import Chunks, InMemory, Samples
 from bsdr_models.numerics.scaling import Scaler
@@ -35,8 +36,7 @@ MEGABYTE = 1 << 20
 # Kinds of passes by the function called with each chunk.
 PARTS = {
     "_sum_moments": "moments",
-    "_sum_gradient": "evaluation",
-    "_sum_hessian": "curvature",
+    "_sum_derivatives": "Newton step",
     "_sum_log_likelihood": "draws",
 }
 
@@ -90,15 +90,14 @@ def run(samples: Samples, scaler: Scaler) -> Run:
     """Fit as the estimator does after validation."""
     begin = time.perf_counter()
     timed: Any = Timed(samples)
-    found = fit_laplace_chunks(
-        timed,
-        scaler,
-        n_labels=N_CLASSES,
+    response = Response(
         target="multiclass",
+        contrasts=make_contrasts(N_CLASSES, "multiclass"),
         priors=HierarchicalPriors(),
-        rng=np.random.default_rng(0),
-        n_draws=N_DRAWS,
+        scaler=scaler,
     )
+    response = replace(response, metric=response.learn_metric(timed))
+    found = fit_laplace(timed, response, rng=np.random.default_rng(0), n_draws=N_DRAWS)
     return Run(total=time.perf_counter() - begin, visits=dict(timed.seconds), found=found)
 
 

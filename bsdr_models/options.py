@@ -122,7 +122,7 @@ class Sampling(Options):
     tune : int, default=1000
         Warm-up of each chain of ``"nuts"`` and ``"gibbs"``.
     chains : int, default=4
-        Chains; each of ``"hmc"`` holds the draws of four. ADVI returns its draws as one chain.
+        Chains; each of ``"hmc"`` holds the draws of several. ADVI returns its draws as one chain.
 
     Raises
     ------

@@ -12,11 +12,10 @@ def wine():
     return X[order], np.array(["a", "b", "c"])[y[order]]
 
 
-# Draws of a walker, rounds of adaptation, trajectories of a fold and at a node of the path.
+# Draws of a chain, rounds of adaptation, trajectories of a fold and at a node of the path.
 SHORT_RUNS = {
-    "fit._DRAWS": 8,
-    "fit._FEWEST_DRAWS": 8,
-    "hmc._ROUNDS": 2,
+    "fit._DRAWS": 64,
+    "hmc._ROUNDS": 3,
     "hmc._PER_NODE": 1,
     "held_out.N_FOLDS": 2,
     "held_out._N_WARM_UP": 2,

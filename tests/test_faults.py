@@ -90,7 +90,7 @@ def test_gibbs_keeps_its_draws(monkeypatch):
 
 def trajectories_before_draws(monkeypatch):
     """Trajectories of the path and the adaptation of the default of BSDR."""
-    counted = interrupt(monkeypatch, hmc.Stepper, "move", -1)
+    counted = interrupt(monkeypatch, hmc, "move", -1)
     n_draws, plain = [], hmc.sample
 
     def sample(*args, **options):
@@ -106,7 +106,7 @@ def trajectories_before_draws(monkeypatch):
 
 def test_hamiltonian_monte_carlo_keeps_its_draws(monkeypatch):
     before = trajectories_before_draws(monkeypatch)
-    interrupt(monkeypatch, hmc.Stepper, "move", before + 6)
+    interrupt(monkeypatch, hmc, "move", before + 6)
     model = BSDRClassifier(random_state=0).fit(X, y)
     assert model.idata_["posterior"].sizes["draw"] == 8 * 5
     assert_usable(model)
@@ -138,8 +138,8 @@ BSDR, ONE_VS_REST = BSDRClassifier(random_state=0), HingeLoss(strategy="one_vs_r
 SAMPLER = PaperBM2PCAClassifier(inference="gibbs", loss=HingeLoss(C=10.0)).set_params(**SHORT)
 # Model, and the call that is interrupted.
 EARLY = {
-    "before warm-up": (BSDR, hmc.Stepper, "move", 1),
-    "before draws": (BSDR, hmc.Stepper, "move", 30),
+    "before warm-up": (BSDR, hmc, "move", 1),
+    "before draws": (BSDR, hmc, "move", 30),
     # An interrupted ascent does not measure its setting.
     "settings": (BM2PCAClassifier(), subspace, "objective", 7),
     "settings of one-vs-rest": (BM2PCAClassifier(loss=ONE_VS_REST), subspace, "objective", 7),

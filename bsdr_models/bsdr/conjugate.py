@@ -33,29 +33,21 @@ References
        Gaussian processes. Neural Computation 13(5).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import Akima1DInterpolator
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.draws import Parameters
+from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.posterior import LOG_SQRT_2PI, Problem, log_prior_scale
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
-# Log scales are between these.
-_NEAREST, _FARTHEST = -30.0, 30.0
-# Nodes of a grid, and how many nats below the maximum densities are negligible.
-_NODES = 81
-_NEGLIGIBLE = 20.0
-# Nodes of the coarser grids that find where densities matter, and how many of them.
-_SEARCHED = 25
-_ROUNDS = 16
-# Parts into which draws divide a cell of a grid.
-_PARTS = 8
+# Log scales are between minus this and this.
+_FARTHEST = 30.0
 # From so many samples leave-one-out densities use every fourth node of either grid.
 _MANY = 1000
 # Numbers in the largest temporary array.
@@ -78,37 +70,46 @@ class Conjugate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Sufficient statistics of outputs, in an orthonormal basis of features and constant."""
+    """Samples in an orthonormal basis of features and constant; biases are standard normals."""
 
+    basis: FloatArray  # (N, Q)
     axes: FloatArray  # right singular vectors of X, (B, R), R the rank
     singular: FloatArray  # singular values, and 0 for the constant outside X, (Q,)
     y: FloatArray  # coordinates of the outputs, (Q, K)
-    one: FloatArray  # and of the constant, (Q,)
-    rest: FloatArray  # squared norms of the outputs outside the basis, (K,)
-    n_rest: int  # number of dimensions outside
+    one: FloatArray  # and of the constant times the scale of the biases, (Q,)
+    residual: FloatArray  # outputs outside the basis, (N, K); 0 if there are no more dimensions
+    rest: FloatArray  # their squared norms, (K,)
 
     @classmethod
-    def learn(cls, X: FloatArray, one: FloatArray, y: FloatArray, n_samples: int) -> "Statistics":
-        """From features (M, B), constant (M,) and outputs (M, K): of samples, or :func:`rotate`."""
+    def learn(cls, X: FloatArray, y: FloatArray, bias_scale: float) -> "Statistics":
+        """From features (N, B) and outputs (N, K)."""
         U, s, axes = np.linalg.svd(X, full_matrices=False)
         kept = s > np.finfo(float).eps * max(X.shape) * s.max(initial=0.0)
         U, s, axes = U[:, kept], s[kept], axes[kept].T
+        one = np.ones(len(X))
         constant = one - U @ (U.T @ one)
         constant -= U @ (U.T @ constant)
         size = np.linalg.norm(constant)
-        if size > 1e-7 * np.sqrt(n_samples):
+        if size > 1e-7 * np.sqrt(len(X)):
             U, s = np.column_stack([U, constant / size]), np.append(s, 0.0)
-        inside, n_rest = U.T @ y, n_samples - len(s)
+        inside = U.T @ y
+        residual = (y - U @ inside) * (len(X) > len(s))
         # Rounding errors are a lower bound of the noise.
-        rest = np.maximum(np.sum((y - U @ inside) ** 2, axis=0), 1e-30 * np.sum(y**2, axis=0))
+        rest = np.maximum(np.sum(residual**2, axis=0), 1e-30 * np.sum(y**2, axis=0))
         return cls(
-            axes=axes, singular=s, y=inside, one=U.T @ one, rest=rest * (n_rest > 0), n_rest=n_rest
+            basis=U,
+            axes=axes,
+            singular=s,
+            y=inside,
+            one=bias_scale * (U.T @ one),
+            residual=residual,
+            rest=rest * (len(X) > len(s)),
         )
 
     @property
-    def n_samples(self) -> int:
-        """N."""
-        return len(self.one) + self.n_rest
+    def n_rest(self) -> int:
+        """Number of dimensions outside the basis."""
+        return len(self.basis) - len(self.one)
 
     def scaled(self, tau: FloatArray, sigma: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inverse of Sigma without the bias, (..., Q), and what it does to the constant."""
@@ -116,16 +117,14 @@ class Statistics:
         return inverse, inverse * self.one
 
     def solve(
-        self, tau: FloatArray, sigma: FloatArray, y: FloatArray, bias_scale: float
+        self, tau: FloatArray, sigma: FloatArray, y: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Inverse of Sigma times y (..., Q), and the mean of the bias given y (...)."""
         inverse, constant = self.scaled(tau, sigma)
-        bias = np.sum(constant * y, axis=-1) / (1.0 / bias_scale**2 + constant @ self.one)
+        bias = np.sum(constant * y, axis=-1) / (1.0 + constant @ self.one)
         return inverse * (y - bias[..., None] * self.one), bias
 
-    def log_marginal(
-        self, k: int, tau: FloatArray, sigma: FloatArray, bias_scale: float
-    ) -> FloatArray:
+    def log_marginal(self, k: int, tau: FloatArray, sigma: FloatArray) -> FloatArray:
         """Log density of output k given tau and sigma (P,), parameters integrated out, (P,)."""
         inverse = self.scaled(tau, sigma)[0]
         # The bias that explains the part along the constant, whose squares would cancel.
@@ -133,11 +132,11 @@ class Statistics:
         centred = self.y[:, k] - mean * self.one
         square, cross = inverse @ centred**2, inverse @ (centred * self.one)
         constant = inverse @ self.one**2
-        total = 1.0 + bias_scale**2 * constant
+        total = 1.0 + constant
         square += self.rest[k] / sigma**2
-        square += (mean * (2.0 * cross + mean * constant) - (bias_scale * cross) ** 2) / total
+        square += (mean * (2.0 * cross + mean * constant) - cross**2) / total
         log_det = 2.0 * self.n_rest * np.log(sigma) - np.log(inverse).sum(axis=1) + np.log(total)
-        return -0.5 * (square + log_det) - self.n_samples * LOG_SQRT_2PI
+        return -0.5 * (square + log_det) - len(self.basis) * LOG_SQRT_2PI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,41 +155,34 @@ class Grid:
     @property
     def log_evidence(self) -> float:
         """log p(y)."""
-        return float(_log_integral(self.scale, self.density))
+        return float(log_integral(self.scale, self.density))
 
-    def draw(
-        self,
-        statistics: Statistics,
-        priors: HierarchicalPriors,
-        n_draws: int,
-        rng: np.random.Generator,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Independent log tau (S,) and log sigma (S, K)."""
-        shape = n_draws, len(self.scale)
-        log_tau = _draw(
-            np.broadcast_to(self.scale, shape), np.broadcast_to(self.density, shape), rng
-        )
-        # Nodes of the noise from the grids of both neighbours.
-        right = np.clip(np.searchsorted(self.scale, log_tau), 1, len(self.scale) - 1)
-        low = np.minimum(self.noise[right - 1, :, 0], self.noise[right, :, 0])
-        high = np.maximum(self.noise[right - 1, :, -1], self.noise[right, :, -1])
-        noise, density = _noise_grid(statistics, priors, np.exp(log_tau), low, high)
-        draws = [_draw(noise[:, k], density[:, k], rng) for k in range(noise.shape[1])]
-        return log_tau, np.stack(draws, axis=1)
+    def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Independent log tau (S,) and log sigma (S, K).
+
+        Log sigma given log tau is that of one of both neighbouring nodes, by distance.
+        """
+        log_tau = quantile(self.scale, self.density, rng.random(n_draws))
+        place = (log_tau - self.scale[0]) / (self.scale[1] - self.scale[0])
+        near = np.minimum(np.floor(place + rng.random(n_draws)), len(self.scale) - 1).astype(int)
+        log_sigma = rng.random((n_draws, self.noise.shape[1]))
+        for t in np.unique(near):
+            draws = np.flatnonzero(near == t)
+            for k, level in enumerate(log_sigma[draws].T):
+                log_sigma[draws, k] = quantile(self.noise[t, k], self.noise_density[t, k], level)
+        return log_tau, log_sigma
 
 
 def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -> Conjugate:
     """Exact posterior of a problem with real outputs."""
     priors, X, y = problem.priors, problem.X, problem.y
-    one, n = np.ones(len(X)), len(X)
-    rotated = rotate(X, one, y)
-    views = None if problem.views is None else fit_views(problem, *rotated)
+    views = None if problem.views is None else fit_views(problem)
     size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
-    statistics = Statistics.learn(rotated[0] * size, *rotated[1:], n)
-    grid = make_grid(statistics, priors)
-    log_tau, log_sigma = grid.draw(statistics, priors, n_draws, rng)
+    statistics = Statistics.learn(X * size, y, priors.bias_scale)
+    grid = integrate(statistics, priors)
+    log_tau, log_sigma = grid.draw(n_draws, rng)
     tau, sigma = np.exp(log_tau), np.exp(log_sigma)
-    normal, bias = draw_loadings(statistics, tau, sigma, priors.bias_scale, rng)
+    normal, bias = draw_loadings(statistics, tau, sigma, rng)
     prior = log_prior_scale(log_tau, priors.scale) + _log_prior_noise(log_sigma, priors).sum(axis=1)
     prior += _log_normal(normal.reshape(n_draws, -1)).sum(axis=1)
     prior += _log_normal(bias).sum(axis=1)
@@ -208,47 +200,28 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
             outside=rng.standard_normal((n_draws, y.shape[1])),
             view_scale=view_scale,
         ),
-        log_likelihood=_log_likelihood(statistics, tau, sigma, normal, priors.bias_scale * bias),
+        log_likelihood=_log_likelihood(statistics, tau, sigma, normal, bias),
         log_prior=prior,
         log_evidence=grid.log_evidence,
-        log_evidence_empty=_log_evidence_empty(statistics, priors),
-        log_score=average_leave_one_out(statistics, grid, X * size, y, priors.bias_scale),
+        log_evidence_empty=float(log_integral(*_noise_grid(statistics, priors, np.zeros(1))).sum()),
+        log_score=average_leave_one_out(statistics, grid),
     )
 
 
-def rotate(
-    X: FloatArray, one: FloatArray, y: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Features, constant and outputs of at most B + K + 1 rows, with the same scalar products."""
-    b = X.shape[1]
-    if len(X) <= b + 1 + y.shape[1]:
-        return X, one, y
-    rows = np.linalg.qr(np.column_stack([X, one, y]), mode="r")
-    return rows[:, :b], rows[:, b], rows[:, b + 1 :]
-
-
-def make_grid(statistics: Statistics, priors: HierarchicalPriors) -> Grid:
+def integrate(statistics: Statistics, priors: HierarchicalPriors) -> Grid:
     """Posterior of log tau, and of each log sigma given it."""
 
-    def noise(log_tau: FloatArray) -> tuple[FloatArray, FloatArray]:
-        low = np.full((len(log_tau), statistics.y.shape[1]), _NEAREST)
-        return _noise_grid(statistics, priors, np.exp(log_tau), low, -low)
-
     def log_density(log_tau: FloatArray) -> FloatArray:
-        return _log_integral(*noise(log_tau)).sum(axis=1) + log_prior_scale(log_tau, priors.scale)
+        by_output = log_integral(*_noise_grid(statistics, priors, np.exp(log_tau)))
+        return by_output.sum(axis=1) + log_prior_scale(log_tau, priors.scale)
 
-    low, high = np.array(_NEAREST), np.array(_FARTHEST)
-    scale, density = _narrow(log_density, low, high)
-    nodes, noise_density = noise(scale)
-    return Grid(scale=scale, density=density, noise=nodes, noise_density=noise_density)
+    scale, density = make_grid(log_density, np.array(-_FARTHEST), np.array(_FARTHEST))
+    noise, noise_density = _noise_grid(statistics, priors, np.exp(scale))
+    return Grid(scale=scale, density=density, noise=noise, noise_density=noise_density)
 
 
 def draw_loadings(
-    statistics: Statistics,
-    tau: FloatArray,
-    sigma: FloatArray,
-    bias_scale: float,
-    rng: np.random.Generator,
+    statistics: Statistics, tau: FloatArray, sigma: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Standard normals of loadings (S, K, B) and biases (S, K) given tau (S,), sigma (S, K).
 
@@ -257,83 +230,64 @@ def draw_loadings(
     b, r = statistics.axes.shape
     normal, bias = rng.standard_normal((*sigma.shape, b)), rng.standard_normal(sigma.shape)
     y = sigma[..., None] * rng.standard_normal((*sigma.shape, len(statistics.one)))
-    y += bias_scale * bias[..., None] * statistics.one
+    y += bias[..., None] * statistics.one
     size = tau[:, None, None] * statistics.singular[:r]
     y[..., :r] += size * (normal @ statistics.axes)
     scale = np.broadcast_to(tau[:, None], sigma.shape)
-    solved, move = statistics.solve(scale, sigma, statistics.y.T - y, bias_scale)
+    solved, move = statistics.solve(scale, sigma, statistics.y.T - y)
     normal += (size * solved[..., :r]) @ statistics.axes.T
-    return normal, bias + move / bias_scale
+    return normal, bias + move
 
 
 def leave_one_out(
-    statistics: Statistics,
-    k: int,
-    X: FloatArray,
-    y: FloatArray,
-    tau: FloatArray,
-    sigma: FloatArray,
-    bias_scale: float,
+    statistics: Statistics, k: int, samples: slice, tau: FloatArray, sigma: FloatArray
 ) -> FloatArray:
-    """Log density of output k of samples (M, B), (M,) given all others, tau and sigma, (M, P)."""
-    r, some = statistics.axes.shape[1], statistics.n_rest > 0
-    basis = (X @ statistics.axes) / statistics.singular[:r]
-    if r < len(statistics.one):
-        constant = (1.0 - basis @ statistics.one[:r]) / statistics.one[r]
-        basis = np.column_stack([basis, constant])
-    outside = some * np.maximum(1.0 - np.sum(basis**2, axis=1), 0.0)
-    residual = some * (y - basis @ statistics.y[:, k])
+    """Log density of output k of some samples given all others, tau and sigma (P,), (M, P)."""
+    basis = statistics.basis[samples]
+    outside = np.maximum(1.0 - np.sum(basis**2, axis=1), 0.0) * (statistics.n_rest > 0)
     inverse, constant = statistics.scaled(tau, sigma)
-    total = 1.0 / bias_scale**2 + constant @ statistics.one
-    solved, _ = statistics.solve(tau, sigma, statistics.y[:, k], bias_scale)
+    solved, _ = statistics.solve(tau, sigma, statistics.y[:, k])
     precision = basis**2 @ inverse.T + outside[:, None] / sigma**2
-    precision -= (basis @ constant.T) ** 2 / total
-    scaled = basis @ solved.T + residual[:, None] / sigma**2
+    precision -= (basis @ constant.T) ** 2 / (1.0 + constant @ statistics.one)
+    scaled = basis @ solved.T + statistics.residual[samples, k, None] / sigma**2
     return 0.5 * (np.log(precision) - scaled**2 / precision) - LOG_SQRT_2PI
 
 
-def average_leave_one_out(
-    statistics: Statistics, grid: Grid, X: FloatArray, y: FloatArray, bias_scale: float
-) -> FloatArray:
+def average_leave_one_out(statistics: Statistics, grid: Grid) -> FloatArray:
     """Log density of samples given all others, averaged over the grid, (N,)."""
-    every = 1 if len(X) < _MANY else 4
-    kept = np.flatnonzero(grid.density > grid.density.max() - _NEGLIGIBLE)[::every]
-    log_tau, density, noise_density = grid.scale[kept], grid.density[kept], grid.noise_density[kept]
-    matters = noise_density > noise_density.max(axis=2, keepdims=True) - _NEGLIGIBLE
-    nodes = np.flatnonzero(matters.any(axis=(0, 1)))[::every]
-    log_sigma, noise_density = grid.noise[kept][:, :, nodes], noise_density[:, :, nodes]
+    n_samples = len(statistics.basis)
+    some = slice(None, None, 1 if n_samples < _MANY else 4)
+    tau, density = np.exp(grid.scale[some]), grid.density[some]
+    sigma, noise_density = np.exp(grid.noise[some, :, some]), grid.noise_density[some, :, some]
     weight = noise_density - logsumexp(noise_density, axis=2, keepdims=True)
-    shape = len(log_tau), log_sigma.shape[2]
-    tau = np.repeat(np.exp(log_tau), shape[1])
-    score = np.empty(len(X))
-    step = max(1, _CHUNK // max(len(tau), X.shape[1]))
-    for start in range(0, len(X), step):
-        rows = slice(start, start + step)
-        total = np.tile(density - logsumexp(density), (len(X[rows]), 1))
-        for k in range(y.shape[1]):
-            sigma = np.exp(log_sigma[:, k]).ravel()
-            each = leave_one_out(statistics, k, X[rows], y[rows, k], tau, sigma, bias_scale)
-            total += logsumexp(weight[:, k] - each.reshape(-1, *shape), axis=2)
-        score[rows] = -logsumexp(total, axis=1)
+    shape = len(tau), sigma.shape[2]
+    scale = np.repeat(tau, shape[1])
+    score = np.empty(n_samples)
+    for part in gen_batches(n_samples, max(1, _CHUNK // len(scale))):
+        total = density - logsumexp(density)
+        for k in range(sigma.shape[1]):
+            each = leave_one_out(statistics, k, part, scale, sigma[:, k].ravel())
+            total = total + logsumexp(weight[:, k] - each.reshape(-1, *shape), axis=2)
+        score[part] = -logsumexp(total, axis=1)
     return score
 
 
-def fit_views(problem: Problem, X: FloatArray, one: FloatArray, y: FloatArray) -> FloatArray:
+def fit_views(problem: Problem) -> FloatArray:
     """Standard normals of the log relative scales of the largest posterior density, (V,)."""
 
     def objective(views: FloatArray) -> tuple[float, FloatArray]:
-        size = _column_scale(problem, views)
-        value, gradient = log_evidence_of_views(problem, Statistics.learn(X * size, one, y, n))
-        return float(0.5 * views @ views) - value, views - problem.priors.view_width * gradient
+        X, priors = problem.X * _column_scale(problem, views), problem.priors
+        statistics = Statistics.learn(X, problem.y, priors.bias_scale)
+        value, gradient = log_evidence_of_views(problem, statistics)
+        return float(0.5 * views @ views) - value, views - priors.view_width * gradient
 
-    n = len(problem.X)
     start = np.zeros(problem.n_views)
     return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B").x)
 
 
 def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[float, FloatArray]:
     """Log evidence, and its gradient in the log scale of each view (V,)."""
-    priors, grid = problem.priors, make_grid(statistics, problem.priors)
+    grid = integrate(statistics, problem.priors)
     r = statistics.axes.shape[1]
     scale_weight = np.exp(grid.density - logsumexp(grid.density))
     noise = grid.noise_density
@@ -344,8 +298,8 @@ def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[flo
         tau, sigma = np.exp(grid.scale[row]), np.exp(grid.noise[row, k, column])
         root = np.sqrt(weight[row, k, column]) * tau
         inverse, constant = statistics.scaled(tau, sigma)
-        constant /= np.sqrt(1.0 / priors.bias_scale**2 + constant @ statistics.one)[:, None]
-        solved, _ = statistics.solve(tau, sigma, statistics.y[:, k], priors.bias_scale)
+        constant /= np.sqrt(1.0 + constant @ statistics.one)[:, None]
+        solved, _ = statistics.solve(tau, sigma, statistics.y[:, k])
         for half in (solved, constant):
             half = root[:, None] * half[:, :r]
             moments += half.T @ half
@@ -362,72 +316,23 @@ def _column_scale(problem: Problem, views: FloatArray) -> FloatArray:
 
 
 def _noise_grid(
-    statistics: Statistics,
-    priors: HierarchicalPriors,
-    tau: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
+    statistics: Statistics, priors: HierarchicalPriors, tau: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Nodes of log sigma (T, K, G) between bounds (T, K), and ``log p(y_k, log sigma | tau)``."""
+    """Nodes of log sigma (T, K, G) for each tau (T,), and ``log p(y_k, log sigma | tau)``."""
 
     def log_density(nodes: FloatArray) -> FloatArray:
         value = _log_prior_noise(nodes, priors)
-        step = max(1, _CHUNK // (nodes.shape[2] * len(statistics.one)))
+        size = max(1, _CHUNK // (nodes.shape[2] * len(statistics.one)))
         for k in range(nodes.shape[1]):
-            for start in range(0, len(tau), step):
-                rows = slice(start, start + step)
-                sigma = np.exp(nodes[rows, k])
-                scale = np.broadcast_to(tau[rows, None], sigma.shape)
-                each = statistics.log_marginal(k, scale.ravel(), sigma.ravel(), priors.bias_scale)
-                value[rows, k] += each.reshape(sigma.shape)
+            for part in gen_batches(len(tau), size):
+                sigma = np.exp(nodes[part, k])
+                scale = np.broadcast_to(tau[part, None], sigma.shape)
+                each = statistics.log_marginal(k, scale.ravel(), sigma.ravel())
+                value[part, k] += each.reshape(sigma.shape)
         return value
 
-    return _narrow(log_density, low, high)
-
-
-def _log_evidence_empty(statistics: Statistics, priors: HierarchicalPriors) -> float:
-    """Log evidence without features."""
-    low = np.full((1, statistics.y.shape[1]), _NEAREST)
-    return float(_log_integral(*_noise_grid(statistics, priors, np.zeros(1), low, -low)).sum())
-
-
-def _narrow(
-    log_density: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Nodes (..., G) between bounds (...) where densities are not negligible, and their log."""
-    for _ in range(_ROUNDS):
-        nodes = np.linspace(low, high, _SEARCHED, axis=-1)
-        value = log_density(nodes)
-        matters = value > value.max(axis=-1, keepdims=True) - _NEGLIGIBLE
-        first = np.maximum(matters.argmax(axis=-1) - 1, 0)
-        last = np.minimum(_SEARCHED - matters[..., ::-1].argmax(axis=-1), _SEARCHED - 1)
-        ends = (np.take_along_axis(nodes, end[..., None], axis=-1) for end in (first, last))
-        low, high = (end[..., 0] for end in ends)
-        if (3 * (last - first) >= 2 * _SEARCHED).all():
-            break
-    nodes = np.linspace(low, high, _NODES, axis=-1)
-    return nodes, log_density(nodes)
-
-
-def _log_integral(nodes: FloatArray, log_density: FloatArray) -> FloatArray:
-    """Log of the integral over equally spaced nodes (..., G), (...)."""
-    step = np.log(nodes[..., 1] - nodes[..., 0])
-    return np.asarray(logsumexp(log_density, axis=-1) + step)
-
-
-def _draw(nodes: FloatArray, log_density: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """One draw from each density (S, G), interpolated by splines, (S,)."""
-    place = np.arange(_NODES * _PARTS - _PARTS + 1) / _PARTS
-    least = log_density.max(axis=1, keepdims=True) - 2.0 * _NEGLIGIBLE
-    smooth = Akima1DInterpolator(np.arange(_NODES), np.maximum(log_density, least), axis=1)
-    fine = smooth(place)
-    density = np.exp(fine - fine.max(axis=1, keepdims=True))
-    total = np.cumsum(0.5 * (density[:, 1:] + density[:, :-1]), axis=1)
-    level = rng.random(len(total)) * total[:, -1]
-    cell = np.minimum(np.sum(total <= level[:, None], axis=1), total.shape[1] - 1)
-    # Uniform within a part of a cell.
-    place = (cell + rng.random(len(cell))) / _PARTS
-    return np.asarray(nodes[:, 0] + place * (nodes[:, 1] - nodes[:, 0]))
+    end = np.full((len(tau), statistics.y.shape[1]), _FARTHEST)
+    return make_grid(log_density, -end, end)
 
 
 def _log_likelihood(
@@ -438,7 +343,7 @@ def _log_likelihood(
     residual = statistics.y.T - bias[..., None] * statistics.one
     residual[..., :r] -= tau[:, None, None] * statistics.singular[:r] * (normal @ statistics.axes)
     square = (np.sum(residual**2, axis=2) + statistics.rest) / sigma**2
-    return np.sum(-0.5 * square - statistics.n_samples * (np.log(sigma) + LOG_SQRT_2PI), axis=1)
+    return np.sum(-0.5 * square - len(statistics.basis) * (np.log(sigma) + LOG_SQRT_2PI), axis=1)
 
 
 def _log_prior_noise(log_sigma: FloatArray, priors: HierarchicalPriors) -> FloatArray:

@@ -1,5 +1,6 @@
 """Scikit-learn estimators of BSDR."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,19 +16,11 @@ from bsdr_models.bsdr.feature_map import (
     check_views,
     is_several,
 )
-from bsdr_models.bsdr.fit import (
-    N_INDEPENDENT,
-    Engine,
-    Fit,
-    Options,
-    fit_from_laplace,
-    fit_problem,
-    search_progress,
-)
+from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
 from bsdr_models.bsdr.held_out import choose_map
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
-from bsdr_models.bsdr.laplace import check_size, fit_laplace_chunks
-from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.laplace import Response, check_size
+from bsdr_models.bsdr.posterior import Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
@@ -331,9 +324,9 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     standardize : bool, default=True
         Scale the features to unit variance; otherwise they are only centred.
     sampling : Sampling, optional
-        Draws, warm-up and chains. By default 400 to 800 draws of each chain of ``"hmc"``, fewer
-        above some 1000 samples or 30 classes, 1000 of other engines. A chain of ``"hmc"`` holds the
-        draws of two to eight chains that run side by side, one after the other.
+        Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
+        some 300 samples of ten classes. A chain of ``"hmc"`` holds the draws of two to eight chains
+        that run side by side, one after the other.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         A Generator is advanced by each fit, so that two fits differ.
@@ -371,7 +364,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error.
     n_iter_ : int
-        Draws of a chain, or evaluations of ``"laplace"``.
+        Draws of a chain, or Newton steps of ``"laplace"``.
     converged_ : bool
         Samplers: whether R-hat of identified quantities is below 1.05. ``"laplace"``: whether a
         mode was found and the Pareto k of the importance ratios is below 0.7.
@@ -460,32 +453,24 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        options = self._engine_options()
-        sample_rng, outside_rng = rng.spawn(2)
-        with (
-            one_thread(),
-            self._fitting((n_samples, self.n_features_in_)),
-            search_progress(self.progressbar) as on_evaluation,
-        ):
-            normal = fit_laplace_chunks(
-                Chunks(X, y),
-                self._scaler,
-                n_labels=len(self.classes_),
-                target="multiclass",
-                priors=self._option("priors"),
-                rng=sample_rng,
-                n_draws=options.draws(N_INDEPENDENT),
-                on_evaluation=on_evaluation,
-            )
-            assert normal.metric is not None
-            feature_map = FeatureMap.linear(normal.metric)
-            fit = fit_from_laplace(
-                normal,
+        chunks = Chunks(X, y)
+        response = Response(
+            target="multiclass",
+            contrasts=make_contrasts(len(self.classes_), "multiclass"),
+            priors=self._option("priors"),
+            scaler=self._scaler,
+        )
+        with one_thread(), self._fitting((n_samples, self.n_features_in_)):
+            metric = response.learn_metric(chunks)
+            feature_map = FeatureMap.linear(metric)
+            fit = fit_by_laplace(
+                chunks,
+                replace(response, metric=metric),
                 self._problem(feature_map),
                 feature_map,
-                options,
+                self._engine_options(),
                 counts=np.bincount(y),
-                rng=outside_rng,
+                rng=rng,
             )
             self._set_fitted(fit, self.kernel, {})
         return self

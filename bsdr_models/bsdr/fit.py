@@ -1,7 +1,6 @@
 """Fits of BSDR's model by every engine."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,10 +12,11 @@ from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Coordinates, Parameters, Posterior
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.held_out import choose_temperature
-from bsdr_models.bsdr.laplace import MOST_LOADINGS, Laplace, fit_laplace
+from bsdr_models.bsdr.laplace import MOST_LOADINGS, Response, fit_laplace
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.chunks import InMemory, Samples
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.options import N_DRAWS, Sampling
@@ -24,15 +24,15 @@ from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
-# Chains of Hamiltonian Monte Carlo side by side in each chain of the result, at most and for a
-# moderate `work`; draws of these together, and fewest of each.
-_MOST_WALKERS, _WALKERS, _MODERATE, _DRAWS, _FEWEST_DRAWS = 8, 4, 4000.0, 400, 100
+# Chains of Hamiltonian Monte Carlo side by side in each chain of the result: this over the fourth
+# root of the `work`, at least and at most; draws of these together.
+_WALKERS, _LEAST_WALKERS, _MOST_WALKERS, _DRAWS = 32.0, 2, 8, 1000
 # Work above which there are fewer draws, and above which Laplace's method is the default.
-_HEAVY, TOO_HEAVY = 4e4, 1e6
+_HEAVY, TOO_HEAVY = 1.2e4, 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
-# Pareto k above which Laplace's method is unreliable, and typical number of its evaluations.
-GOOD_K, _N_EVALUATIONS = 0.7, 60
+# Pareto k above which Laplace's method is unreliable, and typical number of its steps.
+GOOD_K, _N_STEPS = 0.7, 12
 # Linear predictors, of a class for a sample, of which R-hat is computed.
 _N_CHECKED = 48
 
@@ -119,18 +119,19 @@ def fit_problem(
     ``declare`` returns the PyMC model of whitened features. KeyboardInterrupt if the user stops the
     fit before there are draws.
     """
-    engine = default_engine(problem) if engine is None else engine
+    if engine is None:
+        few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
+        engine = "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
+        engine = "conjugate" if problem.target == "regression" else engine
     if engine == "conjugate":
         return _fit_conjugate(problem, feature_map, options, rng)
     if engine == "hmc":
         return _fit_hmc(problem, feature_map, options, rng)
     if engine != "laplace":
         return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
-    sample_rng, rng = rng.spawn(2)
-    with search_progress(options.progressbar) as on_evaluation:
-        n_draws = options.draws(N_INDEPENDENT)
-        normal = fit_laplace(problem, rng=sample_rng, n_draws=n_draws, on_evaluation=on_evaluation)
-    return fit_from_laplace(normal, problem, feature_map, options, rng=rng)
+    response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
+    samples = InMemory(problem.X, problem.y)
+    return fit_by_laplace(samples, response, problem, feature_map, options, rng=rng)
 
 
 def work(problem: Problem) -> float:
@@ -142,30 +143,20 @@ def work(problem: Problem) -> float:
     return n * len(problem.contrasts) * (1.0 + b / 20.0)
 
 
-def default_engine(problem: Problem) -> Engine:
-    """Engine for a target and a size."""
-    if problem.target == "regression":
-        return "conjugate"
-    few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
-    return "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
-
-
 def _fit_hmc(
     problem: Problem, feature_map: FeatureMap, options: Options, rng: np.random.Generator
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
     cost = max(work(problem), 1.0)
-    n_walkers = int(np.clip(round(_WALKERS * (_MODERATE / cost) ** 0.25), 2, _MOST_WALKERS))
-    n_walk = int(max(_DRAWS // n_walkers, _FEWEST_DRAWS) * min(1.0, _HEAVY / cost) ** 0.5)
-    n_walk *= 1 if problem.views is None else 2
-    n_walk = -(-options.draws(n_walkers * n_walk) // n_walkers)
+    n_walkers = int(np.clip(round(_WALKERS / cost**0.25), _LEAST_WALKERS, _MOST_WALKERS))
+    n_draws = options.draws(int(_DRAWS * min(1.0, _HEAVY / cost) ** 0.5))
     n_chains = int(options.sampling.chains)
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
         sampled = hmc.sample(
             problem,
             n_chains=n_walkers * n_chains,
-            n_draws=n_walk,
+            n_draws=-(-n_draws // n_walkers),
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),
         )
@@ -218,8 +209,9 @@ def _fit_conjugate(
     )
 
 
-def fit_from_laplace(
-    normal: Laplace,
+def fit_by_laplace(
+    samples: Samples,
+    response: Response,
     problem: Problem,
     feature_map: FeatureMap,
     options: Options,
@@ -227,10 +219,20 @@ def fit_from_laplace(
     counts: IntArray | None = None,
     rng: np.random.Generator,
 ) -> Fit:
-    """A fit by Laplace's method; ``problem`` has all samples, or some if there are ``counts``.
+    """Fit by Laplace's method; ``problem`` has all samples, or some if there are ``counts``.
 
     These are the numbers of samples of each class, (K,).
     """
+    sample_rng, rng = rng.spawn(2)
+    with ProgressBar(_N_STEPS, "BSDR, mode", enabled=options.progressbar) as bar:
+
+        def show(count: int, value: float) -> None:
+            bar.total = max(bar.total, count)
+            bar.update(log_density=value)
+
+        n_draws = options.draws(N_INDEPENDENT)
+        normal = fit_laplace(samples, response, rng=sample_rng, n_draws=n_draws, on_step=show)
+        bar.total = bar.count
     every = problem
     if counts is not None:
         every = replace(problem, y=np.repeat(np.arange(len(counts)), counts))
@@ -400,16 +402,3 @@ def pointwise_log_likelihood(
         assert draws.noise_scale is not None
         return regression_log_likelihood(eta, y, draws.noise_scale)
     return label_log_likelihood(eta, y, target, lapse)[0]
-
-
-@contextmanager
-def search_progress(progressbar: bool) -> Iterator[Callable[[int, float], None]]:
-    """Progress bar of a search with an unknown number of evaluations."""
-    with ProgressBar(_N_EVALUATIONS, "BSDR, mode", enabled=progressbar) as bar:
-
-        def show(count: int, value: float) -> None:
-            bar.total = max(bar.total, count)
-            bar.update(log_density=value)
-
-        yield show
-        bar.total = bar.count

@@ -29,7 +29,7 @@ from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_sub
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
 WIDTHS = (1.0, 2.0, 4.0)
 # Folds; trajectories of each before and for its draws.
-N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 8
+N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 12
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
 _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)

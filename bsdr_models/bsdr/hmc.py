@@ -2,15 +2,14 @@ r"""Hamiltonian Monte Carlo for the posterior of BSDR, and its evidence.
 
 Given :math:`\tau` the posterior has one mode, so that chains need neither tempering nor jumps.
 They run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
-coordinates z of a normal approximation, :math:`\theta = c + L z`. For the loadings
-:math:`L L^\top` is the inverse of the Kronecker form :math:`I + \tau^2 X^\top X \otimes \bar H`,
-with the mean curvature :math:`\bar H` of a sample at the states of the chains; the biases have
-their distribution given the loadings, by the curvatures of single samples; c is the mean of the
-states. In rotated parameters, whose prior is the same, L is diagonal but for the rows of the
-biases. The flow of the normal part is a rotation, which is solved exactly; only the rest of the
-force is integrated by steps [1]_, so that parameters which the data do not determine cost nothing,
-however many there are. Inside a trajectory the force has single precision; the ends, and so the
-probability of acceptance, have double precision.
+coordinates z of a normal approximation, :math:`\theta = c + L z`. Loadings have independent
+precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with the mean curvature :math:`\bar H`
+of a sample at the states of the chains; the biases have their distribution given the loadings, by
+the curvatures of single samples; c is the mean of the states. The flow of the normal part is a
+rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_, so that
+parameters which the data do not determine cost nothing, however many there are. Inside a trajectory
+the force has single precision; the ends, and so the probability of acceptance, have double
+precision.
 
 **Path.** Chains start where the features hardly matter, :math:`\tau = e^{-3.5}`, and pass through
 increasing values of :math:`\tau`. The mean derivative of the log likelihood in
@@ -61,20 +60,20 @@ _FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -3.5, 0.6, 4, 5.0
 # Factor of these trajectories for fewer scores (samples times contrasts), for a precise evidence.
 _FEW_SCORES, _MORE = 200, 3
 # Rounds of adaptation, and trajectories of each.
-_ROUNDS, _PER_ROUND = 3, 5
+_ROUNDS, _PER_ROUND = 4, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
 _ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
-# Length of a trajectory as an angle of the rotation, along the path and then; its range as factors,
-# and most steps of one.
-_PATH_ANGLE, ANGLE, _SPREAD, _MAX_STEPS = 2.0, 3.5, (0.6, 1.3), 40
+# Length of a trajectory as an angle of the rotation, and of those for draws of more than so many
+# scores, whose slowest linear predictors need longer ones; its range as factors, and most steps.
+_ANGLE, _LONG_ANGLE, _MANY_SCORES, _SPREAD, _MAX_STEPS = 2.5, 3.5, 4000, (0.6, 1.3), 40
 # States whose curvature is averaged.
 _N_CURVED = 8
 # Metropolis steps of log tau given the loadings, and their size in standard deviations.
 _N_SCALE_STEPS, _SCALE_STEP = 4, 2.0
 # Change of the energy beyond which a trajectory is divergent.
 _DIVERGENT = 1000.0
-# Draws for the evidence without features.
-_N_IMPORTANCE = 4000
+# Draws for the evidence without features, and degrees of freedom of their distribution.
+_N_IMPORTANCE, _DEGREES = 4000, 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,164 +106,100 @@ class States:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitening:
-    """Normal approximation of the posterior in rotated parameters, phi = centre + L z.
+    """Normal approximation of the posterior, theta = centre + L z.
 
-    Loadings and biases are rotated to the axes of the mean curvature, and loadings to those of the
-    features, which leaves their prior as it is. L is diagonal but for the rows of the biases, whose
-    mean depends on the loadings, and has single precision. Relative scales of views are not among
-    the rotated parameters.
+    L has single precision. It is diagonal but for the rows of the biases, whose mean depends on the
+    loadings.
     """
 
-    centre: FloatArray  # (P - V,)
-    deviations: FloatArray  # (P - V,); 1 of biases, 0 of log tau if it is fixed
+    centre: FloatArray  # (P,)
+    deviations: FloatArray  # (P,); 1 of biases, 0 of what is fixed: views, and log tau on the path
     cross: FloatArray  # decrease of the mean of the biases for each loading, (J, B J)
     root: FloatArray  # of the covariance of the biases given the loadings, (J, J)
-    features: FloatArray | None  # rotation (B, B); None for one view: uncorrelated
-    axes: FloatArray  # rotation (J, J)
 
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
         """From states of the chains (C, P); ``sd_log_scale`` is 0 where log tau is fixed."""
         curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
+        n, j, size = problem.n_loadings, len(problem.contrasts), problem.priors.bias_scale
         scaled = problem.X * np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
-        value, axes = np.linalg.eigh(curvature.mean(axis=0))
-        features, information = None, np.sum(scaled**2, axis=0)
-        if problem.views is not None:
-            information, features = np.linalg.eigh(scaled.T @ scaled)
-            information, scaled = np.maximum(information, 0.0), scaled @ features
-        precision = 1.0 + np.multiply.outer(information, np.maximum(value, 0.0)).ravel()
-        curvature, size, j = axes.T @ curvature @ axes, problem.priors.bias_scale, len(axes)
-        chol = np.linalg.cholesky(np.eye(j) + size**2 * curvature.sum(axis=0))
-        mutual = size * np.tensordot(scaled, curvature, (0, 0)).reshape(-1, j)
-        sd_scale = _deviation_of_scale(problem, theta, sd_log_scale)
-        whitening = cls(
-            centre=np.empty(0),
-            deviations=np.concatenate([precision**-0.5, np.ones(j), [sd_scale]]).astype(np.float32),
-            cross=cho_solve((chol, True), mutual.T).astype(np.float32),
-            root=np.linalg.inv(chol).T.astype(np.float32),
-            features=features,
-            axes=axes,
+        information = np.outer(np.sum(scaled**2, axis=0), np.diag(curvature.mean(axis=0)))
+        deviations = np.zeros(problem.n_parameters)
+        deviations[:n] = (1.0 + information.ravel()) ** -0.5
+        deviations[n : n + j] = 1.0
+        deviations[-1] = sd_log_scale
+        root = np.linalg.cholesky(np.eye(j) + size**2 * curvature.sum(axis=0))
+        mutual = size * np.tensordot(scaled, curvature, (0, 0)).reshape(n, j)
+        return cls(
+            centre=theta.mean(axis=0),
+            deviations=deviations.astype(np.float32),
+            cross=cho_solve((root, True), mutual.T).astype(np.float32),
+            root=np.linalg.inv(root).T.astype(np.float32),
         )
-        return replace(whitening, centre=whitening.rotate(theta).mean(axis=0))
-
-    def rotate(self, vectors: FloatArray) -> FloatArray:
-        """Rotated parameters, or gradients in them, (C, P - V), of vectors (C, P)."""
-        n, j = self.cross.shape[1], len(self.axes)
-        loadings = vectors[:, :n].reshape(len(vectors), -1, j) @ self.axes
-        if self.features is not None:
-            loadings = self.features.T @ loadings
-        bias = vectors[:, n : n + j] @ self.axes
-        return np.concatenate([loadings.reshape(len(vectors), n), bias, vectors[:, -1:]], axis=1)
-
-    def rotate_back(self, rotated: FloatArray, theta: FloatArray) -> FloatArray:
-        """Parameters (C, P) from rotated ones, and relative scales from ``theta``."""
-        n, j = self.cross.shape[1], len(self.axes)
-        loadings = rotated[:, :n].reshape(len(rotated), -1, j) @ self.axes.T
-        if self.features is not None:
-            loadings = self.features @ loadings
-        out = theta.copy()
-        out[:, :n] = loadings.reshape(len(out), n)
-        out[:, n : n + j], out[:, -1] = rotated[:, n:-1] @ self.axes.T, rotated[:, -1]
-        return out
 
     def product(self, z: FloatArray) -> FloatArray:
-        """L z of vectors (C, P - V)."""
-        n, out = self.cross.shape[1], self.deviations * z
-        out[:, n:-1] = z[:, n:-1] @ self.root.T - out[:, :n] @ self.cross.T
+        """L z of vectors (C, P)."""
+        (j, n), out = self.cross.shape, self.deviations * z
+        out[:, n : n + j] = z[:, n : n + j] @ self.root.T - out[:, :n] @ self.cross.T
         return out
 
     def transposed(self, gradient: FloatArray) -> FloatArray:
-        """L' times gradients (C, P - V)."""
-        n, out = self.cross.shape[1], self.deviations * gradient
-        out[:, :n] -= self.deviations[:n] * (gradient[:, n:-1] @ self.cross)
-        out[:, n:-1] = gradient[:, n:-1] @ self.root
+        """L' times gradients (C, P)."""
+        (j, n), out = self.cross.shape, self.deviations * gradient
+        bias = gradient[:, n : n + j]
+        out[:, :n] -= self.deviations[:n] * (bias @ self.cross)
+        out[:, n : n + j] = bias @ self.root
         return out
 
     def standardised(self, difference: FloatArray) -> FloatArray:
-        """z, (C, P - V), of differences phi - centre; 0 of log tau if it is fixed."""
-        n, sd = self.cross.shape[1], self.deviations
-        out = difference / np.where(sd > 0.0, sd, 1.0)
-        bias = difference[:, n:-1] + difference[:, :n] @ self.cross.T
-        out[:, n:-1] = np.linalg.solve(self.root, bias.T).T
+        """z, (C, P), of differences theta - centre; 0 of what is fixed."""
+        (j, n), free = self.cross.shape, self.deviations > 0.0
+        out = np.where(free, difference, 0.0) / np.where(free, self.deviations, 1.0)
+        bias = difference[:, n : n + j] + difference[:, :n] @ self.cross.T
+        out[:, n : n + j] = np.linalg.solve(self.root, bias.T).T
         return out
 
-    def rotated(self, problem: Problem, theta: FloatArray) -> Problem:
-        """The problem in rotated parameters, with relative scales as in one vector (P,).
 
-        In single precision.
-        """
-        X = problem.X
-        if problem.views is not None:
-            _, _, views, _ = problem.split(theta[None])
-            X = X * np.exp(problem.priors.view_width * views[0, problem.views])
-        if self.features is not None:
-            X = X @ self.features
-        return replace(
-            problem,
-            X=np.ascontiguousarray(X, dtype=np.float32),
-            contrasts=(self.axes.T @ problem.contrasts).astype(np.float32),
-            views=None,
-        )
-
-
-def _deviation_of_scale(problem: Problem, theta: FloatArray, sd_log_scale: float) -> float:
-    """Standard deviation of log tau given all other parameters; 0 if ``sd_log_scale`` is.
-
-    From the mean curvature of the log likelihood, by differences of gradients.
-    """
-    if sd_log_scale == 0.0:
-        return 0.0
-    step, ends = 0.05, []
-    for sign in (-1.0, 1.0):
-        moved = theta.copy()
-        moved[:, -1] += sign * step
-        ends.append(problem.log_density(moved)[2][:, -1].mean())
-    return float(max((ends[0] - ends[1]) / (2.0 * step), sd_log_scale**-2) ** -0.5)
-
-
-@dataclass(slots=True)
-class Stepper:
-    """Trajectories of all chains with one step size, which adapts until it is frozen."""
-
-    problem: Problem
-    whitening: Whitening
-    rng: np.random.Generator
-    step: float = _FIRST_STEP
-    adapting: bool = True
-
-    def move(self, states: States, angle: float = ANGLE) -> tuple[States, FloatArray, np.ndarray]:
-        """One trajectory: new states, acceptance probabilities, and divergences, (C,) each."""
-        w, rng = self.whitening, self.rng
-        step = self.step * float(np.exp(_JITTER * rng.standard_normal()))
-        n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
-        inside = w.rotated(self.problem, states.theta[0])
-        free, rotated = w.deviations > 0.0, w.rotate(states.theta)
-        centre = np.where(free, w.centre, rotated)
-        z: FloatArray = w.standardised(rotated - centre).astype(np.float32)
-        p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
-        begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)
-        kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
-        half, start = np.float32(0.5) * kick, centre.astype(np.float32)
-        p += half * (w.transposed(w.rotate(states.gradient)).astype(np.float32) + z)
-        for i in range(n_steps):
-            z, p = cos * z + sin * p, cos * p - sin * z
-            if i < n_steps - 1:
-                p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
-        new = States.at(self.problem, w.rotate_back(centre + w.product(z), states.theta))
-        p += half * (w.transposed(w.rotate(new.gradient)).astype(np.float32) + z)
-        change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
-        change = np.nan_to_num(change, nan=-np.inf)
-        accept = np.exp(np.minimum(change, 0.0))
-        if self.adapting:
-            factor = np.exp(0.5 * (accept.mean() - _ACCEPTANCE))
-            self.step = float(np.clip(self.step * factor, *_STEP_RANGE))
-        chosen = rng.random(len(accept)) < accept
-        return states.where(chosen, new), accept, change < -_DIVERGENT
+def move(
+    problem: Problem,
+    whitening: Whitening,
+    states: States,
+    step: float,
+    rng: np.random.Generator,
+    angle: float = _ANGLE,
+) -> tuple[States, FloatArray, np.ndarray]:
+    """One trajectory: new states, acceptance probabilities, and divergences, (C,) each."""
+    w, step = whitening, step * float(np.exp(_JITTER * rng.standard_normal()))
+    n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
+    single = {name: getattr(problem, name).astype(np.float32) for name in ("X", "contrasts")}
+    inside, free = replace(problem, **single), w.deviations > 0.0
+    centre = np.where(free, w.centre, states.theta)
+    z: FloatArray = w.standardised(states.theta - centre).astype(np.float32)
+    p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
+    begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)
+    kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
+    half, start = np.float32(0.5) * kick, centre.astype(np.float32)
+    p += half * (w.transposed(states.gradient).astype(np.float32) + z)
+    for i in range(n_steps):
+        z, p = cos * z + sin * p, cos * p - sin * z
+        if i < n_steps - 1:
+            p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
+    new = States.at(problem, centre + w.product(z))
+    p += half * (w.transposed(new.gradient).astype(np.float32) + z)
+    change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
+    change = np.nan_to_num(change, nan=-np.inf)
+    accept = np.exp(np.minimum(change, 0.0))
+    return states.where(rng.random(len(accept)) < accept, new), accept, change < -_DIVERGENT
 
 
 def _squares(p: FloatArray) -> FloatArray:
     """Square norms of momenta (C, P) in double precision, (C,)."""
     return np.einsum("cp,cp->c", p, p, dtype=np.float64)
+
+
+def _adapt(step: float, accept: FloatArray) -> float:
+    """The step size after a trajectory with these acceptance probabilities."""
+    return float(np.clip(step * np.exp(0.5 * (accept.mean() - _ACCEPTANCE)), *_STEP_RANGE))
 
 
 def _move_scale(problem: Problem, states: States, rng: np.random.Generator) -> States:
@@ -316,26 +251,6 @@ def _fit_views(problem: Problem, states: States) -> States:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
-    """Chains at U increasing values of log tau."""
-
-    nodes: FloatArray  # values of log tau, (U,)
-    steps: FloatArray  # step sizes, (U,)
-    log_bayes_factor: FloatArray  # log Z(u) / Z_0 by each chain, (U, C)
-    theta: FloatArray  # (U, C, P)
-
-    def posterior(self, scale: float) -> tuple[FloatArray, FloatArray, float]:
-        """Fine grid of log tau, its probabilities, and the log Bayes factor against no features."""
-        mean = self.log_bayes_factor.mean(axis=1)
-        grid = np.linspace(self.nodes[0], self.nodes[-1], 1 + 20 * (len(self.nodes) - 1))
-        spline = CubicSpline(self.nodes, mean)
-        log_p = spline(grid) + log_prior_scale(grid, scale) + np.log(grid[1] - grid[0])
-        below = 2.0 * ndtr(np.exp(self.nodes[0]) / scale) - 1.0  # where features do not matter
-        total = float(logsumexp(np.append(log_p, np.log(below))))
-        return grid, np.exp(log_p - logsumexp(log_p)), total
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     """Draws of C chains; log evidences are in nats, of the model and of that without features."""
 
@@ -346,7 +261,8 @@ class Sampled:
     log_evidence: float
     log_evidence_empty: float
     log_evidence_error: float  # standard error
-    stepper: Stepper  # for further trajectories
+    whitening: Whitening  # and step size, for further trajectories
+    step: float
     interrupted: bool = False  # by the user; there are fewer draws then
 
 
@@ -363,62 +279,60 @@ def sample(
     ``on_step`` is called with the share of the run that is done; KeyboardInterrupt if the user
     stops the run before four draws.
     """
-    path_rng, empty_rng, chain_rng = rng.spawn(3)
+    path_rng, empty_rng, rng = rng.spawn(3)
     empty = log_evidence_empty(problem, rng=empty_rng)
     path = _follow_path(problem, n_chains, path_rng, lambda share: on_step(0.3 * share))
-    grid, probability, log_bayes_factor = path.posterior(problem.priors.scale)
-    mean = float(probability @ grid)
-    sd = float(np.sqrt(probability @ (grid - mean) ** 2))
+    probability = np.exp(path.log_density - logsumexp(path.log_density))
+    mean = float(probability @ path.grid)
+    sd = float(np.sqrt(probability @ (path.grid - mean) ** 2))
     # One chain in each quantile of log tau, from its own state at the node beside it.
-    quantile = (chain_rng.permutation(n_chains) + 0.5) / n_chains
-    log_scale = np.interp(quantile, np.cumsum(probability), grid)
+    quantile = (rng.permutation(n_chains) + 0.5) / n_chains
+    log_scale = np.interp(quantile, np.cumsum(probability), path.grid)
     node = np.abs(path.nodes - log_scale[:, None]).argmin(axis=1)
     theta = path.theta[node, np.arange(n_chains)]
     theta[:, -1] = log_scale
     views = slice(problem.n_loadings + len(problem.contrasts), -1)
     theta[:, views] = theta[:, views].mean(axis=0)
-    whitening = Whitening.learn(problem, theta, sd_log_scale=sd)
+    states, visited, steps = States.at(problem, theta), [theta], list[float]()
     step = float(path.steps[np.abs(path.nodes - mean).argmin()])
-    stepper = Stepper(problem, whitening, chain_rng, step=step)
-    states, steps = States.at(problem, theta), list[float]()
     for i in range(_ROUNDS):
+        whitening = Whitening.learn(problem, np.concatenate(visited), sd_log_scale=sd)
         visited = []
         for _ in range(_PER_ROUND):
-            states = _move_scale(problem, stepper.move(states)[0], chain_rng)
-            states = _fit_views(problem, states)
-            steps.append(stepper.step)
+            states, accept, _ = move(problem, whitening, states, step, rng)
+            states = _fit_views(problem, _move_scale(problem, states, rng))
+            step = _adapt(step, accept)
             visited.append(states.theta)
-        stepper.whitening = Whitening.learn(problem, np.concatenate(visited), sd_log_scale=sd)
+            steps.append(step)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
-    for _ in range(_PER_ROUND):
-        states = _move_scale(problem, stepper.move(states)[0], chain_rng)
-        steps.append(stepper.step)
-    stepper.adapting = False
-    stepper.step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
-    draws: list[States] = []
-    divergent, interrupted = list[np.ndarray](), False
+    step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
+    angle = _ANGLE if len(problem.y) * len(problem.contrasts) <= _MANY_SCORES else _LONG_ANGLE
+    draws, interrupted = list[tuple[np.ndarray, ...]](), False
     try:
         for i in range(n_draws):
-            states, _, diverged = stepper.move(states)
-            states = _move_scale(problem, states, chain_rng)
-            divergent.append(diverged)
-            draws.append(replace(states, gradient=np.empty(0)))
+            states, _, divergent = move(problem, whitening, states, step, rng, angle)
+            states = _move_scale(problem, states, rng)
+            draws.append((states.theta, states.log_likelihood, states.log_prior, divergent))
             on_step(0.5 + 0.5 * (i + 1) / n_draws)
     except KeyboardInterrupt:
         if len(draws) < 4:
             raise
         interrupted = True
-    # Of the log Bayes factors of single chains at the mean of log tau.
-    single = np.array([np.interp(mean, path.nodes, each) for each in path.log_bayes_factor.T])
+    theta, log_likelihood, log_prior, divergent = (
+        np.stack(each, axis=1) for each in zip(*draws, strict=True)
+    )
+    below = 2.0 * ndtr(np.exp(path.grid[0]) / problem.priors.scale) - 1.0  # features do not matter
+    single = path.log_bayes_factor[np.abs(path.grid - mean).argmin()]
     return Sampled(
-        theta=np.stack([each.theta for each in draws], axis=1),
-        log_likelihood=np.stack([each.log_likelihood for each in draws], axis=1),
-        log_prior=np.stack([each.log_prior for each in draws], axis=1),
-        divergent=np.stack(divergent[: len(draws)], axis=1),
-        log_evidence=empty + log_bayes_factor,
+        theta=theta,
+        log_likelihood=log_likelihood,
+        log_prior=log_prior,
+        divergent=divergent,
+        log_evidence=empty + float(np.logaddexp(logsumexp(path.log_density), np.log(below))),
         log_evidence_empty=empty,
         log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_chains)),
-        stepper=stepper,
+        whitening=whitening,
+        step=step,
         interrupted=interrupted,
     )
 
@@ -427,20 +341,33 @@ def continue_on(
     problem: Problem, sampled: Sampled, *, n_warm_up: int, n_draws: int, rng: np.random.Generator
 ) -> FloatArray:
     """Draws (S, P) for a part of the samples, from last states of at most about eight chains."""
-    first = sampled.stepper
-    stepper = Stepper(problem, first.whitening, rng, step=first.step, adapting=True)
-    states, draws = States.at(problem, sampled.theta[:: max(1, len(sampled.theta) // 8), -1]), []
+    step, draws = sampled.step, []
+    states = States.at(problem, sampled.theta[:: max(1, len(sampled.theta) // 8), -1])
     for i in range(n_warm_up + n_draws):
-        stepper.adapting = i < n_warm_up
-        states = _move_scale(problem, stepper.move(states, _PATH_ANGLE)[0], rng)
-        if i >= n_warm_up:
+        states, accept, _ = move(problem, sampled.whitening, states, step, rng)
+        states = _move_scale(problem, states, rng)
+        if i < n_warm_up:
+            step = _adapt(step, accept)
+        else:
             draws.append(states.theta)
     return np.concatenate(draws)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Path:
+    """Chains at U increasing values of log tau, and its posterior on a grid."""
+
+    nodes: FloatArray  # values of log tau, (U,)
+    steps: FloatArray  # step sizes, (U,)
+    theta: FloatArray  # (U, C, P)
+    grid: FloatArray  # (G,)
+    log_bayes_factor: FloatArray  # log Z(u) / Z_0 by each chain, (G, C)
+    log_density: FloatArray  # with the prior and the distance of the grid, (G,)
+
+
 def _follow_path(
     problem: Problem, n_chains: int, rng: np.random.Generator, on_step: Callable[[float], object]
-) -> Path:
+) -> _Path:
     """Chains through increasing values of log tau, until its posterior density is negligible."""
     begin, end = problem.n_loadings, problem.n_loadings + len(problem.contrasts)
     theta = rng.standard_normal((n_chains, problem.n_parameters))
@@ -451,35 +378,39 @@ def _follow_path(
     step, nodes, steps = _FIRST_STEP, list[float](), list[float]()
     derivatives, kept = list[FloatArray](), list[FloatArray]()
     for u in count(_FIRST_NODE, _NODE_STEP):
+        n_warm_up = max(per_node // 3, 1) if nodes else 2 * per_node
         theta = theta.copy()
         theta[:, -1] = u
         whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
-        stepper = Stepper(problem, whitening, rng, step=step)
-        states = States.at(problem, theta)
-        for _ in range(max(per_node // 3, 1) if nodes else 2 * per_node):
-            states = _fit_views(problem, stepper.move(states, _PATH_ANGLE)[0])
-        visited = []
-        for _ in range(per_node):
-            states, _, _ = stepper.move(states, _PATH_ANGLE)
-            visited.append(states)
-        theta, step = states.theta, stepper.step
+        states, visited = States.at(problem, theta), []
+        for i in range(n_warm_up + per_node):
+            states, accept, _ = move(problem, whitening, states, step, rng)
+            step = _adapt(step, accept)
+            if i < n_warm_up:
+                states = _fit_views(problem, states)
+            else:
+                visited.append(states)
+        theta = states.theta
         nodes.append(u)
         steps.append(step)
         derivatives.append(_derivative(problem, visited))
         kept.append(theta)
         on_step(min(len(nodes) / 11.0, 1.0))
         if len(nodes) > 5:
+            grid = np.linspace(nodes[0], u, 1 + 20 * (len(nodes) - 1))
             # Below the first node the derivative is proportional to exp(2 u).
-            spline = CubicSpline(nodes, np.stack(derivatives))
-            ratio = 0.5 * derivatives[0] + np.stack([spline.integrate(nodes[0], v) for v in nodes])
-            log_p = ratio.mean(axis=1) + log_prior_scale(np.array(nodes), problem.priors.scale)
+            integral = CubicSpline(nodes, np.stack(derivatives)).antiderivative()
+            ratio = 0.5 * derivatives[0] + integral(grid)
+            log_p = ratio.mean(axis=1) + log_prior_scale(grid, problem.priors.scale)
             if log_p[-1] < log_p.max() - _ENOUGH:
                 break
-    return Path(
+    return _Path(
         nodes=np.array(nodes),
         steps=np.array(steps),
-        log_bayes_factor=ratio,
         theta=np.stack(kept),
+        grid=grid,
+        log_bayes_factor=ratio,
+        log_density=log_p + np.log(grid[1] - grid[0]),
     )
 
 
@@ -491,72 +422,57 @@ def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
     """
     theta = np.stack([each.theta for each in visited])  # (T, C, P)
     gradient = np.stack([each.gradient for each in visited])
-    n, j = problem.n_loadings, len(problem.contrasts)
-    product = theta * gradient
-    controls = np.stack(
-        [product[..., :n].sum(axis=2) + n, product[..., n : n + j].sum(axis=2) + j], axis=2
-    )
-    derivative = np.sum(theta[..., :n] * (gradient[..., :n] + theta[..., :n]), axis=2)
-    centred = controls - controls.mean(axis=(0, 1))
-    coefficients = np.linalg.lstsq(
-        centred.reshape(-1, 2), (derivative - derivative.mean()).ravel(), rcond=1e-6
-    )[0]
-    return np.asarray((derivative - controls @ coefficients).mean(axis=0))
+    n, j, product = problem.n_loadings, len(problem.contrasts), theta * gradient
+    controls = np.stack([product[..., :n].sum(axis=2), product[..., n : n + j].sum(axis=2)], axis=2)
+    derivative = np.sum(product[..., :n] + theta[..., :n] ** 2, axis=2)
+    centred = (controls - controls.mean(axis=(0, 1))).reshape(-1, 2)
+    deviation = (derivative - derivative.mean()).ravel()
+    coefficients = np.linalg.lstsq(centred, deviation, rcond=1e-6)[0]
+    return np.asarray((derivative - np.add(controls, (n, j)) @ coefficients).mean(axis=0))
 
 
 def log_evidence_empty(problem: Problem, *, rng: np.random.Generator) -> float:
     """Log evidence of the biases alone, in nats, by importance sampling around the mode.
 
-    Sufficient statistics are the counts of classes or labels.
+    Sufficient statistics are the counts of classes; each label of a set is a problem with two.
     """
-    contrasts, bias_scale = problem.contrasts, problem.priors.bias_scale
     if problem.target == "multiclass":
         labels, counts = np.unique(problem.y, return_counts=True)
-    else:  # each label alone is a problem with two samples, 1 and 0
-        on = problem.y.sum(axis=0)
-        return sum(
-            _log_evidence_of_counts(
-                np.eye(1), bias_scale, np.array([[True], [False]]), pair, problem, rng
-            )
-            for pair in np.stack([on, len(problem.y) - on], axis=1)
-        )
-    return _log_evidence_of_counts(contrasts, bias_scale, labels, counts, problem, rng)
+        return _log_evidence_of_counts(problem, problem.contrasts, labels, counts, rng)
+    on, labels = problem.y.sum(axis=0), np.array([[True], [False]])
+    counts = np.stack([on, len(problem.y) - on], axis=1)
+    return sum(_log_evidence_of_counts(problem, np.eye(1), labels, pair, rng) for pair in counts)
 
 
 def _log_evidence_of_counts(
+    problem: Problem,
     contrasts: FloatArray,
-    bias_scale: float,
     labels: np.ndarray,
     counts: IntArray,
-    problem: Problem,
     rng: np.random.Generator,
 ) -> float:
     """Log evidence of counts of labels that all have the same linear predictor."""
     from scipy.stats import multivariate_t
 
-    j = len(contrasts)
+    map_, j = problem.priors.bias_scale * contrasts, len(contrasts)
     target, lapse = problem.target, problem.priors.lapse
 
     def log_density(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        eta = np.repeat((bias_scale * theta @ contrasts)[:, None], len(labels), axis=1)
+        eta = np.repeat((theta @ map_)[:, None], len(labels), axis=1)
         each, gradient = label_log_likelihood(eta, labels, target, lapse)
-        total = np.einsum("snk,n->sk", gradient, counts) @ contrasts.T * bias_scale
-        value = each.reshape(len(theta), -1) @ counts - 0.5 * np.sum(theta**2, axis=1)
-        return value - j * LOG_SQRT_2PI, total - theta
+        value = each @ counts - 0.5 * np.sum(theta**2, axis=1) - j * LOG_SQRT_2PI
+        return value, np.einsum("snk,n->sk", gradient, counts) @ map_.T - theta
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = log_density(theta[None])
         return -float(value[0]), -gradient[0]
 
     mode = minimize(negative, np.zeros(j), jac=True, method="L-BFGS-B").x
-    eta = np.repeat((bias_scale * mode @ contrasts)[None], len(labels), axis=0)
-    second = -label_derivatives(eta, labels, target, lapse)[1]
-    information = bias_scale**2 * contrasts @ np.tensordot(counts, second, 1) @ contrasts.T
-    root = np.linalg.cholesky(np.linalg.inv(np.eye(j) + information))
-    # Student's t with 8 degrees of freedom, whose tails are heavier than those of the posterior.
-    degrees = 8.0
-    z = rng.standard_normal((_N_IMPORTANCE, j))
-    z *= np.sqrt(degrees / rng.chisquare(degrees, _N_IMPORTANCE))[:, None]
-    log_q = multivariate_t.logpdf(z, np.zeros(j), df=degrees) - np.sum(np.log(np.diag(root)))
-    log_weight = log_density(mode + z @ root.T)[0] - log_q
+    eta = np.repeat((mode @ map_)[None], len(labels), axis=0)
+    second = np.tensordot(counts, label_derivatives(eta, labels, target, lapse)[1], 1)
+    covariance = np.linalg.inv(np.eye(j) - map_ @ second @ map_.T)
+    # Its tails are heavier than those of the posterior.
+    proposal = multivariate_t(mode, covariance, df=_DEGREES, seed=rng)
+    theta = proposal.rvs(_N_IMPORTANCE).reshape(-1, j)
+    log_weight = log_density(theta)[0] - proposal.logpdf(theta)
     return float(logsumexp(log_weight) - np.log(_N_IMPORTANCE))

@@ -9,7 +9,7 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import ks_2samp, norm
 
 from bsdr_models.bsdr import hmc
-from bsdr_models.bsdr.hmc import States, Stepper, Whitening
+from bsdr_models.bsdr.hmc import States, Whitening
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
@@ -68,11 +68,10 @@ def check_trajectories(exact, n_moves=6):
     problem, draw = exact
     rng = np.random.default_rng(2)
     states = States.at(problem, draw(4000, 0))
-    whitening = Whitening.learn(problem, states.theta, sd_log_scale=0.7)
-    stepper = Stepper(problem, whitening, rng, step=1.6, adapting=False)
+    whitening = Whitening.learn(problem, states.theta, sd_log_scale=0.5)
     accepted = []
     for _ in range(n_moves):
-        states, accept, _ = stepper.move(states)
+        states, accept, _ = hmc.move(problem, whitening, states, 1.1, rng)
         accepted.append(accept.mean())
     assert 0.3 < np.mean(accepted) < 0.95
     check_same_distribution(problem, states.theta, draw(4000, 1))
@@ -133,9 +132,8 @@ def test_rotation_solves_the_normal_part():
     problem = replace(problem, priors=replace(PRIORS, lapse=1.0 - 1e-12))
     theta = np.random.default_rng(0).standard_normal((5, problem.n_parameters))
     whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
-    stepper = Stepper(problem, whitening, np.random.default_rng(1), step=1.0, adapting=False)
-    states = States.at(problem, theta)
-    there, accept, divergent = stepper.move(states)
+    states, rng = States.at(problem, theta), np.random.default_rng(1)
+    there, accept, divergent = hmc.move(problem, whitening, states, 1.0, rng)
     assert_allclose(accept, 1.0, rtol=1e-4)  # positions inside have single precision
     assert not divergent.any()
     assert_allclose(there.theta[:, -1], theta[:, -1], rtol=1e-12)  # log tau is fixed
@@ -143,29 +141,27 @@ def test_rotation_solves_the_normal_part():
 
 
 @pytest.mark.parametrize("views", [None, np.array([0, 0, 1])])
-def test_rotated_parameters_have_the_same_density(views):
+@pytest.mark.parametrize("sd_log_scale", [0.0, 0.5])
+def test_products_with_the_root(views, sd_log_scale):
+    """L and its transpose, its inverse, and what is fixed."""
     problem = make_problem(n=12, d=3, k=3, views=views)
     theta = np.random.default_rng(0).standard_normal((6, problem.n_parameters))
-    theta[:, problem.n_loadings + len(problem.contrasts) : -1] = 0.3  # fixed
-    whitening = Whitening.learn(problem, theta, sd_log_scale=0.5)
-    rotated = whitening.rotate(theta)
-    assert_allclose(whitening.rotate_back(rotated, theta), theta)
-    assert_allclose(whitening.centre, rotated.mean(axis=0))
-    inside = whitening.rotated(problem, theta[0])
-    assert_allclose(
-        inside.evaluate(rotated)[0].sum(axis=1), problem.evaluate(theta)[0].sum(axis=1), rtol=1e-5
-    )
-    gradient = whitening.rotate(problem.log_density(theta)[2])
-    assert_allclose(inside.evaluate(rotated)[1], gradient, rtol=1e-4, atol=1e-4)
-    difference = rotated - whitening.centre
-    z = whitening.standardised(difference)
+    whitening = Whitening.learn(problem, theta, sd_log_scale=sd_log_scale)
+    assert_allclose(whitening.centre, theta.mean(axis=0))
+    free = np.ones(problem.n_parameters, dtype=bool)
+    free[problem.n_loadings + len(problem.contrasts) :] = False
+    free[-1] = sd_log_scale > 0.0
+    assert_array_equal(whitening.deviations > 0.0, free)
+    difference = np.where(free, theta - whitening.centre, 0.0)
+    z = whitening.standardised(theta - whitening.centre)
     assert_allclose(whitening.product(z), difference, rtol=1e-4, atol=1e-5)
+    gradient = problem.log_density(theta)[2]
     products = np.sum(whitening.transposed(gradient) * z, axis=1)
     assert_allclose(products, np.sum(gradient * difference, axis=1), rtol=1e-4)
 
 
 def test_whitening_has_the_hessian_of_the_biases():
-    """By differences of gradients; L in rotated parameters is inverse to a root of the Hessian."""
+    """By differences of gradients."""
     problem = make_problem("multilabel", n=40, d=3, k=2)
     problem = replace(problem, priors=replace(PRIORS, lapse=1e-9))
     theta = 0.3 * np.random.default_rng(0).standard_normal((1, problem.n_parameters))
@@ -173,9 +169,7 @@ def test_whitening_has_the_hessian_of_the_biases():
     moved, step = np.repeat(theta, n + 2, axis=0), 1e-5
     moved[:, : n + 2] += step * np.eye(n + 2)
     change = (problem.log_density(theta)[2] - problem.log_density(moved)[2]) / step
-    change[:, -1] = 0.0  # log tau
-    columns = np.pad(whitening.rotate(change)[:, :-1].T, ((0, 0), (0, 1)))
-    hessian = whitening.rotate(columns)[:, :-1]
+    hessian = change[:, : n + 2]
     assert_allclose(whitening.root @ whitening.root.T @ hessian[n:, n:], np.eye(2), atol=1e-3)
     assert_allclose(hessian[n:, n:] @ whitening.cross, hessian[n:, :n], atol=1e-3)
 
@@ -276,23 +270,6 @@ def test_draws_are_those_of_the_posterior(exact):
     ):
         assert abs(ours.mean() - theirs.mean()) < 0.12 * theirs.std()
         assert ours.std() / theirs.std() == pytest.approx(1.0, abs=0.15)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [{"n": 20, "d": 40}, {"n": 60, "d": 4}])
-def test_draws_agree_with_a_long_run(size):
-    """The linear predictor of the samples and log tau."""
-    problem = make_problem(k=3, **size)
-    values = []
-    for n_draws, seed in ((200, 0), (1000, 1)):
-        found = hmc.sample(problem, n_chains=16, n_draws=n_draws, rng=np.random.default_rng(seed))
-        theta = found.theta.reshape(-1, problem.n_parameters)
-        eta = problem.linear_predictor(theta).reshape(len(theta), -1)
-        values.append(np.column_stack([eta, theta[:, -1]]))
-    short, long = values
-    sd = long.std(axis=0)
-    assert np.abs((short.mean(axis=0) - long.mean(axis=0)) / sd).max() < 0.2
-    assert np.abs(np.log(short.std(axis=0) / sd)).max() < 0.2
 
 
 def test_same_seed_same_bits():

@@ -17,9 +17,9 @@ import pytest
 from scipy.stats import chisquare
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from bsdr_models.bsdr import Kernel, hmc
+from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.feature_map import Metric, learn_map
+from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
@@ -174,7 +174,7 @@ def test_exact_draws_of_outputs_are_calibrated():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["tall", "wide"])
-@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+@pytest.mark.parametrize("target", ["multiclass", "multilabel", "regression"])
 def test_draws_are_calibrated(size, target):
     assert_calibrated(run(80, size, target))
 
@@ -207,50 +207,3 @@ def test_planted_faults_are_caught(plant, monkeypatch):
     changes = plant(monkeypatch)
     with pytest.raises(AssertionError):
         assert_calibrated(run(60, "tall", **changes))
-
-
-def run_kernel(n_sets, seed=0):
-    """As :func:`run`, for latent functions with a kernel; parameters are drawn as normals."""
-    found = []
-    for rng in np.random.default_rng(seed).spawn(n_sets):
-        X, new = features(25, 4, rng)
-        feature_map = learn_map(X, Kernel("rbf", 1.0), None)
-        whitened, outside = feature_map.whiten(new), feature_map.outside_sd(new)
-
-        def values(theta, problem, y, rng=rng, at=(whitened, outside)):
-            draws = problem.parameters(theta, rng=rng)
-            eta, ahead = draws.linear_predictor(problem.X), draws.linear_predictor(*at)
-            return {
-                "eta[0, 0]": eta[:, 0, 0],
-                "eta[9, 1]": eta[:, 9, 1],
-                "size of eta": np.sum(eta**2, axis=(1, 2)),
-                "eta of a new sample": ahead[:, 0, 0],
-                "difference of another": ahead[:, 1, 1] - ahead[:, 1, 2],
-                "log likelihood": label_log_likelihood(eta, y, "multiclass", PRIORS.lapse)[0].sum(
-                    axis=1
-                ),
-                "log scale": np.log(draws.scale),
-            }
-
-        start = Problem.build(
-            feature_map.whiten(X),
-            np.zeros(25, dtype=int),
-            n_labels=K,
-            target="multiclass",
-            priors=PRIORS,
-        )
-        theta = rng.standard_normal((1, start.n_parameters))
-        theta[:, -1] = np.log(PRIORS.scale * np.abs(theta[:, -1]))
-        eta = start.linear_predictor(theta)[0]
-        y = (eta + rng.standard_normal(eta.shape)).argmax(axis=1)
-        y = np.where(rng.random(25) < PRIORS.lapse, rng.integers(0, K, 25), y)
-        problem = dataclasses.replace(start, y=y)
-        truth, drawn = values(theta, start, y), values(sample(problem, rng), problem, y)
-        found.append({name: rank(truth[name], each, rng) for name, each in drawn.items()})
-    return {name: np.array([each[name] for each in found]) for name in found[0]}
-
-
-@pytest.mark.slow
-def test_draws_of_a_kernel_are_calibrated():
-    """Of several kernels the relative scales are estimates."""
-    assert_calibrated(run_kernel(80))
