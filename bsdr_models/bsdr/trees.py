@@ -36,7 +36,7 @@ class Context(datatree.Context):
     """Data and settings of a fit of BSDR.
 
     targets
-        As in :class:`bsdr_models.bsdr.paper.data.Data`.
+        As in :class:`bsdr_models.bsdr.paper.mean_field.Data`.
     views
         Names and features of views.
     """
