@@ -33,9 +33,10 @@ N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 12
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
 _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
-# Exponents of the prior covariance that are compared, and the least gain in the held-out log score,
-# in nats per sample, for anything but the first of all that are compared.
-EXPONENTS, _LEAST_GAIN = (0.0, 0.5), 0.01
+# Exponents of the prior covariance that are compared; the least gain in the held-out log score, in
+# nats per sample, for another one than the first, or another kernel than the linear one, which also
+# has to gain so many standard errors (one-sided, 5 %).
+EXPONENTS, _LEAST_GAIN, _N_STANDARD_ERRORS = (0.0, 0.5), 0.01, 1.645
 # Samples by which whitened features are compared, iterations of the search for a mode, and typical
 # curvature of the log likelihood of a sample.
 _N_COMPARED, _MAX_ITER, _CURVATURE = 500, 30, 0.05
@@ -103,10 +104,13 @@ def choose_temperature(problem: Problem, sampled: Sampled, *, rng: np.random.Gen
         held_out = _in_span(problem.select(out), problem.X[~out])
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
     known = folds >= 0
-    temperature, score = _score(log_p[known], problem.y[known], problem)
+    y = problem.y[known]
+    temperature, each = _score(log_p[known], y, problem)
+    score = HeldOutScore.of(each, y)
     log_bayes_factor = sampled.log_evidence - sampled.log_evidence_empty
     if lack_of_signal(score.attrs() | {"log_bayes_factor": log_bayes_factor}) is not None:
-        temperature, score = _score(log_p[known], problem.y[known], problem, signal=False)
+        temperature, each = _score(log_p[known], y, problem, signal=False)
+        score = HeldOutScore.of(each, y)
     log_p[known] = temper(log_p[known], temperature, lapse)
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
@@ -123,15 +127,15 @@ def _in_span(problem: Problem, X: FloatArray) -> Problem:
 
 def _score(
     log_p: FloatArray, y: np.ndarray, problem: Problem, *, signal: bool = True
-) -> tuple[float, HeldOutScore]:
-    """Temperature and score of held-out predictions, as of :func:`log_probabilities`."""
+) -> tuple[float, FloatArray]:
+    """Temperature, and log scores at it of held-out labels y, (M,) or (M, K)."""
     lapse = problem.priors.lapse
     # The first outcome of a label is 1.
     index = y if problem.target == "multiclass" else 1 - y.astype(np.int64)
     flat, flat_index = log_p.reshape(-1, log_p.shape[-1]), index.ravel()
     temperature = fit_temperature(flat, flat_index, lapse, signal=signal)
-    score = temper(flat, temperature, lapse)[np.arange(len(flat)), flat_index].reshape(index.shape)
-    return temperature, HeldOutScore.of(score, y)
+    score = temper(flat, temperature, lapse)[np.arange(len(flat)), flat_index]
+    return temperature, score.reshape(index.shape)
 
 
 def choose_map(
@@ -145,8 +149,8 @@ def choose_map(
     """Whitened features with the best score of held-out samples, their kernel, and all scores.
 
     ``kernel`` is an argument of estimators, and ``build`` makes the problem of some samples. Linear
-    kernels are compared with each exponent of their prior covariance; scores are those of the
-    kernels by name, if several were compared.
+    kernels are compared with each exponent of their prior covariance, and another kernel must be
+    better by more than chance; scores are those of the kernels by name, if several were compared.
     """
     automatic = isinstance(kernel, str) and kernel == "auto"
     if automatic:
@@ -163,24 +167,29 @@ def choose_map(
     problems = [build(feature_map, index) for feature_map in maps]
     if target == "regression":
         exact = (fit_conjugate(p, n_draws=1, rng=np.random.default_rng(0)) for p in problems)
-        scores = [float(each.log_score.mean()) for each in exact]  # leave-one-out
+        scores = np.stack([each.log_score for each in exact])  # leave-one-out
     else:
         scores = compare(problems)
-    best = int(np.argmax(scores))
-    if scores[best] < scores[0] + _LEAST_GAIN:
-        best = 0
-    if not automatic:
+    mean = scores.mean(axis=1)
+    best = int(mean[0] + _LEAST_GAIN <= mean[1])
+    if automatic:
+        other = len(EXPONENTS) + int(np.argmax(mean[len(EXPONENTS) :]))
+        gain = scores[other] - scores[best]
+        error = np.std(gain, ddof=1) / math.sqrt(len(gain))
+        if gain.mean() >= max(_LEAST_GAIN, _N_STANDARD_ERRORS * error):
+            best = other
+    else:
         return maps[best], kernel, {}
     names = [f"linear, exponent {exponent:g}" for exponent in EXPONENTS]
     names += [each.label for each, _ in candidates[len(EXPONENTS) :]]
-    return maps[best], candidates[best][0], dict(zip(names, scores, strict=True))
+    return maps[best], candidates[best][0], dict(zip(names, mean.tolist(), strict=True))
 
 
-def compare(problems: Sequence[Problem]) -> list[float]:
-    """Held-out log score, per label, of the same samples with different whitened features."""
+def compare(problems: Sequence[Problem]) -> FloatArray:
+    """Held-out log scores of M samples, means over labels, with C sets of features: (C, M)."""
     folds = make_folds(problems[0])
     if folds.max() < 1:
-        return [0.0] * len(problems)
+        return np.zeros((len(problems), len(folds)))
     scores = []
     for problem in problems:
         log_p, y = [], []
@@ -191,8 +200,8 @@ def compare(problems: Sequence[Problem]) -> list[float]:
             eta = held_out.linear_predictor(mode[None])
             log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
             y.append(held_out.y)
-        scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem)[1].score)
-    return scores
+        scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem)[1])
+    return np.reshape(scores, (*np.shape(scores)[:2], -1)).mean(axis=2)
 
 
 def find_mode(problem: Problem, log_scale: float) -> FloatArray:

@@ -322,6 +322,25 @@ def test_kernel_is_chosen_by_held_out_samples():
         assert list(scores)[1:3] == ["linear, exponent 0.5", "matern 1"]
 
 
+@pytest.mark.parametrize(("error", "expected"), [(0.3, "linear"), (0.2, "matern")])
+def test_another_kernel_must_gain_more_than_chance(monkeypatch, error, expected):
+    """The gain over the linear kernel is 1.4 or 2.1 standard errors, 0.042 nats."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((100, 2)), np.repeat([0, 1], 50)
+    noise = np.tile([-1.0, 1.0], 50) * np.sqrt(0.99)  # of standard deviation one, so scaled
+    scores = np.zeros((5, 100))
+    scores[:2] -= 1.0
+    scores[2:] -= 1.5
+    scores[3] += 0.542 + error * noise
+    monkeypatch.setattr(held_out, "compare", lambda problems: scores)
+
+    def build(feature_map, index):
+        return pose(feature_map.whiten(X[index]), y[index], k=2)
+
+    _, kernel, _ = held_out.choose_map(X, y, "auto", None, "multiclass", build)
+    assert kernel.name == expected
+
+
 # --------------------------------------------------------------------------------- invariance
 
 
