@@ -305,10 +305,9 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
         scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
         matrix of the training samples, later that of new samples with them. ``"auto"`` selects
-        one of three widths of ``"matern"`` if its gain in the log score of held-out samples over
-        the linear kernel is more than 1.645 of its standard error. A list gives the sum of kernels,
-        each with its own scale. Above 1500 training samples kernels have 500 landmarks. Not for
-        Dask arrays, as ``views``.
+        one of three widths of ``"matern"`` if its held-out log score is more than 1.645 standard
+        errors above that of ``"linear"``. A list gives the sum of kernels, each with its own scale.
+        Above 1500 training samples kernels have 500 landmarks. Not for Dask arrays, as ``views``.
     views : mapping, sequence or array-like of shape (n_features,), optional
         Groups of features, each with a scale of its own: columns by the name of the view, the
         columns of each view, or the name of the view of each feature. A new sample may lack views

@@ -33,9 +33,8 @@ N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 12
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
 _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
-# Exponents of the prior covariance that are compared; the least gain in the held-out log score, in
-# nats per sample, for another one than the first, or another kernel than the linear one, which also
-# has to gain so many standard errors (one-sided, 5 %).
+# Exponents of the prior covariance that are compared; least gain in nats per sample for another one
+# than the first, or another kernel than the linear one, and standard errors that this has to gain.
 EXPONENTS, _LEAST_GAIN, _N_STANDARD_ERRORS = (0.0, 0.5), 0.01, 1.645
 # Samples by which whitened features are compared, iterations of the search for a mode, and typical
 # curvature of the log likelihood of a sample.
@@ -104,13 +103,12 @@ def choose_temperature(problem: Problem, sampled: Sampled, *, rng: np.random.Gen
         held_out = _in_span(problem.select(out), problem.X[~out])
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
     known = folds >= 0
-    y = problem.y[known]
-    temperature, each = _score(log_p[known], y, problem)
-    score = HeldOutScore.of(each, y)
-    log_bayes_factor = sampled.log_evidence - sampled.log_evidence_empty
-    if lack_of_signal(score.attrs() | {"log_bayes_factor": log_bayes_factor}) is not None:
-        temperature, each = _score(log_p[known], y, problem, signal=False)
-        score = HeldOutScore.of(each, y)
+    evidence = {"log_bayes_factor": sampled.log_evidence - sampled.log_evidence_empty}
+    for signal in (True, False):
+        temperature, each = _score(log_p[known], problem.y[known], problem, signal=signal)
+        score = HeldOutScore.of(each, problem.y[known])
+        if lack_of_signal(score.attrs() | evidence) is None:
+            break
     log_p[known] = temper(log_p[known], temperature, lapse)
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
@@ -172,14 +170,13 @@ def choose_map(
         scores = compare(problems)
     mean = scores.mean(axis=1)
     best = int(mean[0] + _LEAST_GAIN <= mean[1])
-    if automatic:
-        other = len(EXPONENTS) + int(np.argmax(mean[len(EXPONENTS) :]))
-        gain = scores[other] - scores[best]
-        error = np.std(gain, ddof=1) / math.sqrt(len(gain))
-        if gain.mean() >= max(_LEAST_GAIN, _N_STANDARD_ERRORS * error):
-            best = other
-    else:
+    if not automatic:
         return maps[best], kernel, {}
+    other = len(EXPONENTS) + int(np.argmax(mean[len(EXPONENTS) :]))
+    gain = scores[other] - scores[best]
+    error = np.std(gain, ddof=1) / math.sqrt(len(gain))
+    if gain.mean() >= max(_LEAST_GAIN, _N_STANDARD_ERRORS * error):
+        best = other
     names = [f"linear, exponent {exponent:g}" for exponent in EXPONENTS]
     names += [each.label for each, _ in candidates[len(EXPONENTS) :]]
     return maps[best], candidates[best][0], dict(zip(names, mean.tolist(), strict=True))
@@ -196,10 +193,9 @@ def compare(problems: Sequence[Problem]) -> FloatArray:
         for fold in range(int(folds.max()) + 1):
             out = folds == fold
             mode = find_mode(problem.select(~out), math.log(problem.priors.scale))
-            held_out = problem.select(out)
-            eta = held_out.linear_predictor(mode[None])
+            eta = problem.select(out).linear_predictor(mode[None])
             log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
-            y.append(held_out.y)
+            y.append(problem.y[out])
         scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem)[1])
     return np.reshape(scores, (*np.shape(scores)[:2], -1)).mean(axis=2)
 

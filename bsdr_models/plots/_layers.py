@@ -185,8 +185,7 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[Any]) -> N
     else:
         values, (low, high) = np.repeat(values[None], 2, axis=0), (0.0, 1.0)
     # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
-    factors = (SHARPEN if plane else 1, SHARPEN, 1)
-    fine = zoom(values, factors, order=1, mode="nearest", grid_mode=False)
+    fine = zoom(values, (SHARPEN if plane else 1, SHARPEN, 1), order=1, mode="nearest")
     best, step = fine.argmax(axis=-1), np.digitize(fine.max(axis=-1), STEPS)
     tints = np.array([[tint(shade, opacity) for opacity in OPACITY] for shade in colors])
     limits = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}

@@ -153,9 +153,8 @@ def name_classes(
         half = 0.55 * np.array(text.get_window_extent().size) / ax.get_window_extent().size
         low, high = places - half, places + half
         centre = np.median(points[target.index == c], axis=0)
-        cost = 1.6 * np.linalg.norm(places - centre, axis=1)
         columns, rows = (np.abs(grid[:, None] - points.T[:, None]) < half[:, None, None]) * 1.0
-        cost += 0.08 * (rows @ columns.T).ravel()  # points covered
+        cost = 1.6 * np.linalg.norm(places - centre, axis=1) + 0.08 * (rows @ columns.T).ravel()
         cost += 10.0 * ((low < 0.0) | (high > 1.0)).any(axis=1)
         for other in boxes:
             cost += 5.0 * ((low < other[1]) & (high > other[0])).all(axis=1)

@@ -329,10 +329,8 @@ def _needs_plane(dataset: xr.Dataset, group: str) -> bool:
     if "probability" not in dataset:
         return False
     total = dataset["probability"].dropna(OBS).sum(LABEL)
-    if not total.size or not np.allclose(total, 1.0):
-        return False
     many = "latent_mean" not in dataset or dataset.sizes[LABEL] > MOST_LATENT
-    return many or group == "fit"
+    return bool(total.size and np.allclose(total, 1.0) and (many or group == "fit"))
 
 
 def _plane_coordinates(dataset: xr.Dataset) -> _Place:
