@@ -27,6 +27,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import FunctionTransformer
 
@@ -358,7 +359,7 @@ def test_a_class_of_ones_own_is_refused(small, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("argument", [len, lambda x: x, Mine, open(os.devnull)])  # noqa: SIM115
+@pytest.mark.parametrize("argument", [len, lambda x: x, Mine, RBF(), open(os.devnull)])  # noqa: SIM115
 def test_an_argument_that_no_file_holds(argument, small, tmp_path):
     model = copy(small[0])
     with pytest.raises(TypeError, match="an argument or attribute cannot be saved: "):
