@@ -234,8 +234,8 @@ def compare_models(
     fits: dict[str, list[_Fit]] = {name: [] for name in compared}
     for number, (names, _) in enumerate(tasks):
         missing = [_Fit(message="interrupted")] * len(names)
-        for name, of in zip(names, outcome.results.get(number, missing), strict=True):
-            fits[name].append(of)
+        for name, one in zip(names, outcome.results.get(number, missing), strict=True):
+            fits[name].append(one)
     scored = {name: of for name, of in fits.items() if all(f.probability is not None for f in of)}
     failed = {name: _note(of, "failed") for name, of in fits.items() if name not in scored}
     if not set(scored) - {BASE_RATE}:
