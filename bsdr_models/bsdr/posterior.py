@@ -61,7 +61,8 @@ class Problem:
     those of the log relative scales of views (V,), and log tau.
 
     X, y
-        Whitened features, (N, B); targets as in :class:`bsdr_models.bsdr.paper.mean_field.Data`.
+        Whitened features, (N, B), and targets as in
+        :class:`bsdr_models.bsdr.paper.mean_field.Data`.
     contrasts
         C, (J, K).
     views
