@@ -45,6 +45,7 @@ from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
 from bsdr_models.validation import (
     check_order,
+    check_samples,
     encode_known,
     feature_names,
     known_entries,
@@ -65,6 +66,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _exclusive = False  # whether a sample has one class
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
     _option_types: ClassVar[dict[str, type[Any]]] = {}
+    _makes_tree_again = False  # whether the state of every fit gives its tree, for files
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "standardize": ["boolean"],
         "n_jobs": N_JOBS,
@@ -499,7 +501,27 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return plot_map(tree, **options)
 
 
-class ProbabilisticClassifier(ClassifierMixin, Estimator):
+class Scored:
+    """Score of scikit-learn's mixins, for targets in the order of the samples."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy of a classifier, coefficient of determination of a regressor.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        check_samples(X, y, sample_weight)
+        return float(super().score(X, y, sample_weight))  # type: ignore[misc]
+
+
+class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
     """Predictions of classes, from the log probabilities of the posterior."""
 
     classes_: np.ndarray
@@ -678,7 +700,7 @@ class ProbabilisticClassifier(ClassifierMixin, Estimator):
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
 
-class GaussianRegressor(RegressorMixin, Estimator):
+class GaussianRegressor(Scored, RegressorMixin, Estimator):
     """Predictions of real targets, which are standardised for the model."""
 
     @abstractmethod

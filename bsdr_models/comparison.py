@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -216,22 +218,30 @@ def compare_models(
     rng = as_generator(random_state)
     folds = read_folds(X, y, cv, rng, groups=groups, least=2)
     compared = _models(folds, index, n_features, n_components, rng) | dict(models or {})
-    tasks = [(name, fold) for name in compared for fold in folds]
+    # A stack takes the fits of members that are compared too.
+    stack = compared["stack"]
+    members = (stack.estimators if isinstance(stack, StackedClassifier) else None) or ()
+    last = [*(name for name, model in members if compared.get(name) is model), "stack"]
+    together = [*([name] for name in compared if name not in last), last]
+    tasks = [(names, fold) for names in together for fold in folds]
 
-    def fit(task: tuple[str, Fold]) -> _Fit:
-        return _fit(compared[task[0]], X, y, classes, task[1])
+    def fit(task: tuple[list[str], Fold]) -> list[_Fit]:
+        fitted: _Fitted = {}
+        return [_fit(compared[name], X, y, classes, task[1], fitted) for name in task[0]]
 
     with ProgressBar(len(tasks), "Comparison", enabled=progressbar) as bar:
         outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="fits", on_done=lambda _: bar.update())
     fits: dict[str, list[_Fit]] = {name: [] for name in compared}
-    for number, (name, _) in enumerate(tasks):
-        fits[name].append(outcome.results.get(number, _Fit(message="interrupted")))
+    for number, (names, _) in enumerate(tasks):
+        missing = [_Fit(message="interrupted")] * len(names)
+        for name, one in zip(names, outcome.results.get(number, missing), strict=True):
+            fits[name].append(one)
     scored = {name: of for name, of in fits.items() if all(f.probability is not None for f in of)}
     failed = {name: _note(of, "failed") for name, of in fits.items() if name not in scored}
     if not set(scored) - {BASE_RATE}:
         if outcome.interrupted:
             raise KeyboardInterrupt
-        raise RuntimeError(f"every model failed; the last of them: {failed[tasks[-1][0]]}")
+        raise RuntimeError(f"every model failed; the last of them: {failed[[*compared][-1]]}")
     for name, note in failed.items():
         warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
 
@@ -371,18 +381,31 @@ class _Fit(NamedTuple):
     seconds: float = np.nan
 
 
-def _fit(model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold) -> _Fit:
-    """Fit to the training samples of a fold."""
+# Models with held-out predictions fitted to one fold, by identity of those compared, and seconds.
+type _Fitted = dict[int, tuple[FrozenEstimator, float]]
+
+
+def _fit(
+    model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold, fitted: _Fitted
+) -> _Fit:
+    """Fit to the training samples of a fold; a stack takes its members from `fitted`."""
     train, test = fold
+    own, spent = model, 0.0
+    if isinstance(model, StackedClassifier) and model.estimators:
+        members = [(name, *fitted.get(id(each), (each, 0.0))) for name, each in model.estimators]
+        own = clone(model).set_params(estimators=[member[:2] for member in members])
+        spent = sum(seconds for *_, seconds in members)
     with warnings.catch_warnings(record=True) as caught, one_thread():
         warnings.simplefilter("always")
         try:
             begin = time.perf_counter()
-            fitted = fitted_clone(model, select_samples(model, X, train, train), y[train])
-            seconds = time.perf_counter() - begin
-            columns = np.searchsorted(fitted.classes_, classes)
-            new = select_samples(model, X, test, train)
-            probability = np.asarray(fitted.predict_proba(new))[:, columns]
+            found = fitted_clone(own, select_samples(own, X, train, train), y[train])
+            seconds = time.perf_counter() - begin + spent
+            if getattr(found, "held_out_log_proba_", None) is not None:
+                fitted[id(model)] = FrozenEstimator(found), seconds
+            columns = np.searchsorted(found.classes_, classes)
+            new = select_samples(own, X, test, train)
+            probability = np.asarray(found.predict_proba(new))[:, columns]
         except Exception as error:  # other models are still compared
             return _Fit(message=f"{type(error).__name__}: {error}")
     if not np.isfinite(probability).all():

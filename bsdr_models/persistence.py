@@ -25,7 +25,7 @@ from bsdr_models.inference.datatree import package_version
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 8
+SCHEMA = 9
 HEADER, SCHEMA_JSON = "bsdr_models.json", "schema.json"
 STACKED = tuple(f"bsdr_models.stacking.Stacked{kind}" for kind in ("Classifier", "Regressor"))
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
@@ -188,15 +188,27 @@ def _pack(estimator: Any) -> bytes:
 
 
 def _with_stored_trees(estimator: Any) -> Any:
-    """Copy of an estimator whose tree, and those of its members, are dicts, as skops needs."""
+    """Copy whose tree, and those of members, are dicts, as skops needs, or None if made again."""
     stored = copy(estimator)
-    stored._tree = {
-        node.path: node.to_dataset(inherit=False).to_dict(data="array")
-        for node in estimator.idata_.subtree
-    }
+    stored._tree = None
+    if not _has_made_tree(estimator):
+        stored._tree = {
+            node.path: node.to_dataset(inherit=False).to_dict(data="array")
+            for node in estimator.idata_.subtree
+        }
     if members := vars(stored).get("estimators_"):
         stored.estimators_ = [_with_stored_trees(m) if _is_ours(m) else m for m in members]
     return stored
+
+
+def _has_made_tree(estimator: Any) -> bool:
+    """Whether the tree is what an estimator makes of its state, so that a file need not hold it."""
+    if not estimator._makes_tree_again or estimator._tree is None:
+        return bool(estimator._makes_tree_again)
+    again = copy(estimator)
+    again._tree = None
+    again.idata_.attrs["created_at"] = estimator.idata_.attrs.get("created_at")
+    return bool(again.idata_.identical(estimator.idata_))
 
 
 def _restore_trees(estimator: Any) -> None:
@@ -204,8 +216,9 @@ def _restore_trees(estimator: Any) -> None:
     state = vars(estimator)
     if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
         raise ValueError(f"it replaces the method {hidden[0]!r}")
-    groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
-    state["_tree"] = xr.DataTree.from_dict(groups)
+    if state["_tree"] is not None:
+        groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
+        state["_tree"] = xr.DataTree.from_dict(groups)
     for member in filter(_is_ours, state.get("estimators_", ())):
         _restore_trees(member)
 

@@ -13,9 +13,10 @@ import numpy as np
 import xarray as xr
 from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import IntArray
-from bsdr_models.cross_validation import fitted_clone, last_step, select_samples
+from bsdr_models.cross_validation import fitted_clone, last_step, read_folds, select_samples
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
@@ -32,6 +33,7 @@ def feature_stability(
     *,
     n_resamples: int = 20,
     n_selected: int | None = None,
+    groups: Any = None,
     random_state: RandomState = None,
     n_jobs: int | None = None,
     progressbar: bool = False,
@@ -54,6 +56,8 @@ def feature_stability(
         Number of refits.
     n_selected : int, optional
         Number of features selected by a refit; by default 10, or a third of the features if less.
+    groups : array-like of shape (n_samples,), optional
+        Samples of one group, such as repeated measures of a patient, are in the same half.
     random_state : int, RandomState, Generator or None
         Of the samples drawn; that of the model is its own.
     n_jobs : int, optional
@@ -77,8 +81,8 @@ def feature_stability(
     TypeError
         If the estimator has no posterior tree ``idata_``.
     ValueError
-        If an argument is out of range, a class has too few samples to be in every part, the model
-        has neither coefficients nor slopes, or refits have other features.
+        If an argument is out of range, a class has too few samples or groups to be in both halves,
+        the model has neither coefficients nor slopes, or refits have other features.
 
     See Also
     --------
@@ -110,13 +114,13 @@ def feature_stability(
         locals(),
         "feature_stability",
     )
-    check_samples(X, y)
+    check_samples(X, y, groups)
     n_features = np.shape(X)[1] if len(np.shape(X)) == 2 else 1
     if n_selected is None:
         n_selected = max(1, min(10, n_features // 3))
     if n_selected > n_features:
         raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
-    halves = list(_halves(model, y, n_resamples, as_generator(random_state)))
+    halves = list(_halves(model, y, groups, n_resamples, as_generator(random_state)))[:n_resamples]
 
     def refit(rows: IntArray) -> Effects:
         part = select_samples(model, X, rows, rows), _safe_indexing(y, rows)
@@ -160,21 +164,16 @@ def feature_stability(
     return table
 
 
-def _halves(model: Any, y: Any, n_halves: int, rng: np.random.Generator) -> Iterator[IntArray]:
-    """Yield the samples of each refit, sorted: a half of each class, then the other half."""
+def _halves(
+    model: Any, y: Any, groups: Any, n_halves: int, rng: np.random.Generator
+) -> Iterator[IntArray]:
+    """Yield the samples of each refit: a half of each class, then the other half."""
     labels = read_targets(y)
     if is_classifier(model) and labels.size == len(labels):
         labels = labels.ravel().astype(str)
     else:
         labels = np.zeros(len(labels))
-    strata = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    if min(map(len, strata)) < 2:
-        raise ValueError(
-            "a class has 1 sample, too few for two halves: leave the class out, or join it to "
-            "another"
-        )
-    for number in range(n_halves):
-        if number % 2 == 0:
-            orders = [rng.permutation(stratum) for stratum in strata]
-        ends = 1 if number % 2 == 0 else -1
-        yield np.sort(np.concatenate([order[::ends][: len(order) // 2] for order in orders]))
+    groups = None if groups is None else column_or_1d(groups)
+    for _ in range(0, n_halves, 2):
+        folds = read_folds(labels, labels, 2, rng, groups=groups, once=True)
+        yield from (test for _, test in folds)

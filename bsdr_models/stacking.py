@@ -34,7 +34,7 @@ from sklearn.base import clone
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifier
@@ -61,6 +61,7 @@ from bsdr_models.options import Number
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.spec import ModelSpec, Variable
 from bsdr_models.validation import (
+    check_samples,
     column_names,
     feature_names,
     read_labels,
@@ -226,7 +227,7 @@ class Stack(Estimator, _BaseComposition):
             self._check_members(dict(self.estimators))
         require_targets(self, X, y)
         samples, (table, X) = sample_labels(X), self._read(X, reset=True)
-        check_consistent_length(X, y, groups)
+        check_samples(X, y, groups)
         y, kinds = self._read_targets(y)
         members = self.estimators or [
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
@@ -715,8 +716,8 @@ class StackedRegressor(GaussianRegressor, Stack):
         ndarray of shape (n_samples,)
             In nats.
         """
+        check_samples(X, y)
         values, y = self._predict_members(self._scale_new(X)), read_numbers(y)
-        check_consistent_length(values[0], y)
         if y.size != len(y) * (k := len(self._context.labels)):
             raise ValueError(f"y must have {k} output(s), got shape {y.shape}")
         return self._scores(self.weights_, values, y.reshape(len(y), -1)).sum(axis=1)

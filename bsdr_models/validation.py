@@ -159,7 +159,7 @@ def _check_column(what: str, values: np.ndarray) -> None:
 
 
 def sample_labels(X: Any) -> np.ndarray | None:
-    """Labels of samples, (N,): the index of a pandas frame, or the first coordinate of a DataArray.
+    """Labels of samples, (N,): the index of a pandas table, or the first coordinate of a DataArray.
 
     Numbers and dates keep their type. All others become text, which every file format stores: an
     index of several levels, for instance, the text of its tuples. None without an index.
@@ -167,7 +167,8 @@ def sample_labels(X: Any) -> np.ndarray | None:
     if isinstance(X, xr.DataArray):
         index = X.indexes.get(X.dims[0]) if X.ndim else None
     else:
-        index = X.index if hasattr(X, "index") and _is_frame(X) else None
+        index = getattr(X, "index", None)
+        index = index if hasattr(index, "to_numpy") else None
     if index is None:
         return None
     labels = index.to_numpy()
@@ -198,8 +199,9 @@ def check_latent(Z: Any, n_components: int) -> FloatArray:
     return check_array(Z, dtype=np.float64, input_name="Z")
 
 
-def check_features(X: Any, n_components: int) -> tuple[FloatArray, list[str]]:
+def check_features(X: Any, y: Any, n_components: int) -> tuple[FloatArray, list[str]]:
     """X of a declarative model as a finite (N, D) array, and its feature names, else ValueError."""
+    check_order(X, y)
     array = check_array(X, dtype=np.float64, input_name="X")
     n_features = array.shape[1]
     if n_components != int(n_components) or not 1 <= n_components <= n_features:
@@ -295,11 +297,10 @@ def check_samples(X: Any, *others: Any) -> None:
 
 def check_order(X: Any, y: Any) -> None:
     """ValueError if y has the labels of the samples of X in another order; others do not count."""
-    index: Any = getattr(X, "index", None)
-    other: Any = getattr(y, "index", None)
-    if not (hasattr(index, "equals") and hasattr(other, "equals")) or index.equals(other):
+    index, other = sample_labels(X), sample_labels(y)
+    if index is None or other is None or np.array_equal(index, other):
         return
-    if len(index) == len(other) and {*index} == {*other}:
+    if len(index) == len(other) and {*index.tolist()} == {*other.tolist()}:
         raise ValueError(
             "the index of X and that of the other table hold the same labels in another order: "
             "give y.loc[X.index] for y"

@@ -18,7 +18,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from bsdr_models import compare_models
+from bsdr_models import BSDRClassifier, compare_models
 from bsdr_models.metrics import expected_calibration_error
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
@@ -196,9 +196,21 @@ def test_bad_requests_fail_before_any_fit(changes, error, message):
     assert Broken.fits == 0
 
 
-def test_defaults_on_wine(wine, short_runs):
+def test_defaults_on_wine(wine, short_runs, monkeypatch):
     X, y = wine
+    fits = []
+    fit = BSDRClassifier.fit
+    monkeypatch.setattr(
+        BSDRClassifier, "fit", lambda self, *data: fits.append(self) or fit(self, *data)
+    )
     found = compare_models(X[:45], y[:45], cv=2, random_state=0, progressbar=False)
+    assert len(fits) == 2  # the stack takes the fits of its members
+    folds = compare_models(
+        X[:45], y[:45], cv=2, random_state=0, progressbar=False, models={"BSDR": GaussianNB()}
+    )
+    assert len(fits) == 4
+    pooled = [each.table.loc["stack", "log_loss"] for each in (found, folds)]
+    assert pooled[0] == pooled[1]
     assert set(found.table.index) == {"none", *NAMES}
     assert (found.table.drop("none")["log_loss"] < 0.5).all()
     assert found.recommended in NAMES

@@ -53,8 +53,25 @@ def test_halves_are_complementary_and_stratified(classes, recorded):
     for first, second in zip(recorded.fits[::2], recorded.fits[1::2], strict=True):
         assert not set(first[0]) & set(second[0])
         for part in (first, second):
-            assert (part[1].count("no"), part[1].count("yes")) == (15, 10)
+            assert part[1].count("no") in (15, 16)
+            assert part[1].count("yes") == 10
+        assert len(first[0]) + len(second[0]) == 51
     assert set(recorded.fits[0][0]) != set(recorded.fits[2][0])
+
+
+def test_samples_of_a_group_are_in_the_same_half(classes, recorded):
+    X, y = classes
+    groups = np.r_[np.arange(31) // 3, 20 + np.arange(20) // 2]  # of three samples, and of two
+    feature_stability(recorded, X, y, groups=groups, n_resamples=5, random_state=0)
+    of_sample = dict(zip(X[:, 0], groups, strict=True))
+    halves = [{of_sample[x] for x in samples} for samples, _ in recorded.fits]
+    assert len(halves) == 5
+    for first, second in zip(halves[:4:2], halves[1::2], strict=True):
+        assert not first & second
+        assert first | second == set(groups)
+    for _, labels in recorded.fits:
+        assert 14 <= labels.count("no") <= 17
+        assert labels.count("yes") == 10
 
 
 def test_what_is_counted(classes):
@@ -136,7 +153,8 @@ def test_real_outputs_and_nonlinear_models(classes):
     ("keywords", "message"),
     [
         ({"n_resamples": 0}, "'n_resamples' parameter"),
-        ({"y": np.arange(51) == 0}, "too few for two halves"),
+        ({"y": np.arange(51) == 0}, "0 training samples of class 'True'"),
+        ({"groups": [0] * 20 + [1] * 11 + [2] * 20}, "0 training samples of class 'yes'"),
         ({"n_selected": 7}, "exceeds the number of features, 6"),
         ({"n_selected": 0}, "'n_selected' parameter"),
         ({"n_jobs": 0}, "n_jobs"),

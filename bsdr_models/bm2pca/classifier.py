@@ -20,7 +20,7 @@ from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.tasks import by_task, outcome_names
-from bsdr_models.validation import check_order, known_entries, one_thread, sample_labels
+from bsdr_models.validation import check_samples, known_entries, one_thread, sample_labels
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -289,12 +289,11 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         float
         """
         check_is_fitted(self)
-        check_order(X, y)
         if len(self._task.sizes) < 2:
-            return float(super().score(X, y, sample_weight))
+            return super().score(X, y, sample_weight)
+        check_samples(X, y, sample_weight)
         truth, known = (self._ordered(y, own) for own in known_entries(y, self.unlabeled))
         predicted = self.predict(X)
-        check_consistent_length(truth, predicted)
         right, some = ((truth == predicted) | ~known).all(axis=1), known.any(axis=1)
         weights = None if sample_weight is None else np.asarray(sample_weight)[some]
         return float(np.average(right[some], weights=weights))

@@ -26,7 +26,7 @@ from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.numerics.scaling import Scaler, single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
@@ -50,6 +50,7 @@ class FullRankEstimator(BaseBSDR):
 
     _context: Context
     _result: Fit
+    _makes_tree_again = True
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,
@@ -147,15 +148,17 @@ class FullRankEstimator(BaseBSDR):
                     raise ValueError(f"view {name!r} has no feature that varies")
             if views is not None:
                 check_views(X, views)
+        scaled = self._scaler.transform(X)
+        if X.shape[0] < X.shape[1] and not self._is_precomputed:
+            scaled = single_precision(scaled)
         rng = self._set_context(
-            self._scaler.transform(X),
+            scaled,
             y,
             target=target,
             labels=labels,
             views=views,
             **context,
         )
-        scaled = self._context.X
         units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
             feature_map, kernel, compared = choose_map(
@@ -226,7 +229,10 @@ class FullRankEstimator(BaseBSDR):
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)
-        return trees.hierarchical_tree(self._result, self._context, rng=rng, attrs=self._attrs())
+        with one_thread():  # the same bits in another process
+            return trees.hierarchical_tree(
+                self._result, self._context, rng=rng, attrs=self._attrs()
+            )
 
     def _attrs(self) -> dict[str, Any]:
         attrs = super()._attrs() | self._result.attrs()

@@ -101,7 +101,7 @@ def build_model(
     """
     if not isinstance(priors, HierarchicalPriors | None):
         raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
-    X, features = check_features(X, 1)
+    X, features = check_features(X, y, 1)
     feature_map = learn_map(X, kernel, read_views(views, features))
     return declare_hierarchical(X, y, priors or HierarchicalPriors(), target, feature_map, features)
 

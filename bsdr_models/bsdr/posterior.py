@@ -42,6 +42,7 @@ from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.draws import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.numerics.scaling import single_precision
 
 # Log scales are clipped to this, so that exp does not overflow.
 _FARTHEST = 30.0
@@ -203,7 +204,7 @@ class Problem:
         loadings, bias, views, log_scale = self.split(theta)
         scaled = loadings * self.column_scale(theta)[:, :, None]
         return Parameters(
-            projection=np.ascontiguousarray(scaled.transpose(0, 2, 1)),
+            projection=single_precision(np.ascontiguousarray(scaled.transpose(0, 2, 1))),
             scale=np.exp(log_scale),
             weights=np.broadcast_to(self.contrasts, (len(theta), *self.contrasts.shape)),
             bias=self.priors.bias_scale * bias @ self.contrasts,

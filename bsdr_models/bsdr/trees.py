@@ -26,6 +26,8 @@ FREE_DIMS = {
     "parameters": (),
 }
 
+# Draws that a tree holds at least, enough for intervals, unless these have more numbers.
+LEAST_DRAWS, MOST_NUMBERS = 100, 20_000_000
 # Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
 # certain of a sample, and Pareto smoothing fails on ties.
 TIE = 1e-9
@@ -79,7 +81,10 @@ def hierarchical_tree(
     (n, p), r, k = context.X.shape, posterior.n_components, len(context.labels)
     n_chains, per_chain = fit.log_likelihood.shape
     width = p if feature_map.metric is not None else max(p, posterior.draws.projection.shape[2])
-    n_kept = int(np.clip(datatree.MAX_NUMBERS // (width * max(r, k) * n_chains), 5, per_chain))
+    j = posterior.draws.projection.shape[1]
+    size = width * (j + r + k) * n_chains  # of the free loadings, loadings and coefficients
+    least = min(LEAST_DRAWS // n_chains, MOST_NUMBERS // size)
+    n_kept = int(np.clip(max(datatree.MAX_NUMBERS // size, least), 5, per_chain))
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(n_chains)[:, None] * per_chain + one).ravel()
     shape = (n_chains, len(one))

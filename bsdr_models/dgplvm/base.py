@@ -25,6 +25,7 @@ from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     check_latent,
+    check_order,
     fit_scaler,
     one_thread,
     warn_unless_mixed,
@@ -71,6 +72,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             If the input is not finite or of the wrong shape, fewer than two classes are labelled,
             no feature varies, or an argument is out of range.
         """
+        check_order(X, sequence)
         X, index, described = self._read_training(X, y, self.unlabeled)
         if sequence is not None:
             check_consistent_length(X, sequence)

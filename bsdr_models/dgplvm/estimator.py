@@ -17,7 +17,7 @@ from bsdr_models.dgplvm.sampling import declare_model, learn_draws
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import one_thread
+from bsdr_models.validation import check_order, one_thread
 
 
 class DGPLVMClassifier(BaseDGPLVM):
@@ -210,6 +210,7 @@ class DGPLVMClassifier(BaseDGPLVM):
             If ``return_cov``. By the mapping, on the scale of the leave-one-out errors; by the
             likelihood, the inverse Hessian at the optimum.
         """
+        check_order(X, sequence)
         X = self._samples(X)
         if sequence is None:
             if not return_cov:

@@ -124,7 +124,7 @@ def build_model(
     check_number("weight", weight, TOLERANCE)
     check_number("width", width)
     check_number("map_noise", map_noise)
-    X_array, features = check_features(X, n_components)
+    X_array, features = check_features(X, y, n_components)
     y_index, classes = _check_labels(y, unlabeled, n_samples=len(X_array))
     if criterion not in NAMES:
         raise ValueError(f"criterion must be one of {NAMES}, got {criterion!r}")

@@ -12,6 +12,13 @@ CONSTANT_TOL = 1e-8
 TOO_LARGE = 1e100
 # Largest divisor, in place of infinity.
 HUGE = 1e200
+# Size from which arrays are rounded to single precision.
+LARGE = 2**19
+
+
+def single_precision(values: FloatArray) -> FloatArray:
+    """A large array rounded to single precision, which takes much less space in a zip archive."""
+    return values.astype(np.float32).astype(np.float64) if values.size > LARGE else values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
+from bsdr_models.validation import check_order
 
 # Most classes whose probabilities latent coordinates show.
 MOST_LATENT = 3
@@ -230,6 +231,7 @@ def plot_map(
         space = "predictions" if needed else "latent"
     target, batches = read_target(tree, group, label), None
     if groups is not None:
+        check_order(dataset[OBS], groups)
         batches = _groups(groups, dataset.sizes[OBS])
     kind = "Held-out" if "fold" in dataset else "Training" if group == "fit" else "New"
     fitted = kind == "Training" and space == "latent"

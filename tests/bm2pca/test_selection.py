@@ -1,5 +1,6 @@
 """Cross-validation: folds, selection rule, candidates and path scores."""
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,6 +127,21 @@ def test_held_out_score_of_noise_is_that_of_no_features():
     gains = [np.mean(honest) + np.log(2.0), np.log(2.0) - np.mean(naive)]
     assert 0.0 <= gains[0] < gains[1] / 2.0
     assert np.median(temperatures) > 10.0
+
+
+def test_held_out_scores_of_weak_classes_are_those_of_new_samples():
+    held_out, new = [], []
+    for seed in range(200, 210):
+        rng = np.random.default_rng(seed)
+        y = np.arange(1040) % 2
+        X = rng.standard_normal((1040, 3)) + 0.6 * y[:, None] * [1.0, -1.0, 0.0]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "no evidence that the targets depend on X")
+            model = BM2PCAClassifier(random_state=0).fit(X[:40], y[:40])
+        held_out.append(model.held_out_score_)
+        new.append(-log_loss(y[40:], model.predict_proba(X[40:])))
+    assert abs(np.mean(held_out) - np.mean(new)) < 0.1
+    assert np.mean(new) > np.log(0.5)
 
 
 def test_judgement_of_a_clear_choice_is_that_of_all_folds():

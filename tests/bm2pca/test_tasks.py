@@ -338,6 +338,11 @@ BAD = {
         {},
         "2 columns of y are named 'a'",
     ),
+    "dates": (
+        pd.DataFrame({"a": np.arange(60) % 3, "b": pd.date_range("2020-01-01", periods=60)}),
+        {},
+        "task 'b' of y: y has labels of type Timestamp",
+    ),
     "missing": (np.where(ONE_CLASS == 4, np.nan, ONE_CLASS), {}, "Input y contains NaN"),
     "temperatures": (
         np.column_stack([np.arange(60) % 3, np.arange(60) % 4]),

@@ -13,7 +13,21 @@ import xarray as xr
 from scipy import sparse
 from sklearn.base import clone
 
-from bsdr_models import compare_models, cross_validated_map, feature_stability, load
+from bsdr_models import (
+    BM2PCARegressor,
+    DGPLVMClassifier,
+    StackedClassifier,
+    StackedRegressor,
+    bm2pca,
+    bsdr,
+    compare_models,
+    cross_validated_map,
+    dgplvm,
+    feature_stability,
+    load,
+    plots,
+)
+from bsdr_models.papers import PaperBSDRClassifier
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -109,13 +123,17 @@ TWO_NAMED = {
     "cross_validated_map": lambda model, X, y: cross_validated_map(model, X, y, cv=3),
     "compare_models": lambda model, X, y: compare_models(X, y, cv=2),
     "feature_stability": lambda model, X, y: feature_stability(model, X, y),
+    "score": lambda model, X, y: model.score(X, y),
+    "weighted score": lambda model, X, y: model.score(X, model.predict(X), y),
+    "plot_map": lambda model, X, y: model.plot_map(X, y),
 }
 
 
 @pytest.mark.parametrize("function", TWO_NAMED)
 def test_samples_in_another_order_are_refused(zoo, fitted_to_table, kind, function):
     """Whatever takes two tables with names of samples refuses those of another order."""
-    if kind.endswith("Regressor") and function not in ("fit", "predict_idata"):
+    of_classifiers = ("cross_validated_map", "compare_models", "feature_stability")
+    if kind.endswith("Regressor") and function in of_classifiers:
         pytest.skip("takes classifiers")
     model = fitted_to_table(kind, "pandas")
     X = pd.DataFrame(zoo.X, columns=NAMES).rename(index="cell {}".format)
@@ -126,6 +144,51 @@ def test_samples_in_another_order_are_refused(zoo, fitted_to_table, kind, functi
         model = zoo.fit(zoo.make(kind), X, y.reset_index(drop=True))
         expected = zoo.fit(zoo.make(kind), X, y)
         np.testing.assert_array_equal(model.predict(X), expected.predict(X))
+
+
+# Functions of samples, targets and a third table of the samples, or a tree of them.
+THREE_NAMED = {
+    "fit of a stack": lambda X, y, other: StackedClassifier().fit(X, y, groups=other),
+    "fit of a stack of regressors": lambda X, y, other: StackedRegressor().fit(X, y, groups=other),
+    "fit of sequences": lambda X, y, other: DGPLVMClassifier().fit(X, y, sequence=other),
+    "cross_validated_map": lambda X, y, other: cross_validated_map(PLAIN, X, y, groups=other),
+    "compare_models": lambda X, y, other: compare_models(X, y, groups=other),
+    "feature_stability": lambda X, y, other: feature_stability(PLAIN, X, y, groups=other),
+    "from_posterior": lambda X, y, other: PaperBSDRClassifier.from_posterior(TREE, X, other),
+    "bsdr.build_model": lambda X, y, other: bsdr.build_model(X, other),
+    "bsdr.build_paper_model": lambda X, y, other: bsdr.build_paper_model(X, other, n_components=1),
+    "bm2pca.build_model": lambda X, y, other: bm2pca.build_model(X, other, n_components=1),
+    "dgplvm.build_model": lambda X, y, other: dgplvm.build_model(X, other, n_components=1),
+}
+PLAIN, TREE = PaperBSDRClassifier(), xr.DataTree.from_dict({"posterior": xr.Dataset()})
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("function", THREE_NAMED)
+@pytest.mark.parametrize("library", ["pandas", "xarray"])
+def test_other_tables_in_another_order_are_refused(zoo, function, library):
+    X = pd.DataFrame(zoo.X, columns=NAMES).rename(index="cell {}".format)
+    y = pd.Series(zoo.y, index=X.index)
+    other = y[::-1] if library == "pandas" else xr.DataArray(y[::-1], dims="cell")
+    with pytest.raises(ValueError, match="same labels in another order"):
+        THREE_NAMED[function](X, y, other)
+
+
+def test_groups_of_a_map_and_targets_of_stacks_in_another_order_are_refused(zoo):
+    X = pd.DataFrame(zoo.X, columns=NAMES).rename(index="cell {}".format)
+    y = pd.Series(zoo.y, index=X.index)
+    stack = zoo.fit(StackedClassifier([("plain", PLAIN)], cv=2), X, y)
+    mixture = StackedRegressor([("plain", BM2PCARegressor(random_state=0))], cv=2)
+    mixture = zoo.fit(mixture, X, y + 0.1 * X["sepal length"])
+    for call in (
+        lambda: plots.plot_map(stack.idata_, groups=y[::-1]),
+        lambda: stack.predict_idata(X, y[::-1]),
+        lambda: stack.score(X, y[::-1]),
+        lambda: mixture.predict_idata(X, y[::-1]),
+        lambda: mixture.log_density(X, y[::-1]),
+    ):
+        with pytest.raises(ValueError, match="same labels in another order"):
+            call()
 
 
 @every_reader

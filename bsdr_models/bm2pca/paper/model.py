@@ -147,7 +147,7 @@ def build_model(
         raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
     check_number("C", C)
     check_number("epsilon", epsilon, TOLERANCE)
-    X_array, features = check_features(X, n_components)
+    X_array, features = check_features(X, y, n_components)
     y_array, outcomes = _check_target(y, target, n_samples=len(X_array))
     coords = {
         dims.FEATURE: features,

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import xarray as xr
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
@@ -26,6 +26,7 @@ from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
+    check_samples,
     column_names,
     fit_scaler,
     one_thread,
@@ -216,9 +217,9 @@ class PaperEstimator(BaseBSDR):
         if "posterior" not in tree.children:
             raise ValueError(f"the tree has no group 'posterior', it has {sorted(tree.children)}")
         model = cls(inference="nuts", standardize=False)
+        check_samples(X, y)
         samples, X = sample_labels(X), model._samples_of_fit(X)
         targets, context = model._read_given(y)
-        check_consistent_length(X, targets)
         labels = context["labels"]
         tree = trees.by_name(tree, model._names_of_axes(y, labels))
         draws = trees.read_draws(tree, cls._target, n_features=X.shape[1], n_labels=len(labels))

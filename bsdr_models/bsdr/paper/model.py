@@ -102,7 +102,7 @@ def build_paper_model(
     if not isinstance(priors, Priors | None):
         raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
     priors = priors or PAPER
-    X_array, features = check_features(X, n_components)
+    X_array, features = check_features(X, y, n_components)
     y_array, labels = check_target(y, target, n_samples=len(X_array))
     coords: dict[str, list[Any]] = {
         dims.OBS: list(range(len(X_array))),
