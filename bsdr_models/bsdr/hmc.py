@@ -66,8 +66,9 @@ _ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
 # Length of a trajectory as an angle of the rotation, and of those for draws of more than so many
 # scores, whose slowest linear predictors need longer ones; its range as factors, and most steps.
 _ANGLE, _LONG_ANGLE, _MANY_SCORES, _SPREAD, _MAX_STEPS = 2.5, 3.5, 4000, (0.6, 1.3), 40
-# States whose curvature is averaged.
-_N_CURVED = 8
+# States whose curvature is averaged, and the scale of log tau in its standard deviations: given the
+# loadings it varies less, and trajectories from large tau diverge at 1.
+_N_CURVED, _SHARE = 8, 0.6
 # Metropolis steps of log tau given the loadings, and their size in standard deviations.
 _N_SCALE_STEPS, _SCALE_STEP = 4, 2.0
 # Change of the energy beyond which a trajectory is divergent.
@@ -127,7 +128,7 @@ class Whitening:
         deviations = np.zeros(problem.n_parameters)
         deviations[:n] = (1.0 + information.ravel()) ** -0.5
         deviations[n : n + j] = 1.0
-        deviations[-1] = sd_log_scale
+        deviations[-1] = _SHARE * sd_log_scale
         root = np.linalg.cholesky(np.eye(j) + size**2 * curvature.sum(axis=0))
         mutual = size * np.tensordot(scaled, curvature, (0, 0)).reshape(n, j)
         return cls(

@@ -376,14 +376,14 @@ def test_fit_reaches_the_bound_of_many_sweeps(lab, target):
         tol=1e-7,
     )
     assert result.converged
-    assert np.diff(result.elbo).min() > -1e-6
-    assert result.elbo[-1] == pytest.approx(problem.bound(mf, result.state), abs=1e-6)
+    assert np.diff(result.trace).min() > -1e-6
+    assert result.trace[-1] == pytest.approx(problem.bound(mf, result.state), abs=1e-6)
     # The first restart gets the first child of the generator.
     stream = np.random.default_rng(19).spawn(1)[0]
     state = mf.init(problem.data, priors, **settings, rng=stream)
     _, info = run(state, problem.data, problem.priors, n_steps=1_000)
-    assert len(result.elbo) < 500
-    assert result.elbo[-1] > info.elbo - 1e-3
+    assert len(result.trace) < 500
+    assert result.trace[-1] > info.elbo - 1e-3
 
 
 @every_problem

@@ -131,6 +131,7 @@ def short_kernel(tmp_path, monkeypatch, short_run_settings):
 def test_runs(path, tmp_path):
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
+    (tmp_path / "data").symlink_to(path.parent / "data")
     load_tool().main([str(copy)])  # raises if a cell fails
     before, after = (nbformat.read(p, as_version=4) for p in (path, copy))
     assert [c.source for c in after.cells] == [c.source for c in before.cells]
