@@ -17,7 +17,7 @@ QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE
 # Tests in which other packages take part: fits, checks of scikit-learn, tables, PyMC models, trees,
 # files, plots and Dask arrays.
 LOWEST_TESTS := $(addprefix tests/,contract/test_estimators.py contract/test_tables.py inference/test_datatree.py \
-	inference/test_engines.py inference/test_dask_joblib.py plots/test_every_picture.py \
+	inference/test_engines.py inference/test_parallel.py plots/test_every_picture.py \
 	test_dask_arrays.py test_imports.py test_persistence.py test_readme.py test_summary.py) \
 	$(wildcard tests/*/test_model.py tests/*/test_trees.py)
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
