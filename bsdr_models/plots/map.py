@@ -47,6 +47,8 @@ from bsdr_models.validation import check_order
 
 # Most classes whose probabilities latent coordinates show.
 MOST_LATENT = 3
+# Entries of a legend of classes and groups that leave room for the key of points below it.
+MOST_ABOVE = 9
 # Share of samples whose predicted class is that of the background, below which the header warns.
 POOR = 0.9
 # Quantile of the normal for the lower bound of the gain over class frequencies.
@@ -291,7 +293,8 @@ def plot_map(
     beyond = _layers.mark_beyond(ax, samples, colors)
     if batches is not None:
         _draw_legend(ax, colors, samples, batches)
-    elif is_classes and own_figure:
+    few = batches is None or len(colors) + len(batches.names) <= MOST_ABOVE
+    if is_classes and own_figure and few:
         _draw_key(ax, colors, samples, written, beyond, probability is not None, gain)
     fix_layout(figure_of(ax))  # the size of names is measured next
     if isinstance(target, Classes) and plane and not written:
