@@ -384,12 +384,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def idata_(self) -> xr.DataTree:
         """Posterior draws, fit and data as a DataTree, for ArviZ and the plots."""
         check_is_fitted(self)
-        if self._tree is None:
+        if is_new := self._tree is None:
             self._tree = self._make_tree()
         fit = self._tree["fit"]
         if "class_frequency" in fit and VARIABLE not in fit:
             classifier = cast(ProbabilisticClassifier, self)
-            if (probability := classifier._held_out_proba()) is not None:
+            if is_new and (probability := classifier._held_out_proba()) is not None:
                 fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
             add_class_probability(self._tree, "fit", classifier._log_proba_at)
         return self._tree

@@ -390,22 +390,22 @@ def _fit(
 ) -> _Fit:
     """Fit to the training samples of a fold; a stack takes its members from `fitted`."""
     train, test = fold
-    own, spent = model, 0.0
+    estimator, spent = model, 0.0
     if isinstance(model, StackedClassifier) and model.estimators:
         members = [(name, *fitted.get(id(each), (each, 0.0))) for name, each in model.estimators]
-        own = clone(model).set_params(estimators=[member[:2] for member in members])
+        estimator = clone(model).set_params(estimators=[member[:2] for member in members])
         spent = sum(seconds for *_, seconds in members)
     with warnings.catch_warnings(record=True) as caught, one_thread():
         warnings.simplefilter("always")
         try:
             begin = time.perf_counter()
-            found = fitted_clone(own, select_samples(own, X, train, train), y[train])
+            trained = fitted_clone(estimator, select_samples(estimator, X, train, train), y[train])
             seconds = time.perf_counter() - begin + spent
-            if getattr(found, "held_out_log_proba_", None) is not None:
-                fitted[id(model)] = FrozenEstimator(found), seconds
-            columns = np.searchsorted(found.classes_, classes)
-            new = select_samples(own, X, test, train)
-            probability = np.asarray(found.predict_proba(new))[:, columns]
+            if getattr(trained, "held_out_log_proba_", None) is not None:
+                fitted[id(model)] = FrozenEstimator(trained), seconds
+            columns = np.searchsorted(trained.classes_, classes)
+            new = select_samples(estimator, X, test, train)
+            probability = np.asarray(trained.predict_proba(new))[:, columns]
         except Exception as error:  # other models are still compared
             return _Fit(message=f"{type(error).__name__}: {error}")
     if not np.isfinite(probability).all():

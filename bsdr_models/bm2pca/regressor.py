@@ -20,7 +20,7 @@ from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import one_thread, sample_labels, warn_not_converged
+from bsdr_models.validation import column_names, one_thread, sample_labels, warn_not_converged
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
@@ -216,7 +216,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 y=given,
                 samples=samples,
                 index=None,
-                labels=np.array([f"y{i}" for i in range(Y.shape[1])]),
+                labels=np.array(column_names(Y, "y", Y.shape[1])),
                 target="regression",
                 attrs=attrs,
             )

@@ -17,6 +17,7 @@ from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
+    column_names,
     encode_labels,
     feature_names,
     read_labels,
@@ -205,7 +206,7 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
     def _read_outputs(self, y: Any, *, standardize: bool) -> tuple[FloatArray, dict[str, Any]]:
         """Outputs as the model sees them, (N, K), and what the context holds of them."""
         given, Y = self._scale_outputs(y, standardize=standardize)
-        labels = np.array([f"y{i}" for i in range(Y.shape[1])])
+        labels = np.array(column_names(Y, "y", Y.shape[1]))
         return Y, {"labels": labels, "given": given, "attrs": output_attrs(self._output_scaler)}
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
