@@ -1,13 +1,16 @@
 """The code of today gives the figures that the pages of benchmarks state."""
 
+import warnings
+
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 from benchmarks import datasets, report
 from benchmarks.accuracy import evaluate, read
 from benchmarks.rows import newest, of
 from benchmarks.tables import OURS, TABLES
-from bsdr_models import DGPLVMClassifier
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 
 needs_archives = pytest.mark.skipif(
     datasets.archive_folder() is None, reason="BSDR_MODELS_DATA names no folder of archives"
@@ -65,3 +68,20 @@ def test_noise_is_called_noise():
             model = DGPLVMClassifier().fit(X[:60], y)
         losses.append(-model.predict_log_proba(X[60:])[np.arange(2000), y_new].mean())
     assert np.mean(losses) <= 1.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [BSDRClassifier, BM2PCAClassifier, DGPLVMClassifier])
+@pytest.mark.parametrize(("n", "effect"), [(40, 0.7), (120, 1.0)])
+def test_weak_signals_are_doubted_and_clear_ones_are_not(model, n, effect):
+    """Of forty samples predictions are no worse than class frequencies, on average."""
+    losses = []
+    for seed in range(200, 204):
+        rng, y = np.random.default_rng(seed), np.arange(n + 1000) % 2
+        X = rng.standard_normal((n + 1000, 5))
+        X[:, :2] += effect * y[:, None]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore" if n == 40 else "error", "no evidence")
+            fitted = model(random_state=0).fit(X[:n], y[:n])
+        losses.append(log_loss(y[n:], fitted.predict_proba(X[n:])))
+    assert np.mean(losses) < (np.log(2.0) if n == 40 else 0.6)
