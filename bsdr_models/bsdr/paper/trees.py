@@ -212,7 +212,7 @@ def _build_tree(
 
 
 # Axes of the variables of draws after chain and draw.
-AXES = {name: SPEC.variables[name].dims for name in ("projection", "weights", "bias", *NOISE)}
+AXES = {name: SPEC.variables[name] for name in ("projection", "weights", "bias", *NOISE)}
 
 
 def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> xr.DataTree:
@@ -322,7 +322,7 @@ def align_components(
     precision = {"projection_precision": PROJECTION_PRECISION_DIMS[projection_prior]}
     out = dict(draws)
     for name, values in draws.items():
-        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name].dims))
+        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name]))
         if dims.COMPONENT not in axes:
             continue
         last = np.moveaxis(values, axes.index(dims.COMPONENT), -1)
