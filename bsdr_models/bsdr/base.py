@@ -39,16 +39,8 @@ class BaseBSDR(Estimator):
         return validate_samples(self, X, reset=True, least=2)
 
     @abstractmethod
-    def _fit(
-        self,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        target: Target,
-        labels: np.ndarray,
-        **context: Any,
-    ) -> Self:
-        """Fit to validated features and encoded targets; ``context`` is for the trees."""
+    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
+        """Fit to validated features and encoded targets, with fields of the context."""
 
     def _check_width(self, n_features: int) -> None:
         if self.n_components is not None and self.n_components > n_features:
@@ -63,7 +55,6 @@ class BaseBSDR(Estimator):
         *,
         target: Target,
         labels: np.ndarray,
-        config: dict[str, Any] | None = None,
         given: np.ndarray | None = None,
         **more: Any,
     ) -> np.random.Generator:
@@ -84,8 +75,7 @@ class BaseBSDR(Estimator):
             feature_names=feature_names(self),
             labels=labels,
             target=target,
-            config=self._config() if config is None else config,
-            **more,
+            **{"config": self._config(), **more},
         )
         self._tree: xr.DataTree | None = None
         return fit_rng

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.feature_map import (
@@ -126,15 +126,7 @@ class FullRankEstimator(BaseBSDR):
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
 
-    def _fit(
-        self,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        target: Target,
-        labels: np.ndarray,
-        **context: Any,
-    ) -> Self:
+    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
@@ -151,18 +143,11 @@ class FullRankEstimator(BaseBSDR):
         scaled = self._scaler.transform(X)
         if X.shape[0] < X.shape[1] and not self._is_precomputed:
             scaled = single_precision(scaled)
-        rng = self._set_context(
-            scaled,
-            y,
-            target=target,
-            labels=labels,
-            views=views,
-            **context,
-        )
+        rng = self._set_context(scaled, y, views=views, **context)
         units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
             feature_map, kernel, compared = choose_map(
-                scaled, y, self.kernel, views, target, self._problem
+                scaled, y, self.kernel, views, self._context.target, self._problem
             )
             fit = fit_problem(
                 self._problem(feature_map),
