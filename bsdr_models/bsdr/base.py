@@ -1,7 +1,7 @@
 """What the estimators of BSDR have in common: targets, scaling, components."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import xarray as xr
@@ -185,20 +185,17 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         require_targets(self, X, y)
         samples = sample_labels(X)
         X = self._samples_of_fit(X)
-        Y, context = self._read_outputs(y, standardize=True)
+        Y, context = self._read_given(y, standardize=True)
         check_consistent_length(X, Y)
         return self._fit(X, Y, target="regression", samples=samples, **context)
 
-    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Outputs as they are, (N, K), and what the context holds of them."""
-        return self._read_outputs(y, standardize=False)
-
-    def _read_outputs(self, y: Any, *, standardize: bool) -> tuple[FloatArray, dict[str, Any]]:
+    def _read_given(
+        self, y: Any, *, standardize: bool = False
+    ) -> tuple[FloatArray, dict[str, Any]]:
         """Outputs as the model sees them, (N, K), and what the context holds of them."""
         given, Y = self._scale_outputs(y, standardize=standardize)
         labels = np.array(column_names(Y, "y", Y.shape[1]))
         return Y, {"labels": labels, "given": given, "attrs": output_attrs(self._output_scaler)}
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        mean, std = self._posterior.moments(X)
-        return mean, std
+        return cast(tuple[FloatArray, FloatArray], self._posterior.moments(X))

@@ -1,6 +1,5 @@
 """Scikit-learn estimators of BSDR."""
 
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -12,6 +11,7 @@ from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.feature_map import (
     FeatureMap,
+    Metric,
     check_kernel_matrix,
     check_views,
     is_several,
@@ -292,7 +292,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         ``"nuts"`` and ``"advi"`` compile the PyMC model.
     kernel : str, Kernel, callable, or list of these, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
-        features; ``"rbf"``, ``"matern"``, ``"polynomial"`` and ``"cosine"`` stand for a
+        features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
         :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
         scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
         matrix of the training samples, later that of new samples with them. ``"auto"`` selects
@@ -444,19 +444,19 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        chunks = Chunks(X, y)
+        metric = Metric.identity(~self._scaler.constant)
+        feature_map = FeatureMap.linear(metric)
         response = Response(
             target="multiclass",
             contrasts=make_contrasts(len(self.classes_), "multiclass"),
             priors=self._option("priors"),
             scaler=self._scaler,
+            metric=metric,
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
-            metric = response.learn_metric(chunks)
-            feature_map = FeatureMap.linear(metric)
             fit = fit_by_laplace(
-                chunks,
-                replace(response, metric=metric),
+                Chunks(X, y),
+                response,
                 self._problem(feature_map),
                 feature_map,
                 self._engine_options(),

@@ -23,7 +23,7 @@ from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
-# Noise of real targets, and its power that is the precision.
+# Noise of real targets in draws of other models, and its power that is the precision.
 NOISE = {"noise_precision": 1.0, "noise_scale": -2.0}
 # Draws of a mean-field fit.
 N_DRAWS = 500
@@ -58,12 +58,11 @@ class PaperContext(Context):
             values = np.ascontiguousarray(draws[name])  # as in a saved model
             return values.reshape(-1, *values.shape[2:])
 
-        noise = next((name for name in NOISE if name in draws), None)
         return DrawPosterior(
             projection=stacked("projection"),
             weights=stacked("weights"),
             bias=stacked("bias"),
-            noise_precision=None if noise is None else stacked(noise) ** NOISE[noise],
+            noise_precision=stacked("noise_precision") if "noise_precision" in draws else None,
             latent_scale=self.latent_scale,
             target=self.target,
         )
@@ -217,8 +216,7 @@ def read_draws(
     """Group ``posterior`` in the order of the names of features and outcomes, and draws in it.
 
     These are of projection, weights and bias, (chain, draw, ...), and, for real targets, of the
-    noise, by one of the names `NOISE`. Coordinates are compared as text; numbers from 0 are
-    positions.
+    precision of the noise. Coordinates are compared as text; numbers from 0 are positions.
     """
     posterior = tree["posterior"].to_dataset()
     needed = ["projection", "weights", "bias"]
@@ -264,7 +262,7 @@ def read_draws(
             bad = "positive"
         if bad:
             raise ValueError(f"posterior/{name} holds values that are not {bad}")
-        draws[name] = values
+        draws["noise_precision" if name in NOISE else name] = values ** NOISE.get(name, 1.0)
     return posterior, draws
 
 
