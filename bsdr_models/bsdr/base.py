@@ -92,11 +92,6 @@ class BaseBSDR(Estimator):
             if linear and (learned := Reference.learn(self._context.X, components.T)) is not None:
                 self._reference = learned[0]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
-
 
 class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     """Classes and labels of both classifiers."""
@@ -155,7 +150,6 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.target_tags.multi_output = False
         return tags
 
 
