@@ -14,6 +14,10 @@ class ModelSpec:
     draw, of those that an engine may return, by public name; ``identified`` the names of those that
     do not permute or flip, for diagnostics.
 
+    See Also
+    --------
+    bsdr_models.bsdr.build_model : the model in PyMC, with the distribution of each variable.
+
     Examples
     --------
     >>> from bsdr_models.bsdr import SPEC
