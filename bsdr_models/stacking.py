@@ -59,7 +59,7 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import Number
 from bsdr_models.rng import RandomState, as_generator
-from bsdr_models.spec import ModelSpec, Variable
+from bsdr_models.spec import ModelSpec
 from bsdr_models.validation import (
     check_samples,
     column_names,
@@ -94,7 +94,7 @@ SPEC = ModelSpec(
   journal = {arXiv:2305.07334},
   year    = {2023},
 }""",
-    variables={"y": Variable(dims=(OBS, LABEL), symbol="y", equation="", description="Targets.")},
+    variables={"y": (OBS, LABEL)},
     identified=(),
 )
 

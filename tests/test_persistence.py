@@ -74,7 +74,12 @@ VARIANTS = {
     "bsdr, one component": (BSDRClassifier(1, temperature=0.5), DRAWS, "frame", "text"),
     "bsdr, label sets": (BSDRClassifier(), DRAWS, "wide", "labels"),
     "bsdr, outputs": (BSDRRegressor(), DRAWS, "dense", "reals"),
-    "bsdr, kernel of features": (BSDRClassifier(kernel=Kernel("cosine")), DRAWS, "frame", "text"),
+    "bsdr, kernel of features": (
+        BSDRClassifier(kernel=Kernel("polynomial")),
+        DRAWS,
+        "frame",
+        "text",
+    ),
     "bsdr, laplace": (BSDRClassifier(), LAPLACE, "dense", "class"),
     "bsdr, paper": (PaperBSDRClassifier(), MEAN_FIELD, "frame", "text"),
     "bsdr, paper, wide": (PaperBSDRClassifier(), COLUMNWISE, "wide", "class"),

@@ -1,11 +1,11 @@
-"""Specification of BM2PCA: variables, equations and hyper-parameters of Du et al. (2015)."""
+"""Specification of BM2PCA: variables, dims and hyper-parameters of Du et al. (2015)."""
 
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
 from bsdr_models.options import check_number
-from bsdr_models.spec import ModelSpec, Variable
+from bsdr_models.spec import ModelSpec
 
 SPEC = ModelSpec(
     name="bm2pca",
@@ -24,90 +24,20 @@ SPEC = ModelSpec(
 }""",
     variables=MappingProxyType(
         {
-            "X": Variable(
-                dims=(OBS, FEATURE),
-                symbol="X",
-                equation="x_n ~ N(W z_n + t, I / tau)",
-                description="Scaled features, one row per sample.",
-            ),
-            "y": Variable(
-                dims=(OBS, LABEL),
-                symbol="y",
-                equation="phi_nc = exp(-2 C max(0, 1 - y_nc f_nc)), a pseudo-likelihood",
-                description="Signs +1 and -1 per label, 0 without a label; or real targets.",
-            ),
-            "offset": Variable(
-                dims=(FEATURE,),
-                symbol="t",
-                equation="t ~ N(0, I / offset_precision)",
-                description="Centre of the samples.",
-            ),
-            "loading_precision": Variable(
-                dims=(COMPONENT,),
-                symbol="r",
-                equation="r_i ~ Ga(loading_shape, loading_rate)",
-                description="Precision of a column of the loadings; large for an unused component.",
-            ),
-            "loadings": Variable(
-                dims=(FEATURE, COMPONENT),
-                symbol="W",
-                equation="w_ji ~ N(0, 1 / r_i)",
-                description="Linear map from the latent space to the features.",
-            ),
-            "noise_precision": Variable(
-                dims=(),
-                symbol="tau",
-                equation="tau ~ Ga(noise_shape, noise_rate)",
-                description="Precision of the features given the latent coordinates.",
-            ),
-            "latent": Variable(
-                dims=(OBS, COMPONENT),
-                symbol="Z",
-                equation="z_n ~ N(0, I)",
-                description="Latent coordinates of each sample.",
-            ),
-            "weight_precision": Variable(
-                dims=(LABEL,),
-                symbol="nu",
-                equation="nu_c ~ Ga(weight_shape, weight_rate)",
-                description="Precision of the weights and bias of a label.",
-            ),
-            "weights": Variable(
-                dims=(COMPONENT, LABEL),
-                symbol="eta",
-                equation="eta_ci ~ N(0, 1 / nu_c)",
-                description="Linear classifier in the latent space.",
-            ),
-            "bias": Variable(
-                dims=(LABEL,),
-                symbol="eta_0",
-                equation="eta_c0 ~ N(0, 1 / nu_c)",
-                description="Offset of each class score.",
-            ),
-            "slack_scale": Variable(
-                dims=(OBS, LABEL),
-                symbol="lambda",
-                equation="phi = int N(C (1 - y f); -lambda, lambda) dlambda",
-                description="Scale of the hinge as a mixture of normals; augmented model only.",
-            ),
-            "scores": Variable(
-                dims=(OBS, LABEL),
-                symbol="f",
-                equation="f_nc = eta_c' z_n + eta_c0",
-                description="Class score of each training sample; its sign predicts the label.",
-            ),
-            "coef": Variable(
-                dims=(FEATURE, LABEL),
-                symbol="tau W S eta",
-                equation="tau W (I + tau W'W)^-1 eta_c",
-                description="Linear effect of a feature on the mean class score of a new sample.",
-            ),
-            "intercept": Variable(
-                dims=(LABEL,),
-                symbol="eta_0 - coef' t",
-                equation="eta_c0 - coef_c' t",
-                description="Mean class score of a new sample at x = 0.",
-            ),
+            "X": (OBS, FEATURE),
+            "y": (OBS, LABEL),
+            "offset": (FEATURE,),
+            "loading_precision": (COMPONENT,),
+            "loadings": (FEATURE, COMPONENT),
+            "noise_precision": (),
+            "latent": (OBS, COMPONENT),
+            "weight_precision": (LABEL,),
+            "weights": (COMPONENT, LABEL),
+            "bias": (LABEL,),
+            "slack_scale": (OBS, LABEL),
+            "scores": (OBS, LABEL),
+            "coef": (FEATURE, LABEL),
+            "intercept": (LABEL,),
         }
     ),
     identified=("coef", "intercept", "noise_precision"),

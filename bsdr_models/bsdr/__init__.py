@@ -18,20 +18,7 @@ _PUBLIC = {
     "build_paper_model": "paper.model",
 }
 
-__all__ = [
-    "PAPER",
-    "SAMPLING",
-    "SPARSE",
-    "SPEC",
-    "BSDRClassifier",
-    "BSDRRegressor",
-    "HierarchicalPriors",
-    "Kernel",
-    "Optimization",
-    "Priors",
-    "build_model",
-    "build_paper_model",
-]
+__all__ = [*_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """What the estimators of BSDR have in common: targets, scaling, components."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import xarray as xr
@@ -39,16 +39,8 @@ class BaseBSDR(Estimator):
         return validate_samples(self, X, reset=True, least=2)
 
     @abstractmethod
-    def _fit(
-        self,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        target: Target,
-        labels: np.ndarray,
-        **context: Any,
-    ) -> Self:
-        """Fit to validated features and encoded targets; ``context`` is for the trees."""
+    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
+        """Fit to validated features and encoded targets, with fields of the context."""
 
     def _check_width(self, n_features: int) -> None:
         if self.n_components is not None and self.n_components > n_features:
@@ -63,7 +55,6 @@ class BaseBSDR(Estimator):
         *,
         target: Target,
         labels: np.ndarray,
-        config: dict[str, Any] | None = None,
         given: np.ndarray | None = None,
         **more: Any,
     ) -> np.random.Generator:
@@ -84,8 +75,7 @@ class BaseBSDR(Estimator):
             feature_names=feature_names(self),
             labels=labels,
             target=target,
-            config=self._config() if config is None else config,
-            **more,
+            **{"config": self._config(), **more},
         )
         self._tree: xr.DataTree | None = None
         return fit_rng
@@ -101,11 +91,6 @@ class BaseBSDR(Estimator):
             self.components_ = components
             if linear and (learned := Reference.learn(self._context.X, components.T)) is not None:
                 self._reference = learned[0]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
 
 
 class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
@@ -165,7 +150,6 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.target_tags.multi_output = False
         return tags
 
 
@@ -195,20 +179,17 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         require_targets(self, X, y)
         samples = sample_labels(X)
         X = self._samples_of_fit(X)
-        Y, context = self._read_outputs(y, standardize=True)
+        Y, context = self._read_given(y, standardize=True)
         check_consistent_length(X, Y)
         return self._fit(X, Y, target="regression", samples=samples, **context)
 
-    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """Outputs as they are, (N, K), and what the context holds of them."""
-        return self._read_outputs(y, standardize=False)
-
-    def _read_outputs(self, y: Any, *, standardize: bool) -> tuple[FloatArray, dict[str, Any]]:
+    def _read_given(
+        self, y: Any, *, standardize: bool = False
+    ) -> tuple[FloatArray, dict[str, Any]]:
         """Outputs as the model sees them, (N, K), and what the context holds of them."""
         given, Y = self._scale_outputs(y, standardize=standardize)
         labels = np.array(column_names(Y, "y", Y.shape[1]))
         return Y, {"labels": labels, "given": given, "attrs": output_attrs(self._output_scaler)}
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        mean, std = self._posterior.moments(X)
-        return mean, std
+        return cast(tuple[FloatArray, FloatArray], self._posterior.moments(X))

@@ -113,9 +113,8 @@ class Coordinates:
     shift: FloatArray  # V' times the mean linear predictor without bias, (R,)
     share: FloatArray  # of each axis in the variance between classes, (R,)
     # Least-squares affine maps of the contrasts of each draw to u on the training samples, the
-    # constant first, and the share of the variance of u that they explain, averaged over draws.
+    # constant first.
     maps: FloatArray  # (S, 1 + J, R)
-    reliability: float
 
     @classmethod
     def learn(
@@ -153,16 +152,12 @@ class Coordinates:
         shift = linear.mean(axis=0) @ axes
         coordinates = X @ (coefficients @ axes) - ones * shift
         full = np.concatenate([np.broadcast_to(ones, (s, *ones.shape)), z], axis=2)
-        maps = _fit_affine(full, coordinates)
-        residual = z @ maps[:, 1:] + ones * maps[:, :1] - coordinates
-        around = np.sum(coordinates**2)
         return cls(
             coefficients=coefficients,
             axes=axes,
             shift=shift,
             share=variance / total if total > 0.0 else np.full(r, 1.0 / r),
-            maps=maps,
-            reliability=1.0 - float(np.sum(residual**2)) / (s * around) if around > 0.0 else 0.0,
+            maps=_fit_affine(full, coordinates),
         )
 
     def embed(self, whitened: FloatArray) -> FloatArray:

@@ -1,17 +1,17 @@
 """Scikit-learn estimators of BSDR."""
 
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.feature_map import (
     FeatureMap,
+    Metric,
     check_kernel_matrix,
     check_views,
     is_several,
@@ -126,15 +126,7 @@ class FullRankEstimator(BaseBSDR):
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
 
-    def _fit(
-        self,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        target: Target,
-        labels: np.ndarray,
-        **context: Any,
-    ) -> Self:
+    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
@@ -151,18 +143,11 @@ class FullRankEstimator(BaseBSDR):
         scaled = self._scaler.transform(X)
         if X.shape[0] < X.shape[1] and not self._is_precomputed:
             scaled = single_precision(scaled)
-        rng = self._set_context(
-            scaled,
-            y,
-            target=target,
-            labels=labels,
-            views=views,
-            **context,
-        )
+        rng = self._set_context(scaled, y, views=views, **context)
         units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
             feature_map, kernel, compared = choose_map(
-                scaled, y, self.kernel, views, target, self._problem
+                scaled, y, self.kernel, views, self._context.target, self._problem
             )
             fit = fit_problem(
                 self._problem(feature_map),
@@ -307,7 +292,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         ``"nuts"`` and ``"advi"`` compile the PyMC model.
     kernel : str, Kernel, callable, or list of these, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
-        features; ``"rbf"``, ``"matern"``, ``"polynomial"`` and ``"cosine"`` stand for a
+        features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
         :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
         scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
         matrix of the training samples, later that of new samples with them. ``"auto"`` selects
@@ -459,19 +444,19 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        chunks = Chunks(X, y)
+        metric = Metric.identity(~self._scaler.constant)
+        feature_map = FeatureMap.linear(metric)
         response = Response(
             target="multiclass",
             contrasts=make_contrasts(len(self.classes_), "multiclass"),
             priors=self._option("priors"),
             scaler=self._scaler,
+            metric=metric,
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
-            metric = response.learn_metric(chunks)
-            feature_map = FeatureMap.linear(metric)
             fit = fit_by_laplace(
-                chunks,
-                replace(response, metric=metric),
+                Chunks(X, y),
+                response,
                 self._problem(feature_map),
                 feature_map,
                 self._engine_options(),

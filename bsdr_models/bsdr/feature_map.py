@@ -62,47 +62,33 @@ class Metric:
     @classmethod
     def learn(cls, X: FloatArray, exponent: float = 0.0) -> "Metric":
         """From centred samples (N, D); constant features get no loadings."""
-        X = X / np.abs(X).max()  # so that no square overflows
-        n, d = X.shape
-        fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
-        if d <= n:
-            return cls.from_sums(X.T @ X, fourth, n, exponent)
-        value, vector = _spectrum(X @ X.T / n)
-        axes = X.T @ (vector / np.sqrt(n * value))
-        return cls._shrunk(axes, value, fourth, n, X.any(axis=0), exponent)
-
-    @classmethod
-    def from_sums(
-        cls, gram: FloatArray, fourth: float, n_samples: int, exponent: float = 0.0
-    ) -> "Metric":
-        """From sums over centred samples of x x', (D, D), and of ``|x|**4``."""
-        value, vector = _spectrum(gram / n_samples)
-        return cls._shrunk(vector, value, fourth, n_samples, np.diag(gram) > 0.0, exponent)
-
-    @classmethod
-    def _shrunk(
-        cls,
-        axes: FloatArray,
-        value: FloatArray,
-        fourth: float,
-        n_samples: int,
-        used: BoolArray,
-        exponent: float,
-    ) -> "Metric":
-        """From eigenvectors and eigenvalues of S, and the mask of features that vary."""
-        axes, d = np.where(used[:, None], axes, 0.0), int(used.sum())
+        used, X = X.any(axis=0), X / np.abs(X).max()  # so that no square overflows
+        n, d = len(X), int(used.sum())
+        if X.shape[1] <= n:
+            value, axes = _spectrum(X.T @ X / n)
+        else:
+            value, vector = _spectrum(X @ X.T / n)
+            axes = X.T @ (vector / np.sqrt(n * value))
         mu = value.sum() / d
         distance = np.sum(value**2) - d * mu**2  # of S from mu I, squared
-        error = (fourth / n_samples - np.sum(value**2)) / n_samples
+        fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
+        error = (fourth / n - np.sum(value**2)) / n
         rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, _LEAST_SHRUNK, 1.0))
         inverse = ((1.0 - rho) * value + rho * mu) ** -exponent
         c = value.sum() / np.sum(inverse * value)
         return cls(
-            axes=np.ascontiguousarray(axes),
+            axes=np.ascontiguousarray(np.where(used[:, None], axes, 0.0)),
             size=np.sqrt(c * inverse / d),
             outside=float(np.sqrt(c * (rho * mu) ** -exponent / d)),
             exponent=exponent,
         )
+
+    @classmethod
+    def identity(cls, used: BoolArray) -> "Metric":
+        """That of ridge regression, exponent 0, in the axes of the features that vary, (D,)."""
+        size = 1.0 / np.sqrt(used.sum())
+        axes = np.eye(len(used))[:, used]
+        return cls(axes=axes, size=np.full(axes.shape[1], size), outside=float(size))
 
     @property
     def width(self) -> int:

@@ -89,7 +89,6 @@ class Fit(Result):
             "temperature": posterior.temperature,
             "lapse": posterior.lapse,
             "component_share": posterior.share.tolist(),
-            "map_reliability": posterior.coordinates.reliability,
         }
         numbers = {
             "pareto_k": self.pareto_k,

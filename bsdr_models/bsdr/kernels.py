@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
+from sklearn.metrics.pairwise import euclidean_distances
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.options import COUNT, POSITIVE, Options, StrOptions
+from bsdr_models.options import POSITIVE, Options, StrOptions
 
 # Names of kernels of features.
-KERNELS = ("linear", "rbf", "matern", "polynomial", "cosine")
+KERNELS = ("linear", "rbf", "matern", "polynomial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,12 @@ class Kernel(Options):
 
     Parameters
     ----------
-    name : {"linear", "rbf", "matern", "polynomial", "cosine"}, default="rbf"
-        ``"matern"`` has the smoothness 5/2, ``"polynomial"`` is :math:`(1 + a^\\top b / D)^p`, and
+    name : {"linear", "rbf", "matern", "polynomial"}, default="rbf"
+        ``"matern"`` has the smoothness 5/2, ``"polynomial"`` is :math:`(1 + a^\\top b / D)^3`, and
         ``"linear"`` the model without a kernel, with its own prior covariance.
     width : float, default=4.0
         Length scale of ``"rbf"`` and ``"matern"`` in units of the square root of D, the typical
         distance of a sample from the mean.
-    degree : int, default=3
-        p of ``"polynomial"``.
 
     Raises
     ------
@@ -54,12 +52,10 @@ class Kernel(Options):
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "name": [StrOptions(set(KERNELS))],
         "width": [POSITIVE],
-        "degree": [COUNT],
     }
 
     name: str = "rbf"
     width: float = 4.0
-    degree: int = 3
 
     @property
     def label(self) -> str:
@@ -68,10 +64,8 @@ class Kernel(Options):
 
     def matrix(self, A: FloatArray, B: FloatArray) -> FloatArray:
         """Kernel of samples (M, D) and (P, D), (M, P)."""
-        if self.name == "cosine":
-            return np.asarray(cosine_similarity(A, B))
         if self.name == "polynomial":
-            return np.asarray((1.0 + A @ B.T / A.shape[1]) ** self.degree)
+            return np.asarray((1.0 + A @ B.T / A.shape[1]) ** 3)
         square = self._distances(A, B)
         if self.name == "rbf":
             return np.exp(-0.5 * square)
@@ -81,9 +75,7 @@ class Kernel(Options):
     def variance(self, A: FloatArray) -> FloatArray:
         """k(x, x) of samples (M, D), (M,)."""
         if self.name == "polynomial":
-            return np.asarray((1.0 + np.mean(A**2, axis=1)) ** self.degree)
-        if self.name == "cosine":
-            return np.asarray(A.any(axis=1), dtype=np.float64)
+            return np.asarray((1.0 + np.mean(A**2, axis=1)) ** 3)
         return np.ones(len(A))
 
     def gradient(self, A: FloatArray, B: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -93,12 +85,8 @@ class Kernel(Options):
         """
         d = A.shape[1]
         if self.name == "polynomial":
-            beta = self.degree * (1.0 + A @ B.T / d) ** (self.degree - 1) / d
+            beta = 3.0 * (1.0 + A @ B.T / d) ** 2 / d
             return np.zeros_like(beta), beta
-        if self.name == "cosine":
-            sizes = (np.linalg.norm(each, axis=1) for each in (A, B))
-            one, other = (1.0 / np.where(size > 0.0, size, np.inf) for size in sizes)
-            return -self.matrix(A, B) * one[:, None] ** 2, np.outer(one, other)
         square = self._distances(A, B)
         if self.name == "rbf":
             slope = -np.exp(-0.5 * square)

@@ -104,22 +104,6 @@ class Response:
             constant = np.full(len(part), self.priors.bias_scale)
             yield np.column_stack([part, constant]), y[begin : begin + size]
 
-    def learn_metric(self, samples: Samples) -> Metric:
-        """That of ridge regression for scaled samples, by one pass."""
-        moments, d = samples.sum(_sum_moments, self), samples.shape[1]
-        return Metric.from_sums(moments[1:].reshape(d, d), float(moments[0]), samples.shape[0])
-
-
-def _sum_moments(X: FloatArray, y: np.ndarray, response: Response) -> FloatArray:
-    """Sums of ``|x|**4`` and of x x', (D, D), raveled."""
-    d = X.shape[1]
-    total = np.zeros(1 + d * d)
-    for part, _ in response.parts(X, y):
-        part = part[:, :-1]
-        total[0] += np.sum(np.sum(part**2, axis=1) ** 2)
-        total[1:] += (part.T @ part).ravel()
-    return total
-
 
 def fit_laplace(
     samples: Samples,
@@ -135,7 +119,7 @@ def fit_laplace(
     constant. ValueError if there are more loadings than :data:`MOST_LOADINGS`; KeyboardInterrupt if
     the user stops the search before its first step.
     """
-    priors, metric, j = response.priors, response.metric, len(response.contrasts)
+    priors, j = response.priors, len(response.contrasts)
     check_size(samples.shape[1], j)
     step: _Step | None = None
     trace, interrupted = list[float](), False
@@ -151,11 +135,8 @@ def fit_laplace(
     expansion, log_scale = step.expansion, step.log_scale
     grid, log_p = expansion.marginal(priors.scale)
     log_scales = quantile(grid, log_p, rng.random(n_draws))
-    normal = rng.standard_normal((n_draws, samples.shape[1], j))
-    if metric is not None:
-        normal = metric.axes.T @ normal
-    normal_bias = rng.standard_normal((n_draws, j))
-    draws, expected = expansion.draw(log_scales, normal.reshape(n_draws, -1), normal_bias)
+    normal = rng.standard_normal((n_draws, expansion.linear.size))
+    draws, expected = expansion.draw(log_scales, normal, rng.standard_normal((n_draws, j)))
     log_likelihood = samples.sum(_sum_log_likelihood, (response, draws))
     exact = log_likelihood - 0.5 * np.sum(draws[:, -1] ** 2, axis=1)
     mode = expansion.mode(log_scale)

@@ -234,9 +234,8 @@ class Context:
         ``coords`` are numbered from 0. The arguments of the fit are stored as one JSON string,
         since NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these.
         """
-        known: dict[str, tuple[str, ...]] = dict(SUMMARY_DIMS)
-        known |= {name: variable.dims for name, variable in spec.variables.items()}
-        known |= {**(dims or {}), **(TASK_DIMS if self.tasks else {})}
+        known: dict[str, tuple[str, ...]] = {**SUMMARY_DIMS, **spec.variables, **(dims or {})}
+        known |= TASK_DIMS if self.tasks else {}
         labels: dict[str, Any] = {
             FEATURE: list(self.feature_names),
             LABEL: list(self.labels),

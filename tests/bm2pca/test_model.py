@@ -301,7 +301,7 @@ def test_variables_match_the_specification(case):
         single = {"outcome": "score"} if case == "sign" else {}
 
         def dims_of(name, single=single):
-            return tuple(single.get(dim, dim) for dim in SPEC.variables[name].dims)
+            return tuple(single.get(dim, dim) for dim in SPEC.variables[name])
 
         assert model.named_vars_to_dims["y_data"] == dims_of("y")
         for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs):

@@ -92,7 +92,7 @@ def test_dims_and_coordinates(fitted, engine, target):
     if engine in ("paper", "gibbs", *SLOW):
         assert {"loadings", "offset", "noise_precision"} <= set(posterior.data_vars)
     for name, values in posterior.data_vars.items():
-        dims = base.FREE_DIMS[name] if name in base.FREE_DIMS else SPEC.variables[name].dims
+        dims = base.FREE_DIMS[name] if name in base.FREE_DIMS else SPEC.variables[name]
         if target == "binary" and name not in ("coef", "intercept"):  # of the score of both classes
             dims = tuple("score" if dim == "outcome" else dim for dim in dims)
         assert values.dims == ("chain", "draw", *dims), name

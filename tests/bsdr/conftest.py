@@ -250,7 +250,7 @@ def scrambled(mf, problem, rng):
         replace(problem.priors, projection_prior=problem.kind),
         n_components=r,
         rng=rng,
-        start="random",
+        at_random=True,
     )
     state = replace(
         start,

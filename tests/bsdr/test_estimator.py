@@ -218,29 +218,13 @@ def test_arguments_override_the_defaults_of_the_paper(overlapping):
 def test_restart_with_the_highest_bound_is_selected(overlapping):
     X, y = overlapping
     model = (
-        PaperBSDRClassifier(
-            optimization=BSDROptimization(start="random", n_restarts=3, max_iter=200)
-        )
+        PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3, max_iter=200))
         .set_params(**ONE_SCALE)
         .fit(X, y)
     )
     finals = model.idata_["fit/restarts"].values
-    assert len(finals) == 3
+    assert len(finals) == len(set(finals)) == 3
     assert model.lower_bounds_[-1] == finals.max()
-
-
-def test_initialisations_differ_and_the_discriminant_one_is_best(overlapping):
-    X, y = overlapping
-    first = {}
-    for start in ("discriminant", "pca", "random"):
-        model = (
-            PaperBSDRClassifier(optimization=BSDROptimization(start=start))
-            .set_params(**ONE_SCALE)
-            .fit(X, y)
-        )
-        first[start] = model.lower_bounds_[0]
-    assert len(set(first.values())) == 3
-    assert max(first, key=first.get) == "discriminant"
 
 
 @pytest.mark.parametrize(
@@ -373,20 +357,3 @@ def test_predictive_intervals_have_their_coverage(model):
     inside = np.abs(y[60:] - mean) < norm.ppf(0.95) * std
     assert abs(inside.mean() - 0.9) < 4.0 * np.sqrt(0.09 / 600) + 0.02
     np.testing.assert_array_equal(model.predict(X[60:]), mean)
-
-
-def test_predictive_density_of_a_real_target_integrates_to_one():
-    rng = np.random.default_rng(97)
-    X = rng.standard_normal((40, 3))
-    y = X @ rng.standard_normal(3) + rng.standard_normal(40)
-    model = PaperBSDRRegressor().set_params(**ONE_SCALE | {"n_components": 1}).fit(X, y)
-    mean, std = model.predict(X[:1], return_std=True)
-    grid = np.linspace(mean[0] - 12.0 * std[0], mean[0] + 12.0 * std[0], 4001)
-    rows = np.tile(model._samples(X[:1]), (len(grid), 1))
-    scaled = ((grid - model.y_mean_) / model.y_scale_)[:, None]
-    log_density = model._posterior.outputs(rows).log_density(scaled)
-    density = np.exp(log_density).mean(axis=1) / model.y_scale_[0]
-    step = grid[1] - grid[0]
-    np.testing.assert_allclose(density.sum() * step, 1.0, rtol=1e-6)
-    np.testing.assert_allclose(density @ grid * step, mean[0], atol=1e-6)
-    np.testing.assert_allclose(np.sqrt(density @ (grid - mean[0]) ** 2 * step), std[0], rtol=1e-5)

@@ -333,6 +333,17 @@ def test_subset_of_draws():
 
 
 @tall_and_wide
+def test_metric_of_ridge_regression_has_the_same_prior_in_the_axes_of_the_features(n, d):
+    X, new = correlated(n, d), correlated(30, d, seed=1)
+    X[:, 1] = new[:, 1] = 0.0
+    learned, given = Metric.learn(X), Metric.identity(X.any(axis=0))
+    kernels = (each.whiten(new) @ each.whiten(X).T for each in (given, learned))
+    assert_allclose(*kernels, atol=1e-12)
+    total = np.sum(learned.whiten(new) ** 2, axis=1) + learned.outside_sd(new) ** 2
+    assert_allclose(np.sum(given.whiten(new) ** 2, axis=1), total)
+
+
+@tall_and_wide
 def test_constant_features_do_not_change_the_metric(n, d):
     X, new = correlated(n, d), correlated(30, d, seed=1)
     place = np.array([0, 2, 2, d])

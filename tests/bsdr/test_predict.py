@@ -49,12 +49,10 @@ def log_mean(values):
 
 
 def log_predictive(posterior, X, y):
-    """Log predictive probability (or density) of the targets of new samples, (M,)."""
+    """Log predictive probability of the labels of new samples, (M,)."""
     if posterior.target == "multiclass":
         log_p = posterior.log_probabilities(X)
         return log_p[np.arange(len(y)), y]
-    if posterior.target == "regression":
-        return log_mean(posterior.outputs(X).log_density(y))
     mean, std = posterior.utilities(X)
     return log_mean(log_ndtr(np.where(y[:, None], 1.0, -1.0) * mean / std).sum(axis=2))
 
@@ -179,20 +177,6 @@ def test_regression_moments_are_those_of_draws_from_q():
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.015)
 
 
-def test_regression_density_has_these_moments():
-    """The joint density of the outputs integrates to one and has the same moments."""
-    _, posterior = mean_field("regression")
-    row = np.random.default_rng(5).standard_normal((1, 4))
-    mean, std = posterior.moments(row)
-    nodes, weights = hermite(3, 24)
-    y = mean + 1.3 * std * nodes
-    log_q = norm.logpdf(y, mean, 1.3 * std).sum(axis=1)
-    each = weights * np.exp(log_predictive(posterior, np.tile(row, (len(y), 1)), y) - log_q)
-    np.testing.assert_allclose(each.sum(), 1.0, atol=1e-3)
-    np.testing.assert_allclose(each @ y, mean[0], atol=2e-3)
-    np.testing.assert_allclose(np.sqrt(each @ (y - mean) ** 2), std[0], rtol=2e-3)
-
-
 @pytest.mark.parametrize("r", [1, 2, 4])
 def test_draws_give_label_frequencies(r):
     posterior = random_draws("multiclass", r=r)
@@ -300,9 +284,6 @@ def test_log_likelihood_of_real_targets_is_the_multivariate_normal(k):
             mean = X_new[n] @ posterior.projection[s] @ W + posterior.bias[s]
             expected = multivariate_normal(mean, cov).logpdf(y[n])
             np.testing.assert_allclose(got[s, n], expected, rtol=1e-10)
-    np.testing.assert_allclose(
-        log_predictive(posterior, X_new, y), logsumexp(got, axis=0) - np.log(7), rtol=1e-10
-    )
 
 
 def test_regression_moments_of_draws():

@@ -65,7 +65,7 @@ def test_dims_and_coordinates(fitted, name):
     assert set(posterior.data_vars) >= {"latent", "signal_variance", "lengthscale"}
     for variable, values in posterior.data_vars.items():
         own = type(model)._free_dims
-        dims = own[variable] if variable in own else SPEC.variables[variable].dims
+        dims = own[variable] if variable in own else SPEC.variables[variable]
         assert values.dims == ("chain", "draw", *dims), variable
         assert values.shape[:2] == (1, 1)
         assert np.isfinite(values).all(), variable

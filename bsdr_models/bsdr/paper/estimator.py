@@ -28,6 +28,7 @@ from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
     check_samples,
     column_names,
+    feature_names,
     fit_scaler,
     one_thread,
     sample_labels,
@@ -84,23 +85,13 @@ class PaperEstimator(BaseBSDR):
     def _method(self) -> Inference:
         return self.inference
 
-    def _fit(
-        self,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        target: Target,
-        labels: np.ndarray,
-        **context: Any,
-    ) -> Self:
+    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         priors: Priors = self._option("priors")
         self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
         fit_rng = self._set_context(
             self._scaler.transform(X),
             y,
-            target=target,
-            labels=labels,
             priors=priors,
             latent_scale=float(priors.latent_scale),
             **context,
@@ -168,10 +159,10 @@ class PaperEstimator(BaseBSDR):
         tree : xarray.DataTree
             From ``pymc.sample``. Group ``posterior`` needs ``projection`` (chain, draw, feature,
             component), ``weights`` (chain, draw, component, outcome) and ``bias`` (chain, draw,
-            outcome), in this order of their own axes if these have other names. Of a regressor
-            also ``noise_scale``, the standard deviation of the noise, or ``noise_precision``
-            (chain, draw, outcome). Axes with coordinates are matched to the columns of X, the
-            classes, or the columns of y, by name; numbers from 0 are positions.
+            outcome), with these dims in any order. Of a regressor also ``noise_scale``, the
+            standard deviation of the noise, or ``noise_precision`` (chain, draw, outcome). Features
+            and outcomes with coordinates are matched to the columns of X (without names x0, x1,
+            ...), the classes, or the columns of y, by name; numbers from 0 are positions.
         X : array-like of shape (n_samples, n_features)
             Training samples as the model has seen them. They are not scaled again, nor are new
             samples.
@@ -193,8 +184,9 @@ class PaperEstimator(BaseBSDR):
         TypeError
             If `tree` is not a DataTree.
         ValueError
-            If variables are missing, have no draws, are not real and finite or do not fit X and y
-            in size or names, the noise is not positive or given twice, or an output is constant.
+            If variables are missing, have other dims, no draws, are not real and finite or do not
+            fit X and y in size or names, the noise is not positive or given twice, or an output is
+            constant.
 
         Examples
         --------
@@ -221,8 +213,10 @@ class PaperEstimator(BaseBSDR):
         samples, X = sample_labels(X), model._samples_of_fit(X)
         targets, context = model._read_given(y)
         labels = context["labels"]
-        tree = trees.by_name(tree, model._names_of_axes(y, labels))
-        draws = trees.read_draws(tree, cls._target, n_features=X.shape[1], n_labels=len(labels))
+        real = cls._target == "regression"
+        outcomes = column_names(y, "y", len(labels)) if real else labels.tolist()
+        names = {FEATURE: feature_names(model).tolist(), LABEL: outcomes}
+        posterior, draws = trees.read_draws(tree, cls._target, names)
         model.n_components = draws["projection"].shape[3]
         if not 0.0 <= latent_scale < np.inf:
             raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
@@ -240,22 +234,9 @@ class PaperEstimator(BaseBSDR):
             samples=samples,
             **context,
         )
-        built = trees.user_tree(tree, draws, model._context)
+        built = trees.user_tree(tree, posterior, draws, model._context)
         model._set_draws(built, n_tune=0, stacklevel=4)
         return model
-
-    def _names_of_axes(self, y: Any, labels: np.ndarray) -> dict[str, list[list[Any]]]:
-        """Names that axes of a tree may have: those of X and y, of the package, and numbers."""
-        p, k = self.n_features_in_, len(labels)
-        names = {
-            FEATURE: [[f"x{i}" for i in range(p)], list(range(p))],
-            LABEL: [labels.tolist(), list(range(k))],
-        }
-        if hasattr(self, "feature_names_in_"):
-            names[FEATURE].insert(0, self.feature_names_in_.tolist())
-        if self._target == "regression":
-            names[LABEL].insert(0, column_names(y, "y", k))
-        return names
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)

@@ -1,13 +1,13 @@
 """Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
-from bsdr_models.bsdr.paper.mean_field import Data, Start, State
+from bsdr_models.bsdr.paper.mean_field import Data, State
 from bsdr_models.bsdr.paper.predict import MeanFieldPosterior
 from bsdr_models.bsdr.paper.trees import MeanFieldFit, PaperContext
 from bsdr_models.bsdr.priors import Priors
@@ -19,7 +19,7 @@ from bsdr_models.inference.coordinate_ascent import (
     run_coordinate_ascent,
 )
 from bsdr_models.inference.sampling import Schedule, run_sampler
-from bsdr_models.options import ITERATIONS, Options, StrOptions
+from bsdr_models.options import ITERATIONS, Options
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
@@ -30,11 +30,9 @@ class Optimization(Options):
 
     Parameters
     ----------
-    start : {"discriminant", "pca", "random"}, default="discriminant"
-        Initialisation: discriminant directions, principal components, or random; further restarts
-        are random.
     n_restarts : int, default=1
-        Restarts, of which the one with the highest bound is selected.
+        Restarts, of which the one with the highest bound is selected: the first from discriminant
+        directions, the others from random coordinates.
     max_iter : int, default=500
         Iterations per restart.
     tol : float, default=1e-3
@@ -56,12 +54,8 @@ class Optimization(Options):
     >>> model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
-        "start": [StrOptions(set(get_args(Start)))],
-        **ITERATIONS,
-    }
+    _constraints: ClassVar[dict[str, list[Any]]] = ITERATIONS
 
-    start: Start = "discriminant"
     n_restarts: int = 1
     max_iter: int = 500
     tol: float = 1e-3
@@ -106,21 +100,15 @@ def fit_mean_field(
     *,
     n_components: int,
     rng: np.random.Generator,
-    start: Start = "discriminant",
     **options: Any,
 ) -> FitResult[State]:
-    """Maximise the bound by sweeps, of which every third is extrapolated.
+    """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`.
 
-    ``start`` is that of the first restart, further ones are random; ``options`` are those of
-    `run_coordinate_ascent`.
+    Every third sweep is extrapolated; further restarts are random.
     """
     return run_coordinate_ascent(
         lambda stream, restart: mean_field.init(
-            data,
-            priors,
-            n_components=n_components,
-            rng=stream,
-            start="random" if restart else start,
+            data, priors, n_components=n_components, rng=stream, at_random=restart > 0
         ),
         lambda state: mean_field.step(state, data, priors),
         rng=rng,

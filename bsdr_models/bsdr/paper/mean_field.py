@@ -15,7 +15,6 @@ References
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -35,8 +34,6 @@ from bsdr_models.numerics.design import (
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.normal_tail import positive_mean
-
-Start = Literal["discriminant", "pca", "random"]
 
 # Quadrature nodes of the moments of an argmax region: the bound is exact to rounding.
 N_NODES = 32
@@ -120,15 +117,11 @@ def init(
     *,
     n_components: int,
     rng: np.random.Generator,
-    start: Start = "discriminant",
+    at_random: bool = False,
 ) -> State:
-    """Initial state: latent coordinates by ``start``, vague weights.
-
-    Shrunken discriminant directions, principal axes, or standard normals; further components are
-    small random numbers.
-    """
+    """Initial state: latent coordinates in discriminant directions or random, vague weights."""
     n, d, r, k = data.n_samples, data.n_features, n_components, data.n_labels
-    latent = _start_coordinates(data, r, rng, start)
+    latent = _start_coordinates(data, r, rng, at_random)
     shape = precision_shape(priors.projection_prior, d, r)
     n_tied = d * r / np.prod(shape)
     precision = Gamma(
@@ -152,18 +145,14 @@ def init(
     return replace(state, utilities=update_utilities(state, data))
 
 
-def _start_coordinates(data: Data, r: int, rng: np.random.Generator, start: Start) -> FloatArray:
-    """Initial latent coordinates, (N, R)."""
+def _start_coordinates(data: Data, r: int, rng: np.random.Generator, at_random: bool) -> FloatArray:
+    """Scores of shrunken discriminant directions, the others small; or standard normals: (N, R)."""
     mean = 0.1 * rng.standard_normal((data.n_samples, r))
-    if start == "random":
+    if at_random:
         return 10.0 * mean
-    if start == "pca":
-        scores = data.design.principal_scores(r)
-    else:
-        multiclass = data.target == "multiclass"
-        Y = label_indicators(data.y, data.n_labels) if multiclass else standardise(1.0 * data.y)
-        scores = discriminant_scores(data.design, Y, r)
-    scores = standardise(scores)
+    multiclass = data.target == "multiclass"
+    Y = label_indicators(data.y, data.n_labels) if multiclass else standardise(1.0 * data.y)
+    scores = standardise(discriminant_scores(data.design, Y, r))
     live = scores.any(axis=0)
     mean[:, : scores.shape[1]][:, live] = scores[:, live]
     return mean

@@ -39,28 +39,6 @@ GRID_DRAWS = 50
 BLOCK = 1 << 19
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Predictive distribution of real targets: a mixture of S normals for each sample."""
-
-    mean: FloatArray  # (M, S, K)
-    noise: FloatArray  # independent variances, (M or 1, S, K)
-    loadings: FloatArray  # L, (M or 1, S, R, K), of the shared part of the covariance, L' L
-
-    def log_density(self, y: FloatArray) -> FloatArray:
-        """Log densities of the mixture components at y, (M, K): (M, S)."""
-        residual = y[:, None] - self.mean
-        k = residual.shape[-1]
-        cov = self.loadings.mT @ self.loadings + self.noise[..., None] * np.eye(k)
-        square = np.sum(residual * np.linalg.solve(cov, residual[..., None])[..., 0], axis=-1)
-        return -0.5 * (square + np.linalg.slogdet(cov)[1] + k * LOG_2PI)
-
-    def moments(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of each output, (M, K)."""
-        variance = self.noise + np.sum(self.loadings**2, axis=-2)
-        return self.mean.mean(axis=1), np.sqrt(variance.mean(axis=1) + self.mean.var(axis=1))
-
-
 class Predictive(ABC):
     """Predictions of new samples (M, P), scaled as for the fit, averaged over the posterior."""
 
@@ -81,8 +59,8 @@ class Predictive(ABC):
         """
 
     @abstractmethod
-    def outputs(self, X: FloatArray) -> Outputs:
-        """Distribution of real targets."""
+    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the real targets, each (M, K)."""
 
     def blocks(self, n_samples: int) -> Iterator[slice]:
         """Blocks of samples whose utilities are held in memory at once."""
@@ -105,12 +83,6 @@ class Predictive(ABC):
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
         return self.log_probabilities(latent, projected=True)
-
-    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of the real targets, each (M, K)."""
-        parts = (self.outputs(X[block]).moments() for block in self.blocks(len(X)))
-        means, stds = zip(*parts, strict=True)
-        return np.concatenate(means), np.concatenate(stds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,19 +128,16 @@ class MeanFieldPosterior(Predictive):
         spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
         return full @ weights.mean, np.sqrt(1.0 + spread)
 
-    def outputs(self, X: FloatArray) -> Outputs:
-        """As in the base class: one normal, with the exact moments under q."""
+    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """As in the base class, exact under q."""
         mean, variance = self._moments(X)
         weights, tau = self.state.weights, self.state.noise_precision
         assert tau is not None
         full = np.column_stack([np.ones(len(mean)), mean])  # (M, 1 + R)
-        noise = tau.rate / np.maximum(tau.shape - 1.0, 0.5)  # E[1 / tau]
-        noise = noise + np.einsum("mp,kpq,mq->mk", full, weights.cov, full, optimize=True)
-        noise += variance @ weights.variance[1:]
-        loadings = np.sqrt(variance)[:, :, None] * weights.mean[1:]  # (M, R, K)
-        return Outputs(
-            mean=(full @ weights.mean)[:, None], noise=noise[:, None], loadings=loadings[:, None]
-        )
+        square = tau.rate / np.maximum(tau.shape - 1.0, 0.5)  # E[1 / tau]
+        square = square + np.einsum("mp,kpq,mq->mk", full, weights.cov, full, optimize=True)
+        square += variance @ (weights.variance[1:] + weights.mean[1:] ** 2)
+        return full @ weights.mean, np.sqrt(square)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,31 +196,40 @@ class DrawPosterior(Predictive):
         """As in the base class, of at most `GRID_DRAWS` draws."""
         return self.thin(GRID_DRAWS).log_probabilities(latent, projected=True)
 
-    def outputs(self, X: FloatArray) -> Outputs:
-        """As in the base class: one normal for each draw."""
+    def _output_covariance(self) -> FloatArray:
+        """Covariance of real targets given each draw, latent coordinates integrated, (S, K, K)."""
         assert self.noise_precision is not None
-        return Outputs(
-            mean=self._linear(X) + self.bias,
-            noise=1.0 / self.noise_precision[None],
-            loadings=self.latent_scale * self.weights[None],
-        )
+        shared = self.latent_scale**2 * self.weights.mT @ self.weights
+        return shared + np.eye(self.weights.shape[2]) / self.noise_precision[:, None]
+
+    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """As in the base class."""
+        noise = np.einsum("skk->k", self._output_covariance()) / len(self.bias)
+        mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
+        for block in self.blocks(len(X)):
+            eta = self._linear(X[block]) + self.bias
+            mean[block], std[block] = eta.mean(axis=1), np.sqrt(noise + eta.var(axis=1))
+        return mean, std
 
     def log_likelihood(self, X: FloatArray, y: np.ndarray) -> FloatArray:
         """Log p(y_n | x_n, draw) with latent coordinates and utilities integrated out: (S, M)."""
         out = np.empty((len(self.bias), len(y)))
         if self.target == "regression":
+            cov = self._output_covariance()
+            constant = np.linalg.slogdet(cov)[1] + y.shape[1] * LOG_2PI
             for block in self.blocks(len(X)):
-                out[:, block] = self.outputs(X[block]).log_density(y[block]).T
+                residual = y[block, None] - self._linear(X[block]) - self.bias
+                solved = np.linalg.solve(cov, residual[..., None])[..., 0]
+                out[:, block] = -0.5 * (np.sum(residual * solved, axis=-1) + constant).T
             return out
         # Samples with the same labels share their loadings.
         kinds, kind = np.unique(y, axis=0, return_inverse=True)
-        order = np.argsort(kind, kind="stable")
-        for block in self.blocks(len(y)):
-            at = order[block]
-            eta = np.swapaxes(self._linear(X[at]) + self.bias, 0, 1)  # (S, m, K)
-            for i in np.unique(kind[at]):
-                own = kind[at] == i
-                out[:, at[own]] = self._log_label(eta[:, own], kinds[i])
+        for i, label in enumerate(kinds):
+            members = np.flatnonzero(kind == i)
+            for block in self.blocks(len(members)):
+                at = members[block]
+                eta = np.swapaxes(self._linear(X[at]) + self.bias, 0, 1)  # (S, m, K)
+                out[:, at] = self._log_label(eta, label)
         return out
 
     def _log_label(self, eta: FloatArray, label: np.ndarray) -> FloatArray:

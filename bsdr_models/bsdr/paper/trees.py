@@ -9,7 +9,7 @@ import xarray as xr
 
 from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
-from bsdr_models.arrays import FloatArray, IntArray, ProjectionPrior, Target
+from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
@@ -23,7 +23,7 @@ from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
-# Noise of real targets, and its power that is the precision.
+# Noise of real targets in draws of other models, and its power that is the precision.
 NOISE = {"noise_precision": 1.0, "noise_scale": -2.0}
 # Draws of a mean-field fit.
 N_DRAWS = 500
@@ -58,12 +58,11 @@ class PaperContext(Context):
             values = np.ascontiguousarray(draws[name])  # as in a saved model
             return values.reshape(-1, *values.shape[2:])
 
-        noise = next((name for name in NOISE if name in draws), None)
         return DrawPosterior(
             projection=stacked("projection"),
             weights=stacked("weights"),
             bias=stacked("bias"),
-            noise_precision=None if noise is None else stacked(noise) ** NOISE[noise],
+            noise_precision=stacked("noise_precision") if "noise_precision" in draws else None,
             latent_scale=self.latent_scale,
             target=self.target,
         )
@@ -211,74 +210,15 @@ def _build_tree(
     )
 
 
-# Axes of the variables of draws after chain and draw.
-AXES = {name: SPEC.variables[name].dims for name in ("projection", "weights", "bias", *NOISE)}
-
-
-def by_name(tree: xr.DataTree, names: Mapping[str, Sequence[Sequence[Any]]]) -> xr.DataTree:
-    """The tree with the axes of its draws as `AXES`, sorted by the names of features and outcomes.
-
-    ``names`` are those that an axis may have, the most specific first. Coordinates are compared by
-    value, numbers also as text.
-    """
-    posterior, known = tree["posterior"].to_dataset(), dict(names)
-    roles = {axis: axis for axis in (dims.FEATURE, dims.COMPONENT, dims.LABEL)}
-    for name in filter(posterior.data_vars.__contains__, AXES):
-        axes = (dims.CHAIN, dims.DRAW, *AXES[name])
-        if set(posterior[name].dims) == set(axes):
-            posterior[name] = posterior[name].transpose(*axes)
-        if posterior[name].ndim != len(axes):  # refused with the shapes
-            continue
-        for dim, role in zip(posterior[name].dims[2:], AXES[name], strict=True):
-            if roles.setdefault(str(dim), role) != role:
-                raise ValueError(
-                    f"posterior/{name} has the axis {dim!r} in the place of its {role}s: give "
-                    f"{axes} in this order"
-                )
-            if dim in posterior.indexes:
-                given = [_name(value) for value in posterior.indexes[dim].tolist()]
-                order = _order(given, known.get(role, ()), f"posterior/{name}", role)
-                posterior = posterior.isel({dim: order})
-                if role == dims.COMPONENT:  # those of the weights are those of the projection
-                    known.setdefault(role, [given])
-    built = tree.copy()
-    built["posterior"] = xr.DataTree(posterior)
-    return built
-
-
-def _order(given: list[Any], known: Sequence[Sequence[Any]], what: str, role: str) -> IntArray:
-    """Positions of known names among those given; as they are without any."""
-    if not known or len(given) != len(known[0]):  # another number is refused with the shapes
-        return np.arange(len(given))
-    for names in known:
-        wanted = [_name(value) for value in names]
-        if len(set(given)) == len(given) and set(given) == set(wanted):
-            return np.array([given.index(name) for name in wanted])
-    raise ValueError(
-        f"{what} has the {role}s {given}, expected {list(known[0])} in any order: give X and "
-        "y with these names, or rename the coordinates, or drop them if the order is the same"
-    )
-
-
-def _name(value: Any) -> Any:
-    """A coordinate, as a number if it is the text of one."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return number if np.isfinite(number) else str(value)
-
-
 def read_draws(
-    tree: xr.DataTree, target: Target, *, n_features: int, n_labels: int
-) -> dict[str, FloatArray]:
-    """Draws (chain, draw, ...) of projection, weights and bias, from the tree of a sampler.
+    tree: xr.DataTree, target: Target, names: Mapping[str, Sequence[Any]]
+) -> tuple[xr.Dataset, dict[str, FloatArray]]:
+    """Group ``posterior`` in the order of the names of features and outcomes, and draws in it.
 
-    For real targets also of the noise, by one of the names `NOISE`.
+    These are of projection, weights and bias, (chain, draw, ...), and, for real targets, of the
+    precision of the noise. Coordinates are compared as text; numbers from 0 are positions.
     """
     posterior = tree["posterior"].to_dataset()
-    r = posterior["projection"].shape[-1] if "projection" in posterior else 0
-    size = {dims.FEATURE: n_features, dims.COMPONENT: r, dims.LABEL: n_labels}
     needed = ["projection", "weights", "bias"]
     if target == "regression":
         given = [name for name in NOISE if name in posterior.data_vars]
@@ -288,16 +228,30 @@ def read_draws(
                 f"{'both' if given else 'neither'}"
             )
         needed += given
-    if missing := [name for name in needed if name not in posterior.data_vars]:
-        raise ValueError(f"group 'posterior' has no variable {missing[0]!r}")
+    for name in needed:
+        if name not in posterior.data_vars:
+            raise ValueError(f"group 'posterior' has no variable {name!r}")
+        axes = (dims.CHAIN, dims.DRAW, *SPEC.variables[name])
+        if set(posterior[name].dims) != set(axes):
+            raise ValueError(
+                f"posterior/{name} has the dims {posterior[name].dims}, expected {axes}: name them "
+                "in the model, or rename them in the tree"
+            )
+        posterior[name] = posterior[name].transpose(*axes)
+    for axis, wanted in names.items():
+        found = posterior[axis].to_numpy().tolist()  # 0, 1, ... without coordinates
+        if found == list(range(len(wanted))):
+            continue
+        if sorted(map(str, found)) != sorted(map(str, wanted)):
+            raise ValueError(
+                f"the draws have the {axis}s {found}, expected {wanted} in any order: give X and "
+                "y with these names, or rename the coordinates"
+            )
+        order = [str(each) for each in found]
+        posterior = posterior.isel({axis: [order.index(str(each)) for each in wanted]})
     draws = {}
     for name in needed:
-        array, shape = posterior[name], tuple(size[axis] for axis in AXES[name])
-        if array.dims[:2] != (dims.CHAIN, dims.DRAW) or array.shape[2:] != shape:
-            raise ValueError(
-                f"posterior/{name} has dims {dict(array.sizes)}, expected chain, draw and {shape}, "
-                f"for {n_features} features, {r} components and {n_labels} classes or outputs"
-            )
+        array = posterior[name]
         if not array.size:
             raise ValueError(f"posterior/{name} has no draws: {dict(array.sizes)}")
         if array.dtype.kind not in "iuf":
@@ -308,8 +262,8 @@ def read_draws(
             bad = "positive"
         if bad:
             raise ValueError(f"posterior/{name} holds values that are not {bad}")
-        draws[name] = values
-    return draws
+        draws["noise_precision" if name in NOISE else name] = values ** NOISE.get(name, 1.0)
+    return posterior, draws
 
 
 def align_components(
@@ -322,7 +276,7 @@ def align_components(
     precision = {"projection_precision": PROJECTION_PRECISION_DIMS[projection_prior]}
     out = dict(draws)
     for name, values in draws.items():
-        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name].dims))
+        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name]))
         if dims.COMPONENT not in axes:
             continue
         last = np.moveaxis(values, axes.index(dims.COMPONENT), -1)
@@ -372,15 +326,16 @@ def draws_tree(
 
 
 def user_tree(
-    tree: xr.DataTree, draws: dict[str, FloatArray], context: PaperContext
+    tree: xr.DataTree,
+    posterior: xr.Dataset,
+    draws: dict[str, FloatArray],
+    context: PaperContext,
 ) -> xr.DataTree:
-    """Tree of draws (chain, draw, ...) of a tree of the user, whose other contents are kept."""
+    """Tree of what `read_draws` has read, with the other contents of the tree of the user."""
     built = draws_tree(draws, context, inference_method="nuts")
-    for name, group in tree.children.items():
-        if name not in built.children:
-            built[name] = group.copy()
-    more = tree["posterior"].to_dataset().drop_vars(list(draws))
+    for name in tree.children.keys() - built.children.keys():
+        built[name] = tree[name].copy()
     here = built["posterior"].to_dataset()
-    others = [name for name in more.data_vars if name not in here]
-    built["posterior"] = xr.DataTree(here.merge(more[others], compat="override", join="override"))
+    more = posterior.drop_vars(here.data_vars, errors="ignore")
+    built["posterior"] = xr.DataTree(here.merge(more, compat="override", join="override"))
     return built
