@@ -153,22 +153,6 @@ def test_fitted_attributes_of_mean_field(overlapping):
     assert (np.linalg.eigvalsh(cov)[:, 0] > model.latent_scale_**2).all()
 
 
-def test_embedding_is_linear_in_scaled_features(wine, wine_model):
-    test = wine[1]
-    scaled = (test - wine_model.mean_) / wine_model.scale_
-    mean, cov = wine_model.transform(test, return_cov=True)
-    np.testing.assert_allclose(mean, scaled @ wine_model.components_.T, rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(wine_model.transform(test), mean)
-    smallest = np.linalg.eigvalsh(cov)[:, 0]
-    assert (smallest > 0.0).all()
-    far = wine_model.transform(train_far(wine), return_cov=True)[1]
-    assert np.trace(far[0]) > 10.0 * np.trace(cov[0])  # less is known far away
-
-
-def train_far(wine):
-    return wine[0].mean(axis=0) + 30.0 * (wine[0][:1] - wine[0].mean(axis=0))
-
-
 @short_chains
 def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping
@@ -265,15 +249,6 @@ def test_progress_bar_is_optional(overlapping, capsys, name, model):
 
 
 # ------------------------------------------------------------------------------ predictions
-
-
-def test_predictions_are_consistent(wine, wine_model):
-    test = wine[1]
-    log_p = wine_model.predict_log_proba(test)
-    np.testing.assert_allclose(np.exp(log_p), wine_model.predict_proba(test))
-    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1.0)
-    np.testing.assert_array_equal(wine_model.predict(test), log_p.argmax(axis=1))
-    np.testing.assert_array_equal(wine_model.decision_function(test), log_p)
 
 
 def test_decision_function_of_two_classes_is_the_log_odds(overlapping):

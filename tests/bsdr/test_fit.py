@@ -17,7 +17,6 @@ from bsdr_models.bsdr import draws as draws_module
 from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import held_out, hmc, probit_choice
 from bsdr_models.bsdr.draws import Coordinates, temper
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature, make_folds
 from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.posterior import Problem
@@ -265,18 +264,6 @@ def test_classes_of_one_sample_cannot_be_held_out():
     assert held_out.temperature == 1.0
     assert np.isnan(held_out.score.score)
     assert np.isnan(held_out.log_proba).all()
-
-
-def test_held_out_probabilities_are_those_of_the_score(fitted):
-    model, _, y = fitted("multiclass")
-    log_p = model._result.held_out_log_proba
-    assert log_p.shape == (len(y), len(model.classes_))
-    right = log_p[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-    assert right.mean() == pytest.approx(model.held_out_score_)
-    assert np.exp(log_p).sum(axis=1) == pytest.approx(1.0)
-    labels = fitted("multilabel")[0]._result.held_out_log_proba
-    assert labels.shape == fitted("multilabel")[2].shape
-    assert labels.max() < 0.0
 
 
 # --------------------------------------------------------------------------------- features
@@ -631,19 +618,6 @@ def test_incompatible_arguments_raise(kind, arguments, message):
 
 
 # --------------------------------------------------------------------------------- one model
-
-
-def test_pymc_model_is_that_of_the_fit(fitted):
-    for target in TARGETS:
-        model, _, _ = fitted(target)
-        declared = model.model_
-        assert {"scale", "projection", "bias", "coef", "y"} <= set(declared.named_vars)
-        np.testing.assert_allclose(declared["X"].get_value(), model._context.X, atol=1e-12)
-        shape = tuple(declared.eval_rv_shapes()["projection_offset"])
-        assert shape == (D, K - (target == "multiclass"))
-        metric = model._posterior.feature_map.metric
-        again = Metric.learn(model._context.X, metric.exponent)
-        assert again.size.tolist() == metric.size.tolist()
 
 
 def test_labels_of_the_pymc_model_are_exchangeable():

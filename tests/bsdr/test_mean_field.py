@@ -5,14 +5,13 @@ from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.special import gammaln
 
 from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import make_data
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows
+from bsdr_models.numerics.factors import NormalColumns, NormalRows
 
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -66,15 +65,7 @@ def test_every_update_is_stationary(lab, kind, spectral, target, size):
     lab.check_stationary(mf, lab.make_problem(kind, target, size, spectral=spectral), seed=0)
 
 
-# -------------------------------------------------------------- exact posteriors and evidences
-#
-# A known factor has no variance, and a known precision is a Gamma of shape 1e9. Without its own
-# terms, the bound must be the log evidence given the factor.
-
-
-def known_gamma(value):
-    value = np.asarray(value, dtype=float)
-    return Gamma(shape=np.full_like(value, 1e9), rate=1e9 / value)
+# ------------------------------------------------------------------------- exact evidences
 
 
 def known_rows(mean):
@@ -85,99 +76,6 @@ def known_rows(mean):
 def known_columns(mean):
     p, k = mean.shape
     return NormalColumns(mean=mean, cov=np.zeros((k, p, p)), log_det=np.zeros(k))
-
-
-def gaussian_evidence(y, prior_cov, design, noise_cov):
-    """y = design w + noise: log p(y), E[w | y], Cov[w | y], by conditioning the joint of (w, y)."""
-    cov_y = design @ prior_cov @ design.T + noise_cov
-    gain = np.linalg.solve(cov_y, design @ prior_cov).T
-    evidence = stats.multivariate_normal(np.zeros(len(y)), cov_y).logpdf(y)
-    return evidence, gain @ y, prior_cov - gain @ design @ prior_cov
-
-
-@pytest.mark.parametrize("size", ["tall", "wide"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_projection_is_the_exact_posterior_when_latent_and_precisions_are_known(lab, kind, size):
-    problem = lab.make_problem(kind, "multiclass", size)
-    rng = np.random.default_rng(3)
-    state, _ = lab.scrambled(mf, problem, rng)
-    phi = rng.gamma(2.0, size=problem.precision_shape)
-    state = replace(
-        state, projection_precision=known_gamma(phi), latent=known_rows(state.latent.mean)
-    )
-    state = lab.updated(mf, problem, state, "projection")
-
-    n, d = problem.X.shape
-    noise = problem.priors.latent_scale**2 * np.eye(n)
-    evidence = 0.0
-    for s, column in enumerate(np.broadcast_to(phi, (d, problem.n_components)).T):
-        each, mean, cov = gaussian_evidence(
-            state.latent.mean[:, s], np.diag(1.0 / column), problem.X, noise
-        )
-        evidence += each
-        np.testing.assert_allclose(state.projection.mean[:, s], mean, rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(state.projection.variance[:, s], np.diag(cov), rtol=1e-8)
-    terms = mf.elbo_terms(state, problem.data, problem.priors)
-    bound = terms["projection"] + terms["latent"] - state.latent.entropy()
-    np.testing.assert_allclose(bound, evidence, rtol=1e-7)
-
-
-def test_latent_is_the_exact_posterior_when_projection_and_weights_are_known(lab):
-    problem = lab.make_problem("entrywise", "regression")
-    rng = np.random.default_rng(4)
-    state, _ = lab.scrambled(mf, problem, rng)
-    tau = rng.gamma(2.0, size=problem.data.n_labels)
-    d, r = state.projection.mean.shape
-    known = lab.summaries(
-        state.projection.mean, np.zeros((r, d, d)) + 1e-300 * np.eye(d), problem.X
-    )
-    state = replace(
-        state,
-        projection=known,
-        weights=known_columns(state.weights.mean),
-        noise_precision=known_gamma(tau),
-    )
-    state = lab.updated(mf, problem, state, "latent")
-
-    prior_cov = problem.priors.latent_scale**2 * np.eye(r)
-    bias, W = state.weights.mean[0], state.weights.mean[1:]
-    evidence = 0.0
-    for n, (x, y) in enumerate(zip(problem.X, problem.data.y, strict=True)):
-        prior_mean = state.projection.mean.T @ x
-        each, shift, cov = gaussian_evidence(
-            y - bias - W.T @ prior_mean, prior_cov, W.T, np.diag(1.0 / tau)
-        )
-        evidence += each
-        np.testing.assert_allclose(state.latent.mean[n], prior_mean + shift, rtol=1e-8)
-        np.testing.assert_allclose(state.latent.cov, cov, rtol=1e-8, atol=1e-12)
-    terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["latent"] + terms["utilities"], evidence, rtol=1e-7)
-
-
-def test_weights_are_the_exact_posterior_when_latent_and_precisions_are_known(lab):
-    problem = lab.make_problem("entrywise", "regression")
-    rng = np.random.default_rng(5)
-    state, _ = lab.scrambled(mf, problem, rng)
-    n, r = state.latent.mean.shape
-    tau = rng.gamma(2.0, size=problem.data.n_labels)
-    psi = rng.gamma(2.0, size=(1 + r, problem.data.n_labels))
-    state = replace(
-        state,
-        latent=known_rows(state.latent.mean),
-        noise_precision=known_gamma(tau),
-        weight_precision=known_gamma(psi),
-    )
-    state = lab.updated(mf, problem, state, "weights")
-
-    rows = np.column_stack([np.ones(n), state.latent.mean])
-    evidence = 0.0
-    for c, y in enumerate(problem.data.y.T):
-        each, mean, cov = gaussian_evidence(y, np.diag(1.0 / psi[:, c]), rows, np.eye(n) / tau[c])
-        evidence += each
-        np.testing.assert_allclose(state.weights.mean[:, c], mean, rtol=1e-8)
-        np.testing.assert_allclose(state.weights.cov[c], cov, rtol=1e-8, atol=1e-12)
-    terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["weights"] + terms["utilities"], evidence, rtol=1e-7)
 
 
 @pytest.mark.parametrize("size", ["tall", "wide"])

@@ -341,30 +341,6 @@ def test_alignment_undoes_permutations_and_flips():
     np.testing.assert_array_equal(got["bias"], draws["bias"])
 
 
-# ------------------------------------------------------------------------------------- files
-
-
-@pytest.mark.parametrize(
-    ("engine", "kind"), [("exact", "netcdf"), ("mean_field", "netcdf"), ("gibbs", "zarr")]
-)
-def test_trees_can_be_saved_and_loaded(fitted, engine, kind, tmp_path):
-    model = fitted(engine, "multiclass")
-    X, y = toy("multiclass")
-    for i, tree in enumerate((model.idata_, model.predict_idata(X, y))):
-        path = tmp_path / f"{i}.{kind}"
-        if kind == "netcdf":
-            tree.to_netcdf(path)
-            with xr.open_datatree(path) as file:
-                back = file.load()
-        else:
-            tree.to_zarr(path, consolidated=False)
-            back = xr.open_datatree(path, engine="zarr", consolidated=False).load()
-        assert back.equals(tree)
-        assert set(back.attrs) == set(tree.attrs)
-        for name, value in tree.attrs.items():
-            np.testing.assert_array_equal(back.attrs[name], value)
-
-
 # ------------------------------------------------------------------------------------- ArviZ
 
 
@@ -372,24 +348,6 @@ def likelihood_group(engine):
     """Name of the group: that of an approximation is not taken for that of the posterior."""
     exact = engine not in ("mean_field", "advi", "laplace")
     return "log_likelihood" if exact else "approximate_log_likelihood"
-
-
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
-@every_target
-@pytest.mark.parametrize("engine", FAST)
-def test_leave_one_out_runs_on_every_sample(fitted, engine, target):
-    """Samples count once for any number of outcomes."""
-    tree = fitted(engine, target).idata_
-    if engine == "mean_field":
-        with pytest.raises(TypeError, match="log likelihood not found"):
-            az.loo(tree)
-        return
-    result = az.loo(tree, pointwise=True)
-    assert result.n_data_points == N
-    assert np.isfinite(result.elpd)
-    assert result.elpd < 0.0
-    lppd = tree["log_likelihood/y"].stack(s=("chain", "draw"))
-    assert result.elpd < float((np.log(np.exp(lppd).mean("s"))).sum())
 
 
 # ------------------------------------------------------------------------------------- plots

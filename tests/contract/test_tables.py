@@ -108,13 +108,15 @@ def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
     assert az.from_netcdf(tmp_path / "tree.nc")["fit/obs"].equals(model.idata_["fit/obs"])
 
 
-def test_every_estimator_labels_the_samples_by_the_index(zoo, kind):
+def test_every_estimator_labels_the_samples_by_the_index(zoo, kind, tmp_path):
     names = np.array([f"cell {i}" for i in range(len(zoo.X))])
     table = pd.DataFrame(zoo.X, columns=NAMES, index=names)
     model = assert_labelled(zoo, kind, table, names, names[5:8])
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
     assert model.idata_["constant_data/feature"].values.tolist() == NAMES
+    model.idata_.to_netcdf(tmp_path / "tree.nc")
+    assert az.from_netcdf(tmp_path / "tree.nc").equals(model.idata_)
 
 
 TWO_NAMED = {
