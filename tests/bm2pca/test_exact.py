@@ -53,11 +53,6 @@ def conditioned(y, prior_cov, design, noise):
     return evidence, gain @ y, prior_cov - gain @ design @ prior_cov
 
 
-def bound_without(state, problem, *names):
-    terms = mf.bound_terms(state, problem.data, problem.priors)
-    return sum(terms[name] for name in names)
-
-
 def features(problem, state, p):
     """Points W, t and tau of each view in problem p, over all features."""
     for X, own, view in zip(problem.X, state.views, problem.data.views, strict=True):
@@ -101,24 +96,6 @@ def test_precisions_give_the_exact_evidence(lab, case):
         expected = gamma_evidence(prior.weight_shape, prior.weight_rate, 1 + r, squares).sum()
         entropy = 0.5 * weights.size * (1.0 + LOG_2PI)
         close(terms["weights"][p] + terms["weight_precision"][p] - entropy, expected)
-
-
-def test_augmented_loss_at_known_scores_is_the_pseudo_likelihood(lab, case):
-    """Without uncertainty of f, <|u|> <= sqrt<u**2> is an equality."""
-    problem = lab.make_problem(case)
-    state = lab.updated(problem, known(lab, problem, np.random.default_rng(7)), "slack")
-    w = state.weights.mean
-    f = state.latent.mean @ w[:, 1:] + w[:, :1]
-    y, C = problem.y, problem.cost
-    if problem.epsilon is None:
-        each = -2.0 * C * np.maximum(0.0, 1.0 - y * f)
-    else:
-        each = -2.0 * C * np.maximum(0.0, np.abs(y - f) - problem.epsilon)
-        each = each - np.log(2.0 * problem.epsilon + 1.0 / C)
-    close(bound_without(state, problem, "margins"), (each * problem.known).sum(axis=(1, 2)))
-
-
-# --------------------------------------------------------- the pseudo-evidence of the classifier
 
 
 def classifier(lab, *, Z, y, nu, cost):

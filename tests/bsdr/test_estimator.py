@@ -348,20 +348,3 @@ def test_predictive_intervals_have_their_coverage(model):
     inside = np.abs(y[60:] - mean) < norm.ppf(0.95) * std
     assert abs(inside.mean() - 0.9) < 4.0 * np.sqrt(0.09 / 600) + 0.02
     np.testing.assert_array_equal(model.predict(X[60:]), mean)
-
-
-def test_predictive_density_of_a_real_target_integrates_to_one():
-    rng = np.random.default_rng(97)
-    X = rng.standard_normal((40, 3))
-    y = X @ rng.standard_normal(3) + rng.standard_normal(40)
-    model = PaperBSDRRegressor().set_params(**ONE_SCALE | {"n_components": 1}).fit(X, y)
-    mean, std = model.predict(X[:1], return_std=True)
-    grid = np.linspace(mean[0] - 12.0 * std[0], mean[0] + 12.0 * std[0], 4001)
-    rows = np.tile(model._samples(X[:1]), (len(grid), 1))
-    scaled = ((grid - model.y_mean_) / model.y_scale_)[:, None]
-    log_density = model._posterior.outputs(rows).log_density(scaled)
-    density = np.exp(log_density).mean(axis=1) / model.y_scale_[0]
-    step = grid[1] - grid[0]
-    np.testing.assert_allclose(density.sum() * step, 1.0, rtol=1e-6)
-    np.testing.assert_allclose(density @ grid * step, mean[0], atol=1e-6)
-    np.testing.assert_allclose(np.sqrt(density @ (grid - mean[0]) ** 2 * step), std[0], rtol=1e-5)

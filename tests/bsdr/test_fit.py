@@ -10,7 +10,7 @@ import pytest
 from arviz_stats.base import array_stats
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors
 from bsdr_models.bsdr import draws as draws_module
@@ -483,18 +483,6 @@ def test_too_few_samples_to_tell_warns():
     assert abs(model.log_bayes_factor_) < np.log(3.0)
 
 
-@pytest.fixture(scope="module")
-def wine():
-    return estimator("multiclass", sampling__draws=200).fit(*load_wine(return_X_y=True))
-
-
-@pytest.mark.filterwarnings("error:no evidence")
-def test_wine_has_a_signal(wine):
-    assert wine.log_bayes_factor_ > 50.0
-    assert wine.idata_.attrs["log_bayes_factor"] == wine.log_bayes_factor_
-    assert wine.log_evidence_ == wine.idata_.attrs["log_evidence"]
-
-
 @pytest.mark.slow
 def test_few_samples_converge_by_default(monkeypatch):
     monkeypatch.undo()
@@ -555,24 +543,11 @@ def test_arviz_reads_the_tree(fitted, target):
 # --------------------------------------------------------------------------------- interrupts
 
 
-def stop_after(monkeypatch, module, name, number):
-    """Interrupt a function at a call."""
-    original, calls = getattr(module, name), []
-
-    def interrupting(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == number:
-            raise KeyboardInterrupt
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(module, name, interrupting)
-
-
 @pytest.mark.parametrize("target", LABELS)
-def test_interrupted_fit_keeps_its_draws(target, monkeypatch):
+def test_interrupted_fit_keeps_its_draws(target, interrupt):
     X, y = toy(target)
     n_before = hmc._PER_ROUND * hmc._ROUNDS  # rounds of adaptation; the path has none
-    stop_after(monkeypatch, hmc, "_move_scale", n_before + 9)
+    interrupt(hmc, "_move_scale", n_before + 9)
     model = estimator(target).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
@@ -585,10 +560,10 @@ def test_interrupted_fit_keeps_its_draws(target, monkeypatch):
     assert model.summary()["value"].str.contains("interrupted the fit").any()
 
 
-def test_interrupted_folds_keep_the_draws(monkeypatch):
+def test_interrupted_folds_keep_the_draws(interrupt):
     X, y = toy("multiclass")
     whole = estimator("multiclass", temperature=1.0).fit(X, y)
-    stop_after(monkeypatch, held_out, "continue_on", 2)  # after a fold
+    interrupt(held_out, "continue_on", 2)  # after a fold
     model = estimator("multiclass").fit(X, y)
     assert model.interrupted_
     assert model.temperature_ == 1.0

@@ -272,17 +272,6 @@ def test_draws_are_those_of_the_posterior(exact):
         assert ours.std() / theirs.std() == pytest.approx(1.0, abs=0.15)
 
 
-def test_same_seed_same_bits():
-    problem = make_problem("multilabel", d=2)
-    first, again, other = (
-        hmc.sample(problem, n_chains=4, n_draws=4, rng=np.random.default_rng(seed))
-        for seed in (0, 0, 1)
-    )
-    assert_array_equal(first.theta, again.theta)
-    assert first.log_evidence == again.log_evidence
-    assert not np.array_equal(first.theta, other.theta)
-
-
 def test_chains_forget_samples_that_are_held_out():
     problem = make_problem(n=40, d=2, signal=3.0)
     sampled = hmc.sample(problem, n_chains=16, n_draws=8, rng=np.random.default_rng(0))

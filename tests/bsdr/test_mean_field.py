@@ -8,7 +8,6 @@ import pytest
 from scipy.special import gammaln
 
 from bsdr_models.bsdr.paper import mean_field as mf
-from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import make_data
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.factors import NormalColumns, NormalRows
@@ -25,9 +24,6 @@ every_problem = pytest.mark.parametrize(
 )
 
 
-# -------------------------------------------------------------------- the three general checks
-
-
 def test_wide_problem_uses_the_dual_ridge(lab):
     assert lab.make_problem("entrywise", "multiclass", "wide").data.design.prefers_rows
     assert not lab.make_problem("entrywise", "multiclass", "tall").data.design.prefers_rows
@@ -35,11 +31,9 @@ def test_wide_problem_uses_the_dual_ridge(lab):
 
 @every_problem
 def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size):
-    """48 comparisons at 4 standard errors: 0.3 % false alarms at other seeds."""
+    """36 comparisons at 4 standard errors: 0.2 % false alarms at other seeds."""
     problem = lab.make_problem(kind, target, size, spectral=spectral)
     lab.check_monte_carlo(mf, problem, seed=0)
-    if size == "tall":
-        lab.check_monte_carlo(mf, problem, seed=1)
 
 
 @every_problem
@@ -63,9 +57,6 @@ def test_no_single_update_lowers_the_bound_under_sparse_priors(lab, kind, seed, 
 @every_problem
 def test_every_update_is_stationary(lab, kind, spectral, target, size):
     lab.check_stationary(mf, lab.make_problem(kind, target, size, spectral=spectral), seed=0)
-
-
-# ------------------------------------------------------------------------- exact evidences
 
 
 def known_rows(mean):
@@ -145,9 +136,6 @@ def test_utilities_term_is_the_evidence_given_the_linear_predictor(lab, target):
     np.testing.assert_allclose(terms["utilities"], log_prob.sum(), rtol=1e-10)
 
 
-# --------------------------------------------------------------------------------- symmetries
-
-
 def run(state, data, priors, n_steps=6):
     for _ in range(n_steps):
         state, info = mf.step(state, data, priors)
@@ -186,24 +174,6 @@ def test_columnwise_fit_is_the_same_in_features_and_in_spectral_coordinates(lab,
     np.testing.assert_allclose(
         other.projection_precision.mean, end.projection_precision.mean, rtol=1e-8
     )
-
-
-def test_integrating_out_directions_outside_the_row_space_tightens_the_bound(lab):
-    dense = lab.make_problem("columnwise", "multiclass", "wide")
-    spectral = lab.make_problem("columnwise", "multiclass", "wide", spectral=True)
-    basis = spectral.data.design.basis
-    assert basis.shape == (13, 5)
-    state, _ = lab.unfinished(mf, dense, np.random.default_rng(10))
-    state, info = run(state, dense.data, dense.priors, n_steps=200)
-    cov = np.einsum("pd,rpq,qe->rde", basis, lab.ridge_cov(dense, state), basis)
-    state = lab.updated(mf, dense, state, "projection")
-    info = mf.info(state, dense.data, dense.priors)
-    inside = lab.summaries(basis.T @ state.projection.mean, cov, spectral.X)
-    reduced = mf.info(replace(state, projection=inside), spectral.data, spectral.priors)
-    assert info.elbo < reduced.elbo
-
-
-# ------------------------------------------------------------------- initialisation, step, fit
 
 
 @pytest.mark.parametrize("start", ["discriminant", "pca", "random"])
@@ -258,30 +228,6 @@ def test_step_is_its_updates_in_order_and_does_not_modify_its_input(
         state = lab.updated(mf, problem, state, name)
     assert_same(end, state)
     assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-def test_fit_reaches_the_bound_of_many_sweeps(lab, target):
-    problem = lab.make_problem("rowwise", target, "tall")
-    priors = replace(problem.priors, projection_prior="rowwise")
-    settings = {"n_components": problem.n_components}
-    result = fit_mean_field(
-        problem.data,
-        priors,
-        **settings,
-        rng=np.random.default_rng(19),
-        tol=1e-7,
-    )
-    assert result.converged
-    assert np.diff(result.trace).min() > -1e-6
-    assert result.trace[-1] == pytest.approx(problem.bound(mf, result.state), abs=1e-6)
-    # The first restart gets the first child of the generator.
-    stream = np.random.default_rng(19).spawn(1)[0]
-    state = mf.init(problem.data, priors, **settings, rng=stream)
-    _, info = run(state, problem.data, problem.priors, n_steps=1_000)
-    assert len(result.trace) < 500
-    assert result.trace[-1] > info.elbo - 1e-3
 
 
 @every_problem

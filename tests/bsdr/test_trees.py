@@ -5,8 +5,6 @@ import json
 import warnings
 
 import arviz as az
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -350,16 +348,6 @@ def likelihood_group(engine):
     return "log_likelihood" if exact else "approximate_log_likelihood"
 
 
-# ------------------------------------------------------------------------------------- plots
-
-
-@pytest.fixture
-def headless():
-    mpl.use("Agg")
-    yield
-    plt.close("all")
-
-
 # ------------------------------------------------------------------------ draws of other models
 
 
@@ -560,7 +548,7 @@ def test_outputs_are_matched_by_name(linear):
 
 
 @pytest.mark.parametrize("n_outputs", [None, K])
-def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, headless, n_outputs, tmp_path):
+def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, n_outputs, tmp_path):
     draws, X, Y = linear
     k = n_outputs or 1
     y = Y[:, 0] if n_outputs is None else Y[:, :k]

@@ -289,7 +289,13 @@ def test_coordinates_in_the_container_that_was_asked_for(
     got = model.transform(TABLES[library](zoo.X, NAMES))
     assert isinstance(got, {"pandas": pd.DataFrame, "polars": pl.DataFrame}[container])
     assert list(got.columns) == model.get_feature_names_out().tolist()
+    assert list(got.columns) == [f"{kind.lower()}{i}" for i in range(got.shape[1])]
+    if container == library == "pandas":
+        assert (got.index == TABLES[library](zoo.X, NAMES).index).all()
     np.testing.assert_array_equal(np.asarray(got), zoo.fitted(kind).transform(zoo.X))
+    mean, cov = model.transform(TABLES[library](zoo.X, NAMES), return_cov=True)
+    assert type(mean) is type(got)
+    assert cov.shape == (*mean.shape, mean.shape[1])
 
 
 WHOLE = {
