@@ -61,10 +61,6 @@ def quadrature(X, y, n_nodes=240):
     return logsumexp(total) + np.log(log_tau[1] - log_tau[0]), mean
 
 
-# ------------------------------------------------------------------------------------ checks
-# Functions, so that they apply to planted faults.
-
-
 def check_marginal(n, b):
     this = problem(n, b)
     found = learn(this)
@@ -189,9 +185,6 @@ def check_hyper_parameters(n, b):
         assert abs(draws.mean() - mean) < 4.5 * np.sqrt(variance / len(draws))
         assert draws.var() == pytest.approx(variance, rel=0.05)
     assert len(np.unique(log_tau)) == len(log_tau)
-
-
-# ------------------------------------------------------------------------------------- tests
 
 
 @pytest.mark.parametrize(("n", "b"), SIZES)

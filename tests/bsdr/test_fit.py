@@ -5,7 +5,6 @@ import warnings
 
 import arviz as az
 import numpy as np
-import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
 from scipy.optimize import minimize_scalar
@@ -18,7 +17,6 @@ from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import held_out, hmc, probit_choice
 from bsdr_models.bsdr.draws import Coordinates, temper
 from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature, make_folds
-from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.validation import R_HAT_LIMIT
@@ -593,18 +591,6 @@ def test_incompatible_arguments_raise(kind, arguments, message):
 
 
 # --------------------------------------------------------------------------------- one model
-
-
-def test_labels_of_the_pymc_model_are_exchangeable():
-    X, y = toy("multiclass")
-    model = build_model(X - X.mean(axis=0), y)
-    found = pm.sample_prior_predictive(
-        400, model=model, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
-    )
-    drawn = found["prior_predictive/y"].values[0]
-    share = np.stack([(drawn == c).mean(axis=1) for c in range(K)], axis=1)
-    error = share.std(axis=0) / np.sqrt(400)
-    assert np.all(np.abs(share.mean(axis=0) - 1.0 / K) < 4.0 * error)
 
 
 @pytest.mark.slow

@@ -174,9 +174,6 @@ def test_whitening_has_the_hessian_of_the_biases():
     assert_allclose(hessian[n:, n:] @ whitening.cross, hessian[n:, :n], atol=1e-3)
 
 
-# ---------------------------------------------------------------------------------- evidence
-
-
 def log_mean_likelihood(problem, *, size=400_000, seed=0, views=None):
     """Log evidence by draws from the prior, and its standard error."""
     rng, values = np.random.default_rng(seed), []
@@ -251,9 +248,6 @@ def test_one_class_that_is_absent():
     ]
     assert np.isfinite(values).all()
     assert values[1] < values[0]
-
-
-# ------------------------------------------------------------------------------------- draws
 
 
 def test_draws_are_those_of_the_posterior(exact):

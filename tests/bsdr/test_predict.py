@@ -114,9 +114,6 @@ def hermite(n_dims, n_nodes=40):
     ).ravel()
 
 
-# ------------------------------------------------------------------------------- mean field
-
-
 @pytest.mark.parametrize("latent_scale", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
 def test_label_probabilities_are_frequencies_under_q(prior, latent_scale):
@@ -286,9 +283,6 @@ def test_thinned_draws_are_evenly_spaced():
     for name in ("projection", "weights", "bias", "noise_precision"):
         np.testing.assert_array_equal(getattr(thin, name), getattr(posterior, name)[[0, 9, 19, 29]])
     assert len(posterior.thin(100).bias) == 30
-
-
-# --------------------------------------------------------------------------------- every kind
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -339,16 +339,10 @@ def test_alignment_undoes_permutations_and_flips():
     np.testing.assert_array_equal(got["bias"], draws["bias"])
 
 
-# ------------------------------------------------------------------------------------- ArviZ
-
-
 def likelihood_group(engine):
     """Name of the group: that of an approximation is not taken for that of the posterior."""
     exact = engine not in ("mean_field", "advi", "laplace")
     return "log_likelihood" if exact else "approximate_log_likelihood"
-
-
-# ------------------------------------------------------------------------ draws of other models
 
 
 @pytest.fixture(scope="module")

@@ -340,8 +340,6 @@ def test_sparse_samples_in_any_format(zoo, fitted_to, taker, case):
     np.testing.assert_allclose(said(got, SPARSE[case](X)), said(model, sparse.csr_array(X)))
 
 
-# ---------------------------------------------------------------------------------- targets
-
 TEXT = np.array(["b", "c", "a"])
 LABELS = {
     "list": lambda y: TEXT[y].tolist(),

@@ -77,9 +77,6 @@ def assert_finite(assert_finite):
     return check
 
 
-# ------------------------------------------------------------------------- invalid input
-
-
 def test_unlabelled_marker_that_leaves_too_few_labels_raises(iris):
     X, y = iris
     with pytest.raises(ValueError, match="every y equals unlabeled=-1: no row has a label"):
@@ -104,9 +101,6 @@ def test_invalid_sequences_raise(iris, name, kind):
     sequence, match = SEQUENCES_REFUSED[kind]
     with pytest.raises(ValueError, match=match):
         make(name).fit(*iris, sequence=sequence)
-
-
-# ------------------------------------------------------------------------------- arguments
 
 
 REFUSED = [
@@ -148,9 +142,6 @@ def test_other_numbers_of_components(iris, assert_finite, name, n_components):
     model = fit(make(name, n_components=n_components, optimization__max_iter=15), *iris, EXPLAINED)
     assert model.transform(iris[0]).shape == (45, n_components)
     assert_finite(model, iris[0])
-
-
-# ------------------------------------------------------------------- accepted, finite output
 
 
 @pytest.mark.parametrize("unit", [1e200, 1e-200, 1.7e308 / 8.0])
@@ -205,9 +196,6 @@ def test_repeated_samples(iris, assert_finite, name, kind):
         assert p.max() < 0.75
 
 
-# --------------------------------------------------------------------------------- labels
-
-
 @pytest.mark.parametrize("marker", [-1, None, "?"])
 @pytest.mark.parametrize("name", ["default", "centres", "paper"])
 def test_unlabelled_samples(iris, assert_finite, name, marker):
@@ -231,9 +219,6 @@ def test_one_label_for_each_class(iris, assert_finite, name):
     assert_finite(model, X)
     two = np.where(given == 2, -1, given)
     assert_finite(fit(make(name, unlabeled=-1), X, two, EXPLAINED), X)
-
-
-# ----------------------------------------------------------------- iterations and interrupts
 
 
 def interrupt_after(monkeypatch, calls):
@@ -262,9 +247,6 @@ def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch
     assert not model.converged_
     assert model.idata_.attrs["interrupted"] == 1
     assert_finite(model, iris[0])
-
-
-# ---------------------------------------------------------------------------- many samples
 
 
 @pytest.mark.parametrize("n_samples", [44, 45])

@@ -250,8 +250,6 @@ def test_hazard_of_the_compiled_sweeps():
     np.testing.assert_allclose(got[:, 1], positive_mean(a), rtol=1e-11)
 
 
-# --------------------------------------------------------------- features in place of a matrix
-
 by_features = pytest.mark.parametrize("method", [laplace_by_features, ep_by_features])
 
 
