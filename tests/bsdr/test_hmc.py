@@ -212,7 +212,8 @@ def test_evidence_against_quadrature():
     assert found.log_evidence == pytest.approx(logsumexp(grid(problem)[1]), abs=0.2)
 
 
-def check_empty_evidence(target, k):
+@pytest.mark.parametrize(("target", "k"), [("multiclass", 2), ("multiclass", 3), ("multilabel", 3)])
+def test_evidence_without_features_against_quadrature(target, k):
     """Biases on a grid; label sets are independent."""
     problem = make_problem(target, n=17, d=2, k=k)
     found = hmc.log_evidence_empty(problem, rng=np.random.default_rng(0))
@@ -232,11 +233,6 @@ def check_empty_evidence(target, k):
         density = np.concatenate(values) + norm.logpdf(points).sum(axis=1)
         expected = logsumexp(density) + (k - 1) * np.log(4.0 * step)
     assert found == pytest.approx(expected, abs=0.02)
-
-
-@pytest.mark.parametrize(("target", "k"), [("multiclass", 2), ("multiclass", 3), ("multilabel", 3)])
-def test_evidence_without_features_against_quadrature(target, k):
-    check_empty_evidence(target, k)
 
 
 def test_one_class_that_is_absent():

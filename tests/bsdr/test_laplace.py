@@ -70,7 +70,8 @@ def loadings(problem, theta):
 # ------------------------------------------------------------------------------- derivatives
 
 
-def check_derivatives(target, k):
+@every_case
+def test_gradient_and_hessian_against_differences(target, k):
     problem = make_problem(target, 50, 3, k)
     at, h = np.random.default_rng(1).standard_normal((4, len(problem.contrasts))), 1e-5
     _, gradient, hessian = derivatives(problem, at)
@@ -81,11 +82,6 @@ def check_derivatives(target, k):
         slope, curvature = ((a - b) / (2.0 * h) for a, b in zip(up[:2], down[:2], strict=True))
         assert_allclose(gradient.ravel()[i], slope, rtol=1e-4, atol=1e-4)
         assert_allclose(-hessian[i], curvature.ravel(), rtol=1e-3, atol=1e-2)
-
-
-@every_case
-def test_gradient_and_hessian_against_differences(target, k):
-    check_derivatives(target, k)
 
 
 def test_derivatives_of_scaled_samples_in_chunks():
@@ -115,7 +111,7 @@ def expand(problem, theta):
     return laplace._Expansion.learn(at, *there), at, *there
 
 
-def check_expansion():
+def test_expansion_is_the_normal_density():
     """It is the log likelihood at its point, a Newton step is its mode, and evidence its mean."""
     problem = make_problem("multiclass", 300, 2, 3)
     theta = fit(problem).mode + 0.1
@@ -141,10 +137,6 @@ def check_expansion():
     exact = value + change @ gradient.ravel() - 0.5 * np.sum((change @ hessian) * change, axis=1)
     exact -= 0.5 * np.sum(draws[:, -1] ** 2, axis=1)
     assert_allclose(quadratic, exact, rtol=1e-8)
-
-
-def test_expansion_is_the_normal_density():
-    check_expansion()
 
 
 def test_slope_of_the_log_scale_against_differences():

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_iris
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from bsdr_models import (
@@ -222,11 +221,9 @@ class Zoo(SimpleNamespace):
 
 
 @pytest.fixture(scope="session")
-def zoo(outputs, assert_finite):
+def zoo(iris, outputs, assert_finite):
     """Samples of iris, 15 of each class, and everything above by name."""
-    X, y = load_iris(return_X_y=True)
-    rows = np.r_[0:15, 50:65, 100:115]
-    X, y = X[rows], y[rows]
+    X, y = iris
     cache = {}
 
     def fitted(name):

@@ -16,9 +16,9 @@ def precise_moments(eta, y):
     """Log probability and E[t] at 30 digits, from the definition.
 
     The trapezoidal rule converges exponentially for these entire integrands: at this step
-    its error is below exp(-200) for five labels.
+    its error is below exp(-50) for five labels.
     """
-    step = mp.mpf(1) / 8
+    step = mp.mpf(1) / 4
     gaps = [mp.mpf(float(eta[y])) - mp.mpf(float(e)) for e in eta]
     others = [j for j in range(len(eta)) if j != y]
     top = max(0, *(-float(g) for g in gaps))
@@ -127,8 +127,7 @@ def test_a_sample_does_not_depend_on_the_others():
         assert_allclose(together.mean[row], alone.mean[0], rtol=1e-14)
 
 
-@pytest.mark.parametrize(("n_nodes", "tolerance"), [(12, 1e-4), (16, 1e-5), (32, 1e-8)])
-def test_ten_labels_converge_with_the_nodes_as_documented(n_nodes, tolerance):
+def test_ten_labels_converge_with_the_nodes_as_documented():
     eta, y, _ = problem(7, n_samples=64, n_labels=10)
     eta[:32] = 0.0
     eta[np.arange(32), y[:32]] = np.linspace(-6.0, 6.0, 32)  # all others tied
@@ -136,10 +135,10 @@ def test_ten_labels_converge_with_the_nodes_as_documented(n_nodes, tolerance):
     fine = orthant.moments(eta, y, n_nodes=100)
     assert_allclose(fine.log_prob[24], log_prob, atol=1e-12)
     assert_allclose(fine.mean[24], mean, atol=1e-12)
-
-    got = orthant.moments(eta, y, n_nodes=n_nodes)
-    assert_allclose(got.log_prob, fine.log_prob, rtol=0, atol=tolerance)
-    assert_allclose(got.mean, fine.mean, rtol=0, atol=tolerance)
+    for n_nodes, tolerance in ((12, 1e-4), (16, 1e-5), (32, 1e-8)):
+        got = orthant.moments(eta, y, n_nodes=n_nodes)
+        assert_allclose(got.log_prob, fine.log_prob, rtol=0, atol=tolerance)
+        assert_allclose(got.mean, fine.mean, rtol=0, atol=tolerance)
 
 
 def test_warm_start_changes_nothing_but_the_work():
