@@ -1,8 +1,12 @@
-"""Fixtures: samples, short runs, and Dask workers."""
+"""Fixtures: samples, short runs, interrupts, checks of full conditionals, and Dask workers."""
+
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_wine
+from scipy import stats
+from sklearn.datasets import load_iris, load_wine
 
 
 @pytest.fixture(scope="session")
@@ -10,6 +14,14 @@ def wine():
     X, y = load_wine(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     return X[order], np.array(["a", "b", "c"])[y[order]]
+
+
+@pytest.fixture(scope="session")
+def iris():
+    """15 samples of each class."""
+    X, y = load_iris(return_X_y=True)
+    rows = np.r_[0:15, 50:65, 100:115]
+    return X[rows], y[rows]
 
 
 # Draws of a chain, rounds of adaptation, trajectories of a fold and at a node of the path.
@@ -42,6 +54,169 @@ def coarse_grid():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bsdr_models.latent_grid.RESOLUTION", 9)
         yield
+
+
+def all_outputs(model, X):
+    """Everything a model says about samples, by name."""
+    found = {"predict": model.predict(X)}
+    if hasattr(model, "predict_proba"):
+        found["proba"] = model.predict_proba(X)
+        np.testing.assert_allclose(found["proba"].sum(axis=1), 1.0, rtol=1e-6)
+        found["log_proba"] = model.predict_log_proba(X)
+        assert set(found["predict"]) <= set(model.classes_)
+    else:
+        found["std"] = model.predict(X, return_std=True)[1]
+        assert (found["std"] > 0.0).all()
+    if hasattr(model, "decision_function"):
+        found["decision"] = model.decision_function(X)
+    if hasattr(model, "transform"):
+        found["mean"], found["cov"] = model.transform(X, return_cov=True)
+        size = np.linalg.eigvalsh(found["cov"])
+        rounding = 1e-15 * size[:, -1] if type(model).__name__ == "DGPLVMClassifier" else 0.0
+        assert (size[:, 0] >= -rounding).all() or (size == 0.0).all()
+    if hasattr(model, "out_of_range") and hasattr(model, "components_"):
+        found["out_of_range"] = model.out_of_range(X)
+        assert ((found["out_of_range"] >= 0.0) & (found["out_of_range"] <= 1.0)).all()
+    if hasattr(model, "inverse_transform"):
+        found["back"] = model.inverse_transform(found["mean"])
+    return found
+
+
+def check_finite(model, X):
+    for name, values in all_outputs(model, X).items():
+        if values.dtype.kind == "f":
+            assert np.isfinite(values).all(), name
+    if hasattr(model, "components_"):
+        assert np.isfinite(model.components_).all()
+
+
+@pytest.fixture(scope="session")
+def outputs():
+    return all_outputs
+
+
+@pytest.fixture(scope="session")
+def assert_finite():
+    """All of them are finite."""
+    return check_finite
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    """Interrupt a function at one of its calls; the list that is returned grows with them."""
+
+    def plant(module, name, call):
+        function, calls = getattr(module, name), []
+
+        def tired(*args, **kwargs):
+            calls.append(1)
+            if len(calls) == call:
+                raise KeyboardInterrupt
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, tired)
+        return calls
+
+    return plant
+
+
+class Probe:
+    """Generator of unit vectors for normals; Gammas are their mean, and are recorded.
+
+    A normal block is an affine map of standard normals: chain 0 gets zeros, so its draw is the
+    mean, and each other chain a unit vector, so its draw less the mean is a column of the root.
+    """
+
+    def __init__(self, n_chains):
+        self.n_chains, self.used, self.gammas = n_chains, 0, []
+
+    def standard_normal(self, shape):
+        out = np.zeros(shape)
+        by_chain = out.reshape(self.n_chains, -1)
+        for i in range(by_chain.shape[1]):
+            if 1 + self.used + i < self.n_chains:
+                by_chain[1 + self.used + i, i] = 1.0
+        self.used += by_chain.shape[1]
+        return out
+
+    def gamma(self, shape, scale):
+        self.gammas.append((shape, 1.0 / scale))
+        return shape * scale
+
+
+def tile(state, n_chains):
+    """The first chain of a state, many times."""
+    values = {f.name: getattr(state, f.name) for f in fields(state)}
+    known = {name: value for name, value in values.items() if value is not None}
+    return replace(state, **{k: np.repeat(v[:1], n_chains, axis=0) for k, v in known.items()})
+
+
+def normal_law(draw, n_noise):
+    """Mean (P,) and covariance (P, P) of a block from ``draw(probe, n_chains)`` (C, ...)."""
+    draws = draw(Probe(1 + n_noise), 1 + n_noise).reshape(1 + n_noise, -1)
+    root = draws[1:] - draws[0]
+    return draws[0], root.T @ root
+
+
+def check_normal_block(log_joint, state, draw, put, *, size):
+    """log q(a) - log q(b) = log joint(a) - log joint(b) for four points of the block."""
+    mean, cov = normal_law(draw, size)
+    rng = np.random.default_rng(43)
+    points = mean + rng.standard_normal((4, size)) @ np.linalg.cholesky(cov).T
+    log_q = stats.multivariate_normal(mean, cov, allow_singular=False).logpdf(points)
+    joint = log_joint(put(tile(state, 4), points))
+    np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
+
+
+def check_gamma_blocks(log_joint, state, samplers):
+    """The same for blocks by name, each drawn by ``sampler(rng)``."""
+    for name, sample in samplers.items():
+        probe = Probe(1)
+        mean = sample(probe)
+        ((shape, rate),) = probe.gammas
+        assert mean.shape == getattr(state, name).shape
+        points = mean * np.random.default_rng(44).uniform(0.2, 3.0, size=(4, *mean.shape[1:]))
+        log_q = stats.gamma.logpdf(points, shape, scale=1.0 / rate).reshape(4, -1).sum(axis=1)
+        joint = log_joint(replace(tile(state, 4), **{name: points}))
+        atol = 1e-9 * np.abs(joint).max()
+        np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=atol, err_msg=name)
+
+
+@pytest.fixture(scope="session")
+def largest_drift():
+    """Geweke's joint-distribution test of a sweep (J. Am. Stat. Assoc. 99, 2004).
+
+    Unknowns and data come from their joint, an independent pair for each chain. Sweeps given the
+    data must not change the distribution of any function of both: its mean difference between
+    the last state and the first is zero within its standard error. The largest, in such errors.
+    """
+
+    def found(functions, step, state, data, n_sweeps):
+        def values(state):
+            each = {name: np.asarray(v, float) for name, v in functions(state, data).items()}
+            return {name: v.reshape(len(v), -1).mean(axis=1) for name, v in each.items()}
+
+        before = values(state)
+        for _ in range(n_sweeps):
+            state = step(state)
+        changes = {name: after - before[name] for name, after in values(state).items()}
+        assert all(change.std() > 0.0 for change in changes.values())
+        drift = {k: v.mean() / (v.std() / np.sqrt(len(v))) for k, v in changes.items()}
+        return max(drift.items(), key=lambda item: abs(item[1]))
+
+    return found
+
+
+@pytest.fixture(scope="session")
+def conditionals():
+    """Checks of full conditionals against a joint density, which knows none."""
+    return SimpleNamespace(
+        Probe=Probe,
+        tile=tile,
+        normal_law=normal_law,
+        check_normal_block=check_normal_block,
+        check_gamma_blocks=check_gamma_blocks,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 
-# ------------------------------------------------------------------------------- the pages
-
 PAGES = {
     "install": "get_started",
     "Windows": "get_started",
@@ -81,9 +79,6 @@ def test_public_names_stand_in_the_api(module):
     assert set(module.__all__) - {"plots"} <= set(re.findall(r"\w+", pages))
 
 
-# ----------------------------------------------------------------------------- docstrings
-
-
 def listed():
     """Names of the reference, with their objects."""
     found = {}
@@ -133,8 +128,6 @@ def test_example_runs(name, request):
     assert runner.tries > 0
     assert runner.failures == 0
 
-
-# -------------------------------------------------------------------------------- figures
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PLAIN = ("plain", "html")

@@ -1,8 +1,4 @@
-"""Ctrl-C in whole fits: what was reached is kept, or the model is unfitted.
-
-Engines that stop at one place are asked beside their own papers' tests (``test_bad_input.py``),
-the drivers in ``tests/inference``. Here stands what crosses them.
-"""
+"""Ctrl-C in whole fits, parallel work and logs: what crosses engines, and what is left."""
 
 import logging
 import os
@@ -33,9 +29,7 @@ from bsdr_models import (
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.paper import engines, mean_field
 from bsdr_models.bm2pca.paper import gibbs as bm2pca_gibbs
-from bsdr_models.bsdr import SAMPLING, hmc
-from bsdr_models.bsdr import fit as bsdr_fit
-from bsdr_models.bsdr.paper import gibbs
+from bsdr_models.bsdr import hmc
 from bsdr_models.dgplvm import map_search
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
@@ -44,20 +38,6 @@ ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
 SHORT = {"sampling__draws": 20, "sampling__tune": 10, "sampling__chains": 2, "random_state": 0}
-
-
-def interrupt(monkeypatch, module, name, call):
-    """The given call of a function is interrupted; later ones are not."""
-    function, calls = getattr(module, name), []
-
-    def tired(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return function(*args, **kwargs)
-
-    monkeypatch.setattr(module, name, tired)
-    return calls
 
 
 def assert_usable(model):
@@ -79,43 +59,10 @@ def assert_unfitted(model):
 # ------------------------------------------------------------------------------------ kept so far
 
 
-def test_gibbs_keeps_its_draws(monkeypatch):
-    interrupt(monkeypatch, gibbs, "step_joint", 10 + 6)
-    model = PaperBSDRClassifier(inference="gibbs", priors=SAMPLING).set_params(**SHORT)
-    with pytest.warns(UserWarning, match="R-hat"):
-        model.fit(X, y)
-    assert model.idata_["posterior"].sizes["draw"] == 5
-    assert_usable(model)
-
-
-def trajectories_before_draws(monkeypatch):
-    """Trajectories of the path and the adaptation of the default of BSDR."""
-    counted = interrupt(monkeypatch, hmc, "move", -1)
-    n_draws, plain = [], hmc.sample
-
-    def sample(*args, **options):
-        n_draws.append(options["n_draws"])
-        return plain(*args, **options)
-
-    monkeypatch.setattr(hmc, "sample", sample)
-    monkeypatch.setattr(bsdr_fit, "choose_temperature", lambda *args, **options: None)
-    BSDRClassifier(random_state=0).fit(X, y)
-    monkeypatch.undo()
-    return len(counted) - n_draws[0]
-
-
-def test_hamiltonian_monte_carlo_keeps_its_draws(monkeypatch):
-    before = trajectories_before_draws(monkeypatch)
-    interrupt(monkeypatch, hmc, "move", before + 6)
-    model = BSDRClassifier(random_state=0).fit(X, y)
-    assert model.idata_["posterior"].sizes["draw"] == 8 * 5
-    assert_usable(model)
-
-
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 @pytest.mark.parametrize("call", [3, 12])
-def test_the_ascent_of_a_classifier(monkeypatch, call, strategy):
-    interrupt(monkeypatch, subspace, "objective", call)
+def test_the_ascent_of_a_classifier(monkeypatch, interrupt, call, strategy):
+    interrupt(subspace, "objective", call)
     loss = HingeLoss(C=0.1, strategy=strategy, calibrate=False)
     model = BM2PCAClassifier(loss=loss, metric_scale=10.0).fit(X, y)
     assert_usable(model)
@@ -156,10 +103,10 @@ EARLY = {
 
 
 @pytest.mark.parametrize("case", EARLY)
-def test_an_interrupt_before_there_is_anything_to_keep(monkeypatch, case):
+def test_an_interrupt_before_there_is_anything_to_keep(monkeypatch, interrupt, case):
     model, module, name, call = EARLY[case]
     monkeypatch.setattr(engines, "PATH_SWEEPS", 5)
-    calls, model = interrupt(monkeypatch, module, name, call), clone(model)
+    calls, model = interrupt(module, name, call), clone(model)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*samples_of(model))
     assert len(calls) == call

@@ -73,9 +73,6 @@ def test_other_random_states_are_refused():
         as_generator("seed")
 
 
-# ------------------------------------------------------------------------------- held-out score
-
-
 def test_held_out_score_is_compared_with_class_frequencies():
     rng = np.random.default_rng(3)
     probability, y = rng.dirichlet(np.ones(3), 50), rng.integers(0, 3, 50)

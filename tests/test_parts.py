@@ -74,27 +74,6 @@ def test_covariance_of_a_back_constraint():
     np.testing.assert_allclose(root @ root.T, expected, atol=1e-10)
 
 
-def test_calibration_of_a_model_made_of_parts():
-    """Ranks of a weight of the prior in draws of its posterior, on a grid, are uniform."""
-    rng, X, grid = np.random.default_rng(0), np.linspace(-1.0, 1.0, 12), np.linspace(-4.5, 4.5, 301)
-    eta = grid[:, None, None] * X[None, :, None] * np.array([1.0, 0.0, -1.0])  # (grid, N, K)
-    y, weight = pt.lvector(), pt.dscalar()
-    predictor = weight * X[:, None] * np.array([1.0, 0.0, -1.0])
-    with pm.Model():
-        label = parts.multinomial_probit("y", predictor, n_classes=3)
-        every = parts.multinomial_probit("z", pt.as_tensor(eta), n_classes=3)
-    draw = pm.compile([weight], label, random_seed=3, **FAST)
-    density = pytensor.function(
-        [y], pm.logp(every, y[None, :].repeat(301, axis=0)).sum(axis=1), **FAST
-    )
-    ranks = []
-    for truth in rng.standard_normal(200):
-        log_p = density(draw(truth)) + stats.norm.logpdf(grid)
-        cdf = np.cumsum(np.exp(log_p - log_p.max()))
-        ranks.append(np.interp(truth, grid, cdf / cdf[-1]))
-    assert stats.kstest(ranks, "uniform").pvalue > 1e-3
-
-
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'probit'"):
         parts.probit  # noqa: B018

@@ -67,9 +67,6 @@ def remarks(model):
     return summary[summary.index == "remark"]["value"].tolist()
 
 
-# ------------------------------------------------------------------------------------- for all
-
-
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_summary_says_what_the_fit_has_left(name):
     model = fitted(name)
@@ -105,9 +102,6 @@ def test_nothing_is_said_before_the_fit(name):
     model = clone(ESTIMATORS[name])
     assert "bsdr-summary" not in model._repr_html_()
     assert model._repr_html_().count("<style>") == estimator_html_repr(model).count("<style>")
-
-
-# ------------------------------------------------------------------------------------ what is so
 
 
 each_classifier = pytest.mark.parametrize("name", ["bsdr", "bm2pca", "bm2pca paper", "dgplvm"])
@@ -223,9 +217,6 @@ def test_neither_trees_nor_arguments_of_later_change_a_summary():
     assert model.summary().equals(before)
     model.set_params(inference="nuts", standardize=False, sampling__draws=7)
     assert model.summary().drop("temperature").equals(before.drop("temperature"))
-
-
-# ------------------------------------------------------------------------------------- notebooks
 
 
 def shown(html):

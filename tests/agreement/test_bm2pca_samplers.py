@@ -1,10 +1,7 @@
-"""Two roads to one pseudo-posterior: Gibbs on the augmented model, NUTS on the declared one.
+"""Gibbs on the augmented model and NUTS on the declared one have one pseudo-posterior.
 
-NUTS works on another representation: slack scales are integrated out, and for one outcome the
-latent positions as well; for more they are offsets from their mean given the features. Compared
-are means and mean squares of what is identified, within 4 Monte Carlo standard errors. Labels
-overlap, and the weights have a prior with more moments than the default: hinges do not bound the
-size of the scores.
+Labels overlap, and the prior of the weights has more moments than the default: hinges do not bound
+the size of the scores.
 """
 
 from dataclasses import replace

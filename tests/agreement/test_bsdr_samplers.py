@@ -1,9 +1,4 @@
-"""Two samplers of one posterior: Gibbs sampling and NUTS.
-
-The classes overlap, so that both mix. NUTS works on another representation: the
-utilities and the precisions are integrated out and the latent positions are offsets. Compared are
-means and mean squares of what is identified, within 4 Monte Carlo standard errors.
-"""
+"""Gibbs sampling and NUTS, which integrates utilities and precisions out, have one posterior."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,9 +1,4 @@
-"""NUTS on D-GPLVM: mixing, and agreement with a sampler that knows no gradient and no mode.
-
-Elliptical slice sampling has no settings, and starts here from draws of the prior: chains of NUTS
-all begin near the mode, and this would tell if there were another. Compared is what no rotation of
-the positions changes: their distances, the parameters of the kernel, and the criterion.
-"""
+"""NUTS on D-GPLVM mixes, and agrees with elliptical slice sampling from draws of the prior."""
 
 from functools import partial
 

@@ -43,20 +43,6 @@ def test_a_recorded_fit_is_repeated(table, method, source):
         assert found["log_loss"] == pytest.approx(recorded["log_loss"], abs=0.06)
 
 
-def test_wine_is_standardised_without_being_asked():
-    """The benchmark hands over standardised samples; features in their own units give the same."""
-    (task,) = (t for t in TABLES["dgplvm-oil"].tasks if t.source == "wine" and t.sizes == (50,))
-    split = task.split(0)
-    raw = datasets.load("wine")[0]
-    order = np.random.default_rng(0).permutation(len(raw))
-    scaled = DGPLVMClassifier().fit(split.X_train, split.y_train)
-    unscaled = DGPLVMClassifier().fit(raw[order[:50]], split.y_train)
-    assert unscaled.standardized_
-    np.testing.assert_allclose(
-        unscaled.predict_proba(raw[order[100:]]), scaled.predict_proba(split.X_test), atol=1e-4
-    )
-
-
 def test_noise_is_called_noise():
     """Even probabilities have log loss 1.099; the mean of five splits varies by 0.03."""
     losses = []

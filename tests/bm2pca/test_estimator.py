@@ -51,9 +51,6 @@ def overlapping():
     return X, y
 
 
-# ------------------------------------------------------------------------------------- wine
-
-
 @every_form
 def test_wine(wine, wine_models, form):
     """About as accurate as shrinkage LDA, with good probabilities."""
@@ -64,9 +61,6 @@ def test_wine(wine, wine_models, form):
     assert model.score(test, y_test) > 0.93
     assert model.score(test, y_test) >= lda.score(test, y_test) - 0.04
     assert log_loss(y_test, model.predict_proba(test)) < 0.2
-
-
-# ------------------------------------------------------------------------------- attributes
 
 
 @every_form
@@ -94,9 +88,6 @@ def test_fitted_attributes(wine, wine_models, form):
         assert model.converged_
         assert model.metric_scale_ == chosen["metric_scale"]
         assert not hasattr(model, "n_sweeps_")
-
-
-# -------------------------------------------------------------------------------- arguments
 
 
 def test_arguments_are_used(overlapping, make_form):
@@ -139,9 +130,6 @@ def test_pymc_model_has_the_data_and_settings_of_the_fit(overlapping, make_form)
         make_form("paper", views=list("aabbb")).fit(X, y).model_  # noqa: B018
 
 
-# ------------------------------------------------------------------------------ predictions
-
-
 @every_form
 @pytest.mark.parametrize("target", ["classes", "two classes", "labels"])
 def test_prediction_methods_agree(make_form, form, target):
@@ -178,9 +166,6 @@ def test_prediction_methods_agree(make_form, form, target):
     assert (std > 0.0).all()
 
 
-# --------------------------------------------------------------------- unlabelled samples
-
-
 MARKED = {
     "minus one": (np.arange(3), -1),
     "empty text": (np.array(["a", "b", "c"]), ""),
@@ -208,9 +193,6 @@ def test_unlabeled_markers(kind):
     np.testing.assert_array_equal(got.signs[[2, 7]], 0.0)
     np.testing.assert_array_equal(got.signs[0], [1.0, -1.0, -1.0])
     assert got.exclusive
-
-
-# ----------------------------------------------------------------------------- data formats
 
 
 @every_form

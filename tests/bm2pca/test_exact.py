@@ -1,10 +1,4 @@
-"""Factors of BM2PCA against exact posteriors and evidences, where the rest is known.
-
-A factor that is known is a point: no covariance, and a Gamma of shape 1e9 for a precision. Its
-own terms of the bound are left out, and what remains must be the log evidence given it. At a
-known slack scale s, a margin factor is exp{-(u + s)^2 / 2s}: the normal density of a measurement
--s of u with variance s, but for a constant.
-"""
+"""Terms of BM2PCA's bound against exact evidences, where factors are points or grids are small."""
 
 from dataclasses import replace
 
@@ -59,24 +53,6 @@ def conditioned(y, prior_cov, design, noise):
     return evidence, gain @ y, prior_cov - gain @ design @ prior_cov
 
 
-def measurements(problem, state, p, n, c):
-    """Margins of (n, c) as measurements y = slope f + noise; and the log constant of them all."""
-    if not problem.known[p, n, c]:
-        return [], [], [], 0.0
-    y, C, s = problem.y[p, n, c], problem.cost[p, 0, 0], state.slack[:, p, n, c]
-    if problem.epsilon is None:
-        at_zero, slopes, constant = [C], [-C * y], 0.0
-    else:
-        at_zero, slopes = [C * (y - problem.epsilon), C * (-y - problem.epsilon)], [-C, C]
-        constant = -np.log(2.0 * problem.epsilon + 1.0 / C)
-    return -s - at_zero, slopes, s, constant + 0.5 * np.log(2.0 * np.pi * s).sum()
-
-
-def bound_without(state, problem, *names):
-    terms = mf.bound_terms(state, problem.data, problem.priors)
-    return sum(terms[name] for name in names)
-
-
 def features(problem, state, p):
     """Points W, t and tau of each view in problem p, over all features."""
     for X, own, view in zip(problem.X, state.views, problem.data.views, strict=True):
@@ -87,85 +63,6 @@ def features(problem, state, p):
 
 def close(value, expected):
     np.testing.assert_allclose(value, expected, rtol=1e-7, atol=1e-9)
-
-
-def test_latent_is_the_exact_posterior_when_the_rest_is_known(lab, case):
-    problem = lab.make_problem(case)
-    state = lab.updated(problem, known(lab, problem, np.random.default_rng(2)), "latent")
-    bound = bound_without(state, problem, "features", "latent", "margins")
-    n_samples, covs = problem.y.shape[1], state.latent.cov
-    for p, bias_and_weights in enumerate(state.weights.mean):
-        means, evidence = state.latent.mean[p], 0.0
-        for n, found in enumerate(means):
-            y, rows, noise = [], [], []
-            for X, W, t, tau, _ in features(problem, state, p):
-                seen = ~np.isnan(X[n])
-                y.append((X[n] - t)[seen])
-                rows.append(W[seen])
-                noise.append(np.full(seen.sum(), 1.0 / tau))
-            for c, (e0, *eta) in enumerate(bias_and_weights.T) if n < n_samples else ():
-                value, slope, s, constant = measurements(problem, state, p, n, c)
-                y.append(np.subtract(value, np.multiply(slope, e0)))
-                rows.append(np.multiply.outer(slope, eta).reshape(-1, len(eta)))
-                noise.append(s)
-                evidence += constant
-            prior = np.eye(problem.n_components)
-            each, mean, cov = conditioned(
-                *(np.concatenate(y), prior), np.concatenate(rows), np.concatenate(noise)
-            )
-            evidence += each
-            close(found, mean)
-            close(covs[p, n], cov)
-        close(bound[p], evidence)
-
-
-def test_weights_are_the_exact_posterior_when_the_rest_is_known(lab, case):
-    problem = lab.make_problem(case)
-    state = lab.updated(problem, known(lab, problem, np.random.default_rng(3)), "weights")
-    bound = bound_without(state, problem, "weights", "margins")
-    for p, Z in enumerate(state.latent.mean):
-        evidence = 0.0
-        for c, nu in enumerate(state.weight_precision.mean[p]):
-            y, rows, noise = [], [], []
-            for n, z in enumerate(Z):
-                value, slope, s, constant = measurements(problem, state, p, n, c)
-                y.append(value)
-                rows.append(np.multiply.outer(slope, np.append(1.0, z)).reshape(-1, 1 + len(z)))
-                noise.append(s)
-                evidence += constant
-            prior = np.eye(1 + problem.n_components) / nu
-            each, mean, cov = conditioned(
-                np.concatenate(y), prior, np.concatenate(rows), np.concatenate(noise)
-            )
-            evidence += each
-            close(state.weights.mean[p, :, c], mean)
-            close(state.weights.cov[p, c], cov)
-        close(bound[p], evidence)
-
-
-@pytest.mark.parametrize("name", ["loadings", "offset"])
-def test_loadings_and_offset_are_the_exact_posteriors_when_the_rest_is_known(lab, case, name):
-    problem = lab.make_problem(case)
-    state = lab.updated(problem, known(lab, problem, np.random.default_rng(4)), name)
-    bound = bound_without(state, problem, "features", name)
-    for p, Z in enumerate(state.latent.mean):
-        evidence = 0.0
-        for X, W, t, tau, own in features(problem, state, p):
-            if name == "loadings":
-                prior, design, rest = np.diag(1.0 / own.loading_precision.mean[p]), Z, X - t
-                means, covs = W, own.loadings.cov[p]
-            else:
-                prior, design = np.eye(1) / problem.priors.offset_precision, np.ones((len(Z), 1))
-                means, covs, rest = t[:, None], own.offset.variance[p][:, None, None], X - Z @ W.T
-            covs = np.broadcast_to(covs, (len(W), *prior.shape))
-            for values, found, found_cov in zip(rest.T, means, covs, strict=True):
-                seen = ~np.isnan(values)
-                noise = np.full(seen.sum(), 1.0 / tau)
-                each, mean, cov = conditioned(values[seen], prior, design[seen], noise)
-                evidence += each
-                close(found, mean)
-                close(found_cov, cov)
-        close(bound[p], evidence)
 
 
 def gamma_evidence(shape, rate, count, square):
@@ -199,24 +96,6 @@ def test_precisions_give_the_exact_evidence(lab, case):
         expected = gamma_evidence(prior.weight_shape, prior.weight_rate, 1 + r, squares).sum()
         entropy = 0.5 * weights.size * (1.0 + LOG_2PI)
         close(terms["weights"][p] + terms["weight_precision"][p] - entropy, expected)
-
-
-def test_augmented_loss_at_known_scores_is_the_pseudo_likelihood(lab, case):
-    """Without uncertainty of f, <|u|> <= sqrt<u**2> is an equality."""
-    problem = lab.make_problem(case)
-    state = lab.updated(problem, known(lab, problem, np.random.default_rng(7)), "slack")
-    w = state.weights.mean
-    f = state.latent.mean @ w[:, 1:] + w[:, :1]
-    y, C = problem.y, problem.cost
-    if problem.epsilon is None:
-        each = -2.0 * C * np.maximum(0.0, 1.0 - y * f)
-    else:
-        each = -2.0 * C * np.maximum(0.0, np.abs(y - f) - problem.epsilon)
-        each = each - np.log(2.0 * problem.epsilon + 1.0 / C)
-    close(bound_without(state, problem, "margins"), (each * problem.known).sum(axis=(1, 2)))
-
-
-# --------------------------------------------------------- the pseudo-evidence of the classifier
 
 
 def classifier(lab, *, Z, y, nu, cost):

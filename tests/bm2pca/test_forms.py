@@ -4,7 +4,6 @@ from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper import views
@@ -131,50 +130,3 @@ def test_joint_and_separate_fits_of_problems_agree(lab, case):
         assert_same(replace(problem_alone(end, p), slack=end.slack[:, p : p + 1]), other)
         bounds.append(mf.info(other, alone, both.priors).elbo)
     assert mf.info(end, both.data, both.priors).elbo == pytest.approx(sum(bounds), rel=1e-10)
-
-
-# --------------------------------------------------------------------------------- symmetries
-
-
-def test_fit_is_equivariant_to_latent_rotations_at_equal_loading_precisions(lab, case):
-    """With equal E[r] for all components, W R', R z and R eta are equivalent."""
-    problem = lab.make_problem(case)
-    rotation = stats.ortho_group.rvs(problem.n_components, random_state=10)
-    state = lab.scrambled(problem, np.random.default_rng(10))
-
-    def level(own):
-        r = own.loading_precision
-        return replace(
-            own, loading_precision=replace(r, shape=0 * r.shape + 2, rate=0 * r.rate + 1)
-        )
-
-    state = replace(state, views=tuple(level(own) for own in state.views))
-    z, w = state.latent, state.weights
-    full = np.pad(rotation, ((1, 0), (1, 0)))
-    full[0, 0] = 1.0
-    turned = replace(
-        state,
-        views=tuple(
-            replace(
-                own,
-                loadings=replace(
-                    own.loadings,
-                    mean=own.loadings.mean @ rotation.T,
-                    cov=rotation @ own.loadings.cov @ rotation.T,
-                ),
-            )
-            for own in state.views
-        ),
-        latent=mf.make_latent(
-            z.mean @ rotation.T,
-            rotation @ z.cov @ rotation.T,
-            z.log_det,
-            problem.data,
-        ),
-        weights=replace(w, mean=full @ w.mean, cov=full @ w.cov @ full.T),
-    )
-    same_terms(turned, problem.data, state, problem.data, problem.priors)
-    names = [name for name in lab.FACTORS if name != "loading_precision"]
-    state, turned = lab.updated(problem, state, *names), lab.updated(problem, turned, *names)
-    same_terms(turned, problem.data, state, problem.data, problem.priors)
-    np.testing.assert_allclose(turned.latent.mean @ rotation, state.latent.mean, atol=1e-9)

@@ -1,13 +1,7 @@
-"""Every full conditional of the Gibbs sampler against the joint density.
-
-A normal block is an affine map of the normals it consumes. ``Probe`` hands out zeros to chain 0
-and a unit vector to each other chain, so that one call reveals the mean and a root of the
-covariance, both exactly; the shape and rate of Gamma blocks are recorded, and so is the argument
-of the slack scales. The log ratio of the conditional at two points then has to equal that of the
-joint, which knows no conditionals.
-"""
+"""Every full conditional of the Gibbs sampler against the joint density."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,34 +11,6 @@ from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
 from bsdr_models.bm2pca.paper.model import build_model
 
 CASES = ("binary", "shared", "regression", "regression shared")
-
-
-class Probe:
-    """Stub of a generator: unit vectors for normals, the mean for Gammas, which it records."""
-
-    def __init__(self, n_chains):
-        self.n_chains, self.used, self.gammas = n_chains, 0, []
-
-    def standard_normal(self, shape):
-        out = np.zeros(shape)
-        by_chain = out.reshape(self.n_chains, -1)
-        for i in range(by_chain.shape[1]):
-            if 1 + self.used + i < self.n_chains:
-                by_chain[1 + self.used + i, i] = 1.0
-        self.used += by_chain.shape[1]
-        return out
-
-    def gamma(self, shape, scale):
-        self.gammas.append((shape, 1.0 / scale))
-        return shape * scale
-
-
-def tile(state, n_chains):
-    """The first chain of a state, many times."""
-    fields = {name: getattr(state, name) for name in gibbs.GibbsState.__dataclass_fields__}
-    return gibbs.GibbsState(
-        **{name: np.repeat(value[:1], n_chains, axis=0) for name, value in fields.items()}
-    )
 
 
 def data_of(problem):
@@ -82,30 +48,13 @@ def log_joint(lab, problem, state):
     )
 
 
-def normal_law(draw, n_noise):
-    """Mean (P,) and covariance (P, P) of a block from ``draw(probe, n_chains)`` (C, ...)."""
-    draws = draw(Probe(1 + n_noise), 1 + n_noise).reshape(1 + n_noise, -1)
-    root = draws[1:] - draws[0]
-    return draws[0], root.T @ root
-
-
-def check_normal_block(lab, problem, state, draw, put, *, size, seed):
-    """log q(a) - log q(b) = log joint(a) - log joint(b) for four points of the block."""
-    rng = np.random.default_rng([43, seed])
-    mean, cov = normal_law(draw, size)
-    points = mean + rng.standard_normal((4, size)) @ np.linalg.cholesky(cov).T
-    log_q = stats.multivariate_normal(mean, cov, allow_singular=False).logpdf(points)
-    joint = log_joint(lab, problem, put(tile(state, 4), points))
-    np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
-
-
 @pytest.fixture(params=CASES)
 def problem(request, lab):
     return lab.make_problem(request.param)
 
 
-def test_latent(lab, problem):
-    state = some_state(problem)
+def test_latent(lab, problem, conditionals):
+    state, tile = some_state(problem), conditionals.tile
 
     def draw(probe, c):
         return gibbs.sample_latent(tile(state, c), data_of(problem), rng=probe)
@@ -113,11 +62,12 @@ def test_latent(lab, problem):
     def put(many, points):
         return replace(many, latent=points.reshape(many.latent.shape))
 
-    check_normal_block(lab, problem, state, draw, put, size=state.latent.size, seed=1)
+    joint = partial(log_joint, lab, problem)
+    conditionals.check_normal_block(joint, state, draw, put, size=state.latent.size)
 
 
-def test_offset_and_loadings_as_one_block(lab, problem):
-    state = some_state(problem)
+def test_offset_and_loadings_as_one_block(lab, problem, conditionals):
+    state, tile = some_state(problem), conditionals.tile
 
     def draw(probe, c):
         new = gibbs.sample_offset_and_loadings(
@@ -130,10 +80,11 @@ def test_offset_and_loadings_as_one_block(lab, problem):
         return replace(many, offset=both[:, :, 0], loadings=both[:, :, 1:])
 
     size = state.offset.size + state.loadings.size
-    check_normal_block(lab, problem, state, draw, put, size=size, seed=3)
+    joint = partial(log_joint, lab, problem)
+    conditionals.check_normal_block(joint, state, draw, put, size=size)
 
 
-def test_precisions(lab, problem):
+def test_precisions(lab, problem, conditionals):
     state = some_state(problem)
     data, priors = data_of(problem), problem.priors
     samplers = {
@@ -141,20 +92,10 @@ def test_precisions(lab, problem):
         "noise_precision": lambda rng: gibbs.sample_noise_precision(state, data, priors, rng=rng),
         "weight_precision": lambda rng: gibbs.sample_weight_precision(state, priors, rng=rng),
     }
-    for name, sample in samplers.items():
-        probe = Probe(1)
-        mean = sample(probe)
-        ((shape, rate),) = probe.gammas
-        assert mean.shape == getattr(state, name).shape
-
-        points = mean * np.random.default_rng(44).uniform(0.2, 3.0, size=(4, *mean.shape[1:]))
-        log_q = stats.gamma.logpdf(points, shape, scale=1.0 / rate).reshape(4, -1).sum(axis=1)
-        joint = log_joint(lab, problem, replace(tile(state, 4), **{name: points}))
-        atol = 1e-9 * np.abs(joint).max()
-        np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=atol, err_msg=name)
+    conditionals.check_gamma_blocks(partial(log_joint, lab, problem), state, samplers)
 
 
-def test_slack_scales(lab, problem, monkeypatch):
+def test_slack_scales(lab, problem, conditionals, monkeypatch):
     """The density of draw_slack_scale at its argument s."""
     state = some_state(problem)
     seen = []
@@ -167,11 +108,11 @@ def test_slack_scales(lab, problem, monkeypatch):
     log_q = log_q[np.broadcast_to(problem.known, s.shape)].sum(axis=0)
 
     points = np.moveaxis(points[0], -1, 0)  # (4, S, N, K)
-    joint = log_joint(lab, problem, replace(tile(state, 4), slack_scale=points))
+    joint = log_joint(lab, problem, replace(conditionals.tile(state, 4), slack_scale=points))
     np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
 
 
-def test_each_label_is_updated_given_the_margins_of_the_others(lab, problem, monkeypatch):
+def test_each_label_is_updated_given_the_margins_of_the_others(problem, conditionals, monkeypatch):
     """The distribution of Z for a label is its full conditional without that label's margins."""
     state = some_state(problem)
     data, handed = data_of(problem), []
@@ -200,10 +141,10 @@ def test_each_label_is_updated_given_the_margins_of_the_others(lab, problem, mon
 
         def draw(probe, chains, margins=without):
             return gibbs.sample_latent(
-                tile(state, chains), replace(data, margins=margins), rng=probe
+                conditionals.tile(state, chains), replace(data, margins=margins), rng=probe
             )
 
-        mean, cov = normal_law(draw, n * k)
+        mean, cov = conditionals.normal_law(draw, n * k)
         np.testing.assert_allclose(scores.mean[0].ravel(), mean, rtol=1e-8, atol=1e-10)
         rows = cov.reshape(n, k, n, k)[np.arange(n), :, np.arange(n)]
         np.testing.assert_allclose(np.broadcast_to(scores.cov[0], rows.shape), rows, atol=1e-10)

@@ -43,9 +43,6 @@ def log_constant(margins):
     return np.log(2.0 * margins.epsilon + 1.0 / margins.cost)
 
 
-# --------------------------------------------------------------- the scale mixture and its GIG
-
-
 @pytest.mark.parametrize("u", [-30.0, -3.0, -0.2, 0.0, 1e-3, 0.7, 12.0])
 def test_hinge_is_a_scale_mixture_of_normals(u):
     def density(root):  # lambda = root**2 takes the pole out
@@ -68,17 +65,6 @@ def expectations(s):
     return tuple(np.trapezoid(f * v, x) for v in values)
 
 
-@pytest.mark.parametrize("s", [0.02, 0.4, 1.0, 7.0])
-def test_moments_in_weights_and_linear_terms(s):
-    lam, inverse, _, _ = expectations(s)
-    assert lam == pytest.approx(s + 1.0, rel=1e-9)
-    for sign in (-1.0, 1.0):
-        signs, scales = margins_of(np.full((2, 1, 1), sign), COST, None), np.full((1, 2, 1, 1), s)
-        np.testing.assert_allclose(signs.weights(scales), COST**2 * inverse, rtol=1e-9)
-        linear_term = sign * COST * (1.0 + COST * inverse)
-        np.testing.assert_allclose(signs.linear_terms(scales), linear_term, rtol=1e-9)
-
-
 @kinds
 def test_bound_is_that_of_the_augmented_factor_at_any_scale(kind):
     """E[log N(u; -lambda, lambda)] plus the entropy of q(lambda), both by quadrature."""
@@ -90,9 +76,6 @@ def test_bound_is_that_of_the_augmented_factor_at_any_scale(kind):
     each = each.sum(axis=0) - log_constant(margins)
     expected = (margins.observed * each).sum(axis=(1, 2))
     np.testing.assert_allclose(margins.bound(mean, variance, s), expected, rtol=1e-8)
-
-
-# ---------------------------------------------------------------------------------- the updates
 
 
 @kinds

@@ -15,9 +15,6 @@ from bsdr_models.bm2pca.spec import PAPER
 STARTS = ("label", "pca")
 
 
-# -------------------------------------------------------------------- the three general checks
-
-
 def test_inverses_of_pencils_of_low_rank_and_weights_of_every_size():
     rng = np.random.default_rng(3)
     root, vector = rng.standard_normal((3, 4)), rng.standard_normal(3)
@@ -63,9 +60,6 @@ def test_every_update_is_stationary(lab, case):
     lab.check_stationary(lab.make_problem(case), seed=0)
 
 
-# ------------------------------------------------------------------------------ hard problems
-
-
 def with_missing(share):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((20, 5))
@@ -103,9 +97,6 @@ def test_bound_rises_for_extreme_data_and_costs(rows, cost, start):
         state, info = mf.step(state, data, PAPER)
         bounds.append(info.elbo)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[1:]))
-
-
-# ----------------------------------------------------------------- initial values and steps
 
 
 @pytest.mark.parametrize("start", STARTS)

@@ -1,9 +1,6 @@
-"""Mutation tests: each check of the mean field catches faults planted in the code.
+"""Each check of the mean field catches faults planted in the code, which passes in test_mean_field.
 
-A fault wraps one function, method or property. With it are recorded the checks that fail:
-``monte_carlo`` (the bound is wrong), ``monotone`` (an update lowers it), ``stationary`` (an update
-is not the best). The others pass all the same, which is why there are three. At the same problems
-and seeds the code itself passes, in test_mean_field.
+With a fault are recorded the checks that fail, cheapest last; the others pass all the same.
 """
 
 from collections.abc import Callable

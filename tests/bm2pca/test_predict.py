@@ -230,9 +230,6 @@ def test_draws_are_averaged():
         np.testing.assert_allclose(variance[n], expected, rtol=1e-8)
 
 
-# ------------------------------------------------------------------------------ reconstruction
-
-
 def principal_data(n, *, seed=76, noise=0.3):
     """Samples of a probabilistic PCA, and the parameters of their normal distribution."""
     rng = np.random.default_rng(seed)

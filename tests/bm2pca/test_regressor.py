@@ -42,9 +42,6 @@ def diabetes_model(diabetes):
     return BM2PCARegressor(random_state=0).fit(diabetes[0], diabetes[2])
 
 
-# ---------------------------------------------------------------------------------- density
-
-
 @pytest.mark.parametrize("cost", [0.5, 3.0, 20.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 2.0])
 def test_noise_variance_is_that_of_the_density(cost, epsilon):
@@ -93,9 +90,6 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
     np.testing.assert_allclose(model.predict(new), mean, rtol=1e-12)
 
 
-# --------------------------------------------------------------------------- calibration
-
-
 def test_held_out_samples_are_not_in_the_training_set(diabetes, monkeypatch):
     train, _, y, _ = diabetes
     seen, run_sweeps = [], regressor.run_sweeps
@@ -127,9 +121,6 @@ def test_calibration_is_slope_and_size_of_residuals():
     np.testing.assert_array_equal(nothing, 1.0)
 
 
-# ---------------------------------------------------------------------------- accuracy
-
-
 def test_diabetes(diabetes, diabetes_model):
     train, test, y, y_test = diabetes
     ridge = RidgeCV(np.logspace(-3, 3, 13)).fit(train, y).score(test, y_test)
@@ -140,9 +131,6 @@ def test_diabetes(diabetes, diabetes_model):
     assert diabetes_model.converged_
     bounds = diabetes_model.lower_bounds_
     assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[:-1]))
-
-
-# ---------------------------------------------------------------------- outputs and attributes
 
 
 def test_fitted_attributes(diabetes, diabetes_model):
@@ -173,9 +161,6 @@ def test_pymc_model_has_no_factor_for_missing_targets():
     np.testing.assert_array_equal(values == 0.0, np.isnan(part))
 
 
-# ---------------------------------------------------------------------------- missing data
-
-
 def test_missing_values():
     X, new, y, y_new = low_rank(80, d=30)
     rng = np.random.default_rng(17)
@@ -200,17 +185,6 @@ def linear_data(seed, *, structured):
         coef = W @ rng.standard_normal(3)
     f = X @ coef
     return X, f + 0.7 * f.std() * rng.standard_normal(100), coef
-
-
-def test_coefficients_of_the_tree_are_those_of_predictions():
-    X, y, _ = linear_data(0, structured=False)
-    model = BM2PCARegressor(random_state=0).fit(X, np.column_stack([y, -2.0 * y + X[:, 0]]))
-    draws = model.idata_["posterior"].dataset.mean(("chain", "draw"))
-    scaled = (X - model.mean_) / model.scale_
-    found = scaled @ draws["coef"].values + draws["intercept"].values
-    assert not np.allclose(model.slope_, 1.0, atol=0.2)
-    predicted = (model.predict(X) - model.y_mean_) / model.y_scale_
-    np.testing.assert_allclose(found, predicted, atol=0.05)
 
 
 @pytest.mark.slow

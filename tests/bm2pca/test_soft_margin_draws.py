@@ -1,16 +1,12 @@
-"""Draws of a classifier on uncertain inputs against its posterior on a grid.
+"""Draws of a classifier on one uncertain input against its posterior on a grid.
 
-One input: weights (e_0, e) live in a plane and their precision integrates out to a Student t, so
-that expectations of bounded functions are sums over a grid. The expected margin factors in it are
-those of ``log_masses``, which has its own tests against the definition.
+The precision of (e_0, e) integrates out to a Student t, so expectations are sums over a grid.
 """
-
-from itertools import pairwise
 
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate, special, stats
+from scipy import special, stats
 from scipy.special import logsumexp
 
 from bsdr_models.bm2pca.paper import soft_margin_draws
@@ -116,9 +112,6 @@ def test_scores_follow_the_weights():
     np.testing.assert_allclose(large.log_margin(np.zeros((1, 2)), variance), 0.0, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------ slices
-
-
 LAWS = {
     "skew": stats.gamma(2.5),
     "two humps": stats.dweibull(4.0),
@@ -160,9 +153,6 @@ def test_a_density_that_is_nowhere_a_number_is_given_up():
         lambda a: np.full(3, np.nan), 1.0, n_chains=3, rng=np.random.default_rng(33)
     )
     np.testing.assert_array_equal(found, 0.0)
-
-
-# ------------------------------------------------------------------------------------ class scores
 
 
 # mean, sd, lower, upper, cost
@@ -216,19 +206,6 @@ def test_log_mean(case):
         expected = float(mpmath.log(masses(case)))
     found = float(log_mean(*case))
     assert found == pytest.approx(expected, rel=1e-12, abs=2e-12)
-
-
-def test_log_mean_by_quadrature():
-    """The closed forms of this file, once by brute force."""
-    for case in ((0.3, 0.5, 1.0, np.inf, 2.0), (0.4, 0.7, 0.2, 0.6, 3.0)):
-        m, s, a, b, C = case
-
-        def integrand(f, m=m, s=s, a=a, b=b, C=C):
-            return stats.norm.pdf(f, m, s) * np.exp(-2.0 * C * max(0.0, a - f, f - b))
-
-        ends = [m - 12 * s, *(x for x in (a, b) if np.isfinite(x)), m + 12 * s]
-        whole = sum(integrate.quad(integrand, *pair)[0] for pair in pairwise(ends))
-        assert float(log_mean(*case)) == pytest.approx(np.log(whole), rel=1e-9)
 
 
 def test_two_routes_at_the_middle_of_a_long_range():

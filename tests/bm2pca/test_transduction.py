@@ -60,9 +60,6 @@ def fit_and_score(strategy, X, Y, rows, found=None):
     return scores(strategy, metric.A, signs, metric.transform(rows))
 
 
-# ---------------------------------------------------------------------- predictive probabilities
-
-
 @every_shape
 def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
     """p(X | classes) with offsets and Psi integrated out, for each class of the sample."""
@@ -121,9 +118,6 @@ def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
 
 
-# ------------------------------------------------------------------------ caps and temperature
-
-
 def test_capped_softmax_satisfies_the_kkt_conditions():
     """Feasible column sums; dual variables are zero for inactive caps."""
     rng = np.random.default_rng(0)
@@ -147,9 +141,6 @@ def test_temperature_matches_confidence_to_accuracy():
     classes[0] = [0.0, 1.0]
     assert transduction.temperature(logits, classes) == pytest.approx(np.log(9) / 6, rel=1e-4)
     assert transduction.temperature(0.1 * logits, classes) == 1.0
-
-
-# --------------------------------------------------------------------------- complete fits
 
 
 def test_clusters_are_found_from_two_labelled_samples_each():
@@ -212,9 +203,6 @@ def test_unlabelled_samples_are_not_used_without_signal(strategy):
         rtol=1e-4,
         atol=1e-5,
     )
-
-
-# --------------------------------------------------------------------------------- real data
 
 
 def split(y, seed, n_labelled=2, n_test=0.3):

@@ -207,13 +207,6 @@ def test_offsets_of_several_labels_are_least_squares():
     assert spectrum.kappa == expected
 
 
-def test_equal_eigenvalues_have_a_closed_form():
-    """kappa / (kappa + s) is the same for all, so that kappa = s q / (1 - q)."""
-    q = 1.0 - 6.0 / (4.0 + 1.0 + 6.0)
-    found = evidence_kappa(np.array([2.0]), np.array([4.0]), 6.0, 4.0)
-    assert found == pytest.approx(2 * q / (1 - q))
-
-
 def test_sizes_of_a_singular_scatter():
     assert effective_sizes(6.0, 20, 6) == (6.0, 20.0)
     assert effective_sizes(6.0, 20, 4) == (4.0, 20.0)

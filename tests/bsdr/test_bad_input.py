@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.datasets import load_iris
-from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, Priors, Sampling
 from bsdr_models.bsdr.paper import gibbs
@@ -25,17 +23,6 @@ JOINT_DRAWS = {
 }
 
 
-@pytest.fixture(scope="module")
-def iris():
-    """15 samples of each class."""
-    X, y = load_iris(return_X_y=True)
-    rows = np.r_[0:15, 50:65, 100:115]
-    return X[rows], y[rows]
-
-
-# ------------------------------------------------------------------------- errors
-
-
 def test_constant_label_raises_with_its_index(iris):
     X, y = iris
     on = np.column_stack([y == 0, y == 1, y >= 0]).astype(int)
@@ -47,9 +34,6 @@ def test_constant_label_raises_with_its_index(iris):
 def test_latent_scale_must_be_a_positive_number(iris, latent_scale):
     with pytest.raises(ValueError, match="latent_scale must be a float in the range"):
         PaperBSDRClassifier(2, priors=Priors(latent_scale=latent_scale)).fit(*iris)
-
-
-# --------------------------------------------------------------------- valid input
 
 
 def test_sparse_indicators_are_accepted(iris):
@@ -76,21 +60,10 @@ def test_real_targets_keep_their_shape(iris, shape):
     assert mean.shape == std.shape == ((45,) if shape == (45,) else shape)
 
 
-# ----------------------------------------------------------------- interrupts
-
-
 @pytest.mark.parametrize("n_draws", [1, 2, 12])
-def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
+def test_interrupted_sampling_returns_its_draws(iris, interrupt, n_draws):
     X, y = iris
-    step, calls = gibbs.step_joint, []
-
-    def interrupting(*args, **kwargs):
-        calls.append(1)
-        if len(calls) > 30 + n_draws:
-            raise KeyboardInterrupt
-        return step(*args, **kwargs)
-
-    monkeypatch.setattr(gibbs, "step_joint", interrupting)
+    interrupt(gibbs, "step_joint", 31 + n_draws)
     model = PaperBSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
@@ -102,15 +75,3 @@ def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
     assert np.isfinite(model.predict_proba(X)).all()
     assert np.isfinite(mean).all()
     assert np.linalg.eigvalsh(cov).min() > 0.0
-
-
-def test_interrupt_before_the_first_draw_leaves_the_model_unfitted(iris, monkeypatch):
-    def interrupting(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    model = PaperBSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(*iris)
-    monkeypatch.setattr(gibbs, "step_joint", interrupting)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(*iris)
-    with pytest.raises(NotFittedError):
-        model.predict(iris[0])

@@ -62,9 +62,6 @@ def overlapping():
     return X, y
 
 
-# ------------------------------------------------------------------------------------- wine
-
-
 def test_default_on_wine(wine, wine_model):
     """As accurate as shrinkage LDA, and calibrated."""
     train, test, y_train, y_test = wine
@@ -119,9 +116,6 @@ def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
     assert np.mean(gibbs.predict(X) == mean_field.predict(X)) > 0.9
 
 
-# ------------------------------------------------------------------------------- attributes
-
-
 def test_fitted_attributes(wine, wine_model):
     train = wine[0]
     assert wine_model.classes_.tolist() == [0, 1, 2]
@@ -153,22 +147,6 @@ def test_fitted_attributes_of_mean_field(overlapping):
     assert (np.linalg.eigvalsh(cov)[:, 0] > model.latent_scale_**2).all()
 
 
-def test_embedding_is_linear_in_scaled_features(wine, wine_model):
-    test = wine[1]
-    scaled = (test - wine_model.mean_) / wine_model.scale_
-    mean, cov = wine_model.transform(test, return_cov=True)
-    np.testing.assert_allclose(mean, scaled @ wine_model.components_.T, rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(wine_model.transform(test), mean)
-    smallest = np.linalg.eigvalsh(cov)[:, 0]
-    assert (smallest > 0.0).all()
-    far = wine_model.transform(train_far(wine), return_cov=True)[1]
-    assert np.trace(far[0]) > 10.0 * np.trace(cov[0])  # less is known far away
-
-
-def train_far(wine):
-    return wine[0].mean(axis=0) + 30.0 * (wine[0][:1] - wine[0].mean(axis=0))
-
-
 @short_chains
 def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping
@@ -185,9 +163,6 @@ def test_centring_without_scaling(overlapping):
     model = BSDRClassifier(standardize=False).set_params(**SHORT).fit(X, y)
     np.testing.assert_array_equal(model.scale_, 1.0)
     np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T)
-
-
-# -------------------------------------------------------------------------------- arguments
 
 
 def test_default_settings_are_those_of_the_paper():
@@ -248,18 +223,6 @@ def test_progress_bar_is_optional(overlapping, capsys, name, model):
     np.testing.assert_array_equal(shown.predict_proba(X), quiet.predict_proba(X))
 
 
-# ------------------------------------------------------------------------------ predictions
-
-
-def test_predictions_are_consistent(wine, wine_model):
-    test = wine[1]
-    log_p = wine_model.predict_log_proba(test)
-    np.testing.assert_allclose(np.exp(log_p), wine_model.predict_proba(test))
-    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1.0)
-    np.testing.assert_array_equal(wine_model.predict(test), log_p.argmax(axis=1))
-    np.testing.assert_array_equal(wine_model.decision_function(test), log_p)
-
-
 def test_decision_function_of_two_classes_is_the_log_odds(overlapping):
     X, y = overlapping
     labels = np.where(y == 0, "yes", "no")
@@ -285,9 +248,6 @@ def test_probabilities_are_calibrated():
         n = chosen.sum()
         assert n > 100
         assert abs(p[chosen].mean() - on[chosen].mean()) < 4.0 * 0.5 / np.sqrt(n) + 0.02
-
-
-# ------------------------------------------------------------------------------- multi-label
 
 
 @pytest.mark.slow
@@ -318,9 +278,6 @@ def test_certain_labels_have_finite_odds():
     far = np.array([[-1e6], [1e6]])
     assert np.isfinite(model.decision_function(far)).all()
     assert (model.predict(far) == [[0, 0], [1, 1]]).all()
-
-
-# ------------------------------------------------------------------------------- regression
 
 
 def test_shrinkage_of_noisy_outputs():

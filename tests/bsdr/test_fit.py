@@ -5,21 +5,18 @@ import warnings
 
 import arviz as az
 import numpy as np
-import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors
 from bsdr_models.bsdr import draws as draws_module
 from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import held_out, hmc, probit_choice
 from bsdr_models.bsdr.draws import Coordinates, temper
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature, make_folds
-from bsdr_models.bsdr.model import build_model
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.validation import R_HAT_LIMIT
@@ -267,18 +264,6 @@ def test_classes_of_one_sample_cannot_be_held_out():
     assert np.isnan(held_out.log_proba).all()
 
 
-def test_held_out_probabilities_are_those_of_the_score(fitted):
-    model, _, y = fitted("multiclass")
-    log_p = model._result.held_out_log_proba
-    assert log_p.shape == (len(y), len(model.classes_))
-    right = log_p[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-    assert right.mean() == pytest.approx(model.held_out_score_)
-    assert np.exp(log_p).sum(axis=1) == pytest.approx(1.0)
-    labels = fitted("multilabel")[0]._result.held_out_log_proba
-    assert labels.shape == fitted("multilabel")[2].shape
-    assert labels.max() < 0.0
-
-
 # --------------------------------------------------------------------------------- features
 
 
@@ -492,18 +477,6 @@ def test_too_few_samples_to_tell_warns():
     assert abs(model.log_bayes_factor_) < np.log(3.0)
 
 
-@pytest.fixture(scope="module")
-def wine():
-    return estimator("multiclass", sampling__draws=200).fit(*load_wine(return_X_y=True))
-
-
-@pytest.mark.filterwarnings("error:no evidence")
-def test_wine_has_a_signal(wine):
-    assert wine.log_bayes_factor_ > 50.0
-    assert wine.idata_.attrs["log_bayes_factor"] == wine.log_bayes_factor_
-    assert wine.log_evidence_ == wine.idata_.attrs["log_evidence"]
-
-
 @pytest.mark.slow
 def test_few_samples_converge_by_default(monkeypatch):
     monkeypatch.undo()
@@ -564,24 +537,11 @@ def test_arviz_reads_the_tree(fitted, target):
 # --------------------------------------------------------------------------------- interrupts
 
 
-def stop_after(monkeypatch, module, name, number):
-    """Interrupt a function at a call."""
-    original, calls = getattr(module, name), []
-
-    def interrupting(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == number:
-            raise KeyboardInterrupt
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(module, name, interrupting)
-
-
 @pytest.mark.parametrize("target", LABELS)
-def test_interrupted_fit_keeps_its_draws(target, monkeypatch):
+def test_interrupted_fit_keeps_its_draws(target, interrupt):
     X, y = toy(target)
     n_before = hmc._PER_ROUND * hmc._ROUNDS  # rounds of adaptation; the path has none
-    stop_after(monkeypatch, hmc, "_move_scale", n_before + 9)
+    interrupt(hmc, "_move_scale", n_before + 9)
     model = estimator(target).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
@@ -594,10 +554,10 @@ def test_interrupted_fit_keeps_its_draws(target, monkeypatch):
     assert model.summary()["value"].str.contains("interrupted the fit").any()
 
 
-def test_interrupted_folds_keep_the_draws(monkeypatch):
+def test_interrupted_folds_keep_the_draws(interrupt):
     X, y = toy("multiclass")
     whole = estimator("multiclass", temperature=1.0).fit(X, y)
-    stop_after(monkeypatch, held_out, "continue_on", 2)  # after a fold
+    interrupt(held_out, "continue_on", 2)  # after a fold
     model = estimator("multiclass").fit(X, y)
     assert model.interrupted_
     assert model.temperature_ == 1.0
@@ -627,31 +587,6 @@ def test_incompatible_arguments_raise(kind, arguments, message):
 
 
 # --------------------------------------------------------------------------------- one model
-
-
-def test_pymc_model_is_that_of_the_fit(fitted):
-    for target in TARGETS:
-        model, _, _ = fitted(target)
-        declared = model.model_
-        assert {"scale", "projection", "bias", "coef", "y"} <= set(declared.named_vars)
-        np.testing.assert_allclose(declared["X"].get_value(), model._context.X, atol=1e-12)
-        shape = tuple(declared.eval_rv_shapes()["projection_offset"])
-        assert shape == (D, K - (target == "multiclass"))
-        metric = model._posterior.feature_map.metric
-        again = Metric.learn(model._context.X, metric.exponent)
-        assert again.size.tolist() == metric.size.tolist()
-
-
-def test_labels_of_the_pymc_model_are_exchangeable():
-    X, y = toy("multiclass")
-    model = build_model(X - X.mean(axis=0), y)
-    found = pm.sample_prior_predictive(
-        400, model=model, random_seed=1, compile_kwargs={"mode": "FAST_COMPILE"}
-    )
-    drawn = found["prior_predictive/y"].values[0]
-    share = np.stack([(drawn == c).mean(axis=1) for c in range(K)], axis=1)
-    error = share.std(axis=0) / np.sqrt(400)
-    assert np.all(np.abs(share.mean(axis=0) - 1.0 / K) < 4.0 * error)
 
 
 @pytest.mark.slow

@@ -1,12 +1,7 @@
-"""Every full conditional of the Gibbs sampler against the joint density.
-
-A normal block is an affine map of standard normals. ``Probe`` returns zeros for chain 0 and a unit
-vector for each other chain, so that one call gives the exact mean and a root of the covariance; the
-shape and rate of Gamma blocks are recorded. The log ratio of the conditional at two points then has
-to equal that of the joint.
-"""
+"""Every full conditional of the Gibbs sampler against the joint density."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,37 +15,6 @@ from bsdr_models.numerics.design import SpectralDesign
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
 SIZES = ("tall", "wide")
-
-
-class Probe:
-    """Mock generator: unit vectors for normals; Gammas are their mean, and are recorded."""
-
-    def __init__(self, n_chains):
-        self.n_chains, self.used, self.gammas = n_chains, 0, []
-
-    def standard_normal(self, shape):
-        out = np.zeros(shape)
-        by_chain = out.reshape(self.n_chains, -1)
-        for i in range(by_chain.shape[1]):
-            if 1 + self.used + i < self.n_chains:
-                by_chain[1 + self.used + i, i] = 1.0
-        self.used += by_chain.shape[1]
-        return out
-
-    def gamma(self, shape, scale):
-        self.gammas.append((shape, 1.0 / scale))
-        return shape * scale
-
-
-def tile(state, n_chains):
-    """The first chain of a state, many times."""
-    fields = {name: getattr(state, name) for name in gibbs.GibbsState.__dataclass_fields__}
-    return gibbs.GibbsState(
-        **{
-            name: None if value is None else np.repeat(value[:1], n_chains, axis=0)
-            for name, value in fields.items()
-        }
-    )
 
 
 def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
@@ -86,32 +50,14 @@ def log_joint(lab, problem, state):
     )
 
 
-def normal_law(draw, n_noise):
-    """Mean (P,) and covariance (P, P) of a block from ``draw(probe, n_chains)`` (C, ...)."""
-    draws = draw(Probe(1 + n_noise), 1 + n_noise).reshape(1 + n_noise, -1)
-    root = draws[1:] - draws[0]
-    return draws[0], root.T @ root
-
-
-def check_normal_block(lab, problem, state, draw, put, *, n_noise, seed):
-    """log q(a) - log q(b) = log joint(a) - log joint(b) for four points of the block."""
-    rng = np.random.default_rng([43, seed])
-    mean, cov = normal_law(draw, n_noise)
-    points = mean + 2.0 * rng.standard_normal((4, len(mean)))
-    log_q = stats.multivariate_normal(mean, cov, allow_singular=False).logpdf(points)
-    joint = log_joint(lab, problem, put(tile(state, 4), points))
-    scale = np.abs(joint).max()
-    np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * scale)
-
-
 @pytest.fixture(params=[(k, t, s) for k in KINDS for t in TARGETS for s in SIZES], ids="-".join)
 def problem(request, lab):
     kind, target, size = request.param
     return lab.make_problem(kind, target, size)
 
 
-def test_latent(lab, problem):
-    state = some_state(problem)
+def test_latent(lab, problem, conditionals):
+    state, tile = some_state(problem), conditionals.tile
     n, r = len(problem.X), problem.n_components
 
     def draw(probe, c):
@@ -120,11 +66,12 @@ def test_latent(lab, problem):
     def put(many, points):
         return replace(many, latent=points.reshape(-1, n, r))
 
-    check_normal_block(lab, problem, state, draw, put, n_noise=n * r, seed=2)
+    joint = partial(log_joint, lab, problem)
+    conditionals.check_normal_block(joint, state, draw, put, size=n * r)
 
 
-def test_weights_and_bias_as_one_block(lab, problem):
-    state = some_state(problem)
+def test_weights_and_bias_as_one_block(lab, problem, conditionals):
+    state, tile = some_state(problem), conditionals.tile
     r, k = problem.n_components, problem.data.n_labels
 
     def draw(probe, c):
@@ -135,10 +82,11 @@ def test_weights_and_bias_as_one_block(lab, problem):
         both = points.reshape(-1, 1 + r, k)
         return replace(many, bias=both[:, 0], weights=both[:, 1:])
 
-    check_normal_block(lab, problem, state, draw, put, n_noise=(1 + r) * k, seed=3)
+    joint = partial(log_joint, lab, problem)
+    conditionals.check_normal_block(joint, state, draw, put, size=(1 + r) * k)
 
 
-def test_precisions(lab, problem):
+def test_precisions(lab, problem, conditionals):
     state = some_state(problem)
     data, priors = problem.data, problem.priors
     samplers = {
@@ -152,24 +100,14 @@ def test_precisions(lab, problem):
         samplers["noise_precision"] = lambda rng: gibbs.sample_noise_precision(
             state, data, priors, rng=rng
         )
-    for name, sample in samplers.items():
-        probe = Probe(1)
-        mean = sample(probe)
-        ((shape, rate),) = probe.gammas
-        assert mean.shape == getattr(state, name).shape
-
-        points = mean * np.random.default_rng(44).uniform(0.2, 3.0, size=(4, *mean.shape[1:]))
-        log_q = stats.gamma.logpdf(points, shape, scale=1.0 / rate).reshape(4, -1).sum(axis=1)
-        joint = log_joint(lab, problem, replace(tile(state, 4), **{name: points}))
-        atol = 1e-9 * np.abs(joint).max()
-        np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=atol, err_msg=name)
+    conditionals.check_gamma_blocks(partial(log_joint, lab, problem), state, samplers)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_utilities(lab, target):
+def test_utilities(lab, target, conditionals):
     """Monte Carlo: means of the draws against quadrature, 4.5 standard errors."""
     problem = lab.make_problem("entrywise", target)
-    state = tile(some_state(problem), 20_000)
+    state = conditionals.tile(some_state(problem), 20_000)
     T = gibbs.sample_utilities(state, problem.data, rng=np.random.default_rng(45))
     eta = state.latent[0] @ state.weights[0] + state.bias[0]
     error = T.std(axis=0) / np.sqrt(len(T))
@@ -177,7 +115,7 @@ def test_utilities(lab, target):
     np.testing.assert_array_less(np.abs(T.mean(axis=0) - expected), 4.5 * error)
 
 
-def test_collapsed_projection_leaves_its_marginal_invariant(lab, problem):
+def test_collapsed_projection_leaves_its_marginal_invariant(problem, conditionals):
     """One pass over the columns, Q -> A Q + c + B e, maps N(m, V) onto itself.
 
     N(m, V) is the posterior of Q given T with Z integrated out, from dense matrices: T is normal
@@ -198,14 +136,14 @@ def test_collapsed_projection_leaves_its_marginal_invariant(lab, problem):
     m = V @ np.einsum("nks,nk->s", weighted, T - state.bias[0])
 
     def draw(probe, starts):
-        many = replace(tile(state, len(starts)), projection=starts.reshape(-1, d, r))
+        many = replace(conditionals.tile(state, len(starts)), projection=starts.reshape(-1, d, r))
         out = gibbs.sample_projection_collapsed(many, problem.data, problem.priors, rng=probe)
         return out.reshape(len(starts), size)
 
     starts = np.vstack([np.zeros(size), np.eye(size)])
     moved = draw(SilentNormals(), starts)
     c, A = moved[0], (moved[1:] - moved[0]).T
-    noisy = draw(Probe(1 + n_noise), np.zeros((1 + n_noise, size)))
+    noisy = draw(conditionals.Probe(1 + n_noise), np.zeros((1 + n_noise, size)))
     B = (noisy[1:] - noisy[0]).T
     np.testing.assert_allclose(A @ m + c, m, atol=1e-8 * np.abs(m).max())
     np.testing.assert_allclose(A @ V @ A.T + B @ B.T, V, atol=1e-8 * np.abs(V).max())
@@ -221,11 +159,11 @@ class SilentNormals:
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scale_move_follows_the_joint_along_its_orbit(lab, target):
+def test_scale_move_follows_the_joint_along_its_orbit(lab, target, conditionals):
     """Density of g in g(T, W, b): joint times g^(d - 1), d the number of scaled entries."""
     problem = lab.make_problem("entrywise", target)
     state = some_state(problem)
-    probe = Probe(1)
+    probe = conditionals.Probe(1)
     moved = gibbs.sample_scale(state, rng=probe)
     ((shape, rate),) = probe.gammas
     factor = moved.bias / state.bias
@@ -234,7 +172,7 @@ def test_scale_move_follows_the_joint_along_its_orbit(lab, target):
     np.testing.assert_allclose(moved.weights / state.weights, factor[0, 0])
 
     g = np.array([0.3, 0.8, 1.1, 2.0])
-    many = tile(state, 4)
+    many = conditionals.tile(state, 4)
     orbit = replace(
         many,
         utilities=g[:, None, None] * many.utilities,

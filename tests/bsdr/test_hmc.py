@@ -174,9 +174,6 @@ def test_whitening_has_the_hessian_of_the_biases():
     assert_allclose(hessian[n:, n:] @ whitening.cross, hessian[n:, :n], atol=1e-3)
 
 
-# ---------------------------------------------------------------------------------- evidence
-
-
 def log_mean_likelihood(problem, *, size=400_000, seed=0, views=None):
     """Log evidence by draws from the prior, and its standard error."""
     rng, values = np.random.default_rng(seed), []
@@ -215,7 +212,8 @@ def test_evidence_against_quadrature():
     assert found.log_evidence == pytest.approx(logsumexp(grid(problem)[1]), abs=0.2)
 
 
-def check_empty_evidence(target, k):
+@pytest.mark.parametrize(("target", "k"), [("multiclass", 2), ("multiclass", 3), ("multilabel", 3)])
+def test_evidence_without_features_against_quadrature(target, k):
     """Biases on a grid; label sets are independent."""
     problem = make_problem(target, n=17, d=2, k=k)
     found = hmc.log_evidence_empty(problem, rng=np.random.default_rng(0))
@@ -237,11 +235,6 @@ def check_empty_evidence(target, k):
     assert found == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.parametrize(("target", "k"), [("multiclass", 2), ("multiclass", 3), ("multilabel", 3)])
-def test_evidence_without_features_against_quadrature(target, k):
-    check_empty_evidence(target, k)
-
-
 def test_one_class_that_is_absent():
     """A class without samples makes those present less certain."""
     problem = make_problem(n=10, d=2, k=2)
@@ -251,9 +244,6 @@ def test_one_class_that_is_absent():
     ]
     assert np.isfinite(values).all()
     assert values[1] < values[0]
-
-
-# ------------------------------------------------------------------------------------- draws
 
 
 def test_draws_are_those_of_the_posterior(exact):
@@ -270,17 +260,6 @@ def test_draws_are_those_of_the_posterior(exact):
     ):
         assert abs(ours.mean() - theirs.mean()) < 0.12 * theirs.std()
         assert ours.std() / theirs.std() == pytest.approx(1.0, abs=0.15)
-
-
-def test_same_seed_same_bits():
-    problem = make_problem("multilabel", d=2)
-    first, again, other = (
-        hmc.sample(problem, n_chains=4, n_draws=4, rng=np.random.default_rng(seed))
-        for seed in (0, 0, 1)
-    )
-    assert_array_equal(first.theta, again.theta)
-    assert first.log_evidence == again.log_evidence
-    assert not np.array_equal(first.theta, other.theta)
 
 
 def test_chains_forget_samples_that_are_held_out():

@@ -5,14 +5,12 @@ from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.special import gammaln
 
 from bsdr_models.bsdr.paper import mean_field as mf
-from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import make_data
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows
+from bsdr_models.numerics.factors import NormalColumns, NormalRows
 
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -26,9 +24,6 @@ every_problem = pytest.mark.parametrize(
 )
 
 
-# -------------------------------------------------------------------- the three general checks
-
-
 def test_wide_problem_uses_the_dual_ridge(lab):
     assert lab.make_problem("entrywise", "multiclass", "wide").data.design.prefers_rows
     assert not lab.make_problem("entrywise", "multiclass", "tall").data.design.prefers_rows
@@ -36,11 +31,9 @@ def test_wide_problem_uses_the_dual_ridge(lab):
 
 @every_problem
 def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size):
-    """48 comparisons at 4 standard errors: 0.3 % false alarms at other seeds."""
+    """36 comparisons at 4 standard errors: 0.2 % false alarms at other seeds."""
     problem = lab.make_problem(kind, target, size, spectral=spectral)
     lab.check_monte_carlo(mf, problem, seed=0)
-    if size == "tall":
-        lab.check_monte_carlo(mf, problem, seed=1)
 
 
 @every_problem
@@ -66,17 +59,6 @@ def test_every_update_is_stationary(lab, kind, spectral, target, size):
     lab.check_stationary(mf, lab.make_problem(kind, target, size, spectral=spectral), seed=0)
 
 
-# -------------------------------------------------------------- exact posteriors and evidences
-#
-# A known factor has no variance, and a known precision is a Gamma of shape 1e9. Without its own
-# terms, the bound must be the log evidence given the factor.
-
-
-def known_gamma(value):
-    value = np.asarray(value, dtype=float)
-    return Gamma(shape=np.full_like(value, 1e9), rate=1e9 / value)
-
-
 def known_rows(mean):
     r = mean.shape[1]
     return NormalRows(mean=mean, cov=np.zeros((r, r)), log_det=0.0)
@@ -85,99 +67,6 @@ def known_rows(mean):
 def known_columns(mean):
     p, k = mean.shape
     return NormalColumns(mean=mean, cov=np.zeros((k, p, p)), log_det=np.zeros(k))
-
-
-def gaussian_evidence(y, prior_cov, design, noise_cov):
-    """y = design w + noise: log p(y), E[w | y], Cov[w | y], by conditioning the joint of (w, y)."""
-    cov_y = design @ prior_cov @ design.T + noise_cov
-    gain = np.linalg.solve(cov_y, design @ prior_cov).T
-    evidence = stats.multivariate_normal(np.zeros(len(y)), cov_y).logpdf(y)
-    return evidence, gain @ y, prior_cov - gain @ design @ prior_cov
-
-
-@pytest.mark.parametrize("size", ["tall", "wide"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_projection_is_the_exact_posterior_when_latent_and_precisions_are_known(lab, kind, size):
-    problem = lab.make_problem(kind, "multiclass", size)
-    rng = np.random.default_rng(3)
-    state, _ = lab.scrambled(mf, problem, rng)
-    phi = rng.gamma(2.0, size=problem.precision_shape)
-    state = replace(
-        state, projection_precision=known_gamma(phi), latent=known_rows(state.latent.mean)
-    )
-    state = lab.updated(mf, problem, state, "projection")
-
-    n, d = problem.X.shape
-    noise = problem.priors.latent_scale**2 * np.eye(n)
-    evidence = 0.0
-    for s, column in enumerate(np.broadcast_to(phi, (d, problem.n_components)).T):
-        each, mean, cov = gaussian_evidence(
-            state.latent.mean[:, s], np.diag(1.0 / column), problem.X, noise
-        )
-        evidence += each
-        np.testing.assert_allclose(state.projection.mean[:, s], mean, rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(state.projection.variance[:, s], np.diag(cov), rtol=1e-8)
-    terms = mf.elbo_terms(state, problem.data, problem.priors)
-    bound = terms["projection"] + terms["latent"] - state.latent.entropy()
-    np.testing.assert_allclose(bound, evidence, rtol=1e-7)
-
-
-def test_latent_is_the_exact_posterior_when_projection_and_weights_are_known(lab):
-    problem = lab.make_problem("entrywise", "regression")
-    rng = np.random.default_rng(4)
-    state, _ = lab.scrambled(mf, problem, rng)
-    tau = rng.gamma(2.0, size=problem.data.n_labels)
-    d, r = state.projection.mean.shape
-    known = lab.summaries(
-        state.projection.mean, np.zeros((r, d, d)) + 1e-300 * np.eye(d), problem.X
-    )
-    state = replace(
-        state,
-        projection=known,
-        weights=known_columns(state.weights.mean),
-        noise_precision=known_gamma(tau),
-    )
-    state = lab.updated(mf, problem, state, "latent")
-
-    prior_cov = problem.priors.latent_scale**2 * np.eye(r)
-    bias, W = state.weights.mean[0], state.weights.mean[1:]
-    evidence = 0.0
-    for n, (x, y) in enumerate(zip(problem.X, problem.data.y, strict=True)):
-        prior_mean = state.projection.mean.T @ x
-        each, shift, cov = gaussian_evidence(
-            y - bias - W.T @ prior_mean, prior_cov, W.T, np.diag(1.0 / tau)
-        )
-        evidence += each
-        np.testing.assert_allclose(state.latent.mean[n], prior_mean + shift, rtol=1e-8)
-        np.testing.assert_allclose(state.latent.cov, cov, rtol=1e-8, atol=1e-12)
-    terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["latent"] + terms["utilities"], evidence, rtol=1e-7)
-
-
-def test_weights_are_the_exact_posterior_when_latent_and_precisions_are_known(lab):
-    problem = lab.make_problem("entrywise", "regression")
-    rng = np.random.default_rng(5)
-    state, _ = lab.scrambled(mf, problem, rng)
-    n, r = state.latent.mean.shape
-    tau = rng.gamma(2.0, size=problem.data.n_labels)
-    psi = rng.gamma(2.0, size=(1 + r, problem.data.n_labels))
-    state = replace(
-        state,
-        latent=known_rows(state.latent.mean),
-        noise_precision=known_gamma(tau),
-        weight_precision=known_gamma(psi),
-    )
-    state = lab.updated(mf, problem, state, "weights")
-
-    rows = np.column_stack([np.ones(n), state.latent.mean])
-    evidence = 0.0
-    for c, y in enumerate(problem.data.y.T):
-        each, mean, cov = gaussian_evidence(y, np.diag(1.0 / psi[:, c]), rows, np.eye(n) / tau[c])
-        evidence += each
-        np.testing.assert_allclose(state.weights.mean[:, c], mean, rtol=1e-8)
-        np.testing.assert_allclose(state.weights.cov[c], cov, rtol=1e-8, atol=1e-12)
-    terms = mf.elbo_terms(state, problem.data, problem.priors)
-    np.testing.assert_allclose(terms["weights"] + terms["utilities"], evidence, rtol=1e-7)
 
 
 @pytest.mark.parametrize("size", ["tall", "wide"])
@@ -247,9 +136,6 @@ def test_utilities_term_is_the_evidence_given_the_linear_predictor(lab, target):
     np.testing.assert_allclose(terms["utilities"], log_prob.sum(), rtol=1e-10)
 
 
-# --------------------------------------------------------------------------------- symmetries
-
-
 def run(state, data, priors, n_steps=6):
     for _ in range(n_steps):
         state, info = mf.step(state, data, priors)
@@ -288,24 +174,6 @@ def test_columnwise_fit_is_the_same_in_features_and_in_spectral_coordinates(lab,
     np.testing.assert_allclose(
         other.projection_precision.mean, end.projection_precision.mean, rtol=1e-8
     )
-
-
-def test_integrating_out_directions_outside_the_row_space_tightens_the_bound(lab):
-    dense = lab.make_problem("columnwise", "multiclass", "wide")
-    spectral = lab.make_problem("columnwise", "multiclass", "wide", spectral=True)
-    basis = spectral.data.design.basis
-    assert basis.shape == (13, 5)
-    state, _ = lab.unfinished(mf, dense, np.random.default_rng(10))
-    state, info = run(state, dense.data, dense.priors, n_steps=200)
-    cov = np.einsum("pd,rpq,qe->rde", basis, lab.ridge_cov(dense, state), basis)
-    state = lab.updated(mf, dense, state, "projection")
-    info = mf.info(state, dense.data, dense.priors)
-    inside = lab.summaries(basis.T @ state.projection.mean, cov, spectral.X)
-    reduced = mf.info(replace(state, projection=inside), spectral.data, spectral.priors)
-    assert info.elbo < reduced.elbo
-
-
-# ------------------------------------------------------------------- initialisation, step, fit
 
 
 @pytest.mark.parametrize("at_random", [False, True])
@@ -356,30 +224,6 @@ def test_step_is_its_updates_in_order_and_does_not_modify_its_input(
         state = lab.updated(mf, problem, state, name)
     assert_same(end, state)
     assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-def test_fit_reaches_the_bound_of_many_sweeps(lab, target):
-    problem = lab.make_problem("rowwise", target, "tall")
-    priors = replace(problem.priors, projection_prior="rowwise")
-    settings = {"n_components": problem.n_components}
-    result = fit_mean_field(
-        problem.data,
-        priors,
-        **settings,
-        rng=np.random.default_rng(19),
-        tol=1e-7,
-    )
-    assert result.converged
-    assert np.diff(result.trace).min() > -1e-6
-    assert result.trace[-1] == pytest.approx(problem.bound(mf, result.state), abs=1e-6)
-    # The first restart gets the first child of the generator.
-    stream = np.random.default_rng(19).spawn(1)[0]
-    state = mf.init(problem.data, priors, **settings, rng=stream)
-    _, info = run(state, problem.data, problem.priors, n_steps=1_000)
-    assert len(result.trace) < 500
-    assert result.trace[-1] > info.elbo - 1e-3
 
 
 @every_problem

@@ -1,9 +1,6 @@
-"""Mutation tests: each check of the mean field catches faults planted in the code.
+"""Each check of the mean field catches faults planted in the code, which passes in test_mean_field.
 
-A fault wraps one function, method or property. ``check`` is the check that must fail:
-``monte_carlo`` (the bound is wrong) or ``stationary`` (an update is not the best). ``blind`` are
-checks that pass all the same. At the same problems and seeds the code itself passes, in
-test_mean_field.
+``check`` is the check that must fail, ``blind`` are checks that pass all the same.
 """
 
 from collections.abc import Callable

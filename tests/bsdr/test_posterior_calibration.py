@@ -1,13 +1,7 @@
-"""Simulation-based calibration [1]_ of the draws from the posterior at full rank.
+"""Simulation-based calibration (arXiv:1804.06788) of the draws at full rank.
 
-Parameters and labels are drawn from the model with NumPy and SciPy. The rank of a true value among
-draws from the posterior given its labels is then uniform. Data sets with labels of a single class
-are included.
-
-References
-----------
-.. [1] S. Talts, M. Betancourt, D. Simpson, A. Vehtari, A. Gelman (2018). Validating Bayesian
-       inference algorithms with simulation-based calibration. arXiv:1804.06788.
+Parameters and labels are drawn from the model with NumPy; the rank of a true value among draws
+from the posterior given its labels is then uniform. Labels may be of a single class.
 """
 
 import dataclasses
@@ -178,9 +172,6 @@ def test_exact_draws_of_outputs_are_calibrated():
 @pytest.mark.parametrize("target", ["multiclass", "multilabel", "regression"])
 def test_draws_are_calibrated(size, target):
     assert_calibrated(run(80, size, target))
-
-
-# ---------------------------------------------------------------------------- planted faults
 
 
 def another_prior_of_the_scale(patch):

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from bsdr_models.bsdr.paper.probit_product import log_mean, normal_points, principal_factors
+from bsdr_models.bsdr.paper.probit_product import log_mean
 
 
 def tensor_rule(n_dims, n_nodes=60):
@@ -86,15 +86,6 @@ def test_it_is_a_function_of_the_covariance(n_dims, n_factors):
         np.testing.assert_allclose(log_mean(c @ other, d), log_mean(c, d), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("n_dims", "n_factors"), [(2, 3), (2, 2), (4, 2), (4, 4)])
-def test_principal_factors_have_the_same_covariance(n_dims, n_factors):
-    c = np.random.default_rng(6).standard_normal((5, n_factors, n_dims))
-    factors, scale = principal_factors(c)
-    assert factors.shape == (5, n_factors, min(n_dims, n_factors - 1))
-    cov = scale[:, :, None] * scale[:, None] * (np.eye(n_factors) + factors @ factors.mT)
-    np.testing.assert_allclose(cov, np.eye(n_factors) + c @ c.mT, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("d", [-5.0, -15.0, -25.0])
 def test_keeps_its_accuracy_where_no_point_of_the_prior_falls(d):
     """Two probits: the joint distribution function of two correlated normals."""
@@ -138,11 +129,3 @@ def test_steep_probits_give_probabilities(size):
         value = log_mean(size * c, size * d[:, None, :, 0])
         assert np.isfinite(value).all()
         assert (value <= 0.0).all()
-
-
-@pytest.mark.parametrize(("n_dims", "n_points"), [(1, 32), (5, 32), (3, 100)])
-def test_points_have_the_moments_of_the_normal(n_dims, n_points):
-    points = normal_points(n_dims, n_points)
-    assert points.shape == (n_points, n_dims)
-    np.testing.assert_allclose(points.mean(axis=0), 0.0, atol=1e-14)
-    np.testing.assert_allclose(points.T @ points / n_points, np.eye(n_dims), atol=1e-12)

@@ -5,8 +5,6 @@ import json
 import warnings
 
 import arviz as az
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -341,68 +339,10 @@ def test_alignment_undoes_permutations_and_flips():
     np.testing.assert_array_equal(got["bias"], draws["bias"])
 
 
-# ------------------------------------------------------------------------------------- files
-
-
-@pytest.mark.parametrize(
-    ("engine", "kind"), [("exact", "netcdf"), ("mean_field", "netcdf"), ("gibbs", "zarr")]
-)
-def test_trees_can_be_saved_and_loaded(fitted, engine, kind, tmp_path):
-    model = fitted(engine, "multiclass")
-    X, y = toy("multiclass")
-    for i, tree in enumerate((model.idata_, model.predict_idata(X, y))):
-        path = tmp_path / f"{i}.{kind}"
-        if kind == "netcdf":
-            tree.to_netcdf(path)
-            with xr.open_datatree(path) as file:
-                back = file.load()
-        else:
-            tree.to_zarr(path, consolidated=False)
-            back = xr.open_datatree(path, engine="zarr", consolidated=False).load()
-        assert back.equals(tree)
-        assert set(back.attrs) == set(tree.attrs)
-        for name, value in tree.attrs.items():
-            np.testing.assert_array_equal(back.attrs[name], value)
-
-
-# ------------------------------------------------------------------------------------- ArviZ
-
-
 def likelihood_group(engine):
     """Name of the group: that of an approximation is not taken for that of the posterior."""
     exact = engine not in ("mean_field", "advi", "laplace")
     return "log_likelihood" if exact else "approximate_log_likelihood"
-
-
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
-@every_target
-@pytest.mark.parametrize("engine", FAST)
-def test_leave_one_out_runs_on_every_sample(fitted, engine, target):
-    """Samples count once for any number of outcomes."""
-    tree = fitted(engine, target).idata_
-    if engine == "mean_field":
-        with pytest.raises(TypeError, match="log likelihood not found"):
-            az.loo(tree)
-        return
-    result = az.loo(tree, pointwise=True)
-    assert result.n_data_points == N
-    assert np.isfinite(result.elpd)
-    assert result.elpd < 0.0
-    lppd = tree["log_likelihood/y"].stack(s=("chain", "draw"))
-    assert result.elpd < float((np.log(np.exp(lppd).mean("s"))).sum())
-
-
-# ------------------------------------------------------------------------------------- plots
-
-
-@pytest.fixture
-def headless():
-    mpl.use("Agg")
-    yield
-    plt.close("all")
-
-
-# ------------------------------------------------------------------------ draws of other models
 
 
 @pytest.fixture(scope="module")
@@ -580,7 +520,7 @@ def test_outputs_are_matched_by_name(linear):
 
 
 @pytest.mark.parametrize("n_outputs", [None, K])
-def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, headless, n_outputs, tmp_path):
+def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, n_outputs, tmp_path):
     draws, X, Y = linear
     k = n_outputs or 1
     y = Y[:, 0] if n_outputs is None else Y[:, :k]

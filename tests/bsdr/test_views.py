@@ -242,19 +242,6 @@ def test_saved_fits_predict_the_same(tmp_path, short_runs):
     assert_allclose(again.idata_["fit"]["latent_mean"], model.idata_["fit"]["latent_mean"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"views": VIEWS, "kernel": "rbf"}])
-def test_effects_have_intervals(options):
-    model = fitted(**options)
-    table = plots.features_table(model.idata_)
-    assert (table["low"] <= table["high"]).all()
-    assert table["importance"][0] >= table["importance"][-1]
-    coef = model.idata_["posterior"]["coef"].mean(("chain", "draw"))
-    assert {"proline", "alcohol"} & set(table["feature"].values[:5])
-    assert np.isfinite(coef).all()
-    str(model.summary())
-
-
 def test_correlations_are_those_with_the_class_scores_of_a_kernel():
     """Which mean gradients times the features are not, least of all of a symmetric function."""
     rng = np.random.default_rng(0)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from sklearn import config_context
 from sklearn.base import clone, is_regressor
@@ -24,9 +23,6 @@ def test_scikit_learn_checks(model, check):
     check(clone(model))
 
 
-# ------------------------------------------------------------------------------- daily use
-
-
 @pytest.fixture(scope="module")
 def frames(zoo):
     """Estimators fitted to a frame, not to be fitted again; the frame, and targets as text."""
@@ -41,27 +37,6 @@ def frames(zoo):
         return cache[kind], X, y
 
     return get
-
-
-@pytest.mark.parametrize("container", ["pandas", "polars", "default"])
-@pytest.mark.parametrize("kind", ["PaperBSDRClassifier", "BM2PCARegressor"])
-def test_set_output(zoo, frames, kind, container):
-    plain, X, y = frames(kind)
-    model = zoo.fit(clone(plain).set_output(transform=container), X, y)
-    got = model.transform(X)
-    names = [f"{kind.lower()}{i}" for i in range(got.shape[1])]
-    assert isinstance(
-        got, {"pandas": pd.DataFrame, "polars": pl.DataFrame, "default": np.ndarray}[container]
-    )
-    assert plain.get_feature_names_out().tolist() == names
-    if container != "default":
-        assert list(got.columns) == names
-    if container == "pandas":
-        assert (got.index == X.index).all()
-    np.testing.assert_array_equal(np.asarray(got), plain.transform(X))
-    mean, cov = model.transform(X, return_cov=True)  # does not get in the way
-    assert cov.shape == (*mean.shape, mean.shape[1])
-    np.testing.assert_allclose(np.asarray(mean), plain.transform(X), rtol=1e-12)
 
 
 @pytest.mark.usefixtures("explained")
@@ -159,8 +134,6 @@ def test_invalid_latent_coordinates_are_refused(zoo, kind, rows, match):
     with pytest.raises(ValueError, match=match):
         model.inverse_transform(rows)
 
-
-# -------------------------------------------------------------------------- settings, once more
 
 # Arguments by which a fit selects its settings.
 SEARCHES = {

@@ -293,14 +293,26 @@ def test_what_was_found_stays_mended(zoo, case):
     check(zoo, *FOUND[case])
 
 
-@settings(
-    max_examples=int(os.environ.get("FUZZ_CASES", "11")),
-    derandomize="FUZZ_SEED" not in os.environ,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+def random_input(n_examples):
+    return settings(
+        max_examples=int(os.environ.get("FUZZ_CASES", n_examples)),
+        derandomize="FUZZ_SEED" not in os.environ,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@random_input(6)
 @seed(int(os.environ.get("FUZZ_SEED", "0")))
 @given(example=examples())
 def test_random_input(zoo, kind, example):
+    check(zoo, kind, example)
+
+
+@pytest.mark.slow
+@random_input(30)
+@seed(int(os.environ.get("FUZZ_SEED", "1")))
+@given(example=examples())
+def test_more_random_input(zoo, kind, example):
     check(zoo, kind, example)

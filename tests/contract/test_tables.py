@@ -108,13 +108,15 @@ def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
     assert az.from_netcdf(tmp_path / "tree.nc")["fit/obs"].equals(model.idata_["fit/obs"])
 
 
-def test_every_estimator_labels_the_samples_by_the_index(zoo, kind):
+def test_every_estimator_labels_the_samples_by_the_index(zoo, kind, tmp_path):
     names = np.array([f"cell {i}" for i in range(len(zoo.X))])
     table = pd.DataFrame(zoo.X, columns=NAMES, index=names)
     model = assert_labelled(zoo, kind, table, names, names[5:8])
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
     assert model.idata_["constant_data/feature"].values.tolist() == NAMES
+    model.idata_.to_netcdf(tmp_path / "tree.nc")
+    assert az.from_netcdf(tmp_path / "tree.nc").equals(model.idata_)
 
 
 TWO_NAMED = {
@@ -287,7 +289,13 @@ def test_coordinates_in_the_container_that_was_asked_for(
     got = model.transform(TABLES[library](zoo.X, NAMES))
     assert isinstance(got, {"pandas": pd.DataFrame, "polars": pl.DataFrame}[container])
     assert list(got.columns) == model.get_feature_names_out().tolist()
+    assert list(got.columns) == [f"{kind.lower()}{i}" for i in range(got.shape[1])]
+    if container == library == "pandas":
+        assert (got.index == TABLES[library](zoo.X, NAMES).index).all()
     np.testing.assert_array_equal(np.asarray(got), zoo.fitted(kind).transform(zoo.X))
+    mean, cov = model.transform(TABLES[library](zoo.X, NAMES), return_cov=True)
+    assert type(mean) is type(got)
+    assert cov.shape == (*mean.shape, mean.shape[1])
 
 
 WHOLE = {
@@ -331,8 +339,6 @@ def test_sparse_samples_in_any_format(zoo, fitted_to, taker, case):
     got = zoo.fit(zoo.make(taker), SPARSE[case](X), zoo.target(taker))
     np.testing.assert_allclose(said(got, SPARSE[case](X)), said(model, sparse.csr_array(X)))
 
-
-# ---------------------------------------------------------------------------------- targets
 
 TEXT = np.array(["b", "c", "a"])
 LABELS = {

@@ -7,8 +7,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm import map_search
@@ -53,14 +51,6 @@ def fit(model, X, y, explained=SHORT, **more):
 
 
 @pytest.fixture(scope="module")
-def iris():
-    """15 samples of each class."""
-    X, y = load_iris(return_X_y=True)
-    rows = np.r_[0:15, 50:65, 100:115]
-    return X[rows], y[rows]
-
-
-@pytest.fixture(scope="module")
 def fitted(iris):
     """Every model, fitted once; not to be fitted again."""
     cache = {}
@@ -73,42 +63,18 @@ def fitted(iris):
     return get
 
 
-def outputs(model, X):
-    """All predictions of a model."""
-    found = {"proba": model.predict_proba(X), "log_proba": model.predict_log_proba(X)}
-    np.testing.assert_allclose(found["proba"].sum(axis=1), 1.0)
-    assert set(model.predict(X)) <= set(model.classes_)
-    found["mean"], found["cov"] = model.transform(X, return_cov=True)
-    smallest = np.linalg.eigvalsh(found["cov"]).min()
-    paper = isinstance(model, PaperDGPLVMClassifier)
-    assert smallest >= 0.0 if paper else smallest > 0.0
-    found["back"] = model.inverse_transform(found["mean"])
-    if not paper and model._option("mapping").embeds:
-        found["out_of_range"] = model.out_of_range(X)
-        assert (found["out_of_range"] >= 0.0).all()
-        assert (found["out_of_range"] <= 1.0).all()
-    return found
+@pytest.fixture
+def assert_finite(assert_finite):
+    """All predictions, and the tree; NaN are the probabilities of a class without other samples."""
 
+    def check(model, X):
+        assert_finite(model, X)
+        for path, group in model.idata_.subtree_with_keys:
+            for name, values in group.data_vars.items():
+                if values.dtype.kind == "f" and path != "observed_data" and name != "probability":
+                    assert np.isfinite(values).all(), (path, name)
 
-def assert_finite(model, X):
-    for name, values in outputs(model, X).items():
-        assert np.isfinite(values).all(), name
-    assert np.isfinite(model.latent_).all()
-    for path, group in model.idata_.subtree_with_keys:
-        for name, values in group.data_vars.items():
-            left_out = name == "probability"  # NaN of a class without other samples
-            if values.dtype.kind == "f" and path != "observed_data" and not left_out:
-                assert np.isfinite(values).all(), (path, name)
-
-
-def classes(n_samples, n_features, n_classes, *, distance=1.0, seed=0):
-    rng = np.random.default_rng(seed)
-    y = np.arange(n_samples) % n_classes
-    centres = distance * rng.standard_normal((n_classes, n_features))
-    return centres[y] + rng.standard_normal((n_samples, n_features)), y
-
-
-# ------------------------------------------------------------------------- invalid input
+    return check
 
 
 def test_unlabelled_marker_that_leaves_too_few_labels_raises(iris):
@@ -137,20 +103,6 @@ def test_invalid_sequences_raise(iris, name, kind):
         make(name).fit(*iris, sequence=sequence)
 
 
-# ------------------------------------------------------------------------------- arguments
-
-
-@pytest.fixture
-def no_work(monkeypatch):
-    """Any optimisation is an error."""
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("work was done before the arguments were checked")
-
-    monkeypatch.setattr(map_search, "run_map", refuse)
-    monkeypatch.setattr(map_search, "choose_settings", refuse)
-
-
 REFUSED = [
     (PaperDGPLVMClassifier, {"weight": np.inf}, "The 'weight' parameter"),
     (PaperDGPLVMClassifier, {"n_components": 3, "criterion": "trace_ratio"}, "n_components <= 2"),
@@ -161,7 +113,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kind", "arguments", "match"), REFUSED)
-def test_incompatible_arguments_raise(iris, no_work, kind, arguments, match):
+def test_incompatible_arguments_raise(iris, monkeypatch, kind, arguments, match):
+    monkeypatch.setattr(map_search, "run_map", None)  # before any work
     with pytest.raises(ValueError, match=match):
         kind().set_params(**arguments).fit(*iris)
 
@@ -185,49 +138,21 @@ def test_too_many_components_raise_with_the_limit(iris, n_components, match):
 
 @pytest.mark.parametrize("n_components", [1, 6])
 @every_model
-def test_other_numbers_of_components(iris, name, n_components):
+def test_other_numbers_of_components(iris, assert_finite, name, n_components):
     model = fit(make(name, n_components=n_components, optimization__max_iter=15), *iris, EXPLAINED)
     assert model.transform(iris[0]).shape == (45, n_components)
     assert_finite(model, iris[0])
 
 
-# ------------------------------------------------------------------- accepted, finite output
-
-SCALED = {
-    "scale_1e200": lambda X: 1e200 * X,
-    "scale_1e-200": lambda X: 1e-200 * X,
-    "largest_floats": lambda X: X / X.max() * np.finfo(float).max,
-}
-
-
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("kind", ["scale_1e200", "scale_1e-200", "largest_floats"])
-def test_invariant_to_a_common_unit(iris, standardize, kind):
+@pytest.mark.parametrize("unit", [1e200, 1e-200, 1.7e308 / 8.0])
+def test_invariant_to_a_common_unit(iris, unit):
+    """Without standardisation; the contract has the test with it."""
     X, y = iris
-    scaled = SCALED[kind](X)
-    plain = make(standardize=standardize).fit(X, y)
-    model = make(standardize=standardize).fit(scaled, y)
-    assert model.standardized_ is standardize
+    scaled = unit * X
+    plain = make(standardize=False).fit(X, y)
+    model = make(standardize=False).fit(scaled, y)
+    assert model.standardized_ is False
     np.testing.assert_allclose(model.predict_proba(scaled), plain.predict_proba(X), atol=1e-5)
-
-
-FEW = {
-    "two": ([0, 20], [0, 1]),
-    "three": ([0, 20, 40], [0, 1, 2]),
-    "three_of_two": ([0, 1, 20], [0, 0, 1]),
-    "four": ([0, 1, 20, 21], [0, 0, 1, 1]),
-    "five": ([0, 1, 20, 21, 40], [0, 0, 1, 1, 2]),
-}
-
-
-@pytest.mark.parametrize("rows", FEW)
-@pytest.mark.parametrize("name", ["default", "limit", "likelihood"])
-def test_two_to_five_samples(iris, name, rows):
-    index, y = FEW[rows]
-    model = fit(make(name), iris[0][index], y, EXPLAINED)
-    assert_finite(model, iris[0])
-    if name != "likelihood" and rows != "five":
-        assert model.score(iris[0][index], y) == 1.0
 
 
 def test_classes_of_one_sample_each_give_no_collapse_warning(iris):
@@ -240,7 +165,6 @@ def test_classes_of_one_sample_each_give_no_collapse_warning(iris):
 
 
 REPEATED = {
-    "with_different_labels": lambda X, y: (np.r_[X, X], np.r_[y, (y + 1) % 3]),
     "a_point_for_each_class": lambda X, y: (np.repeat(X[[0, 20, 40]], 5, axis=0), y[::3]),
     "most_rows_equal": lambda X, y: (
         np.r_[np.tile(X[:1], (20, 1)), X[20:25]],
@@ -259,7 +183,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("kind", REPEATED)
 @each_model
-def test_repeated_samples(iris, name, kind):
+def test_repeated_samples(iris, assert_finite, name, kind):
     X, y = REPEATED[kind](*iris)
     if name == "paper" and kind.startswith("two_points"):
         with pytest.raises(ValueError, match="centroids of all classes coincide"):
@@ -268,26 +192,13 @@ def test_repeated_samples(iris, name, kind):
     model = fit(make(name), X, y, EXPLAINED)
     assert_finite(model, X)
     p = model.predict_proba(X)
-    if kind == "with_different_labels":  # each sample has two labels
-        assert model.score(X, y) == 0.5
-    elif kind.startswith("two_points") and name == "default":
+    if kind.startswith("two_points") and name == "default":
         assert p.max() < 0.75
-
-
-def test_pure_noise_is_detected():
-    """With 5000 features of noise."""
-    X, y = classes(60, 5000, 2, distance=0.0, seed=3)
-    with pytest.warns(UserWarning, match="no evidence that the targets depend on X"):
-        model = fit(make(), X[:20], y[:20], EXPLAINED[2:])
-    assert log_loss(y[20:], model.predict_proba(X[20:])) < 1.5
-
-
-# --------------------------------------------------------------------------------- labels
 
 
 @pytest.mark.parametrize("marker", [-1, None, "?"])
 @pytest.mark.parametrize("name", ["default", "centres", "paper"])
-def test_unlabelled_samples(iris, name, marker):
+def test_unlabelled_samples(iris, assert_finite, name, marker):
     """Half of the labels are enough here; None and NA are as NaN."""
     X, y = iris
     given = y.astype(object) if marker in (None, "?") else y.astype(float)
@@ -300,7 +211,7 @@ def test_unlabelled_samples(iris, name, marker):
 
 
 @pytest.mark.parametrize("name", ["default", "limit", "centres", "paper"])
-def test_one_label_for_each_class(iris, name):
+def test_one_label_for_each_class(iris, assert_finite, name):
     X, y = iris
     given = np.full(45, -1)
     given[[2, 17, 33]] = y[[2, 17, 33]]
@@ -308,9 +219,6 @@ def test_one_label_for_each_class(iris, name):
     assert_finite(model, X)
     two = np.where(given == 2, -1, given)
     assert_finite(fit(make(name, unlabeled=-1), X, two, EXPLAINED), X)
-
-
-# ----------------------------------------------------------------- iterations and interrupts
 
 
 def interrupt_after(monkeypatch, calls):
@@ -332,7 +240,7 @@ def interrupt_after(monkeypatch, calls):
 
 @pytest.mark.parametrize("calls", [1, 4])
 @each_model
-def test_an_interrupt_keeps_the_current_iterate(iris, monkeypatch, name, calls):
+def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch, name, calls):
     interrupt_after(monkeypatch, calls)
     model = fit(make(name, optimization__n_restarts=3), *iris, explained=EXPLAINED[:4])
     assert model.interrupted_
@@ -341,12 +249,9 @@ def test_an_interrupt_keeps_the_current_iterate(iris, monkeypatch, name, calls):
     assert_finite(model, iris[0])
 
 
-# ---------------------------------------------------------------------------- many samples
-
-
 @pytest.mark.parametrize("n_samples", [44, 45])
 @pytest.mark.parametrize("name", ["default", "likelihood"])
-def test_sample_sizes_around_the_exact_limit(iris, monkeypatch, name, n_samples):
+def test_sample_sizes_around_the_exact_limit(iris, assert_finite, monkeypatch, name, n_samples):
     """Above the limit the mapping has few centres; few samples have a density."""
     monkeypatch.setattr(map_search, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(map_search, "N_CENTRES", 12)

@@ -236,17 +236,6 @@ def test_affinity_of_copies_is_one():
     assert local_affinity(X, np.full(5, -1)).nnz == 0
 
 
-def test_local_fisher_keeps_distant_clusters_of_a_class_apart():
-    """One class has a cluster on each side of the other; only local_fisher is small."""
-    rng = rng_of(15)
-    y = np.arange(60) % 2
-    centre = np.where(y == 0, 0.0, np.where(np.arange(60) % 4 == 1, 4.0, -4.0))
-    X = (centre + 0.3 * rng.standard_normal(60))[:, None]
-    local = make_criterion("local_fisher", y, affinity=local_affinity(X, y))
-    assert local(X)[0] < 0.1
-    assert make_criterion("trace_ratio", y)(X)[0] > 10.0
-
-
 # -------------------------------------------- maximally collapsing metric learning, by pairs
 
 every_width = pytest.mark.parametrize("r", [1, 2, 5, 12])

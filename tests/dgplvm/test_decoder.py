@@ -167,44 +167,6 @@ def test_noiseless_samples_are_recovered(n_components, kernel):
     np.testing.assert_allclose(placed.mean[sure], truth[sure], atol=2e-3)
 
 
-def labelled_samples(rng, n_samples):
-    """Whitened latent coordinates of three separated curved classes, and forty features."""
-    y = rng.integers(3, size=n_samples)
-    angle = rng.uniform(-1.5, 1.5, size=n_samples) + 2.0 * np.pi * y / 3.0
-    plane = np.column_stack([np.cos(angle), np.sin(angle)]) * (1.0 + 0.2 * (y[:, None] == 1))
-    waves = np.tanh(plane @ rng.standard_normal((2, 40)) + rng.standard_normal(40))
-    features = waves + 0.25 * rng.standard_normal((n_samples, 40))
-    centred = plane - plane.mean(axis=0)
-    u, _, vt = np.linalg.svd(centred, full_matrices=False)
-    return np.sqrt(n_samples) * u @ vt, features
-
-
-@pytest.mark.parametrize("temper", [0.15, 1.0])
-def test_minimum_is_below_a_fine_grid(temper):
-    """For at least 95 % of samples; the others may end in a local minimum."""
-    rng = np.random.default_rng(4)
-    X, rows = labelled_samples(rng, 300)
-    X, Y, new = X[:100], rows[:100], rows[100:]
-    variance = Y.var(axis=0).mean()
-    decoder = Decoder.of(
-        X,
-        Y,
-        signal_variance=0.6 * variance,
-        lengthscale=0.7,
-        noise_variance=0.2 * variance,
-        temper=temper,
-    )
-    placed = embed(decoder, new)
-    low, high = X.min() - 2.0, X.max() + 2.0
-    points = np.stack(np.meshgrid(*[np.linspace(low, high, 81)] * 2), axis=-1).reshape(-1, 2)
-    mean, s2 = decoder.features(points)
-    rho = ((new[:, None, :] - mean[None, :, :]) ** 2).sum(axis=2)
-    fit = 0.5 * temper * (rho / s2 + 40 * np.log(2.0 * np.pi * s2))
-    value = fit + 0.5 * (points**2).sum(axis=1) + np.log(2.0 * np.pi)
-    worse = value_at(decoder, placed.mean, new) > value.min(axis=1) + 1e-9
-    assert worse.mean() <= 0.05
-
-
 def test_sequence_is_filtered_by_the_dynamics():
     """Uninformative features follow what the dynamics predict; each sequence starts anew."""
     X, Y, _ = make_samples((30, 50, 2), WHITENED)

@@ -29,16 +29,6 @@ def covariance(start, log_parameters=LOG):
     return K + q * np.eye(len(start))
 
 
-def circle(n, turn=0.3, noise=0.02, seed=0):
-    """Latent coordinates on a circle, of unit variance along both axes."""
-    angle = turn * np.arange(n)
-    points = math.sqrt(2.0) * np.column_stack([np.cos(angle), np.sin(angle)])
-    return points + noise * rng_of(9, seed).standard_normal((n, 2))
-
-
-# ------------------------------------------------------------------------------- transitions
-
-
 def test_transitions_stay_within_a_sequence():
     found = Dynamics.of(SEQUENCE)
     assert found.before.tolist() == BEFORE
@@ -52,30 +42,12 @@ def test_invalid_sequences_raise():
         Dynamics.of(np.ones((3, 2)))
 
 
-# ------------------------------------------------------------------------------------- the value
-
-
 @pytest.mark.parametrize("r", [1, 2, 4])
 def test_value_is_a_normal_density_of_the_outputs(r):
     X = rng_of(1, r).standard_normal((len(SEQUENCE), r))
     law = stats.multivariate_normal(np.zeros(len(BEFORE)), covariance(X[BEFORE]))
     expected = -np.sum(law.logpdf(X[AFTER].T))
     assert Dynamics.of(SEQUENCE).evaluate(X, LOG).value == pytest.approx(expected, rel=1e-11)
-
-
-def test_sequences_are_not_joined():
-    """Two sequences on a circle, the second one in reverse."""
-    X = np.vstack([circle(12), circle(12)[::-1]])
-    apart = Dynamics.of(np.repeat([0, 1], 12))
-    joined = Dynamics.of(np.zeros(24))
-    assert len(apart.after) == 22
-    assert len(joined.after) == 23
-    law = stats.multivariate_normal(np.zeros(22), covariance(X[apart.before]))
-    found = apart.evaluate(X, LOG)
-    assert found.value == pytest.approx(-np.sum(law.logpdf(X[apart.after].T)), rel=1e-11)
-
-
-# ---------------------------------------------------------------------------------- the gradients
 
 
 @pytest.mark.parametrize("r", [1, 3])
@@ -90,9 +62,6 @@ def test_gradients_are_those_of_differences(r, differences):
     assert not found.latent[SEQUENCE == "c"].any()
 
 
-# ------------------------------------------------------------------------------------ prediction
-
-
 def test_prediction_is_the_conditional_of_the_joint_normal():
     X = rng_of(6).standard_normal((len(SEQUENCE), 2))
     new = rng_of(7).standard_normal((3, 2))
@@ -102,13 +71,3 @@ def test_prediction_is_the_conditional_of_the_joint_normal():
         k = np.linalg.solve(joint[:-1, :-1], joint[:-1, -1])
         np.testing.assert_allclose(m, k @ X[AFTER], rtol=1e-9, atol=1e-11)
         assert v == pytest.approx(joint[-1, -1] - k @ joint[:-1, -1], rel=1e-10)
-
-
-def test_value_is_the_product_of_predictive_densities():
-    """L_d of a sequence and one more step is L_d of it plus minus the log predictive density."""
-    X = rng_of(8).standard_normal((7, 2))
-    short = Dynamics.of(np.zeros(6))
-    whole = Dynamics.of(np.zeros(7)).evaluate(X, LOG).value
-    mean, variance = short.predictor(X[:6], LOG).predict(X[5:6])
-    step = -stats.norm(mean[0], math.sqrt(variance[0])).logpdf(X[6]).sum()
-    assert whole == pytest.approx(short.evaluate(X[:6], LOG).value + step, rel=1e-11)

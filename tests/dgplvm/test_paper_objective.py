@@ -17,7 +17,6 @@ from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper, theta_priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
-from bsdr_models.inference.optimise import run_map
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
@@ -87,9 +86,6 @@ def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, mapping=No
     return task, fit_paper(task, rng_of(7, 0))
 
 
-# ---------------------------------------------------------------------------- value and gradient
-
-
 def test_value_is_the_sum_of_the_terms_of_the_paper():
     """Terms by SciPy's normal density, traces and sums over entries of a."""
     X = features()
@@ -134,52 +130,6 @@ def test_pack_and_unpack_are_inverse(mapping):
     assert u.shape == (5 if mapping == "centres" else len(LABELS), R)
 
 
-# -------------------------------------------------------------- unbounded directions
-
-
-def test_objective_is_unbounded_in_the_scale():
-    """F(cX, theta_2 / c^2) = F - 2 ln c."""
-    objective = make()
-    x = point(objective)
-    start = objective(x)[0]
-    for c in (10.0, 1e3, 1e6):
-        moved = x.copy()
-        moved[:-4] *= c
-        moved[-3] -= 2.0 * math.log(c)
-        assert objective(moved)[0] == pytest.approx(start - 2.0 * math.log(c), abs=1e-9)
-
-
-def test_objective_is_unbounded_in_the_bias():
-    objective = make()
-    x = point(objective)
-    values = []
-    for log_bias in np.log([1e-10, 1e-20, 1e-30]):
-        x[-2] = log_bias
-        values.append(objective(x)[0])
-    np.testing.assert_allclose(np.diff(values), -10.0 * math.log(10.0), atol=1e-6)
-
-
-def test_squared_norm_with_a_spherical_prior_is_two():
-    """|X|^2 = 2 at a mode in theta_2 and the scale of X with the prior of Eq. (7), for all data."""
-    X, y = wine(30)
-    objective = fit(X, y, weight=1.0, mapping={"kind": "none"}, max_iter=1)[1].objective
-    (low, high), start = objective.bounds(64), wine_start(objective, X)
-
-    def spherical(x):
-        value, gradient = objective(x)
-        latent = np.concatenate([x[:-4], np.zeros(4)])
-        return value + 0.5 * latent @ latent, gradient + latent
-
-    x = run_map(spherical, [start], bounds=(low, high), max_iter=2000, tol=1e-7).x
-    assert low[-3] + 1e-3 < x[-3] < high[-3] - 1e-3
-    assert np.sum(x[:-4] ** 2) == pytest.approx(2.0, abs=0.02)
-
-
-def wine_start(objective, X):
-    scores = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[0][:, :2]
-    return objective.pack(scores / scores.std(axis=0), objective.log_medians)
-
-
 def test_bounds_scale_with_the_features():
     """F of 7 Y at theta (49, 1, 49, 1/49) is F of Y and N D ln 7 + 2 ln 7."""
     X, y = wine(25)
@@ -192,9 +142,6 @@ def test_bounds_scale_with_the_features():
     np.testing.assert_allclose(other.log_medians, t + shift, atol=1e-12)
     expected = one(one.pack(latent, t))[0] + (X.size + 2.0) * math.log(7.0)
     assert other(other.pack(latent, t + shift))[0] == pytest.approx(expected, rel=1e-11)
-
-
-# ------------------------------------------------------------------------------------- optimisation
 
 
 def test_mapping_embeds_training_and_new_samples_of_a_fit():
@@ -221,9 +168,6 @@ def test_other_criteria_and_sequences(criterion):
     _, mode = fit(X, y, n_components=3, weight=10.0, max_iter=30, **options)
     assert mode.search.trace[-1] < mode.search.trace[0]
     assert "dynamics" in mode.terms.values
-
-
-# --------------------------------------------------------------------------------------- collapse
 
 
 @pytest.mark.parametrize("weight", [1.0, 1e4])

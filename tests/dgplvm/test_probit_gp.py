@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy import integrate, optimize
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import norm
 
 from bsdr_models.dgplvm import probit
 from bsdr_models.dgplvm.gp_classifier import numerical_factor
@@ -153,30 +153,6 @@ def test_evidence_mean_and_variance_agree_with_a_plain_computation(method, kerne
     np.testing.assert_allclose(variance, expected[2], atol=1e-7)
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_evidence_is_near_the_exact_orthant_probability(n):
-    """P(signs) = P(t > 0) for t ~ N(0, zz' * (K + I)).
-
-    For variances up to 2, EP is within 0.0033 in probability and 0.01 in its logarithm; Laplace
-    is below the truth, in the logarithm by up to 0.11. Both lose with larger variances.
-    """
-    logs, absolute = {name: [] for name in METHODS}, {name: [] for name in METHODS}
-    for seed in range(12):
-        X, sign, _ = problem(n, seed=100 + seed)
-        for variance in (0.25, 1.0, 2.0):
-            K = smooth(X, X, variance)
-            cov = np.outer(sign, sign) * (K + np.eye(n))
-            exact = multivariate_normal(np.zeros(n), cov).cdf(np.zeros(n))
-            for name, method in METHODS.items():
-                value = method(K, sign).log_evidence
-                logs[name].append(value - np.log(exact))
-                absolute[name].append(np.exp(value) - exact)
-    assert np.abs(absolute["ep"]).max() < 0.0033
-    assert np.abs(logs["ep"]).max() < 0.01
-    assert min(logs["laplace"]) > -0.11
-    assert max(logs["laplace"]) < 0.0
-
-
 @both
 @pytest.mark.parametrize("scale", [0.3, 5.0, 100.0])
 def test_gradients_agree_with_fourth_order_differences(method, scale):
@@ -273,8 +249,6 @@ def test_hazard_of_the_compiled_sweeps():
     np.testing.assert_allclose(got[:, 0], inverse_mills(a), rtol=1e-12)
     np.testing.assert_allclose(got[:, 1], positive_mean(a), rtol=1e-11)
 
-
-# --------------------------------------------------------------- features in place of a matrix
 
 by_features = pytest.mark.parametrize("method", [laplace_by_features, ep_by_features])
 

@@ -37,9 +37,6 @@ def test_criterion():
             choose(name, 3, 3)
 
 
-# ------------------------------------------------------------------------------------ units
-
-
 def test_equal_scales_are_equal_units():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 6))
@@ -85,9 +82,6 @@ def test_common_scale_with_mixed_sizes_and_constant_features():
     np.testing.assert_allclose(scaled[:, 1:], 0.0, atol=1e-140)
     assert np.isfinite(scaler.inverse(scaled)).all()
     np.testing.assert_allclose(scaler.inverse(scaled)[:, 2], 7.0)
-
-
-# ---------------------------------------------------------------------------------- priors
 
 
 @pytest.mark.parametrize(("median", "log_sd"), [(1.0, 1.0), (0.3, 0.15), (20.0, 3.0)])

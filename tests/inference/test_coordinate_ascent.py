@@ -43,9 +43,6 @@ def assert_rises(result):
     np.testing.assert_allclose(sum(result.terms.values()), result.trace, rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------- convergence
-
-
 def test_ascends_to_the_maximum_and_reports_convergence():
     result = fit()
     assert result.converged
@@ -73,9 +70,6 @@ def test_tolerance_is_a_gain_in_nats_whatever_the_bound():
         return x, Bound(at.terms | {"constant": -1e6})
 
     assert len(fit(far, tol=1e-3).trace) == len(fit(tol=1e-3).trace)
-
-
-# ---------------------------------------------------------------------------------- restarts
 
 
 def two_tops(x):
@@ -108,9 +102,6 @@ def test_parallel_have_streams_of_their_own_that_repeat():
     assert len(set(run(3, 5))) == 5
     assert run(3, 5) == run(3, 5)
     assert run(3, 5)[:2] == run(3, 2)
-
-
-# -------------------------------------------------------------------------------- extrapolation
 
 
 def test_extrapolation_saves_most_sweeps():
@@ -151,9 +142,6 @@ def test_a_vector_that_does_not_move_is_not_extrapolated():
     np.testing.assert_array_equal(fit(extrapolation=still, max_iter=9).trace, fit(max_iter=9).trace)
 
 
-# --------------------------------------------------------------------------------------- faults
-
-
 def falling(at):
     """A step that from its ``at``-th call on loses 0.01 nats in one term and gains in another."""
     calls = 0
@@ -192,9 +180,6 @@ def test_a_bound_that_is_no_number_is_an_error_that_names_the_term():
 
     with pytest.raises(FloatingPointError, match=r"not finite: broken, too$"):
         fit(faulty)
-
-
-# ------------------------------------------------------------------------------------ interrupts
 
 
 def interrupted_at(call, step=step):

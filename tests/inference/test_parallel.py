@@ -28,9 +28,6 @@ def streams(n):
     return np.random.default_rng(0).spawn(n)
 
 
-# --------------------------------------------------------------------------------- in parallel
-
-
 @pytest.mark.parametrize("n_jobs", [2, 3])
 def test_results_have_the_same_bits_whatever_runs_in_parallel(n_jobs):
     alone = run_tasks(draw, streams(5))
@@ -101,9 +98,6 @@ def test_the_bar_of_an_ascent_counts_restarts_in_workers(capsys, n_jobs, expecte
     assert expected in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------- interrupts
-
-
 def test_an_interrupt_keeps_what_there_is():
     def stopped_at(number):
         if number == 2:
@@ -147,9 +141,6 @@ print(dict(outcome.results), outcome.interrupted)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
     assert found.stdout.strip() == "{0: 0} True"
-
-
-# ------------------------------------------------------------------------------------- on a cluster
 
 
 @pytest.fixture

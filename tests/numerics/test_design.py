@@ -1,9 +1,4 @@
-"""Every algebra of the ridge against one dense inverse, its draws, and discriminant directions.
-
-A draw is an affine map of standard normals, which a mock generator reads off: chain 0 gets zeros,
-so its draw is the mean; chain 1 + i gets the i-th unit vector, so its draw less the mean is a
-column of the root of the covariance.
-"""
+"""Every algebra of the ridge against one dense inverse, its draws, and discriminant directions."""
 
 import numpy as np
 import pytest

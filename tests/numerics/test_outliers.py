@@ -52,14 +52,14 @@ def test_each_training_sample_is_compared_with_the_others(world):
 
 @pytest.mark.parametrize("prob", [0.9, 0.99])
 def test_limits_hold_their_share_of_new_normal_rows(prob):
-    """Over 400 sets of 30 training samples, 50 new ones each; four standard errors of the sets.
+    """Over 200 sets of 30 training samples, 50 new ones each; four standard errors of the sets.
 
     T2 is exact. Q is the chi-square of two moments estimated from 30 samples: within 0.03.
     """
     rng = np.random.default_rng(1)
     factor, projection = rng.standard_normal((2, 10)), rng.standard_normal((10, 2))
     inside = []
-    for _ in range(400):
+    for _ in range(200):
         reference, _ = Reference.learn(normal_rows(rng, 30, factor), projection)
         found = reference.compare(normal_rows(rng, 50, factor))
         limits = t2_limit(prob, 30, 2), q_limit(prob, reference.q_scale, reference.q_dof)
@@ -70,7 +70,7 @@ def test_limits_hold_their_share_of_new_normal_rows(prob):
                 np.mean(found.tail_probability > 1.0 - prob),
             ]
         )
-    share, error = np.mean(inside, axis=0), np.std(inside, axis=0) / np.sqrt(400)
+    share, error = np.mean(inside, axis=0), np.std(inside, axis=0) / np.sqrt(200)
     assert abs(share[0] - prob) < 4.0 * error[0]
     assert abs(share[1] - prob) < 0.03
     # Two limits, each at half the level, are together a little too wide.

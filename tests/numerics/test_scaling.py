@@ -105,7 +105,7 @@ def test_no_samples():
     assert scaler.transform(np.empty((0, 3))).shape == (0, 3)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     X=arrays(np.float64, (6, 2), elements=st.floats(allow_nan=False, allow_infinity=False)),
     standardize=st.booleans(),
@@ -123,7 +123,7 @@ def test_any_finite_samples_are_scaled_or_refused(X, standardize):
         np.testing.assert_allclose(got[:, live].std(axis=0), 1.0, rtol=1e-6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     X=arrays(np.float64, (6, 3), elements=st.floats(-1e6, 1e6)),
     missing=arrays(np.bool_, (6, 3)),

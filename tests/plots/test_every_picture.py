@@ -271,9 +271,6 @@ def test_any_components_of_three(plot, components):
     assert ax.get_xlabel().lower().startswith(f"component {chosen[0]}")
 
 
-# ------------------------------------------------------------------ synthetic trees
-
-
 @pytest.fixture(scope="module")
 def trees(make_fit, make_predictions, wine):
     return {
