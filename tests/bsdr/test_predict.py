@@ -6,7 +6,7 @@ Monte Carlo comparisons are at 4 standard errors plus the stated error of the qu
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal
 
 from bsdr_models.bsdr.paper import predict
 from bsdr_models.bsdr.paper.fit import fit_mean_field
