@@ -28,7 +28,6 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.dynamics import Predictor
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -51,15 +50,12 @@ class Targets:
     """Features of P samples to be embedded, reduced to r <= min(N, D) coordinates.
 
     ``projected`` (P, r) are coordinates in the row space of the training samples, less the offset,
-    and ``residual`` (P,) is the squared norm of the rest; ``prior_mean`` (P, R) and
-    ``prior_variance`` (P,) are those of the latent coordinates, and ``left_out`` (P,) is the
-    training sample to leave out.
+    and ``residual`` (P,) is the squared norm of the rest; ``left_out`` (P,) is the training sample
+    to leave out.
     """
 
     projected: FloatArray
     residual: FloatArray
-    prior_mean: FloatArray
-    prior_variance: FloatArray
     left_out: IntArray | None = None
 
 
@@ -158,14 +154,8 @@ class Decoder:
         """Kernels of latent coordinates (M, R) and those of the training samples, (M, N)."""
         return rbf(latent, self.latent, self.lengthscale, self.signal_variance) + self.bias
 
-    def targets(
-        self,
-        features: FloatArray,
-        *,
-        prior_mean: FloatArray | float = 0.0,
-        prior_variance: FloatArray | float = 1.0,
-    ) -> Targets:
-        """Reduce the features of samples (M, D); the default prior of the latents is N(0, I)."""
+    def targets(self, features: FloatArray) -> Targets:
+        """Reduce the features of samples (M, D)."""
         y = features - self.offset
         projected = y @ self.basis
         residual = np.sum(y**2, axis=1) - np.sum(projected**2, axis=1)
@@ -173,8 +163,6 @@ class Decoder:
         return Targets(
             projected=projected,
             residual=np.maximum(residual, 0.0) if wide else 0.0 * residual,
-            prior_mean=np.broadcast_to(prior_mean, (len(y), self.latent.shape[1])),
-            prior_variance=np.broadcast_to(prior_variance, len(y)),
         )
 
     def evaluate(self, latent: FloatArray, targets: Targets) -> Evaluation:
@@ -209,29 +197,23 @@ class Decoder:
         q = (f_rho[:, None] * back_e - f_s2[:, None] * g) @ self.root  # df/dk / 2, (P, N)
         q -= f_rho[:, None] * (e @ self.loadings) + f_s2[:, None] * self.mean_weights
 
-        from_prior = (x - targets.prior_mean) / targets.prior_variance[:, None]
         mixed = f_mixed[:, None, None] * drho[:, :, None] * ds2[:, None, :]
         hessian = 2.0 * f_rho[:, None, None] * (E @ E.mT) - 2.0 * f_s2[:, None, None] * (G @ G.mT)
         hessian += mixed + mixed.mT + f_s2s2[:, None, None] * ds2[:, :, None] * ds2[:, None, :]
         hessian -= 2.0 * (dk * q[:, None, :]) @ difference.mT / ell2
-        of_kernel = 1.0 / targets.prior_variance - 2.0 * np.sum(q * k, axis=1) / ell2
+        of_kernel = 1.0 - 2.0 * np.sum(q * k, axis=1) / ell2
         hessian += of_kernel[:, None, None] * np.eye(x.shape[1])
         log_density = -0.5 * (rho / s2 + D * (np.log(s2) + LOG_2PI))
-        prior = np.sum(from_prior * (x - targets.prior_mean), axis=1)
-        prior += x.shape[1] * (LOG_2PI + np.log(targets.prior_variance))
-        value, gradient = 0.5 * prior - t * log_density, 2.0 * times(dk, q) + from_prior
+        prior = np.sum(x**2, axis=1) + x.shape[1] * LOG_2PI
+        value, gradient = 0.5 * prior - t * log_density, 2.0 * times(dk, q) + x
         return Evaluation(value=value, gradient=gradient, hessian=hessian)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodEmbedder:
-    """Embedding by likelihood, Eq. (14) of the paper: a search per sample.
-
-    ``dynamics`` predict the next latent coordinates of a sequence.
-    """
+    """Embedding by likelihood, Eq. (14) of the paper: a search per sample."""
 
     decoder: Decoder
-    dynamics: Predictor | None = None
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Optima of samples (M, D), (M, R)."""
@@ -246,48 +228,22 @@ class LikelihoodEmbedder:
         targets = replace(self.decoder.targets(X), left_out=np.arange(len(self.decoder.latent)))
         return _optimise(self.decoder, targets)
 
-    def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
-        """Embed the samples of each sequence, named in (M,), in turn, as a filter.
 
-        The prior of a sample is what the dynamics predict from the one before, or N(0, I).
-        """
-        if self.dynamics is None:
-            raise ValueError("samples of sequences need a fit to sequences")
-        mean = np.empty((len(X), self.decoder.latent.shape[1]))
-        cov = np.empty((*mean.shape, mean.shape[1]))
-        for name in np.unique(sequence):
-            expected: FloatArray | None = None
-            prior: dict[str, FloatArray] = {}
-            for i in np.flatnonzero(sequence == name):
-                targets = self.decoder.targets(X[i : i + 1], **prior)
-                found = _optimise(self.decoder, targets, expected)
-                mean[i], cov[i] = found.mean[0], found.cov[0]
-                expected, variance = self.dynamics.predict(found.mean)
-                prior = {"prior_mean": expected, "prior_variance": variance}
-        return LatentCoordinates(mean=mean, cov=cov)
-
-
-def _optimise(
-    decoder: Decoder, targets: Targets, start: FloatArray | None = None
-) -> LatentCoordinates:
+def _optimise(decoder: Decoder, targets: Targets) -> LatentCoordinates:
     """The best minimum of every sample, with the inverse Hessian there as covariance, in chunks.
 
-    Initial values are the training samples of the most similar mean features; ``start`` (M, R) is
-    a further one.
+    Initial values are the training samples of the most similar mean features.
     """
     (N, R), fitted = decoder.latent.shape, decoder.fitted()
-    chunk = max(1, CHUNK // ((N_STARTS + 1) * (4 + 3 * R) * N))
+    chunk = max(1, CHUNK // (N_STARTS * (4 + 3 * R) * N))
     means, covs = [np.empty((0, R))], [np.empty((0, R, R))]
     for first in range(0, len(targets.projected), chunk):
-        samples = slice(first, first + chunk)
-        part = _take(targets, samples)
+        part = _take(targets, slice(first, first + chunk))
         rows = np.arange(len(part.projected))
         distance = squared_distances(part.projected, fitted)
         if part.left_out is not None:
             distance[rows, part.left_out] = np.inf
         initial = decoder.latent[np.argsort(distance, axis=1, kind="stable")[:, :N_STARTS]]
-        if start is not None:
-            initial = np.concatenate([initial, start[samples, None]], axis=1)
         n_starts = initial.shape[1]
         x, at = _descend(decoder, initial.reshape(-1, R), _take(part, np.repeat(rows, n_starts)))
         best = n_starts * rows + at.value.reshape(-1, n_starts).argmin(axis=1)

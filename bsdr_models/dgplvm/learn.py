@@ -157,7 +157,7 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
         draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
         messages = [message]
     else:
-        draw, left_out = _posterior_by_likelihood(decoder, mode, task)
+        draw, left_out = _posterior_by_likelihood(decoder, mode.latent, task)
     posterior = Posterior(draws=(draw,))
     log_p, held_out = predict_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
@@ -221,17 +221,14 @@ def posterior_by_mapping(
 
 
 def _posterior_by_likelihood(
-    decoder: Decoder, mode: Mode, task: Task
+    decoder: Decoder, latent: FloatArray, task: Task
 ) -> tuple[Draw, LatentCoordinates]:
     """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
     Samples that are not in the decoder are embedded as new samples.
     """
-    dynamics = None
-    if task.dynamics is not None:
-        dynamics = task.dynamics.predictor(mode.latent, mode.log_parameters[3:])
-    embedder = LikelihoodEmbedder(decoder=decoder, dynamics=dynamics)
-    n, r = mode.latent.shape
+    embedder = LikelihoodEmbedder(decoder=decoder)
+    n, r = latent.shape
     inside = evenly_spaced(n, DECODER_SAMPLES)
     outside = np.setdiff1d(np.arange(n), inside)
     mean, cov = np.empty((n, r)), np.empty((n, r, r))

@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
-from bsdr_models.dgplvm.dynamics import Dynamics
 
 PAPER = {"signal_variance": 0.6, "lengthscale": 0.9, "noise_variance": 0.2, "bias": 0.3}
 PAPER["integrate_mean"] = False
@@ -87,7 +86,7 @@ def test_derivatives_agree_with_fourth_order_differences(shape, kernel, left_out
     decoder = Decoder.of(X, Y, **kernel, temper=0.4)
     M, R, h = 5, shape[2], 1e-3
     x, y = rng.standard_normal((M, R)), Y[:M] + rng.standard_normal((M, shape[1]))
-    targets = decoder.targets(y, prior_mean=rng.standard_normal((M, R)), prior_variance=0.7)
+    targets = decoder.targets(y)
     if left_out:
         targets = replace(targets, left_out=np.array([3, 0, 4, 7, 1]))
 
@@ -203,21 +202,3 @@ def test_minimum_is_below_a_fine_grid(temper):
     value = fit + 0.5 * (points**2).sum(axis=1) + np.log(2.0 * np.pi)
     worse = value_at(decoder, placed.mean, new) > value.min(axis=1) + 1e-9
     assert worse.mean() <= 0.05
-
-
-def test_sequence_is_filtered_by_the_dynamics():
-    """Uninformative features follow what the dynamics predict; each sequence starts anew."""
-    X, Y, _ = make_samples((30, 50, 2), WHITENED)
-    sequence = np.array([0, 1, 0, 0, 1, 0, 0, 1])
-    dynamics = Dynamics.of(np.zeros(30)).predictor(X, np.log([0.4, 0.8, 0.7, 0.2]))
-    decoder = Decoder.of(X, Y, **WHITENED, temper=1e-9)
-    embedder = LikelihoodEmbedder(decoder=decoder, dynamics=dynamics)
-    silent = embedder.embed_sequence(Y[:8], sequence)
-    for name in (0, 1):
-        index, place, variance = np.flatnonzero(sequence == name), np.zeros((1, 2)), np.ones(1)
-        for i in index:
-            np.testing.assert_allclose(silent.mean[i], place[0], atol=1e-5)
-            np.testing.assert_allclose(silent.cov[i], variance * np.eye(2), atol=1e-5)
-            place, variance = dynamics.predict(place)
-    with pytest.raises(ValueError, match="need a fit to sequences"):
-        LikelihoodEmbedder(decoder=decoder).embed_sequence(Y[:8], sequence)

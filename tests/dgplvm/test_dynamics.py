@@ -90,25 +90,13 @@ def test_gradients_are_those_of_differences(r, differences):
     assert not found.latent[SEQUENCE == "c"].any()
 
 
-# ------------------------------------------------------------------------------------ prediction
-
-
-def test_prediction_is_the_conditional_of_the_joint_normal():
-    X = rng_of(6).standard_normal((len(SEQUENCE), 2))
-    new = rng_of(7).standard_normal((3, 2))
-    mean, variance = Dynamics.of(SEQUENCE).predictor(X, LOG).predict(new)
-    for x, m, v in zip(new, mean, variance, strict=True):
-        joint = covariance(np.vstack([X[BEFORE], x]))
-        k = np.linalg.solve(joint[:-1, :-1], joint[:-1, -1])
-        np.testing.assert_allclose(m, k @ X[AFTER], rtol=1e-9, atol=1e-11)
-        assert v == pytest.approx(joint[-1, -1] - k @ joint[:-1, -1], rel=1e-10)
-
-
 def test_value_is_the_product_of_predictive_densities():
     """L_d of a sequence and one more step is L_d of it plus minus the log predictive density."""
     X = rng_of(8).standard_normal((7, 2))
     short = Dynamics.of(np.zeros(6))
     whole = Dynamics.of(np.zeros(7)).evaluate(X, LOG).value
-    mean, variance = short.predictor(X[:6], LOG).predict(X[5:6])
-    step = -stats.norm(mean[0], math.sqrt(variance[0])).logpdf(X[6]).sum()
+    joint = covariance(X[:6])
+    k = np.linalg.solve(joint[:-1, :-1], joint[:-1, -1])
+    variance = joint[-1, -1] - k @ joint[:-1, -1]
+    step = -stats.norm(k @ X[1:6], math.sqrt(variance)).logpdf(X[6]).sum()
     assert whole == pytest.approx(short.evaluate(X[:6], LOG).value + step, rel=1e-11)
