@@ -16,15 +16,12 @@ from scipy.optimize import linear_sum_assignment
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.relevance import of_common_size
 from bsdr_models.trees import read_draws
 
-Method = Literal["signed_permutation", "procrustes", "affine"]
+Method = Literal["signed_permutation", "procrustes"]
 SUFFIX = "_aligned"
 _N_STARTS, _MAX_ITER = 4, 50
-# Relative gain in agreement at which rotations have converged, and condition number of a linear
-# map above which it has no inverse.
-_ROTATION_TOL, _SINGULAR = 1e-10, 1e12
+_ROTATION_TOL = 1e-10  # relative gain in agreement at which rotations have converged
 
 
 def align_draws(
@@ -60,13 +57,10 @@ def align_draws(
     component : str, optional
         Name of the component dim. By default ``"component"`` if the loadings have it, else the only
         dim that loadings and weights share.
-    method : {"signed_permutation", "procrustes", "affine"}
+    method : {"signed_permutation", "procrustes"}
         Symmetry of the model: signed permutations for priors that are sparse or differ between
-        entries or columns, rotations for spherical priors. ``"affine"`` is for what the likelihood
-        alone identifies, the product of loadings and weights, which it needs: all invertible linear
-        maps, to the axes in which the mean product varies most, largest first. Centre weights over
-        classes before. Rotating or mapping a model that is not invariant to it would hide part of
-        its uncertainty.
+        entries or columns, rotations for spherical priors. Rotating a model that is not invariant
+        to it would hide part of its uncertainty.
     group : str
         Group of the variables.
 
@@ -74,18 +68,15 @@ def align_draws(
     -------
     xarray.DataTree
         The tree with a further group ``<group>_aligned``, which holds the aligned variables under
-        their own names; the raw draws are unchanged. Its attributes are ``alignment``,
-        ``alignment_reference``, ``alignment_component``, ``alignment_matched_on`` and
-        ``alignment_source``.
+        their own names, and the method as the attribute ``alignment``; the raw draws are unchanged.
 
     Raises
     ------
     TypeError
         If `tree` is not a DataTree.
     ValueError
-        If the group, a variable or the component dim is missing, draws are not finite, a
-        non-negative variable would be rotated, or ``"affine"`` lacks weights, has more components
-        than loadings or weights have other entries, or loadings of dependent components.
+        If the group, a variable or the component dim is missing, draws are not finite, or a
+        non-negative variable would be rotated.
 
     See Also
     --------
@@ -94,8 +85,7 @@ def align_draws(
     Notes
     -----
     The common order, signs and rotation of all draws remain arbitrary. Signed permutations keep the
-    order of a typical draw; rotations and linear maps end in the principal axes of the reference,
-    largest first.
+    order of a typical draw; rotations end in the principal axes of the reference, largest first.
 
     References
     ----------
@@ -137,8 +127,6 @@ def align_draws(
     if method == "procrustes":
         rotation = rotations(stacked)
         turned = {name: values @ rotation for name, values in flat.items()}
-    elif method == "affine":
-        turned = _canonical(flat, loadings, weights)
     else:
         order, sign = signed_permutations(stacked)
         turned = {
@@ -147,49 +135,11 @@ def align_draws(
         }
     aligned = xr.Dataset(
         {name: _unflat(turned[name], dataset[name], component) for name in names},
-        attrs={
-            "alignment": method.replace("_", " "),
-            "alignment_reference": "mean of all aligned draws of all chains, in rows of equal size",
-            "alignment_component": component,
-            "alignment_matched_on": [loadings] if weights is None else [loadings, weights],
-            "alignment_source": group,
-        },
+        attrs={"alignment": method.replace("_", " ")},
     )
     out = tree.copy()
     out[group + SUFFIX] = xr.DataTree(aligned)
     return out
-
-
-def _canonical(
-    flat: dict[str, FloatArray], loadings: str, weights: str | None
-) -> dict[str, FloatArray]:
-    r"""Draws (S, P, R) mapped to canonical axes; the weights by the inverse maps.
-
-    Of loadings and weights only the products :math:`B_s = Q_s W_s` are identified. With B their
-    mean, each scaled to the median norm, and V its first R right singular vectors, the maps
-    minimise :math:`|Q_s A_s - B V|^2`.
-    """
-    if weights is None:
-        raise ValueError("method='affine' needs weights: it is their product that it keeps")
-    Q, W = flat[loadings], np.swapaxes(flat[weights], 1, 2)
-    r = Q.shape[2]
-    if min(Q.shape[1], W.shape[2]) < r:
-        raise ValueError(
-            f"method='affine' needs at least as many other entries as components, {r}, of "
-            f"{loadings!r} and {weights!r}"
-        )
-    mean = of_common_size(Q @ W, centred=False).mean(axis=0)
-    axes = np.linalg.svd(mean, full_matrices=False)[2][:r].T
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(r)] < 0, -1, 1)
-    maps = np.linalg.pinv(Q) @ (mean @ axes)
-    n_singular = int(np.sum(np.linalg.cond(maps) > _SINGULAR))
-    if n_singular:
-        raise ValueError(
-            f"method='affine': in {n_singular} draws the components of {loadings!r} depend on "
-            "each other, leave out components"
-        )
-    back = np.swapaxes(np.linalg.inv(maps), 1, 2)
-    return {name: values @ (back if name == weights else maps) for name, values in flat.items()}
 
 
 def _component_dim(

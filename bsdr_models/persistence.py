@@ -61,7 +61,7 @@ STATE = {
     "bsdr.trees": "Context",
     "dgplvm.back_constraint": "DenseMapping LowRankMapping MappingEmbedder",
     "dgplvm.decoder": "Decoder LikelihoodEmbedder",
-    "dgplvm.dynamics": "Dynamics Predictor",
+    "dgplvm.dynamics": "Dynamics",
     "dgplvm.estimator": "DGPLVMClassifier",
     "dgplvm.gp_classifier": "Functions GPClassifier Kernel",
     "dgplvm.learn": "Draw FitResult Posterior",

@@ -86,39 +86,6 @@ def test_scrambled_components_are_brought_together(method, draw_one, per_draw):
     np.testing.assert_array_equal(got["posterior"]["loadings"].values, loadings)
 
 
-def test_invertible_maps_of_the_components_are_undone():
-    """Q A and A^-1 W with a new A in each draw end as those of Q and W do."""
-    rng = np.random.default_rng(5)
-    loadings, weights = planted(rng, k=3)
-    maps = np.eye(3) + 0.4 * rng.standard_normal((CHAINS, DRAWS, 3, 3))
-    options = {"loadings": "loadings", "weights": "weights", "method": "affine"}
-    mixed, inverse = loadings @ maps, np.linalg.inv(maps) @ weights
-    first, second = (
-        align_draws(tree_of(loadings=a, weights=b), **options)["posterior_aligned"]
-        for a, b in ((loadings, weights), (mixed, inverse))
-    )
-    for name in ("loadings", "weights"):
-        size = np.abs(first[name].values).max()
-        np.testing.assert_allclose(second[name], first[name], rtol=0.0, atol=1e-8 * size)
-        assert worst(second[name].values) < MIXED
-    before, after = loadings @ weights, second["loadings"].values @ second["weights"].values
-    np.testing.assert_allclose(after, before, rtol=0.0, atol=1e-9 * np.abs(before).max())
-
-
-def test_affine_alignment_says_what_it_needs():
-    rng = np.random.default_rng(6)
-    loadings, weights = planted(rng, k=3)
-    tree = tree_of(loadings=loadings, weights=weights, latent=weights[..., :2])
-    with pytest.raises(ValueError, match="method='affine' needs weights"):
-        align_draws(tree, loadings="loadings", method="affine")
-    with pytest.raises(ValueError, match="at least as many other entries as components, 3"):
-        align_draws(tree, loadings="loadings", weights="latent", method="affine")
-    doubled = np.concatenate([loadings[..., :2], loadings[..., :1]], axis=-1)
-    tree = tree_of(loadings=doubled, weights=weights)
-    with pytest.raises(ValueError, match="components of 'loadings' depend on each other"):
-        align_draws(tree, loadings="loadings", weights="weights", method="affine")
-
-
 def test_other_variables_turn_with_the_loadings_and_sizes_only_permute():
     rng = np.random.default_rng(3)
     k = 4
@@ -197,7 +164,6 @@ def test_component_dims_of_other_names_in_any_place(name):
         assert new["L"].dims == ("chain", "draw", name, "gene")
         assert worst(new["L"].values) < MIXED
     assert worst(found["scores"].values) < MIXED
-    assert found.attrs["alignment_component"] == name
     assert "scores" not in named
 
 
@@ -210,15 +176,11 @@ def test_one_chain_and_one_component_are_aligned_too():
     np.testing.assert_array_equal(new * np.sign(new[0, 0, 0] * clean[0, 0, 0]), clean[:1])
 
 
-def test_attributes_say_what_was_done_and_arviz_reads_the_new_group():
+def test_the_attribute_names_the_method_and_arviz_reads_the_new_group():
     rng = np.random.default_rng(9)
     loadings, weights = planted(rng, k=3)
     got = align_draws(tree_of(loadings=loadings, weights=weights), loadings="loadings")
-    attrs = got["posterior_aligned"].attrs
-    assert attrs["alignment"] == "signed permutation"
-    assert "mean of all aligned draws of all chains" in attrs["alignment_reference"]
-    assert attrs["alignment_matched_on"] == ["loadings"]
-    assert attrs["alignment_source"] == "posterior"
+    assert got["posterior_aligned"].attrs["alignment"] == "signed permutation"
     summary = arviz_stats.summary(got, group="posterior_aligned", var_names=["loadings"])
     assert len(summary) == 24
     again = align_draws(got, loadings="loadings", method="procrustes")

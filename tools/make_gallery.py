@@ -27,7 +27,6 @@ from bsdr_models import (
     feature_stability,
     plots,
 )
-from bsdr_models.papers import PaperBSDRClassifier
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 CULTIVARS = np.array(["Barolo", "Grignolino", "Barbera"])
@@ -44,7 +43,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
     tree, new = model.idata_, model.predict_idata(others, truth)
     foreign = others.copy()
     foreign.iloc[:4] = others.iloc[:4] * [1.0, *[2.0] * (X.shape[1] - 1)]
-    paper = PaperBSDRClassifier(2, random_state=0)
     held_out = cross_validated_map(model, X, y, cv=5, random_state=0)
     far = model.predict_idata(foreign, truth)
     two = _map_of(load_breast_cancer(as_frame=True), model, n_train=100)
@@ -62,15 +60,13 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "map_training": lambda: plots.plot_map(tree, space="latent"),
         "map_two_classes": lambda: plots.plot_map(two),
         "map_digits": lambda: plots.plot_map(digits),
-        "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful", contour=0.5),
+        "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful"),
         "map_noise": lambda: plots.plot_map(noise),
         "features": lambda: plots.plot_features(tree, stability=stability),
         "biplot": lambda: plots.plot_biplot(tree),
         "correlation_circle": lambda: plots.plot_biplot(tree, circle=True, n_features=15),
-        "relevance": lambda: plots.plot_relevance(tree),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "comparison": lambda: plots.plot_comparison(comparison),
-        "bound": lambda: plots.plot_bound(paper.fit(rows, known).idata_),
     }
 
 

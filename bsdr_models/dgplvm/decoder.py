@@ -26,21 +26,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.spatial import KDTree
-from scipy.special import ndtri
-from scipy.stats.qmc import Halton
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.dgplvm.dynamics import Predictor
-from bsdr_models.numerics.kernels import rbf
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-# Local minima among the candidates at which a search begins, beside the best training sample.
-N_STARTS = 4
-# Quasi-random candidates, and their sd relative to the training samples.
-_N_QUASI_RANDOM, _WIDTH = 1000, 1.3
+# Training samples at which a search begins.
+N_STARTS = 5
 _MAX_ITER = 100
 # Predicted decrease, relative to 1 + |f|, below which a step is the last: Newton's method squares
 # an error.
@@ -56,15 +50,12 @@ class Targets:
     """Features of P samples to be embedded, reduced to r <= min(N, D) coordinates.
 
     ``projected`` (P, r) are coordinates in the row space of the training samples, less the offset,
-    and ``residual`` (P,) is the squared norm of the rest; ``prior_mean`` (P, R) and
-    ``prior_variance`` (P,) are those of the latent coordinates, and ``left_out`` (P,) is the
-    training sample to leave out.
+    and ``residual`` (P,) is the squared norm of the rest; ``left_out`` (P,) is the training sample
+    to leave out.
     """
 
     projected: FloatArray
     residual: FloatArray
-    prior_mean: FloatArray
-    prior_variance: FloatArray
     left_out: IntArray | None = None
 
 
@@ -75,19 +66,6 @@ class Evaluation:
     value: FloatArray
     gradient: FloatArray
     hessian: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureMoments:
-    """Mean (C, r), in the basis and less the offset, and variance (C,) of features at C points.
-
-    ``root_k`` (C, N) are the products of the root of A and the kernels.
-    """
-
-    latent: FloatArray
-    root_k: FloatArray
-    mean: FloatArray
-    variance: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,25 +140,22 @@ class Decoder:
 
     def features(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (M, D) and variance (M,) of the features at latent coordinates (M, R)."""
-        moments = self.feature_moments(latent)
-        return self.offset + moments.mean @ self.basis.T, moments.variance
+        k = self._kernel(latent)
+        variance = self.max_variance - 2.0 * k @ self.mean_weights
+        variance -= np.sum((k @ self.root.T) ** 2, axis=1)
+        mean = self.offset + k @ self.loadings.T @ self.basis.T
+        return mean, np.maximum(variance, self.noise_variance)
 
-    def feature_moments(self, latent: FloatArray) -> FeatureMoments:
-        """Mean and variance of the features at latent coordinates (C, R), in the basis."""
-        k = rbf(latent, self.latent, self.lengthscale, self.signal_variance) + self.bias
-        g = k @ self.root.T
-        variance = self.max_variance - 2.0 * k @ self.mean_weights - np.sum(g**2, axis=1)
-        variance = np.maximum(variance, self.noise_variance)
-        return FeatureMoments(latent=latent, root_k=g, mean=k @ self.loadings.T, variance=variance)
+    def fitted(self) -> FloatArray:
+        """Mean features of the training samples, in the basis and less the offset, (N, r)."""
+        return self._kernel(self.latent) @ self.loadings.T
 
-    def targets(
-        self,
-        features: FloatArray,
-        *,
-        prior_mean: FloatArray | float = 0.0,
-        prior_variance: FloatArray | float = 1.0,
-    ) -> Targets:
-        """Reduce the features of samples (M, D); the default prior of the latents is N(0, I)."""
+    def _kernel(self, latent: FloatArray) -> FloatArray:
+        """Kernels of latent coordinates (M, R) and those of the training samples, (M, N)."""
+        return rbf(latent, self.latent, self.lengthscale, self.signal_variance) + self.bias
+
+    def targets(self, features: FloatArray) -> Targets:
+        """Reduce the features of samples (M, D)."""
         y = features - self.offset
         projected = y @ self.basis
         residual = np.sum(y**2, axis=1) - np.sum(projected**2, axis=1)
@@ -188,8 +163,6 @@ class Decoder:
         return Targets(
             projected=projected,
             residual=np.maximum(residual, 0.0) if wide else 0.0 * residual,
-            prior_mean=np.broadcast_to(prior_mean, (len(y), self.latent.shape[1])),
-            prior_variance=np.broadcast_to(prior_variance, len(y)),
         )
 
     def evaluate(self, latent: FloatArray, targets: Targets) -> Evaluation:
@@ -224,46 +197,23 @@ class Decoder:
         q = (f_rho[:, None] * back_e - f_s2[:, None] * g) @ self.root  # df/dk / 2, (P, N)
         q -= f_rho[:, None] * (e @ self.loadings) + f_s2[:, None] * self.mean_weights
 
-        from_prior = (x - targets.prior_mean) / targets.prior_variance[:, None]
         mixed = f_mixed[:, None, None] * drho[:, :, None] * ds2[:, None, :]
         hessian = 2.0 * f_rho[:, None, None] * (E @ E.mT) - 2.0 * f_s2[:, None, None] * (G @ G.mT)
         hessian += mixed + mixed.mT + f_s2s2[:, None, None] * ds2[:, :, None] * ds2[:, None, :]
         hessian -= 2.0 * (dk * q[:, None, :]) @ difference.mT / ell2
-        of_kernel = 1.0 / targets.prior_variance - 2.0 * np.sum(q * k, axis=1) / ell2
+        of_kernel = 1.0 - 2.0 * np.sum(q * k, axis=1) / ell2
         hessian += of_kernel[:, None, None] * np.eye(x.shape[1])
         log_density = -0.5 * (rho / s2 + D * (np.log(s2) + LOG_2PI))
-        prior = np.sum(from_prior * (x - targets.prior_mean), axis=1)
-        prior += x.shape[1] * (LOG_2PI + np.log(targets.prior_variance))
-        value, gradient = 0.5 * prior - t * log_density, 2.0 * times(dk, q) + from_prior
+        prior = np.sum(x**2, axis=1) + x.shape[1] * LOG_2PI
+        value, gradient = 0.5 * prior - t * log_density, 2.0 * times(dk, q) + x
         return Evaluation(value=value, gradient=gradient, hessian=hessian)
-
-    def evaluate_all(self, targets: Targets, at: FeatureMoments) -> FloatArray:
-        """Eq. (14) of M samples at each of C points, up to a constant: (M, C)."""
-        s2 = at.variance
-        rho = (targets.residual + np.sum(targets.projected**2, axis=1))[:, None]
-        rho = rho - 2.0 * targets.projected @ at.mean.T + np.sum(at.mean**2, axis=1)
-        if targets.left_out is not None:  # as in `evaluate`
-            h, w = self.root.T[targets.left_out], self.loadings.T[targets.left_out]
-            a = np.sum(h**2, axis=1)[:, None]
-            share = (self.mean_weights[targets.left_out, None] + h @ at.root_k.T) / a  # (M, C)
-            cross = np.sum(targets.projected * w, axis=1)[:, None] - w @ at.mean.T
-            rho = rho + 2.0 * cross * share + np.sum(w**2, axis=1)[:, None] * share**2
-            s2 = s2 + a * share**2
-        value = 0.5 * self.temper * (rho / s2 + len(self.offset) * np.log(s2))
-        m, r = targets.prior_mean, targets.prior_variance[:, None]
-        distance = np.sum(m**2, axis=1)[:, None] - 2.0 * m @ at.latent.T
-        return value + 0.5 * (distance + np.sum(at.latent**2, axis=1)) / r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodEmbedder:
-    """Embedding by likelihood, Eq. (14) of the paper: a search per sample.
-
-    ``dynamics`` predict the next latent coordinates of a sequence.
-    """
+    """Embedding by likelihood, Eq. (14) of the paper: a search per sample."""
 
     decoder: Decoder
-    dynamics: Predictor | None = None
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Optima of samples (M, D), (M, R)."""
@@ -271,97 +221,32 @@ class LikelihoodEmbedder:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Optima of samples (M, D), and the inverse Hessians there."""
-        return _optimise(self.decoder, self.decoder.targets(X), _Candidates.of(self.decoder))
+        return _optimise(self.decoder, self.decoder.targets(X))
 
     def embed_left_out(self, X: FloatArray) -> LatentCoordinates:
         """Embed every training sample (N, D) by the decoder of the others, all else held fixed."""
         targets = replace(self.decoder.targets(X), left_out=np.arange(len(self.decoder.latent)))
-        return _optimise(self.decoder, targets, _Candidates.of(self.decoder))
-
-    def embed_sequence(self, X: FloatArray, sequence: np.ndarray) -> LatentCoordinates:
-        """Embed the samples of each sequence, named in (M,), in turn, as a filter.
-
-        The prior of a sample is what the dynamics predict from the one before, or N(0, I).
-        """
-        if self.dynamics is None:
-            raise ValueError("samples of sequences need a fit to sequences")
-        mean = np.empty((len(X), self.decoder.latent.shape[1]))
-        cov = np.empty((*mean.shape, mean.shape[1]))
-        candidates = _Candidates.of(self.decoder)
-        for name in np.unique(sequence):
-            expected: FloatArray | None = None
-            prior: dict[str, FloatArray] = {}
-            for i in np.flatnonzero(sequence == name):
-                targets = self.decoder.targets(X[i : i + 1], **prior)
-                found = _optimise(self.decoder, targets, candidates, expected)
-                mean[i], cov[i] = found.mean[0], found.cov[0]
-                expected, variance = self.dynamics.predict(found.mean)
-                prior = {"prior_mean": expected, "prior_variance": variance}
-        return LatentCoordinates(mean=mean, cov=cov)
+        return _optimise(self.decoder, targets)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidates:
-    """C candidate initial values: N training samples, then quasi-random points.
-
-    ``neighbours`` are the indices of the neighbours of each.
-    """
-
-    n_samples: int
-    moments: FeatureMoments
-    neighbours: IntArray
-
-    @classmethod
-    def of(cls, decoder: Decoder) -> "_Candidates":
-        """For the training samples of a decoder."""
-        X, R = decoder.latent, decoder.latent.shape[1]
-        normal = ndtri(Halton(R, scramble=False).random(_N_QUASI_RANDOM + 1)[1:])
-        points = np.vstack([X, X.mean(axis=0) + _WIDTH * X.std(axis=0) * normal])
-        n_neighbours = min(3**R, 2 * R + 5, len(points))
-        neighbours = KDTree(points).query(points, k=n_neighbours)[1].reshape(len(points), -1)
-        moments = decoder.feature_moments(points)
-        return cls(n_samples=len(X), moments=moments, neighbours=neighbours[:, 1:])
-
-    def best(self, value: FloatArray) -> tuple[FloatArray, BoolArray]:
-        """Lowest local minima and the best training sample by `value` (M, C): (M, S + 1, R).
-
-        The second array (M, S + 1) is false where there are fewer local minima than S.
-        """
-        minima = value.copy()
-        for column in self.neighbours.T:
-            minima[value > value[:, column]] = np.inf
-        chosen = np.argsort(minima, axis=1, kind="stable")[:, :N_STARTS]
-        sample = value[:, : self.n_samples].argmin(axis=1)
-        valid = np.isfinite(np.take_along_axis(minima, chosen, axis=1))
-        valid = np.column_stack([valid, np.ones(len(value), np.bool_)])
-        return self.moments.latent[np.column_stack([chosen, sample])], valid
-
-
-def _optimise(
-    decoder: Decoder,
-    targets: Targets,
-    candidates: _Candidates,
-    start: FloatArray | None = None,
-) -> LatentCoordinates:
+def _optimise(decoder: Decoder, targets: Targets) -> LatentCoordinates:
     """The best minimum of every sample, with the inverse Hessian there as covariance, in chunks.
 
-    ``start`` (M, R) is a further initial value.
+    Initial values are the training samples of the most similar mean features.
     """
-    (N, R), C = decoder.latent.shape, len(candidates.moments.latent)
-    chunk = max(1, CHUNK // max(4 * C, (N_STARTS + 1) * (4 + 3 * R) * N))
+    (N, R), fitted = decoder.latent.shape, decoder.fitted()
+    chunk = max(1, CHUNK // (N_STARTS * (4 + 3 * R) * N))
     means, covs = [np.empty((0, R))], [np.empty((0, R, R))]
     for first in range(0, len(targets.projected), chunk):
-        samples = slice(first, first + chunk)
-        part = _take(targets, samples)
-        initial, valid = candidates.best(decoder.evaluate_all(part, candidates.moments))
-        if start is not None:
-            initial = np.concatenate([initial, start[samples, None]], axis=1)
-            valid = np.column_stack([valid, np.ones(len(initial), np.bool_)])
-        index = np.nonzero(valid)  # sample and initialisation of each point
-        x, at = _descend(decoder, initial[index], _take(part, index[0]))
-        value, point = np.full(valid.shape, np.inf), np.zeros(valid.shape, np.int64)
-        value[index], point[index] = at.value, np.arange(len(x))
-        best = np.take_along_axis(point, value.argmin(axis=1)[:, None], axis=1)[:, 0]
+        part = _take(targets, slice(first, first + chunk))
+        rows = np.arange(len(part.projected))
+        distance = squared_distances(part.projected, fitted)
+        if part.left_out is not None:
+            distance[rows, part.left_out] = np.inf
+        initial = decoder.latent[np.argsort(distance, axis=1, kind="stable")[:, :N_STARTS]]
+        n_starts = initial.shape[1]
+        x, at = _descend(decoder, initial.reshape(-1, R), _take(part, np.repeat(rows, n_starts)))
+        best = n_starts * rows + at.value.reshape(-1, n_starts).argmin(axis=1)
         curvature, axes = np.linalg.eigh(at.hessian[best])
         scaled = axes / np.maximum(curvature, _MIN_CURVATURE)[:, None, :]
         means.append(x[best])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import blas, cho_solve, solve_triangular
+from scipy.linalg import blas
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.likelihood import Evaluation, factorise, normal_density
@@ -59,9 +59,10 @@ class Dynamics:
 
     def evaluate(self, latent: FloatArray, log_parameters: FloatArray) -> Evaluation:
         """L_d and its gradients at latent coordinates (N, R) and log s, l, m and q, (4,)."""
-        _, lengthscale, linear, noise = np.exp(log_parameters)
+        signal, lengthscale, linear, noise = np.exp(log_parameters)
         start, end = latent[self.before], latent[self.after]  # X_in, X_out, (T, R)
-        smooth, factor, log_det = _factorise(start, log_parameters)
+        smooth = rbf(start, None, lengthscale, signal)
+        factor, log_det = factorise(start, smooth + linear * start @ start.T, noise)
         # A = K_X^-1 X_out is the gradient in X_out, G that in K_X.
         value, A, G = normal_density(factor, log_det, end, end.shape[1])
         by_smooth, by_input = rbf_gradient(start, smooth, lengthscale, G)
@@ -72,46 +73,3 @@ class Dynamics:
         gradient[self.before] += by_input + 2.0 * m_G_X
         by_log = [by_smooth, by_scale, float(np.vdot(m_G_X, start)), noise * np.trace(G)]
         return Evaluation(value=value, latent=gradient, log_parameters=np.array(by_log))
-
-    def predictor(self, latent: FloatArray, log_parameters: FloatArray) -> "Predictor":
-        """Predictor of transitions, given the latent coordinates (N, R) of the samples."""
-        start = latent[self.before]
-        _, factor, _ = _factorise(start, log_parameters)
-        return Predictor(
-            start=start,
-            coefficients=cho_solve((factor, True), latent[self.after]),
-            factor=factor,
-            log_parameters=log_parameters,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predictor:
-    """Predictive distribution of the next latent coordinates.
-
-    ``start`` (T, R) is X_in, ``coefficients`` (T, R) K_X^-1 X_out, and ``factor`` (T, T) the lower
-    Cholesky factor of K_X.
-    """
-
-    start: FloatArray
-    coefficients: FloatArray
-    factor: FloatArray
-    log_parameters: FloatArray
-
-    def predict(self, latent_in: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean (M, R) and variance (M,) of what follows latent coordinates (M, R)."""
-        signal, lengthscale, linear, noise = np.exp(self.log_parameters)
-        cross = rbf(self.start, latent_in, lengthscale, signal)  # (T, M)
-        cross += linear * self.start @ latent_in.T
-        half = solve_triangular(self.factor, cross, lower=True)
-        left = signal + linear * (latent_in**2).sum(axis=1) - (half**2).sum(axis=0)
-        return cross.T @ self.coefficients, np.maximum(left, 0.0) + noise
-
-
-def _factorise(
-    start: FloatArray, log_parameters: FloatArray
-) -> tuple[FloatArray, FloatArray, float]:
-    """Smooth part of K_X for inputs (T, R), lower Cholesky factor of K_X, and ln|K_X|."""
-    signal, lengthscale, linear, noise = np.exp(log_parameters)
-    smooth = rbf(start, None, lengthscale, signal)
-    return smooth, *factorise(start, smooth + linear * start @ start.T, noise)

@@ -3,21 +3,18 @@
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
-from bsdr_models.dgplvm.decoder import LikelihoodEmbedder
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.sampling import declare_model, learn_draws
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import check_order, one_thread
 
 
 class DGPLVMClassifier(BaseDGPLVM):
@@ -186,44 +183,6 @@ class DGPLVMClassifier(BaseDGPLVM):
     def _selected_params(self) -> dict[str, Any]:
         chosen = {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
         return chosen | super()._selected_params()
-
-    @by_chunks
-    def transform(
-        self, X: Any, *, return_cov: bool = False, sequence: Any = None
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Latent coordinates of samples, each embedded as a new sample.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
-            A Dask array gives a Dask array, in the other predictions too.
-        return_cov : bool
-            Also return the covariance of the latent coordinates.
-        sequence : array-like of shape (n_samples,), optional
-            As in `fit`: the prior of each sample is what the dynamics predict from the sample
-            before. Needs a fit to sequences and ``placement="likelihood"``.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples, n_components)
-        cov : ndarray of shape (n_samples, n_components, n_components)
-            If ``return_cov``. By the mapping, on the scale of the leave-one-out errors; by the
-            likelihood, the inverse Hessian at the optimum.
-        """
-        check_order(X, sequence)
-        X = self._samples(X)
-        if sequence is None:
-            if not return_cov:
-                return self._latent_means(X)
-            latent = self._embed(X)
-        else:
-            check_consistent_length(X, sequence)
-            embedder = self._posterior.embedder
-            if not isinstance(embedder, LikelihoodEmbedder) or embedder.dynamics is None:
-                raise ValueError("sequence needs placement='likelihood' and a fit to sequences")
-            with one_thread():
-                latent = embedder.embed_sequence(X, np.asarray(sequence))
-        return (latent.mean, latent.cov) if return_cov else latent.mean
 
     def out_of_range(self, X: Any) -> FloatArray:
         """Predictive variance of the mapping: how far samples are from the training samples.

@@ -111,8 +111,8 @@ class FitResult(Result):
     """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
 
     ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
-    the mode, or means over draws; ``terms`` of the objective, ``trace`` and ``restarts``, the log
-    density at the end of every run, are those of the search of the mode. ``settings`` are those of
+    the mode, or means over draws; ``trace`` and ``restarts``, the log density at the end of every
+    run, are those of the search of the mode. ``settings`` are those of
     the mapping, and ``held_out`` is NaN if there are no leave-one-out predictions.
     """
 
@@ -120,7 +120,6 @@ class FitResult(Result):
     left_out: LatentCoordinates
     variables: Mapping[str, Any]
     decoder: Decoder
-    terms: Mapping[str, float]
     restarts: tuple[float, ...]
     settings: Mapping[str, float]
     held_out: HeldOutScore = HeldOutScore()  # noqa: RUF009
@@ -136,7 +135,6 @@ def make_result(
         "trace": -search.trace,
         "converged": search.converged,
         "interrupted": search.interrupted,
-        "terms": mode.terms.values,
         "restarts": tuple(-value for value in search.values),
         "settings": mode.settings,
         "messages": tuple(message for message in messages if message is not None),
@@ -159,7 +157,7 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
         draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
         messages = [message]
     else:
-        draw, left_out = _posterior_by_likelihood(decoder, mode, task)
+        draw, left_out = _posterior_by_likelihood(decoder, mode.latent, task)
     posterior = Posterior(draws=(draw,))
     log_p, held_out = predict_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
@@ -223,17 +221,14 @@ def posterior_by_mapping(
 
 
 def _posterior_by_likelihood(
-    decoder: Decoder, mode: Mode, task: Task
+    decoder: Decoder, latent: FloatArray, task: Task
 ) -> tuple[Draw, LatentCoordinates]:
     """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
 
     Samples that are not in the decoder are embedded as new samples.
     """
-    dynamics = None
-    if task.dynamics is not None:
-        dynamics = task.dynamics.predictor(mode.latent, mode.log_parameters[3:])
-    embedder = LikelihoodEmbedder(decoder=decoder, dynamics=dynamics)
-    n, r = mode.latent.shape
+    embedder = LikelihoodEmbedder(decoder=decoder)
+    n, r = latent.shape
     inside = evenly_spaced(n, DECODER_SAMPLES)
     outside = np.setdiff1d(np.arange(n), inside)
     mean, cov = np.empty((n, r)), np.empty((n, r, r))

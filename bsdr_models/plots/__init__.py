@@ -10,12 +10,7 @@ predictions, searches and predictive checks are those of scikit-learn and ArviZ.
 """
 
 from bsdr_models.plots.biplot import correlation_table, plot_biplot
-from bsdr_models.plots.diagnostics import (
-    plot_bound,
-    plot_comparison,
-    plot_outliers,
-    plot_relevance,
-)
+from bsdr_models.plots.diagnostics import plot_comparison, plot_outliers
 from bsdr_models.plots.features import features_table, plot_features
 from bsdr_models.plots.map import map_table, plot_map
 
@@ -24,10 +19,8 @@ __all__ = [
     "features_table",
     "map_table",
     "plot_biplot",
-    "plot_bound",
     "plot_comparison",
     "plot_features",
     "plot_map",
     "plot_outliers",
-    "plot_relevance",
 ]

@@ -1,22 +1,17 @@
-"""Names of points and classes, placed without overlap."""
+"""Names of points, placed without overlap."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
-from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.latent_grid import class_at
-from bsdr_models.plots._read import Classes
 from bsdr_models.plots._style import GREY, HALO, INK, figure_of
 
 TEXT_SIZE = 7.5
@@ -26,8 +21,6 @@ TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
 NEAR = 9.0  # distance beyond which a leader line is drawn
 APART = 1.0  # margin around a name, in pixels
 MARKER = 2.0  # radius of a point that a name should not cover, in points
-# Font sizes of names of classes: few, many.
-CLASS_SIZES, FEW_CLASSES = (10.5, 8.0), 10
 
 
 class Names(Artist):
@@ -120,48 +113,3 @@ class Names(Artist):
                 taken.append(box)
                 text.set_position((middle[0], middle[1]))
                 yield text, drawn
-
-
-def name_classes(
-    ax: Axes,
-    at: FloatArray,
-    target: Classes,
-    colors: Sequence[Any],
-    probability: xr.DataArray | None,
-) -> list[Text]:
-    """Write each class name near its samples (M, 2), where it covers few points.
-
-    With class probabilities over the plane, in the region of the class if it has one.
-    """
-    size = CLASS_SIZES[len(target.names) > FEW_CLASSES]
-    ends = np.array([ax.get_xlim(), ax.get_ylim()])
-    points = (at - ends[:, 0]) / (ends[:, 1] - ends[:, 0])  # fractions of the axes, as all below
-    grid = np.linspace(0.05, 0.95, 37)
-    places = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
-    best = None
-    if probability is not None:
-        best = class_at(probability, ends[:, 0] + places * (ends[:, 1] - ends[:, 0]))
-    style: dict[str, Any] = {"transform": ax.transAxes, "fontsize": size, "fontweight": "bold"}
-    style |= {"ha": "center", "va": "center", "zorder": 12, "path_effects": HALO, "gid": "class"}
-    texts: list[Text] = []
-    boxes: list[FloatArray] = []
-    counts = np.bincount(target.index[target.index >= 0], minlength=len(target.names))
-    for c in np.argsort(-counts, kind="stable").tolist():
-        if not counts[c]:
-            continue
-        text = ax.text(0.5, 0.5, target.names[c], color=0.6 * np.array(to_rgb(colors[c])), **style)
-        half = 0.55 * np.array(text.get_window_extent().size) / ax.get_window_extent().size
-        low, high = places - half, places + half
-        centre = np.median(points[target.index == c], axis=0)
-        columns, rows = (np.abs(grid[:, None] - points.T[:, None]) < half[:, None, None]) * 1.0
-        cost = 1.6 * np.linalg.norm(places - centre, axis=1) + 0.08 * (rows @ columns.T).ravel()
-        cost += 10.0 * ((low < 0.0) | (high > 1.0)).any(axis=1)
-        for other in boxes:
-            cost += 5.0 * ((low < other[1]) & (high > other[0])).all(axis=1)
-        if best is not None:
-            cost += 0.12 * (best != c)
-        chosen = int(cost.argmin())
-        text.set_position((places[chosen, 0], places[chosen, 1]))
-        boxes.append(np.stack([low[chosen], high[chosen]]))
-        texts.append(text)
-    return texts

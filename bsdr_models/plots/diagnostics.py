@@ -1,23 +1,19 @@
-"""Diagnostics: outliers, comparisons of models, how a fit has ended, and components in use."""
+"""Diagnostics: outliers, and comparisons of models."""
 
 from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
-from bsdr_models.dims import COMPONENT, ITERATION, OBS
+from bsdr_models.dims import OBS
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._layers import draw_points
 from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import check_prob, read, read_target
 from bsdr_models.plots._style import (
     GREY,
     INK,
-    NOTE_SIZE,
-    PALE,
     POSITIVE,
     axes_or_new,
     name_features,
@@ -31,7 +27,6 @@ MAX_NAMED = 8  # outliers named
 LIMITS = ("reference_rows", "t2_rank", "q_scale", "q_dof")  # attributes on which limits depend
 # Models whose interval ends beyond this multiple of the median are drawn at the edge.
 WIDE = 4.0
-NEGLIGIBLE = 0.1  # nats
 DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2))}
 
 
@@ -92,11 +87,9 @@ def plot_outliers(
         ax.axhline(q_end, gid="q-limit", color=INK, zorder=1, **DASHED)
     # Far outliers would compress all others into a corner.
     if t2.max() > FAR * limit:
-        ax.set_xscale("asinh", linear_width=limit)
-        ax.set_xticks(*_decades(limit, t2.max()))
+        ax.set_xscale("symlog", linthresh=10.0 ** np.ceil(np.log10(limit)))
     if q.max() > FAR * q_end:
-        ax.set_yscale("asinh", linear_width=q_end)
-        ax.set_yticks(*_decades(q_end, q.max()))
+        ax.set_yscale("symlog", linthresh=10.0 ** np.ceil(np.log10(q_end)))
     ax.set_xlim(0.0, 1.06 * max(t2.max(), limit))
     ax.set_ylim(0.0, 1.08 * max(q.max(), q_end) if np.isfinite(q_end) else 1.0)
     ax.set(xlabel="T², within the latent space", ylabel="Q residual, outside the latent space")
@@ -110,17 +103,9 @@ def plot_outliers(
     return ax
 
 
-def _decades(begin: float, end: float) -> tuple[list[float], list[str]]:
-    """Ticks at zero, `begin` and at most six powers of ten up to `end`, and their labels."""
-    powers = np.arange(np.ceil(np.log10(2.0 * begin)), np.floor(np.log10(end)) + 1.0)
-    powers = powers[:: 1 + max(len(powers) - 1, 0) // 6]
-    names = [f"{10.0**p:g}" if -3 <= p < 5 else f"$10^{{{p:.0f}}}$" for p in powers]
-    return [0.0, begin, *(10.0**powers)], ["0", f"{begin:.3g}", *names]
-
-
 @styled
 def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
-    """Plot differences of log loss from the lowest with their intervals, accuracy beside.
+    """Plot differences of log loss from the lowest with their intervals.
 
     The recommended model is in colour and bold. An arrow stands for a model beyond the edge.
 
@@ -143,133 +128,28 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     >>> found = compare_models(X[::3], y[::3], cv=3, random_state=0, progressbar=False)
     >>> ax = plots.plot_comparison(found)
     """
-    table = comparison.table
-    names, best = table.index.to_numpy().astype(str), comparison.recommended
+    table, best = comparison.table, comparison.recommended
+    names = table.index.to_numpy().astype(str)
     difference, low, high = table[["difference", "low", "high"]].to_numpy(dtype=float).T
-    known = np.isfinite(difference)
-    limit = 1.06 * float(high[known & (high <= WIDE * np.nanmedian(high))].max()) or 1.0
+    limit = 1.06 * float(np.max(high, where=high <= WIDE * np.nanmedian(high), initial=0.0)) or 1.0
+    near, far = difference <= limit, difference > limit  # a model that failed is neither
+    rows, shades = np.arange(len(names)), np.where(names == best, POSITIVE, GREY)
     ax = axes_or_new(ax, width=7.8, height=1.9 + 0.36 * len(names))
     ax.axvline(0.0, color=INK, zorder=1, **DASHED)
-    rows, shades = np.arange(len(names)), np.where(names == best, POSITIVE, GREY)
-    near, far = known & (difference <= limit), known & (difference > limit)
     ends = low[near], np.minimum(high[near], limit)
     ax.hlines(rows[near], *ends, colors=shades[near].tolist(), linewidth=2.2)
     ax.scatter(difference[near], rows[near], s=49.0, c=shades[near], edgecolors="w", zorder=3)
     style: dict[str, Any] = {"s": 49.0, "marker": ">", "clip_on": False, "zorder": 3}
     ax.scatter(np.full(far.sum(), limit), rows[far], c=shades[far], **style)
     ax.set_xlim(min(0.0, float(np.nanmin(low))) - 0.04 * limit, limit)
-    name_features(ax, names)
-    ax.set_xlabel("log loss above the lowest, nats per sample")
-    ax.set_ylim(top=-1.3)
-    style = {"ha": "right", "va": "center", "fontsize": NOTE_SIZE, "annotation_clip": False}
-    style |= {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points"}
-    for name, place, form in (("log_loss", 50.0, ".3f"), ("accuracy", 106.0, ".1%")):
-        ax.annotate(name.replace("_", " "), (1.0, -0.9), (place, 0.0), color=GREY, **style)
-        for line, value in enumerate(table[name]):
-            ax.annotate(
-                f"{value:{form}}" if known[line] else "failed", (1.0, line), (place, 0.0), **style
-            )
+    scores = [
+        f"{loss:.3f}, {accuracy:.1%}" if np.isfinite(loss) else "failed"
+        for loss, accuracy in table[["log_loss", "accuracy"]].to_numpy(dtype=float)
+    ]
+    named = zip(names, scores, strict=True)
+    name_features(ax, np.array([f"{name}: {score}" for name, score in named]))
     ax.get_yticklabels()[names.tolist().index(best)].set_fontweight("bold")
+    ax.set(xlabel="log loss above the lowest, nats per sample", ylabel="log loss, accuracy")
     note = f"Lines: {comparison.prob:.0%} intervals over held-out samples. Blue: recommended."
-    set_title(ax, f"Held-out log loss, difference from {names[0]}", note)
-    return ax
-
-
-@styled
-def plot_bound(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
-    """Plot the distance of the evidence lower bound to its last value over the iterations.
-
-    The distance is on a logarithmic scale, since the bound rises most in the first iterations. The
-    title says whether the ascent converged, and the last value.
-
-    Parameters
-    ----------
-    tree
-        Needs `fit/elbo` (iteration,).
-    ax
-        Axes to draw on; a new figure by default.
-
-    Raises
-    ------
-    ValueError
-        If the fit has no bound, as those by sampling and by Laplace's method.
-
-    See Also
-    --------
-    bsdr_models.diagnose : convergence of samplers.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from bsdr_models import plots
-    >>> from bsdr_models.papers import PaperBSDRClassifier
-    >>> model = PaperBSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
-    >>> ax = plots.plot_bound(model.idata_)
-    """
-    elbo = read(tree, "fit", "elbo")["elbo"]
-    iteration, bound = elbo[ITERATION].values, elbo.values
-    below = bound[-1] - bound[:-1]
-    ax = axes_or_new(ax, height=4.2)
-    if np.any(below > 0.0):
-        ax.plot(iteration[:-1], np.where(below > 0.0, below, np.nan), color=POSITIVE, linewidth=1.8)
-        ax.set_yscale("log")
-        ax.axhline(NEGLIGIBLE, color=GREY, zorder=1, **DASHED)
-    else:  # a single iteration
-        ax.plot(iteration, 0.0 * bound, "o", color=POSITIVE)
-    name = tree.attrs.get("objective", "evidence lower bound")
-    ax.set(xlabel="iteration", ylabel="nats below the last value")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    note = f"{name.capitalize()} {bound[-1]:,.2f} nats after {len(bound)} iterations. "
-    note += f"Dashed: {NEGLIGIBLE:g} nats, a difference that hardly matters."
-    state = f"{len(bound)} iterations"
-    if tree.attrs.get("interrupted", 0):
-        state = "interrupted"
-    elif "converged" in tree.attrs:
-        state = "converged" if tree.attrs["converged"] else "stopped at max_iter"
-    set_title(ax, f"Bound: {state}", note)
-    return ax
-
-
-@styled
-def plot_relevance(tree: xr.DataTree, *, ax: Axes | None = None) -> Axes:
-    """Plot the relevance of each component.
-
-    Relevance is the component's share of the between-sample variance of latent coordinates times
-    weights. Components below one per cent count as switched off by the prior.
-
-    Parameters
-    ----------
-    tree
-        Needs `fit/relevance` (component,).
-    ax
-        Axes to draw on; a new figure by default.
-
-    See Also
-    --------
-    map_table : latent coordinates.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from bsdr_models import BSDRClassifier, plots
-    >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
-    >>> ax = plots.plot_relevance(model.idata_)
-    """
-    fit = read(tree, "fit", "relevance")
-    relevance = fit["relevance"].values
-    order = np.argsort(-relevance, kind="stable")
-    alive = relevance[order] >= ALIVE
-    ax = axes_or_new(ax, width=max(4.6, 1.8 + 0.32 * len(order)), height=3.6)
-    shades = np.where(alive, POSITIVE, PALE)
-    bars = ax.bar(range(len(order)), relevance[order], color=shades, width=0.6)
-    if len(order) <= 15:
-        text = [f"{share:.0%}" if share >= ALIVE else f"<{ALIVE:.0%}" for share in relevance[order]]
-        ax.bar_label(bars, text, padding=4, fontsize=8.5)
-    ax.margins(y=0.12)
-    ax.axhline(ALIVE, color=INK, **DASHED)
-    ax.set_xticks(range(len(order)), [str(name) for name in fit[COMPONENT].values[order]])
-    ax.grid(axis="x", visible=False)
-    ax.set(xlabel="component", ylabel="share of the variance")
-    note = f"Variance of latent × weights between samples; below {ALIVE:.0%} (dashed) switched off."
-    set_title(ax, f"{alive.sum()} of {len(order)} components in use", note)
+    set_title(ax, "Held-out log loss of models", note)
     return ax

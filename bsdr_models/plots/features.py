@@ -158,8 +158,8 @@ def plot_features(
     n_features
         Number of features to show at most: those of largest importance over all class scores.
     labels
-        Class scores to show (components of a nonlinear model); by default the four with the most
-        variance between classes.
+        Class scores to show (components of a nonlinear model); by default the four with the
+        largest effects.
     stability
         Of :func:`bsdr_models.feature_stability`; adds the share of refits that select a feature.
     prob
@@ -196,7 +196,7 @@ def plot_features(
     n, axis = top.sizes[FEATURE], LABEL if LABEL in table.dims else COMPONENT
     linear, classes = "sign_probability" in table, "y_index" in tree["fit"]
     opposite = classes and table.sizes.get(LABEL) == 2
-    shown = [1] if opposite and labels is None else _panels(tree, table, axis, labels)
+    shown = [1] if opposite and labels is None else _panels(table, axis, labels)
     score = ("class score" if classes else "output") if linear else "latent coordinate"
     widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
     ax = axes_or_new(ax, width=2.2 + 2.4 * max(widths.sum(), 2.0), height=2.1 + 0.24 * n)
@@ -248,25 +248,15 @@ def _samples(tree: xr.DataTree) -> FloatArray | None:
     return np.asarray(tree["constant_data"]["X"].transpose(OBS, FEATURE).values, dtype=np.float64)
 
 
-def _panels(
-    tree: xr.DataTree, table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None
-) -> list[int]:
-    """Positions of the scores to show: those of the largest variance between classes or samples."""
+def _panels(table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None) -> list[int]:
+    """Positions of the scores to show, by default those with the largest mean effects."""
     known: list[Hashable] = table[axis].values.tolist()
-    if labels is not None:
-        if isinstance(labels, str) or len(labels) == 0:
-            raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
-        return [check_label(label, known) for label in labels]
-    X, spread = _samples(tree), (table["mean"] ** 2).sum(FEATURE).values
-    if X is not None and axis == LABEL and len(known) > MAX_PANELS:
-        features = tree["posterior"].to_dataset()[FEATURE].values
-        scores = np.nan_to_num(X) @ table["mean"].sel({FEATURE: features}).values
-        if "y_index" in tree["fit"]:
-            index = tree["fit"].to_dataset()["y_index"].values
-            groups = [scores[index == c] for c in np.unique(index[index >= 0])]
-            scores = np.stack([group.mean(axis=0) for group in groups])
-        spread = scores.var(axis=0)
-    return np.sort(np.argsort(-spread, kind="stable")[:MAX_PANELS]).tolist()
+    if labels is None:
+        size = (table["mean"] ** 2).sum(FEATURE).values
+        return np.sort(np.argsort(-size, kind="stable")[:MAX_PANELS]).tolist()
+    if isinstance(labels, str) or len(labels) == 0:
+        raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
+    return [check_label(label, known) for label in labels]
 
 
 def _title(names: Sequence[str], k: int, classes: bool, axis: str) -> str:

@@ -1,6 +1,6 @@
 """Samples in the latent space, on the class probabilities that the model gives to each place."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from scipy.special import entr
 
 from bsdr_models.arrays import BoolArray, FloatArray
@@ -20,12 +20,11 @@ from bsdr_models.metrics import MIN_GAIN, HeldOutScore, log_losses
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
-from bsdr_models.plots._names import Names, name_classes
+from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import (
     Classes,
     Values,
     caveats,
-    check_prob,
     component_coordinates,
     label_values,
     one_task,
@@ -37,8 +36,6 @@ from bsdr_models.plots._style import (
     INK,
     add_legend,
     axes_or_new,
-    figure_of,
-    fix_layout,
     marker,
     set_title,
     styled,
@@ -47,8 +44,6 @@ from bsdr_models.validation import check_order
 
 # Most classes whose probabilities latent coordinates show.
 MOST_LATENT = 3
-# Entries of a legend of classes and groups that leave room for the key of points below it.
-MOST_ABOVE = 9
 # Share of samples whose predicted class is that of the background, below which the header warns.
 POOR = 0.9
 # Quantile of the normal for the lower bound of the gain over class frequencies.
@@ -136,10 +131,8 @@ def plot_map(
     names: int | bool | Sequence[Hashable] = 8,
     groups: Any = None,
     uncertainty: Literal["doubtful", "all"] | None = None,
-    contour: float | None = None,
     label: Hashable | None = None,
     title: str | None = None,
-    palette: Sequence[Any] | Mapping[Any, Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot samples, and what the model predicts at each place.
@@ -153,7 +146,7 @@ def plot_map(
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. Colour and marker of a point are its true
     class; it is hollow if the largest predicted probability is below 0.7, and ringed if the
-    predicted class is wrong, thinly if it is doubtful as well. The ellipse in the corner holds a
+    predicted class is wrong. The ellipse in the corner holds a
     typical sample's coordinates, relative to those of the others, with probability 0.5.
 
     The header gives accuracy and log loss of the predictions and of the background alone, the share
@@ -180,20 +173,15 @@ def plot_map(
         wrongly or with doubt (True for 8, False for none), or a list of names.
     groups
         Values that choose the markers of the samples in place of the classes, (M,), such as
-        batches, of which ten are told apart. A legend takes the place of the key.
+        batches, of which ten are told apart.
     uncertainty
-        In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all (at
-        most 200).
-    contour
-        Draw the smallest regions with this share of the points of a class, by a kernel density.
+        In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all.
     label
         Which of several outputs or tasks colours the samples, by default the first.
     title
         In place of the title.
-    palette
-        Colours of the classes, in order or by name.
     ax
-        Axes to draw on, without a key; a new figure by default.
+        Axes to draw on, whose legend has the classes alone; a new figure by default.
 
     Raises
     ------
@@ -225,8 +213,6 @@ def plot_map(
             raise ValueError(f"{name} must be {known[0]!r}, {known[1]!r} or None, got {value!r}")
     if uncertainty is not None and space == "predictions":
         raise ValueError("uncertainty is that of latent coordinates: give space='latent'")
-    if contour is not None:
-        check_prob("contour", contour)
     dataset = read(tree, group)
     if space is None:
         needed = uncertainty is None and components is None and _needs_plane(dataset, group)
@@ -250,18 +236,18 @@ def plot_map(
         raise ValueError("coordinates of samples in the tree contain NaN or infinity")
     is_classes, own_figure = isinstance(target, Classes), ax is None
     plane = place.mean.shape[1] == 2
-    at = place.mean if plane else _layers.stack_strips(place.mean[:, 0], target)
+    at = place.mean if plane else _layers.spread_strips(place.mean[:, 0], target)
     samples, obs = Samples(at=at, target=target, groups=batches), dataset[OBS].values
     if "probability" in dataset and is_classes and not fitted:
         p = dataset["probability"].transpose(OBS, LABEL).values
         if np.allclose(p.sum(axis=1), 1.0):
             samples = replace(samples, probability=p)
     gain = _held_out(dataset, samples)
-    colors = _layers.class_colors(target, palette)
+    colors = _layers.class_colors(target)
     probability = place.probability if gain is None or _convinces(gain) else None
 
     height = 5.4 if plane else float(np.clip(1.9 + 0.75 * len(colors), 3.8, 9.0))
-    ax = axes_or_new(ax, width=7.6, height=height)
+    ax = axes_or_new(ax, width=7.6, height=height, n_names=len(colors) + 8)
     low, high = axis_limits(place.mean)
     ax.set(xlim=(low[0], high[0]), xlabel=place.names[0])
     if plane:
@@ -277,8 +263,6 @@ def plot_map(
     if probability is not None:
         _layers.draw_background(ax, probability, colors)
         ax.grid(visible=False)
-    if contour is not None:
-        _layers.draw_contours(ax, samples, colors, contour)
     if fitted and is_classes:
         ax.text(0.5, 0.5, "training samples", transform=ax.transAxes, fontsize=26.0,
                 fontweight="bold", color=GREY, alpha=0.3, rotation=20.0, ha="center", va="center",
@@ -287,18 +271,11 @@ def plot_map(
     if place.cov is not None:
         if uncertainty is not None:
             some = samples.wrong | samples.doubtful | (uncertainty == "all")
-            _layers.draw_outlines(ax, samples, place.cov, np.flatnonzero(some))
+            _layers.draw_outlines(ax, samples, place.cov, some)
         beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
-    written = _layers.draw_samples(ax, samples, colors, may_write=True)
+    _layers.draw_samples(ax, samples, colors)
     beyond = _layers.mark_beyond(ax, samples, colors)
-    if batches is not None:
-        _draw_legend(ax, colors, samples, batches)
-    few = batches is None or len(colors) + len(batches.names) <= MOST_ABOVE
-    if is_classes and own_figure and few:
-        _draw_key(ax, colors, samples, written, beyond, probability is not None, gain)
-    fix_layout(figure_of(ax))  # the size of names is measured next
-    if isinstance(target, Classes) and plane and not written:
-        beside += name_classes(ax, at, target, colors, probability)
+    _draw_legend(ax, colors, samples, beyond, key=own_figure)
     if len(some := _to_name(names, samples, obs.tolist())):
         to_write = [str(name) for name in obs[some]]
         Names(ax, at[some], to_write, centre=np.median(at, axis=0), avoid=at, beside=beside)
@@ -429,7 +406,8 @@ def _header(
         text += f" · background and prediction agree for {agree:.0%}"
     gained = f"gain over the class frequencies: {gain.gain:z.2f} ± {gain.gain_se:.2f} nats"
     if not _convinces(gain):
-        return text, (f"Not shown to be better than chance; {gained}", BAD)
+        doubt = "Not shown to be better than chance, hence without background"
+        return text, (f"{doubt}; {gained}", BAD)
     if agree < POOR:
         other = f"{1.0 - agree:.0%} of the samples lie in the colour of another class"
         careful = f"Better than chance; {gained}. Careful: {other} than the predicted one"
@@ -459,69 +437,29 @@ def _to_name(
     return np.array([place[name] for name in names], dtype=np.int64)
 
 
-# Keys
-
-
-def _draw_legend(ax: Axes, colors: list[Any], samples: Samples, groups: Classes) -> None:
-    """Classes by colour, and groups by marker."""
-    handles: list[Artist] = []
-    if isinstance(target := samples.target, Classes):
+def _draw_legend(ax: Axes, colors: list[str], samples: Samples, beyond: int, *, key: bool) -> None:
+    """Classes, groups by their markers, and, with a key, what points and background mean."""
+    handles: list[Artist] = ax.get_legend_handles_labels()[0]
+    plain: dict[str, Any] = {"linestyle": "none", "color": GREY}
+    if isinstance(target := samples.target, Classes) and samples.groups is not None:
         named = zip(colors, target.names, strict=True)
-        handles += [Patch(color=shade, label=name) for shade, name in named]
-    style: dict[str, Any] = {"linestyle": "none", "color": GREY}
-    names = enumerate(groups.names)
-    handles += [Line2D([], [], marker=marker(g), label=name, **style) for g, name in names]
-    add_legend(ax, handles=handles)
-
-
-def _draw_key(
-    ax: Axes,
-    colors: list[Any],
-    samples: Samples,
-    written: bool,
-    beyond: int,
-    background: bool,
-    gain: HeldOutScore | None,
-) -> None:
-    """Meaning of background and points, beside the axes."""
-    left, at, beside = 1.02, 1.05, 1.095
-    text: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5}
-    outside: dict[str, Any] = {"transform": ax.transAxes, "clip_on": False}
-    notes = []
-    if gain is not None and not _convinces(gain):
-        notes.append("No background: no evidence\nthat the model predicts\nbetter than chance.")
-    if beyond:
-        notes.append(f"{beyond} beyond the axes\n(arrowheads)")
-    ax.text(left, 1.0, "\n\n".join(notes), va="top", color=GREY, **text)
-    if samples.probability is None:
-        return
-    y = 0.0
-    for wrong, doubtful in ((True, True), (True, False), (False, True), (False, False)):
-        if wrong and not samples.wrong.any():
-            continue
-        y += 0.05
-        if written:
-            shade, weight = (GREY, "normal") if doubtful else (INK, "bold")
-            ax.text(at, y, "a", color=shade, weight=weight, ha="center", va="center", **text)
-        else:
-            face, edge = ("white", GREY) if doubtful else (GREY, "white")
-            ax.scatter(at, y, s=22, facecolors=face, edgecolors=edge, **outside)
-        if wrong:
-            ring = _layers.ring_style(np.array([doubtful]))
-            ax.scatter(at, y, s=80, facecolors="none", **ring, **outside)
-            meaning = "wrong, doubtful" if doubtful else "wrong, sure"
-        else:
-            meaning = f"doubtful: below {SURE:g}" if doubtful else "sure"
-        ax.text(beside, y, meaning, va="center", **text)
-    if not background:
-        return
-    steps = ("undecided", *(f"{low:g} to {high:g}" for low, high in pairwise((*STEPS, 1.0))))
-    y += 0.09
-    for opacity, meaning in zip(OPACITY, steps, strict=True):
-        for j, shade in enumerate(colors[:3]):
-            box = Rectangle((left + 0.02 * j, y - 0.018), 0.02, 0.036, **outside)
-            box.set(facecolor=_layers.tint(shade, opacity), edgecolor="#dddddd", linewidth=0.4)
-            ax.add_patch(box)
-        ax.text(beside, y, meaning, va="center", **text)
-        y += 0.05
-    ax.text(left, y, "probability of the\nclass at a place", va="bottom", **text)
+        handles = [Patch(color=shade, label=name) for shade, name in named]
+    if samples.groups is not None:
+        names = enumerate(samples.groups.names)
+        handles += [Line2D([], [], marker=marker(g), label=name, **plain) for g, name in names]
+    if key and beyond:
+        handles.append(Line2D([], [], marker="^", label=f"{beyond} beyond the axes", **plain))
+    if key and samples.probability is not None:
+        hollow = {"marker": "o", "markerfacecolor": "white", **plain}
+        handles.append(Line2D([], [], label=f"doubtful: below {SURE:g}", **hollow))
+    if key and samples.wrong.any():
+        ring = {"marker": "o", "markersize": 9.0, "markerfacecolor": "none", **plain}
+        handles.append(Line2D([], [], label="predicted wrongly", **ring | {"color": "black"}))
+    if key and ax.images:
+        place = "\nprobability of the\nclass at a place"
+        steps = ("undecided", *(f"{low:g} to {high:g}" for low, high in pairwise((*STEPS, 1.0))))
+        handles.append(Line2D([], [], linestyle="none", label=place))
+        for opacity, step in zip(OPACITY, steps, strict=True):
+            handles.append(Patch(fc=_layers.tint(INK, opacity), ec=GREY, lw=0.4, label=step))
+    if handles:
+        add_legend(ax, title=target.title if isinstance(target, Classes) else None, handles=handles)

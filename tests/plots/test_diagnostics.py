@@ -1,19 +1,17 @@
-"""Outliers, relevance, the bound, the table and the style: what is drawn is what went in."""
+"""Outliers, the table and the style: what is drawn is what went in."""
 
 import itertools
 
 import numpy as np
 import pytest
-import xarray as xr
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_rgb
 from scipy.stats import entropy
 from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots import map_table, plot_bound, plot_outliers, plot_relevance
-from bsdr_models.plots._style import MARKERS, PALE, PALETTE, color, marker
-from bsdr_models.plots.diagnostics import _decades
+from bsdr_models.plots import map_table, plot_outliers
+from bsdr_models.plots._style import MARKERS, PALETTE, color, marker
 
 EXACT = {"temperature": 1.0, "random_state": 0}
 
@@ -66,7 +64,7 @@ def test_a_sample_far_off_is_named_and_leaves_room_to_the_others(iris):
     ax = plot_outliers(iris, group="predictions")
     (names,) = ax.artists
     assert names.texts[0].get_text() == "3"
-    assert "asinh" in (ax.get_xscale(), ax.get_yscale())
+    assert "symlog" in (ax.get_xscale(), ax.get_yscale())
     usual = iris["predictions/t2"].values < 5.0
     at = ax.transAxes.inverted().transform(
         ax.transData.transform(
@@ -76,53 +74,12 @@ def test_a_sample_far_off_is_named_and_leaves_room_to_the_others(iris):
     assert np.ptp(at, axis=0).max() > 0.15
 
 
-def test_an_axis_without_a_power_of_ten_has_the_limit_alone():
-    assert _decades(60.0, 500.0) == ([0.0, 60.0], ["0", "60"])
-
-
 def test_the_table_of_samples_says_how_outlying_they_are(iris):
     table = map_table(iris, "predictions")
     assert {"mean", "sd", "observed", "predicted", "confidence", "entropy"} <= set(table.data_vars)
     for name in ("t2", "q_residual", "tail_probability"):
         np.testing.assert_array_equal(table[name], iris[f"predictions/{name}"])
     assert "tail_probability" in table[["tail_probability", "entropy"]].to_dataframe().columns
-
-
-def test_relevance_counts_live_components(make_fit):
-    tree = make_fit(n_components=4)
-    tree["fit"]["relevance"] = xr.DataArray([0.002, 0.6, 0.01, 0.388], dims="component")
-    ax = plot_relevance(tree)
-    assert ax.get_title(loc="left") == "3 of 4 components in use"
-    assert [bar.get_height() for bar in ax.patches] == [0.6, 0.388, 0.01, 0.002]
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "3", "2", "0"]
-    assert to_hex(ax.patches[-1].get_facecolor()) == PALE
-
-
-def test_the_bound_is_drawn_as_its_distance_to_the_end(wine):
-    ax = plot_bound(wine)
-    elbo = wine["fit/elbo"].values
-    assert ax.get_yscale() == "log"
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), (elbo.max() - elbo)[:-1])
-    assert f"{elbo[-1]:,.2f} nats" in ax.texts[-1].get_text()
-
-
-@pytest.mark.parametrize(
-    ("attrs", "said"),
-    [
-        ({"converged": 1, "interrupted": 0}, "converged"),
-        ({"converged": 0, "interrupted": 0}, "stopped at max_iter"),
-        ({"converged": 0, "interrupted": 1}, "interrupted"),
-    ],
-)
-def test_the_title_says_how_the_ascent_ended(attrs, said, wine):
-    tree = wine.copy()
-    tree.attrs.update(attrs)
-    assert plot_bound(tree).get_title(loc="left") == f"Bound: {said}"
-
-
-def test_a_single_iteration_can_be_drawn(make_fit):
-    tree = make_fit(n_iterations=1)
-    assert plot_bound(tree).lines
 
 
 def test_table_of_training_samples(wine):

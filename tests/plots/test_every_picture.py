@@ -24,7 +24,6 @@ from bsdr_models import (
     compare_models,
     plots,
 )
-from bsdr_models.papers import PaperBSDRClassifier
 
 LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"])
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
@@ -47,7 +46,6 @@ EXACT = {"sampling__chains": 1, "sampling__draws": 100, "temperature": 1.0}
 MODELS = {
     # Long names of classes.
     "bsdr": lambda: (scaled(BSDRClassifier, **EXACT), *classes(60, 8, LONG)),
-    "bsdr_paper": lambda: (scaled(PaperBSDRClassifier), *classes(60, 8, LONG)),
     # Ten classes in three components.
     "bsdr_ten": lambda: (
         scaled(BSDRClassifier, 3, **EXACT),
@@ -59,8 +57,7 @@ MODELS = {
     "dgplvm_one": lambda: (scaled(DGPLVMClassifier, 1), *classes(40, 5, np.array(["no", "yes"]))),
 }
 
-CANNOT = {name: {"plot_bound"} for name in ("bsdr", "bsdr_ten", "bsdr_real")}
-CANNOT |= {"dgplvm_one": {"plot_outliers", "plot_biplot"}}
+CANNOT = {"dgplvm_one": {"plot_outliers", "plot_biplot"}}
 SAYS_WHY = r"has no variable|no group|needs? (a plane|two components)|two components"
 
 
@@ -197,8 +194,7 @@ def test_a_title_set_later_replaces_the_heading_above_the_caption(loc):
 
 def draw(name, **keywords):
     """That plot of a fit which has what it needs."""
-    source = "bsdr_paper" if name == "plot_bound" else "bsdr"
-    shown = comparison() if name == "plot_comparison" else fitted(source)
+    shown = comparison() if name == "plot_comparison" else fitted("bsdr")
     return getattr(plots, name)(shown, **keywords)
 
 
@@ -210,16 +206,8 @@ def _is_number(text):
     return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
 
 
-# The tree of a mean-field fit differs from the others by its bound.
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        (name, source)
-        for name in PLOTS
-        for source in MODELS
-        if name != "plot_comparison" and (source != "bsdr_paper" or name == "plot_bound")
-    ],
-)
+@pytest.mark.parametrize("source", MODELS)
+@pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_comparison"])
 def test_every_plot_draws_every_tree_or_says_why_not(name, source):
     plot, tree = getattr(plots, name), fitted(source)
     if name in CANNOT.get(source, ()):
@@ -305,7 +293,7 @@ def test_awkward_trees_are_readable_and_leave_no_trace(case, trees):
     check_readable(ax)
 
 
-@pytest.mark.parametrize("plot", [plots.plot_map, plots.plot_features, plots.plot_relevance])
+@pytest.mark.parametrize("plot", [plots.plot_map, plots.plot_features])
 def test_axes_without_names_are_numbered_from_zero(plot, wine):
     tree = wine.copy()
     unnamed = ["obs", "feature", "component", "component_aux", "iteration", "term"]
@@ -317,8 +305,6 @@ def test_axes_without_names_are_numbered_from_zero(plot, wine):
     ("plot", "missing"),
     [
         (plots.plot_map, "'latent_mean'"),
-        (plots.plot_relevance, "'relevance'"),
-        (plots.plot_bound, "'elbo'"),
         (plots.map_table, "'latent_cov'"),
     ],
 )

@@ -98,7 +98,7 @@ def test_opposite_scores_of_two_classes_have_one_panel():
     assert "b (right) v. a (left)" in [text.get_text() for text in panel.texts]
 
 
-def test_many_classes_have_the_panels_of_the_most_variance_between_them():
+def test_many_classes_have_the_panels_of_the_largest_effects():
     rng = np.random.default_rng(3)
     coef = 0.01 * rng.standard_normal((20, 4, 9))
     coef[:, :, [1, 4, 6, 8]] *= 100.0

@@ -43,7 +43,6 @@ PICTURES = {
     "features": ("fit", plots.plot_features, {}),
     "biplot": ("fit", plots.plot_biplot, {}),
     "correlation circle": ("fit", plots.plot_biplot, {"circle": True, "n_features": 15}),
-    "bound": ("fit", plots.plot_bound, {}),
 }
 
 
