@@ -18,6 +18,7 @@ from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.dims import LABEL, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context
 from bsdr_models.numerics.scaling import HUGE, Scaler
@@ -179,7 +180,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
         ``fit/latent_mean`` and ``latent_cov`` are the leave-one-out latent coordinates, which are
         not biased by the label of the sample.
         """
-        result = self._result
+        result, index = self._result, self._context.index
+        assert index is not None
         embedder, sampled = result.posterior.embedder, result.sampled
         fit: dict[str, Any] = {
             "latent_mean": result.left_out.mean,
@@ -187,6 +189,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             "relevance": self.relevance_,
             "elbo": result.trace,
             "restarts": np.array(result.restarts),
+            "objective_terms": np.array(list(result.terms.values())),
+            "class_size": np.bincount(index[index >= 0], minlength=len(self.classes_)),
         }
         if isinstance(embedder, MappingEmbedder):
             with one_thread():
@@ -209,7 +213,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             inference_method=self._method,
             n_components=self._n_features_out,
             attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
-            dims=dict(self._free_dims),
+            dims={"objective_terms": (TERM,), "class_size": (LABEL,), **self._free_dims},
+            coords={TERM: list(result.terms)},
         )
         if "projection_sd" in fit:
             tree["fit/projection_sd"].attrs["over"] = "rows"

@@ -6,7 +6,8 @@ With u the latent coordinates in units of the distance between classes,
 .. math::
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
-t maximises the sum of the log evidences of all problems and the log density of its prior.
+t maximises the sum of the log evidences of all problems and the log density of its prior. For the
+model of the paper the posteriors can be those of Laplace's method.
 
 The features of the latent functions are a factor of the kernel matrix of at most
 ``INDUCING_SAMPLES`` at its numerical rank. The remaining variance of other samples is treated as
@@ -32,7 +33,7 @@ from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.probit import Sites, ep_by_features, row_squares
+from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features, row_squares
 from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances
@@ -126,7 +127,11 @@ class Functions:
 
 
 def fit_functions(
-    kernel: Kernel, latent: FloatArray, signs: FloatArray, inducing: IntArray
+    kernel: Kernel,
+    latent: FloatArray,
+    signs: FloatArray,
+    inducing: IntArray,
+    approximate: Approximate = ep_by_features,
 ) -> tuple[Functions, FloatArray]:
     """Latent functions of signs (P, N) at latent coordinates (N, R); leave-one-out probits (N, P).
 
@@ -138,7 +143,7 @@ def fit_functions(
     if len(inducing) < len(latent):
         F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
     F = absorb_rest(F, kernel.diagonal(latent))
-    fits = [ep_by_features(F, sign) for sign in signs]
+    fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
     functions = Functions(
         kernel=kernel,
@@ -194,6 +199,7 @@ def fit_gp_classifier(
     *,
     priors: Priors,
     kernel_parameters: FloatArray | None = None,
+    approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | float = 1.0,
     conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
@@ -210,9 +216,9 @@ def fit_gp_classifier(
         kernel = replace(kernel, log_values=kernel_parameters)
     else:
         some = stratified_subset(y, SEARCH_SAMPLES)
-        kernel = _optimise_kernel(kernel, labelled[some], signs[:, some], priors)
+        kernel = _optimise_kernel(kernel, labelled[some], signs[:, some], approximate, priors)
     inducing = stratified_subset(y, INDUCING_SAMPLES)
-    functions, z = fit_functions(kernel, labelled, signs, inducing)
+    functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
     variance = np.broadcast_to(relative_variance, len(latent))[known]
     log_odds = damp_log_odds(probit_log_odds(z), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
@@ -257,7 +263,11 @@ def kernel_at_prior(latent: FloatArray, y: IntArray, priors: Priors) -> Kernel:
 
 
 def _optimise_kernel(
-    start: Kernel, latent: FloatArray, signs: FloatArray, priors: Priors
+    start: Kernel,
+    latent: FloatArray,
+    signs: FloatArray,
+    approximate: Approximate,
+    priors: Priors,
 ) -> Kernel:
     """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean."""
     u = start.inputs(latent)
@@ -273,7 +283,7 @@ def _optimise_kernel(
         F = absorb_rest(numerical_factor(K)[0], np.diagonal(K))
         value, G = 0.5 * float(x @ x), np.zeros_like(K)
         for p, sign in enumerate(signs):
-            fit = ep_by_features(F, sign, start=sites[p], tol=SEARCH_TOL)
+            fit = approximate(F, sign, start=sites[p], tol=SEARCH_TOL)
             sites[p] = fit.sites
             value -= fit.log_evidence
             G += fit.kernel_gradient(F)

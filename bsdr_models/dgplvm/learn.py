@@ -111,8 +111,8 @@ class FitResult(Result):
     """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
 
     ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
-    the mode, or means over draws; ``trace`` and ``restarts``, the log density at the end of every
-    run, are those of the search of the mode. ``settings`` are those of
+    the mode, or means over draws; ``terms`` of the objective, ``trace`` and ``restarts``, the log
+    density at the end of every run, are those of the search of the mode. ``settings`` are those of
     the mapping, and ``held_out`` is NaN if there are no leave-one-out predictions.
     """
 
@@ -120,6 +120,7 @@ class FitResult(Result):
     left_out: LatentCoordinates
     variables: Mapping[str, Any]
     decoder: Decoder
+    terms: Mapping[str, float]
     restarts: tuple[float, ...]
     settings: Mapping[str, float]
     held_out: HeldOutScore = HeldOutScore()  # noqa: RUF009
@@ -135,6 +136,7 @@ def make_result(
         "trace": -search.trace,
         "converged": search.converged,
         "interrupted": search.interrupted,
+        "terms": mode.terms.values,
         "restarts": tuple(-value for value in search.values),
         "settings": mode.settings,
         "messages": tuple(message for message in messages if message is not None),

@@ -1,4 +1,4 @@
-r"""Binary Gaussian process classification with a probit link, by expectation propagation [1]_.
+r"""Binary Gaussian process classification with a probit link, by EP [1]_ or Laplace's method.
 
 A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples: latent values are
 :math:`f = F w` with w ~ N(0, I), and a sign :math:`z_i = \pm 1` has probability
@@ -10,8 +10,9 @@ A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples:
 
 A smooth kernel of few coordinates has a low numerical rank M, and every step costs N M^2.
 
-The posterior with the site of a sample has the same mean and variance as that with the true factor.
-Sites are updated sequentially; the rank-one updates of the covariance of the weights by a block of
+In expectation propagation the posterior with the site of a sample has the same mean and variance as
+that with the true factor; in Laplace's method sites expand the log factors about the mode. Sites of
+EP are updated sequentially; the rank-one updates of the covariance of the weights by a block of
 samples are applied together, and until then only the columns that the block needs are up to date.
 
 References
@@ -21,6 +22,7 @@ References
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +33,7 @@ from scipy.special import log_ndtr
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
 SWEEPS, MAX_SWEEPS = 5, 200
@@ -48,6 +51,8 @@ _SHORTER = 0.5
 _LEAST_STEP = 0.1
 # Below it the hazard is a continued fraction of this many terms.
 _FAR, _TERMS = -5.0, 60
+# Steps of Laplace's method, and the smallest of its line search.
+MAX_STEPS, LEAST_STEP = 100, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +68,9 @@ class FeaturePosterior:
     """Normal posterior of M weights, and of the latent values of N samples.
 
     ``root`` (M, M) is the inverse of the lower Cholesky factor of A, so that the covariance of the
-    weights is root' root; ``mean`` and ``variance`` (N,) are of the latent values. The evidence is
-    stationary in the sites.
+    weights is root' root; ``mean`` and ``variance`` (N,) are of the latent values. ``drift`` (N,)
+    is the gradient of the log evidence through the mode, in the prior values, and zero for EP,
+    whose evidence is stationary in the sites.
     """
 
     weights: FloatArray
@@ -73,21 +79,23 @@ class FeaturePosterior:
     variance: FloatArray
     log_evidence: float
     sites: Sites
+    drift: FloatArray
 
     def kernel_gradient(self, features: FloatArray) -> FloatArray:
         r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
 
         .. math::
-            G = \tfrac12 (b b^\top - S + S F A^{-1} F^\top S)
+            G = \tfrac12 (b b^\top - S + S F A^{-1} F^\top S) + \tfrac12 (u b^\top + b u^\top)
 
-        with b = nu - S E[f], so that E[f] = K b.
+        with b = nu - S E[f], so that E[f] = K b, and u = ``drift``.
         """
         S = self.sites.precision
         b = self.sites.location - S * self.mean
         half = S[:, None] * (features @ self.root.T)
         G = half @ half.T
-        G += np.outer(b, b)
-        G *= 0.5
+        G += np.outer(b + 2.0 * self.drift, b)
+        G += G.T
+        G *= 0.25
         G.flat[:: len(G) + 1] -= 0.5 * S
         return G
 
@@ -95,6 +103,10 @@ class FeaturePosterior:
     def cavity(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the latent values without the sample's own site, (N,)."""
         return _cavity(self.mean, self.variance, self.sites)
+
+
+# From features (N, M) and signs (N,) to the posterior of the weights.
+type Approximate = Callable[..., FeaturePosterior]
 
 
 def ep_by_features(
@@ -128,6 +140,7 @@ def ep_by_features(
         variance=variance,
         log_evidence=float(evidence) - half_log_det,
         sites=sites,
+        drift=np.zeros(len(sign)),
     )
 
 
@@ -151,6 +164,59 @@ def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[Float
     """Mean and variance of latent values without their sites, from those with them, (N,) each."""
     left = 1.0 - variance * sites.precision
     return (mean - variance * sites.location) / left, variance / left
+
+
+def laplace_by_features(
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-7
+) -> FeaturePosterior:
+    """Normal posterior at the mode, of features (N, M) and signs (N,).
+
+    By Newton's method with a line search, until no latent value moves by ``tol`` of the largest.
+    """
+    w = np.zeros(features.shape[1]) if start is None else weights_of(features, start)[0]
+    f = features @ w
+
+    def objective(w: FloatArray, f: FloatArray) -> float:
+        return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
+
+    for _ in range(MAX_STEPS):
+        dw = weights_of(features, _laplace_sites(sign, f))[0] - w
+        df, step, value = features @ dw, 1.0, objective(w, f)
+        limit = value - 1e-12 * (1.0 + abs(value))
+        while step > LEAST_STEP and objective(w + step * dw, f + step * df) < limit:
+            step *= 0.5
+        if step <= LEAST_STEP:
+            break
+        w, f = w + step * dw, f + step * df
+        if step == 1.0 and np.abs(df).max() <= tol * (1.0 + np.abs(f).max()):
+            break
+    sites = _laplace_sites(sign, f)
+    w, root, half_log_det = weights_of(features, sites)
+    mean, variance = features @ w, row_squares(features, root)
+    # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
+    _, W, third = derivatives(sign, mean)
+    by_f = 0.5 * variance * third
+    return FeaturePosterior(
+        weights=w,
+        root=root,
+        mean=mean,
+        variance=variance,
+        log_evidence=objective(w, mean) - half_log_det,
+        sites=sites,
+        drift=by_f - W * (features @ (root.T @ (root @ (features.T @ by_f)))),
+    )
+
+
+def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""First derivative, minus the second, and the third of :math:`\log \Phi(z f)`, each (N,)."""
+    a = sign * f
+    r, p = inverse_mills(a), positive_mean(a)  # p = r + a, without cancellation
+    return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
+
+
+def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
+    g, W, _ = derivatives(sign, f)
+    return Sites(precision=W, location=W * f + g)
 
 
 @njit(**_OPTIONS)

@@ -23,6 +23,7 @@ FORMS = {
 }
 PAPER = {
     "paper": {"optimization__max_iter": 100},
+    "paper, Laplace": {"optimization__max_iter": 100, "approximation": "laplace"},
     "paper, free": {"optimization__max_iter": 100, "mapping": "none", "weight": 10.0},
 }
 BY_MAP = [name for name in FORMS if name not in ("free", "likelihood")]

@@ -16,11 +16,12 @@ from bsdr_models.dgplvm.gp_classifier import (
     one_against_rest,
     probit_log_odds,
 )
-from bsdr_models.dgplvm.probit import ep_by_features
+from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
 from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
 
 PRIORS = Priors()
+both = pytest.mark.parametrize("approximate", [laplace_by_features, ep_by_features])
 
 
 def problem(n_labels=3, n=45, spread=0.8, seed=0):
@@ -45,9 +46,9 @@ def plain_kernel(a, b, classifier_inputs, t):
 class ByMatrix:
     """A fit to a kernel matrix, by its Cholesky factor."""
 
-    def __init__(self, K, sign):
+    def __init__(self, approximate, K, sign):
         self.factor = np.linalg.cholesky(K)
-        self.posterior = ep_by_features(self.factor, sign, tol=1e-9)
+        self.posterior = approximate(self.factor, sign, tol=1e-9)
         self.log_evidence = self.posterior.log_evidence
 
     def predict(self, cross, diagonal):
@@ -71,12 +72,15 @@ def log_loss(log_p, y):
     return -log_p[np.arange(len(y)), y].mean()
 
 
-def test_two_classes_are_one_probit():
+@both
+def test_two_classes_are_one_probit(approximate):
     latent, y, new, _ = problem(2)
-    got = fit_gp_classifier(latent, y, priors=PRIORS, kernel_parameters=prior_mean())
+    got = fit_gp_classifier(
+        latent, y, approximate=approximate, priors=PRIORS, kernel_parameters=prior_mean()
+    )
     scale, t = inputs_of(latent, y), prior_mean()
     K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
-    mean, variance = ByMatrix(K, 2.0 * y - 1.0).predict(
+    mean, variance = ByMatrix(approximate, K, 2.0 * y - 1.0).predict(
         plain_kernel(new, latent, scale, t), np.diagonal(plain_kernel(new, new, scale, t)) + 1e-6
     )
     moments = got.functions.moments(new)
@@ -88,10 +92,11 @@ def test_two_classes_are_one_probit():
     np.testing.assert_allclose(got.log_probabilities(new), expected, atol=1e-4)
 
 
-def test_probabilities_are_normalised_odds_of_the_problems():
+@both
+def test_probabilities_are_normalised_odds_of_the_problems(approximate):
     """p_c is proportional to (odds of c)^(1/T)."""
     latent, y, new, _ = problem(4)
-    got = fit_gp_classifier(latent, y, priors=PRIORS)
+    got = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
     mean, variance = got.functions.moments(new)
     assert mean.shape == variance.shape == (400, 4)
     p = norm.cdf(mean / np.sqrt(1.0 + variance))
@@ -100,10 +105,11 @@ def test_probabilities_are_normalised_odds_of_the_problems():
     np.testing.assert_allclose(np.exp(got.log_probabilities(new)), expected, atol=1e-10)
 
 
-def test_kernel_parameters_maximise_evidence_and_prior():
+@both
+def test_kernel_parameters_maximise_evidence_and_prior(approximate):
     """Against an optimiser without gradients."""
     latent, y, _, _ = problem(3, n=30)
-    got = fit_gp_classifier(latent, y, priors=PRIORS)
+    got = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
     scale = inputs_of(latent, y)
     sd = np.array([prior.log_sd for prior in PRIORS.classifier])
 
@@ -111,7 +117,7 @@ def test_kernel_parameters_maximise_evidence_and_prior():
         K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
         total = 0.5 * (((t - prior_mean()) / sd) ** 2).sum()
         for k in range(3):
-            total -= ByMatrix(K, np.where(y == k, 1.0, -1.0)).log_evidence
+            total -= ByMatrix(approximate, K, np.where(y == k, 1.0, -1.0)).log_evidence
         return total
 
     best = minimize(
@@ -123,17 +129,18 @@ def test_kernel_parameters_maximise_evidence_and_prior():
     assert value(t) < value(prior_mean()) - 0.1
 
 
-def test_leave_one_out_approximates_a_fit_without_the_sample():
+@both
+def test_leave_one_out_approximates_a_fit_without_the_sample(approximate):
     """With kernel and temperature held fixed; cavities ignore changes of the other sites."""
     latent, y, _, _ = problem(3, n=40)
-    got = fit_gp_classifier(latent, y, priors=PRIORS)
+    got = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
     loo = got.left_out
     kernel = got.functions.kernel
     expected = np.empty((40, 3))
     for i in range(40):
         keep = np.arange(40) != i
         signs = one_against_rest(y[keep])
-        fit, _ = fit_functions(kernel, latent[keep], signs, np.arange(39))
+        fit, _ = fit_functions(kernel, latent[keep], signs, np.arange(39), approximate)
         mean, variance = fit.moments(latent[i : i + 1])
         expected[i] = from_log_odds(
             probit_log_odds(mean / np.sqrt(1.0 + variance)), got.temperature
@@ -142,29 +149,31 @@ def test_leave_one_out_approximates_a_fit_without_the_sample():
     assert log_loss(loo, y) == pytest.approx(log_loss(expected, y), abs=0.015)
 
 
-def test_unlabelled_samples_are_ignored():
+@both
+def test_unlabelled_samples_are_ignored(approximate):
     latent, y, new, _ = problem(3)
     rng = np.random.default_rng(8)
     where = np.sort(rng.permutation(50)[:45])
     more, labels = rng.standard_normal((50, 2)), np.full(50, -1)
     more[where], labels[where] = latent, y
-    a = fit_gp_classifier(latent, y, priors=PRIORS)
-    b = fit_gp_classifier(more, labels, priors=PRIORS)
+    a = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
+    b = fit_gp_classifier(more, labels, approximate=approximate, priors=PRIORS)
     np.testing.assert_array_equal(a.log_probabilities(new), b.log_probabilities(new))
     np.testing.assert_array_equal(a.left_out, b.left_out[where])
     others = labels < 0
     np.testing.assert_array_equal(b.left_out[others], b.log_probabilities(more[others]))
 
 
-def test_some_inducing_points_approximate_the_exact_fit():
+@pytest.mark.parametrize(("approximate", "n"), [(laplace_by_features, 1000), (ep_by_features, 500)])
+def test_some_inducing_points_approximate_the_exact_fit(approximate, n):
     """Probabilities agree to 0.01, with a considerable smooth part."""
-    latent, y, new, _ = problem(3, n=500)
+    latent, y, new, _ = problem(3, n=n)
     signs = one_against_rest(y)[:1]
     kernel = kernel_at_prior(latent, y, PRIORS)
     kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
-    exact, exact_probits = fit_functions(kernel, latent, signs, np.arange(500))
+    exact, exact_probits = fit_functions(kernel, latent, signs, np.arange(n), approximate)
     some = stratified_subset(y, 150)
-    sparse, probits = fit_functions(kernel, latent, signs, some)
+    sparse, probits = fit_functions(kernel, latent, signs, some, approximate)
     assert len(sparse.inducing) < len(exact.inducing)
     got, expected = (norm.cdf(functions.probits(new)) for functions in (sparse, exact))
     np.testing.assert_allclose(got, expected, atol=0.01)

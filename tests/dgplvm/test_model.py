@@ -344,7 +344,7 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
         optimization=Optimization(max_iter=1, n_restarts=1),
     )
     objective = fit_paper(task, np.random.default_rng(0)).objective
-    model = declare(task)
+    model = declare(task, objective.mapping)
     low, high = objective.parameter_bounds
     log_density, rng = model.compile_logp(jacobian=False, **FAST), np.random.default_rng(2)
     for _ in range(3):
@@ -356,7 +356,7 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
         np.testing.assert_allclose(log_density(point), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"mapping": "none"}])
+@pytest.mark.parametrize("options", [{}, {"mapping": "none"}, {"n_centres": 5}])
 def test_the_tree_of_the_papers_fit_holds_its_free_variables(options):
     X, y = load_iris(return_X_y=True)
     fit = PaperDGPLVMClassifier(random_state=0, optimization=Optimization(max_iter=20), **options)

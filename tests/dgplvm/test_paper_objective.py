@@ -15,14 +15,14 @@ from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.objective import Objective
-from bsdr_models.dgplvm.paper.objective import collapse, fit_paper, make_mapping, theta_priors
+from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper, theta_priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
 SEQUENCE = np.array([0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 2, 2])
 K, R, D = 5, 2, 6
-MAPPINGS = ("kernel", "none")
+MAPPINGS = ("kernel", "centres", "free")
 
 
 def rng_of(*key):
@@ -35,10 +35,12 @@ def features():
     return X - X.mean(axis=0)
 
 
-def make(kind="none", dynamics=None):
+def make(kind="free", dynamics=None):
     X = features()
-    options = Mapping(kind=kind, width=0.1 * median_distance(X))
-    mapping = make_mapping(Task(X=X, y_index=LABELS, n_components=R, mapping=options))
+    mapping = None
+    if kind != "free":
+        centres = X if kind == "kernel" else X[[0, 2, 5, 9, 10]]
+        mapping = KernelMapping.at(X, centres, 0.1 * median_distance(X))
     gram = FeatureGram.of(X)
     priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
     return Objective(
@@ -125,7 +127,7 @@ def test_pack_and_unpack_are_inverse(mapping):
     latent = objective.latent(x)
     u, logs = objective.unpack(x)
     np.testing.assert_allclose(objective.pack(latent, logs), x, atol=1e-9)
-    assert u.shape == (len(LABELS), R)
+    assert u.shape == (5 if mapping == "centres" else len(LABELS), R)
 
 
 def test_bounds_scale_with_the_features():
@@ -144,14 +146,15 @@ def test_bounds_scale_with_the_features():
 
 def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
-    _, mode = fit(X[:40], y[:40], weight=10.0, starts=2)
+    _, mode = fit(X[:40], y[:40], weight=10.0, mapping={"n_centres": 10}, starts=2)
     mapping = mode.objective.mapping
     embedder = mapping.embedder(mode.objective.unpack(mode.search.x)[0])
+    assert embedder.weights.shape == (10, 2)
     train, new = embedder.latent(X[:40]), embedder.latent(X[40:])
     np.testing.assert_allclose(train, mode.latent, atol=1e-6 * np.abs(mode.latent).max())
     centroids = np.array([mode.latent[y[:40] == c].mean(axis=0) for c in range(3)])
     assert np.mean(cdist(new, centroids).argmin(axis=1) == y[40:]) > 0.85
-    # The objective is that without a mapping.
+    # With all samples as centres the objective is that without a mapping.
     _, full = fit(X[:40], y[:40], weight=10.0, max_iter=20)
     free = fit(X[:40], y[:40], weight=10.0, mapping={"kind": "none"}, max_iter=1)[1].objective
     at_end = free(free.pack(full.latent, full.log_parameters))[0]

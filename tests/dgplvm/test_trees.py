@@ -78,6 +78,7 @@ def test_dims_and_coordinates(fitted, name):
         "y_index": ("obs",),
         "elbo": ("iteration",),
         "restarts": ("restart",),
+        "objective_terms": ("term",),
     }
     if name in BY_MAP:
         axes |= {
@@ -124,14 +125,17 @@ def test_attributes(fitted, name):
 
 
 @every_model
-def test_trace_and_restarts_are_consistent(fitted, name):
+def test_trace_and_terms_are_consistent(fitted, name):
     model = fitted(name)
     fit = model.idata_["fit"]
     np.testing.assert_array_equal(fit["elbo"], model.log_density_)
     assert fit.sizes["iteration"] == model.n_iter_
     assert (np.diff(fit["elbo"]) >= 0.0).all()
+    np.testing.assert_allclose(-fit["objective_terms"].sum(), fit["elbo"][-1], rtol=1e-9)
     np.testing.assert_allclose(fit["restarts"].max(), fit["elbo"][-1], rtol=1e-12)
     assert fit.sizes["restart"] == (4 if name == "starts" else 1)
+    terms = {"likelihood", "criterion"} | (set() if name == "paper" else {"priors"})
+    assert terms <= set(fit["term"].values.tolist())
 
 
 def test_leave_one_out_is_distributed_as_new_samples():

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import dims
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.criteria import class_centroids
@@ -20,7 +21,14 @@ from bsdr_models.dgplvm.learn import (
     make_result,
 )
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.objective import certain, collapse, fit_paper
+from bsdr_models.dgplvm.paper.objective import (
+    KernelMapping,
+    PaperEmbedder,
+    certain,
+    collapse,
+    fit_paper,
+)
+from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
 from bsdr_models.dgplvm.settings import CriterionName, Mapping, Optimization, Priors
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
@@ -49,11 +57,15 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     mapping : {"kernel", "none"}, default="kernel"
         Whether latent coordinates are sums of kernels of the features, the back-constraint of
         Eq. (17).
+    n_centres : int, optional
+        Training samples at which the mapping has kernels; all by default.
     width : float, default=2
         gamma of Eq. (18), in units of the inverse median squared distance of the samples.
     placement : {"map", "likelihood"}, default="map"
         How samples are embedded: by the mapping, or by their likelihood, Eq. (14), which is the
         only way without a mapping.
+    approximation : {"ep", "laplace"}, default="ep"
+        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
     standardize : bool or "auto", default="auto"
@@ -65,7 +77,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         Initialisations that run in parallel.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
-        For random initialisations.
+        For centres and random initialisations.
 
     Attributes
     ----------
@@ -108,15 +120,17 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     """
 
     _most_components: ClassVar[int] = 2
-    _free_dims: ClassVar = {"log_theta": (dims.THETA,)}
+    _free_dims: ClassVar = {"latent_raw": (dims.BASIS, dims.COMPONENT), "log_theta": (dims.THETA,)}
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": Optimization}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
         "weight": [POSITIVE],
         "criterion": [StrOptions(set(get_args(CriterionName)))],
         "mapping": [StrOptions({"kernel", "none"})],
+        "n_centres": [COUNT, None],
         "width": [POSITIVE],
         "placement": [StrOptions({"map", "likelihood"})],
+        "approximation": [StrOptions({"ep", "laplace"})],
         "standardize": ["boolean", StrOptions({"auto"})],
     }
 
@@ -127,8 +141,10 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         weight: float = 1e4,
         criterion: CriterionName = "auto",
         mapping: Literal["kernel", "none"] = "kernel",
+        n_centres: int | None = None,
         width: float = 2.0,
         placement: Literal["map", "likelihood"] = "map",
+        approximation: Literal["ep", "laplace"] = "ep",
         unlabeled: Any = None,
         standardize: bool | Literal["auto"] = "auto",
         optimization: Optimization | None = None,
@@ -140,8 +156,10 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.weight = weight
         self.criterion = criterion
         self.mapping = mapping
+        self.n_centres = n_centres
         self.width = width
         self.placement = placement
+        self.approximation = approximation
         self.unlabeled = unlabeled
         self.standardize = standardize
         self.optimization = optimization
@@ -150,19 +168,16 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.random_state = random_state
 
     def _task_options(self) -> dict[str, Any]:
-        return {
-            "priors": Priors(weight=self.weight, criterion=self.criterion),
-            "mapping": Mapping(kind=self.mapping, width=self.width, placement=self.placement),
-        }
+        mapping = Mapping(
+            kind=self.mapping,
+            n_centres=self.n_centres,
+            width=self.width,
+            placement=self.placement,
+        )
+        return {"priors": Priors(weight=self.weight, criterion=self.criterion), "mapping": mapping}
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
-        centroids = class_centroids(task.X, task.y_index)
-        largest = np.abs(task.X[task.known]).max()
-        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * largest:
-            raise ValueError(
-                "the centroids of all classes coincide in the features: the criterion of the paper "
-                "is undefined"
-            )
+        self._check_data(task.X, task.y_index, task.n_components)
         fit = fit_paper(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
         gram, mapping = fit.objective.gram, fit.objective.mapping
         raw, _ = fit.objective.unpack(fit.search.x)
@@ -177,7 +192,12 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             bias=bias,
             integrate_mean=False,
         )
-        classifier = fit_gp_classifier(fit.latent, task.y_index, priors=task.priors)
+        classifier = fit_gp_classifier(
+            fit.latent,
+            task.y_index,
+            priors=task.priors,
+            approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
+        )
         embedder: Any = LikelihoodEmbedder(decoder=decoder)
         if mapping is not None and task.mapping.embeds:
             embedder = mapping.embedder(raw)
@@ -195,6 +215,21 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             messages=(collapse(fit, task), disagreement(fit.search)),
         )
 
+    def _check_data(self, X: FloatArray, y_index: IntArray, n_components: int) -> None:
+        """Raise a ValueError if the criterion is undefined or the centres are too few."""
+        few = self.n_centres is not None and self.n_centres < n_components
+        if self.mapping == "kernel" and few:
+            raise ValueError(
+                f"n_centres={self.n_centres} must be at least n_components={n_components}: the "
+                "latent coordinates are linear in that many kernels"
+            )
+        centroids = class_centroids(X, y_index)
+        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X[y_index >= 0]).max():
+            raise ValueError(
+                "the centroids of all classes coincide in the features: the criterion of the paper "
+                "is undefined"
+            )
+
     @property
     def _method(self) -> settings.Inference:
         return "map"
@@ -208,6 +243,14 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         from bsdr_models.dgplvm.paper.model import declare
 
         check_is_fitted(self)
-        if self._task.dynamics is not None:
+        task, embedder = self._task, self._posterior.embedder
+        if task.dynamics is not None:
             raise ValueError("the PyMC model has no sequences")
-        return self._context.name_dims(declare(self._task))
+        mapping, centres = None, task.X
+        if isinstance(embedder, PaperEmbedder):
+            centres = embedder.centres
+        elif task.mapping.kind == "kernel" and task.mapping.n_centres is not None:
+            raise ValueError("the PyMC model needs placement='map' or n_centres=None")
+        if task.mapping.kind == "kernel":
+            mapping = KernelMapping.at(task.X, centres, float(task.mapping.width))
+        return self._context.name_dims(declare(task, mapping))

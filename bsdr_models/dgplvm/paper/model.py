@@ -21,19 +21,19 @@ from bsdr_models import dims
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.model import LATENT_DIMS, class_separation, kernel
-from bsdr_models.dgplvm.paper.objective import THETA, make_mapping, theta_priors
-from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
+from bsdr_models.dgplvm.paper.objective import THETA, KernelMapping, theta_priors
+from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
 
 
-def declare(task: Task) -> pm.Model:
-    """The model of a task.
+def declare(task: Task, mapping: KernelMapping | None) -> pm.Model:
+    """The model of a task, with its mapping, if any.
 
-    Free variables are ``log_theta`` (theta,) and ``latent_raw`` (obs, component), coefficients of
-    the kernels, or the latent coordinates themselves without a mapping. The likelihood and J are
-    the potentials ``generative`` and ``discriminative``.
+    Free variables are ``log_theta`` (theta,) and ``latent_raw`` (basis, component), coefficients of
+    kernels at centres, or the latent coordinates themselves without a mapping. The likelihood
+    and J are the potentials ``generative`` and ``discriminative``.
     """
     (n, d), r = task.X.shape, task.n_components
     gram = FeatureGram.of(task.X - task.X.mean(axis=0))
@@ -41,15 +41,16 @@ def declare(task: Task) -> pm.Model:
     low, high = np.array([prior.bounds for prior in priors]).T
     start = task.starts(1, np.random.default_rng(0))[0]
     basis, raw = np.eye(n), start
-    if (mapping := make_mapping(task)) is not None:
-        basis, raw = mapping.factor, mapping.raw(start)
+    if mapping is not None:
+        basis, raw = mapping.basis, mapping.raw(start)
     coords = {OBS: range(n), FEATURE: range(d), COMPONENT: range(r), LABEL: range(task.n_labels)}
+    coords[BASIS] = range(len(raw))
     with pm.Model(coords={**coords, dims.THETA: THETA}) as model:
         pm.Data("X", task.X, dims=(OBS, FEATURE))
         pm.Data("y_data", task.y_index, dims=OBS)
         medians = [prior.log_median for prior in priors]
         log_theta = pm.Uniform("log_theta", low, high, dims=dims.THETA, initval=medians)
-        U = pm.Normal("latent_raw", 0.0, RAW_SCALE, dims=LATENT_DIMS, initval=raw)
+        U = pm.Normal("latent_raw", 0.0, RAW_SCALE, dims=(BASIS, COMPONENT), initval=raw)
         latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=LATENT_DIMS)
         J = class_separation(latent, task.y_index, task.criterion, features=task.X)
         pm.Deterministic("criterion", J)

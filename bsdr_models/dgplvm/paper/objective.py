@@ -18,9 +18,10 @@ theta                  lowest    highest
 ====================== ========= ========
 
 X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
-:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) at all samples. The variables of the
-optimiser are :math:`u = L^\top a` with :math:`K_{bc} = L L^\top`: then :math:`X = L u`. The mapping
-is no constraint, but it affects which optimum is found, and embeds new samples.
+:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) at all samples or some of them. The
+variables of the optimiser are :math:`u = L^\top a`, L the Cholesky factor of the kernel between
+centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`. With all samples as centres
+the mapping is no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
 from dataclasses import dataclass
@@ -78,54 +79,61 @@ def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMapping:
-    """Latent coordinates as sums of kernels at the samples (N, D), Eqs. (17) and (18).
+    """Latent coordinates as sums of kernels at centres (M, D), Eqs. (17) and (18).
 
-    ``lengthscale`` is gamma^-1/2, and ``factor`` (N, N) L.
+    ``lengthscale`` is gamma^-1/2, ``factor`` (M, M) L, and ``basis`` (N, M) Phi.
     """
 
-    X: FloatArray
+    centres: FloatArray
     lengthscale: float
     factor: FloatArray
+    basis: FloatArray
+
+    @classmethod
+    def at(cls, X: FloatArray, centres: FloatArray, width: float) -> "KernelMapping":
+        """At centres (M, D), for the mapping of the paper the samples X (N, D) themselves.
+
+        The width is gamma in units of 1 / the median squared distance.
+        """
+        lengthscale = (width / median_distance(X)) ** -0.5
+        kernel = rbf(centres, None, lengthscale)
+        factor = basis = cholesky(kernel, name="kernel matrix of the mapping")
+        if not np.array_equal(centres, X):
+            cross = rbf(X, centres, lengthscale)
+            basis = np.ascontiguousarray(solve_triangular(factor, cross.T, lower=True).T)
+        return cls(centres=centres, lengthscale=lengthscale, factor=factor, basis=basis)
 
     def root(self, u: FloatArray) -> FloatArray:
-        """Latent coordinates of coordinates u, (N, R)."""
-        return self.factor @ u
+        """Latent coordinates (N, R) of coordinates u, (M, R)."""
+        return self.basis @ u
 
     def root_transposed(self, gradient: FloatArray) -> FloatArray:
-        """Gradient in u from that in latent coordinates, (N, R)."""
-        return self.factor.T @ gradient
+        """Gradient in u (M, R) from that in latent coordinates (N, R)."""
+        return self.basis.T @ gradient
 
     def raw(self, latent: FloatArray) -> FloatArray:
-        """Coordinates u of latent coordinates, (N, R)."""
-        return solve_triangular(self.factor, latent, lower=True)
+        """Least-squares u (M, R) for latent coordinates (N, R)."""
+        if self.basis is self.factor:
+            return solve_triangular(self.factor, latent, lower=True)
+        return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
 
     def embedder(self, u: FloatArray) -> "PaperEmbedder":
-        """Embedder with the weights a of coordinates u (N, R)."""
+        """Embedder with the weights a of coordinates u (M, R)."""
         weights = solve_triangular(self.factor, u, lower=True, trans="T")
-        return PaperEmbedder(X=self.X, lengthscale=self.lengthscale, weights=weights)
-
-
-def make_mapping(task: Task) -> KernelMapping | None:
-    """The mapping of a task, if any; gamma is its width over the median squared distance."""
-    if task.mapping.kind == "none":
-        return None
-    lengthscale = (float(task.mapping.width) / median_distance(task.X)) ** -0.5
-    kernel = rbf(task.X, None, lengthscale)
-    factor = cholesky(kernel, name="kernel matrix of the mapping")
-    return KernelMapping(X=task.X, lengthscale=lengthscale, factor=factor)
+        return PaperEmbedder(centres=self.centres, lengthscale=self.lengthscale, weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperEmbedder:
-    """Embedding by the paper's back-constraint with weights (N, R), which is deterministic."""
+    """Embedding by the paper's back-constraint with weights (M, R), which is deterministic."""
 
-    X: FloatArray
+    centres: FloatArray
     lengthscale: float
     weights: FloatArray
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Latent coordinates of samples (M, D), (M, R)."""
-        return rbf(X, self.X, self.lengthscale) @ self.weights
+        """Latent coordinates of samples (M', D), (M', R)."""
+        return rbf(X, self.centres, self.lengthscale) @ self.weights
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of samples, with covariances of zero."""
@@ -138,8 +146,17 @@ def certain(latent: FloatArray) -> LatentCoordinates:
 
 
 def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
-    """Minimise the paper's objective within bounds; options are of `run_map`."""
-    gram = FeatureGram.of(task.X - task.X.mean(axis=0))
+    """Minimise the paper's objective within bounds; options are of `run_map`.
+
+    gamma of Eq. (18) is the width of the mapping over the median squared distance.
+    """
+    X, mapping = task.X, None
+    gram = FeatureGram.of(X - X.mean(axis=0))
+    if task.mapping.kind == "kernel":
+        centres, n_centres = X, task.mapping.n_centres
+        if n_centres is not None:
+            centres = X[np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))]
+        mapping = KernelMapping.at(X, centres, float(task.mapping.width))
     objective = Objective(
         gram=gram,
         density=evaluate_paper,
@@ -148,7 +165,7 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
         n_components=task.n_components,
         parameter_priors=theta_priors(gram) + task.dynamics_priors,
         dynamics=task.dynamics,
-        mapping=make_mapping(task),
+        mapping=mapping,
     )
     initial = task.starts(int(task.optimization.n_restarts), rng)
     return find_mode(objective, initial, task.optimization, **options)
