@@ -60,14 +60,3 @@ def test_gradients_are_those_of_differences(r, differences):
     np.testing.assert_allclose(found.latent, by_latent, atol=1e-8 * np.abs(by_latent).max())
     np.testing.assert_allclose(found.log_parameters, by_log, atol=1e-8 * np.abs(by_log).max())
     assert not found.latent[SEQUENCE == "c"].any()
-
-
-def test_prediction_is_the_conditional_of_the_joint_normal():
-    X = rng_of(6).standard_normal((len(SEQUENCE), 2))
-    new = rng_of(7).standard_normal((3, 2))
-    mean, variance = Dynamics.of(SEQUENCE).predictor(X, LOG).predict(new)
-    for x, m, v in zip(new, mean, variance, strict=True):
-        joint = covariance(np.vstack([X[BEFORE], x]))
-        k = np.linalg.solve(joint[:-1, :-1], joint[:-1, -1])
-        np.testing.assert_allclose(m, k @ X[AFTER], rtol=1e-9, atol=1e-11)
-        assert v == pytest.approx(joint[-1, -1] - k @ joint[:-1, -1], rel=1e-10)
