@@ -66,7 +66,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _exclusive = False  # whether a sample has one class
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
     _option_types: ClassVar[dict[str, type[Any]]] = {}
-    _makes_tree_again = False  # whether the state of every fit gives its tree, for files
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "standardize": ["boolean"],
         "n_jobs": N_JOBS,
@@ -77,6 +76,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _scaler: Scaler
     _context: Context
     _tree: xr.DataTree | None
+    _made_tree: xr.DataTree | None  # as it was made of the state, which a file need not hold
     _reference: Reference | None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -266,7 +266,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _set_result(self, result: Result, context: Context) -> None:
         """Set what every fit has, and issue its warnings."""
         self._result, self._context, self._posterior = result, context, result.posterior
-        self._tree = None
+        self._tree = self._made_tree = None
         self.n_iter_ = len(result.trace)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
         for message in result.messages:
@@ -392,6 +392,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if is_new and (probability := classifier._held_out_proba()) is not None:
                 fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
             add_class_probability(self._tree, "fit", classifier._log_proba_at)
+        if is_new:
+            self._made_tree = self._tree.copy()
         return self._tree
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
