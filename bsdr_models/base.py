@@ -378,7 +378,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _outliers(self, X: Any) -> dict[str, FloatArray]:
         """Outlier statistics of scaled samples by name."""
-        return {} if self._reference is None else self._reference.compare(X).by_name()
+        return {} if self._reference is None else self._reference.compare(X)
 
     @property
     def idata_(self) -> xr.DataTree:
