@@ -50,7 +50,7 @@ from bsdr_models.validation import (
     feature_names,
     known_entries,
     read_numbers,
-    read_truth,
+    read_targets,
     require_targets,
     sample_labels,
     validate_samples,
@@ -365,8 +365,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Predictions of scaled samples by name, for the trees."""
 
     def _truth(self, y: Any) -> np.ndarray | None:
-        """True targets of new samples, validated."""
-        return read_truth(y, classes=self._exclusive)
+        """True targets of new samples, validated; a column of classes becomes a vector."""
+        if y is None:
+            return None
+        y = read_targets(y)
+        return y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
 
     def _attrs(self) -> dict[str, Any]:
         """Root attributes of the trees, beside those of the context."""

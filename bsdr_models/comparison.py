@@ -163,8 +163,8 @@ def compare_models(
     TypeError
         If an entry of ``models`` has no ``predict_proba``, or X is not a dense table.
     ValueError
-        If y does not hold two classes or more, a class has fewer samples than folds or fewer than
-        two in a training set, X is not finite, or an argument is out of range.
+        If y does not hold two classes or more, no class has as many samples as folds, one has fewer
+        than two in a training set, X is not finite, or an argument is out of range.
 
     Warns
     -----
@@ -199,13 +199,6 @@ def compare_models(
     check_samples(X, y, groups)
     y = read_classes(y)
     classes, index = encode_labels(y)
-    counts = np.bincount(index)
-    if isinstance(cv, int | np.integer) and counts.min() < cv:
-        raise ValueError(
-            f"cv={cv} folds need {cv} samples of every class; "
-            f"{classes.tolist()[counts.argmin()]!r} has {counts.min()}: use fewer folds, leave "
-            "the class out, or join it to another"
-        )
     n_features = validate_samples(BSDRClassifier(), X, reset=True).shape[1]
     groups = None if groups is None else column_or_1d(groups)
     rng = as_generator(random_state)

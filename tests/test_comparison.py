@@ -187,7 +187,11 @@ X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
     [
         ({"y": X[:, 0]}, ValueError, "one class per sample, got continuous"),
         ({"y": np.zeros(30, dtype=int)}, ValueError, "one class only"),
-        ({"cv": 11}, ValueError, "cv=11 folds need 11 samples of every class; 0 has 10"),
+        (
+            {"cv": 11},
+            ValueError,
+            "cv=11 folds need a class of as many samples; the largest, 0, has 10",
+        ),
         ({"cv": "leave-one-out"}, ValueError, "cross-validation object"),
         ({"cv": GroupKFold(3)}, ValueError, "'groups' parameter should not be None"),
         ({"cv": [(np.arange(4), np.arange(4, 30))]}, ValueError, "1 training samples of class 1"),

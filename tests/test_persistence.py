@@ -279,6 +279,15 @@ def test_what_was_added_to_the_tree_is_kept(variant, tmp_path):
     assert back["notes"]["remark"].values.tolist() == ["good", None, 3.5]
 
 
+def test_saving_makes_no_tree(small, tmp_path, monkeypatch):
+    seen, unseen = copy(small[0]), copy(small[0])
+    seen._tree, unseen._tree = seen.idata_.copy(), None
+    seen._made_tree = seen._tree.copy()
+    monkeypatch.setattr(PaperBSDRClassifier, "_make_tree", None)
+    for model in (seen, unseen):
+        assert reloaded(model, tmp_path)._tree is None
+
+
 def test_files_of_many_features_are_small(tmp_path):
     """Draws of loadings and coefficients are made again."""
     rng, y = np.random.default_rng(0), np.arange(90) % 4

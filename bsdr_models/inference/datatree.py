@@ -46,15 +46,7 @@ type InferenceMethod = Literal[
 MAX_NUMBERS = 5_000_000
 
 SAMPLE_DIMS = (CHAIN, DRAW)
-SAMPLE_GROUPS = frozenset(
-    {
-        "posterior",
-        "sample_stats",
-        "log_likelihood",
-        "log_prior",
-        "posterior_predictive",
-    }
-)
+SAMPLE_GROUPS = {"posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"}
 
 # Methods whose draws are from an approximation of the posterior.
 APPROXIMATIONS = ("mean_field", "advi", "laplace")
