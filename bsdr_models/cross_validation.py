@@ -155,9 +155,6 @@ def cross_validated_map(
     if len(names) == len(y):
         held_out = held_out.assign_coords({OBS: names[held_out[OBS].values]})
     held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
-    held_out.attrs["note"] = (
-        f"Every sample is predicted by one of {len(parts)} fits that were not trained on it."
-    )
     tree["predictions"] = xr.DataTree(held_out)
     return tree
 

@@ -26,7 +26,7 @@ from bsdr_models.inference.datatree import package_version
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 9
+SCHEMA = 10
 HEADER, SCHEMA_JSON = "bsdr_models.json", "schema.json"
 # What the names of all classes of this package begin with.
 PACKAGE = "bsdr_models."
@@ -169,7 +169,8 @@ def _unpack(contents: bytes) -> Any:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
         header, schema = (json.loads(archive.read(name)) for name in (HEADER, SCHEMA_JSON))
-    classes = {name: _fields(name) for name in header["classes"]}
+    named = {name: _fields(name) for name in header["classes"]}
+    classes = {name: own for name, own in named.items() if own is not None}
     if header["schema"] != SCHEMA or classes != header["classes"]:
         raise ValueError(
             f"it was written by version {header['version']} of bsdr_models (format "

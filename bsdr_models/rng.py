@@ -8,7 +8,7 @@ type RandomState = int | np.random.RandomState | np.random.Generator | None
 def as_generator(random_state: RandomState) -> np.random.Generator:
     """Generator from a seed, a RandomState, a Generator (used itself, so fits differ), or None."""
     if isinstance(random_state, np.random.RandomState):
-        random_state = random_state.randint(2**31, size=4)
+        return np.random.default_rng(random_state.randint(2**31, size=4))
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:

@@ -767,9 +767,11 @@ def test_a_foreign_class_is_refused_and_not_imported(saved, tmp_path, monkeypatc
 
     rewrite(saved, of_json("schema.json", change))
     assert_refused(saved, r"evil_twin\.PaperBSDRClassifier")
-    named = of_json(
-        persistence.HEADER, lambda header: header["classes"].update({"evil_twin.A": []})
-    )
-    rewrite(saved, named)
-    assert_refused(saved, "it was written by version")
+    whole = saved.read_bytes()
+    for own in ([], None):
+        saved.write_bytes(whole)
+        more = {"evil_twin.PaperBSDRClassifier": own}
+        named = of_json(persistence.HEADER, lambda h, more=more: h["classes"].update(more))
+        rewrite(saved, named)
+        assert_refused(saved, "it was written by version")
     assert "evil_twin" not in sys.modules
