@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy.linalg import blas
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from bsdr_models.arrays import FloatArray
 
@@ -44,9 +44,14 @@ def rbf(
 
     (N, D) and (M, D), ``A`` if None, -> (N, M); the length scale is in the units of the rows.
     """
+    rate, size = -0.5 / lengthscale**2, np.log(amplitude)
+    if B is None and A.shape[1] <= _FEW_COLUMNS:  # half as many exponentials
+        kernel: FloatArray = squareform(np.exp(rate * pdist(A, "sqeuclidean") + size), checks=False)
+        np.fill_diagonal(kernel, amplitude)
+        return kernel
     kernel = squared_distances(A, B)
-    kernel *= -0.5 / lengthscale**2
-    kernel += np.log(amplitude)
+    kernel *= rate
+    kernel += size
     return np.exp(kernel, out=kernel)
 
 
