@@ -50,7 +50,7 @@ from bsdr_models.validation import (
     feature_names,
     known_entries,
     read_numbers,
-    read_truth,
+    read_targets,
     require_targets,
     sample_labels,
     validate_samples,
@@ -66,7 +66,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _exclusive = False  # whether a sample has one class
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
     _option_types: ClassVar[dict[str, type[Any]]] = {}
-    _makes_tree_again = False  # whether the state of every fit gives its tree, for files
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "standardize": ["boolean"],
         "n_jobs": N_JOBS,
@@ -77,6 +76,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _scaler: Scaler
     _context: Context
     _tree: xr.DataTree | None
+    _made_tree: xr.DataTree | None  # as it was made of the state, which a file need not hold
     _reference: Reference | None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -266,7 +266,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _set_result(self, result: Result, context: Context) -> None:
         """Set what every fit has, and issue its warnings."""
         self._result, self._context, self._posterior = result, context, result.posterior
-        self._tree = None
+        self._tree = self._made_tree = None
         self.n_iter_ = len(result.trace)
         self.converged_, self.interrupted_ = result.converged, result.interrupted
         for message in result.messages:
@@ -365,8 +365,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Predictions of scaled samples by name, for the trees."""
 
     def _truth(self, y: Any) -> np.ndarray | None:
-        """True targets of new samples, validated."""
-        return read_truth(y, classes=self._exclusive)
+        """True targets of new samples, validated; a column of classes becomes a vector."""
+        if y is None:
+            return None
+        y = read_targets(y)
+        return y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
 
     def _attrs(self) -> dict[str, Any]:
         """Root attributes of the trees, beside those of the context."""
@@ -378,7 +381,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _outliers(self, X: Any) -> dict[str, FloatArray]:
         """Outlier statistics of scaled samples by name."""
-        return {} if self._reference is None else self._reference.compare(X).by_name()
+        return {} if self._reference is None else self._reference.compare(X)
 
     @property
     def idata_(self) -> xr.DataTree:
@@ -392,6 +395,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if is_new and (probability := classifier._held_out_proba()) is not None:
                 fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
             add_class_probability(self._tree, "fit", classifier._log_proba_at)
+        if is_new:
+            self._made_tree = self._tree.copy()
         return self._tree
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:

@@ -37,7 +37,7 @@ from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
-from bsdr_models.options import COUNT, N_JOBS, check_parameters
+from bsdr_models.options import N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.stacking import StackedClassifier
 from bsdr_models.validation import check_samples, encode_labels, one_thread, validate_samples
@@ -111,7 +111,6 @@ def compare_models(
     X: Any,
     y: Any,
     *,
-    n_components: int | None = None,
     models: Mapping[str, Any] | None = None,
     cv: Any = 5,
     groups: Any = None,
@@ -135,8 +134,6 @@ def compare_models(
     X : array-like or data frame of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
         Classes.
-    n_components : int, optional
-        Of the three models of this package; by default their own.
     models : mapping of str to classifier, optional
         Further classifiers of scikit-learn with ``predict_proba``, which rank as the least simple
         in the order given; or others in place of those above, by name.
@@ -166,8 +163,8 @@ def compare_models(
     TypeError
         If an entry of ``models`` has no ``predict_proba``, or X is not a dense table.
     ValueError
-        If y does not hold two classes or more, a class has fewer samples than folds or fewer than
-        two in a training set, X is not finite, or an argument is out of range.
+        If y does not hold two classes or more, no class has as many samples as folds, one has fewer
+        than two in a training set, X is not finite, or an argument is out of range.
 
     Warns
     -----
@@ -193,11 +190,7 @@ def compare_models(
     >>> bool(found.table["accuracy"].max() > 0.9)
     True
     """
-    check_parameters(
-        {"n_components": [COUNT, None], "n_jobs": N_JOBS, "progressbar": ["boolean"]},
-        locals(),
-        "compare_models",
-    )
+    check_parameters({"n_jobs": N_JOBS, "progressbar": ["boolean"]}, locals(), "compare_models")
     if models is not None and not isinstance(models, Mapping):
         raise TypeError(f"models must map names to classifiers, got {type(models).__name__}")
     check_models(models or {}, "models")
@@ -206,40 +199,43 @@ def compare_models(
     check_samples(X, y, groups)
     y = read_classes(y)
     classes, index = encode_labels(y)
-    counts = np.bincount(index)
-    if isinstance(cv, int | np.integer) and counts.min() < cv:
-        raise ValueError(
-            f"cv={cv} folds need {cv} samples of every class; "
-            f"{classes.tolist()[counts.argmin()]!r} has {counts.min()}: use fewer folds, leave "
-            "the class out, or join it to another"
-        )
     n_features = validate_samples(BSDRClassifier(), X, reset=True).shape[1]
     groups = None if groups is None else column_or_1d(groups)
     rng = as_generator(random_state)
     folds = read_folds(X, y, cv, rng, groups=groups, least=2)
-    compared = _models(folds, index, n_features, n_components, rng) | dict(models or {})
-    # A stack takes the fits of members that are compared too.
-    stack = compared["stack"]
-    members = (stack.estimators if isinstance(stack, StackedClassifier) else None) or ()
-    last = [*(name for name, model in members if compared.get(name) is model), "stack"]
-    together = [*([name] for name in compared if name not in last), last]
-    tasks = [(names, fold) for names in together for fold in folds]
+    compared = _models(folds, index, n_features, rng) | dict(models or {})
+    stacks = [name for name, model in compared.items() if isinstance(model, StackedClassifier)]
+    fits = {name: [_Fit("interrupted")] * len(folds) for name in compared}
+    interrupted = False
 
-    def fit(task: tuple[list[str], Fold]) -> list[_Fit]:
-        fitted: _Fitted = {}
-        return [_fit(compared[name], X, y, classes, task[1], fitted) for name in task[0]]
+    def task(name: str, number: int) -> tuple[str, int, dict[str, _Fit]]:
+        """A fit to a fold; a stack takes the fits of members that are compared too."""
+        members = (compared[name].estimators or ()) if name in stacks else ()
+        own = {other: fits[other][number] for other, m in members if compared.get(other) is m}
+        return name, number, {other: one for other, one in own.items() if one.model is not None}
 
-    with ProgressBar(len(tasks), "Comparison", enabled=progressbar) as bar:
-        outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="fits", on_done=lambda _: bar.update())
-    fits: dict[str, list[_Fit]] = {name: [] for name in compared}
-    for number, (names, _) in enumerate(tasks):
-        missing = [_Fit(message="interrupted")] * len(names)
-        for name, one in zip(names, outcome.results.get(number, missing), strict=True):
-            fits[name].append(one)
+    def fit(task: tuple[str, int, dict[str, _Fit]]) -> tuple[str, int, _Fit]:
+        name, number, members = task
+        return name, number, _fit(compared[name], members, X, y, classes, folds[number])
+
+    with ProgressBar(len(compared) * len(folds), "Comparison", enabled=progressbar) as bar:
+
+        def keep(result: tuple[str, int, _Fit]) -> None:
+            name, number, fits[name][number] = result
+            bar.update()
+
+        try:
+            for names in ([name for name in compared if name not in stacks], stacks):
+                tasks = [task(name, number) for name in names for number in range(len(folds))]
+                outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="fits", on_done=keep)
+                if interrupted := outcome.interrupted:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
     scored = {name: of for name, of in fits.items() if all(f.probability is not None for f in of)}
     failed = {name: _note(of, "failed") for name, of in fits.items() if name not in scored}
     if not set(scored) - {BASE_RATE}:
-        if outcome.interrupted:
+        if interrupted:
             raise KeyboardInterrupt
         raise RuntimeError(f"every model failed; the last of them: {failed[[*compared][-1]]}")
     for name, note in failed.items():
@@ -290,11 +286,7 @@ def compare_models(
 
 
 def _models(
-    folds: Sequence[Fold],
-    index: IntArray,
-    n_features: int,
-    n_components: int | None,
-    rng: np.random.Generator,
+    folds: Sequence[Fold], index: IntArray, n_features: int, rng: np.random.Generator
 ) -> dict[str, Any]:
     """All models by name, the simplest first."""
     fewest = min(int(np.bincount(index[train]).min()) for train, _ in folds)
@@ -302,11 +294,10 @@ def _models(
     smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
     sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
     *seeds, logistic, pls, stack = (int(seed) for seed in rng.integers(2**31, size=6))
-    options = {} if n_components is None else {"n_components": n_components}
-    kinds = {"BM2PCA": BM2PCAClassifier, "BSDR": BSDRClassifier, "D-GPLVM": DGPLVMClassifier}
     ours = {
-        name: kind(random_state=seed, **options)
-        for (name, kind), seed in zip(kinds.items(), seeds, strict=True)
+        "BM2PCA": BM2PCAClassifier(random_state=seeds[0]),
+        "BSDR": BSDRClassifier(random_state=seeds[1]),
+        "D-GPLVM": DGPLVMClassifier(random_state=seeds[2]),
     }
     return {
         BASE_RATE: DummyClassifier(strategy="prior"),
@@ -379,38 +370,39 @@ class _Fit(NamedTuple):
     message: str  # error, or the first warning
     probability: Any = None
     seconds: float = np.nan
-
-
-# Models with held-out predictions fitted to one fold, by identity of those compared, and seconds.
-type _Fitted = dict[int, tuple[FrozenEstimator, float]]
+    model: Any = None  # fitted, for a stack, if it has held-out predictions
 
 
 def _fit(
-    model: Any, X: Any, y: np.ndarray, classes: np.ndarray, fold: Fold, fitted: _Fitted
+    model: Any,
+    members: Mapping[str, _Fit],
+    X: Any,
+    y: np.ndarray,
+    classes: np.ndarray,
+    fold: Fold,
 ) -> _Fit:
-    """Fit to the training samples of a fold; a stack takes its members from `fitted`."""
+    """Fit to the training samples of a fold, given the fits of some members of a stack."""
     train, test = fold
-    estimator, spent = model, 0.0
-    if isinstance(model, StackedClassifier) and model.estimators:
-        members = [(name, *fitted.get(id(each), (each, 0.0))) for name, each in model.estimators]
-        estimator = clone(model).set_params(estimators=[member[:2] for member in members])
-        spent = sum(seconds for *_, seconds in members)
+    estimator, spent = model, sum(one.seconds for one in members.values())
+    if members:
+        given = [(n, members[n].model if n in members else each) for n, each in model.estimators]
+        estimator = clone(model).set_params(estimators=given)
     with warnings.catch_warnings(record=True) as caught, one_thread():
         warnings.simplefilter("always")
         try:
             begin = time.perf_counter()
             trained = fitted_clone(estimator, select_samples(estimator, X, train, train), y[train])
             seconds = time.perf_counter() - begin + spent
-            if getattr(trained, "held_out_log_proba_", None) is not None:
-                fitted[id(model)] = FrozenEstimator(trained), seconds
+            held_out = getattr(trained, "held_out_log_proba_", None) is not None
             columns = np.searchsorted(trained.classes_, classes)
             new = select_samples(estimator, X, test, train)
-            probability = np.asarray(trained.predict_proba(new))[:, columns]
+            probability = np.asarray(trained.predict_proba(new), dtype=np.float64)[:, columns]
         except Exception as error:  # other models are still compared
             return _Fit(message=f"{type(error).__name__}: {error}")
     if not np.isfinite(probability).all():
         return _Fit(message="its probabilities are not finite")
-    return _Fit(str(caught[0].message) if caught else "", probability.astype(np.float64), seconds)
+    message = str(caught[0].message) if caught else ""
+    return _Fit(message, probability, seconds, FrozenEstimator(trained) if held_out else None)
 
 
 def _note(fits: Sequence[_Fit], happened: str) -> str:

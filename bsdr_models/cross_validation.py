@@ -107,12 +107,7 @@ def cross_validated_map(
     check_samples(X, y, groups)
     y = read_classes(y)
     groups = None if groups is None else column_or_1d(groups)
-    classes, index, counts = np.unique(y, return_inverse=True, return_counts=True)
-    if isinstance(cv, int | np.integer) and cv > counts.max():
-        raise ValueError(
-            f"cv={cv} folds need a class of as many samples; the largest, "
-            f"{classes.tolist()[counts.argmax()]!r}, has {counts.max()}"
-        )
+    index = np.unique(y, return_inverse=True)[1]
     folds = read_folds(X, y, cv, as_generator(random_state), groups=groups, once=True)
     full = fitted_clone(estimator, X, y)
     last = last_step(full)
@@ -160,9 +155,6 @@ def cross_validated_map(
     if len(names) == len(y):
         held_out = held_out.assign_coords({OBS: names[held_out[OBS].values]})
     held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
-    held_out.attrs["note"] = (
-        f"Every sample is predicted by one of {len(parts)} fits that were not trained on it."
-    )
     tree["predictions"] = xr.DataTree(held_out)
     return tree
 
@@ -197,7 +189,13 @@ def read_folds(
 
     If ``once``, every sample is to be held out once.
     """
+    names, index, counts = np.unique(y, return_inverse=True, return_counts=True)
     if isinstance(cv, int | np.integer):
+        if cv > counts.max():
+            raise ValueError(
+                f"cv={cv} folds need a class of as many samples; the largest, "
+                f"{names.tolist()[counts.argmax()]!r}, has {counts.max()}"
+            )
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
     with warnings.catch_warnings():
@@ -219,7 +217,6 @@ def read_folds(
         raise ValueError(
             f"cv must hold every sample out once; sample {row} is held out {times[row]} times"
         )
-    names, index = np.unique(y, return_inverse=True)
     for train, _ in folds:
         counts = np.bincount(index[train], minlength=len(names))
         if counts.min() < least:

@@ -18,6 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 import numpy as np
 import skops.io
 import xarray as xr
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.inference.datatree import package_version
@@ -25,65 +26,15 @@ from bsdr_models.inference.datatree import package_version
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 9
+SCHEMA = 10
 HEADER, SCHEMA_JSON = "bsdr_models.json", "schema.json"
+# What the names of all classes of this package begin with.
+PACKAGE = "bsdr_models."
 STACKED = tuple(f"bsdr_models.stacking.Stacked{kind}" for kind in ("Classifier", "Regressor"))
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
 MAX_JSON = 2**26
 # Bytes of all members together: so many, or so many times the size of the file if that is more.
 MAX_UNPACKED, MAX_RATIO = 2**28, 20
-# Classes of this package that files may hold, by module: state without side effects. They are
-# filled, never called.
-STATE = {
-    "bm2pca.estimator": "BM2PCAClassifier",
-    "bm2pca.paper.estimator": "PaperBM2PCAClassifier",
-    "bm2pca.paper.factor_model": "FactorModel",
-    "bm2pca.paper.mean_field": "Latent State Weights",
-    "bm2pca.paper.posterior": "DrawPosterior MarginPosterior",
-    "bm2pca.paper.views": "Loadings Moments Offset ViewState",
-    "bm2pca.regressor": "BM2PCARegressor",
-    "bm2pca.settings": "EpsilonInsensitiveLoss HingeLoss Optimization",
-    "bm2pca.spec": "Priors",
-    "bm2pca.subspace": "Settings SubspacePosterior SubspaceState",
-    "bm2pca.task": "FitResult Task",
-    "bm2pca.within_class_metric": "Metric TruncatedMetric",
-    "bsdr.draws": "Coordinates Parameters Posterior",
-    "bsdr.estimator": "BSDRClassifier BSDRRegressor",
-    "bsdr.feature_map": "FeatureMap KernelMap Metric",
-    "bsdr.fit": "Fit",
-    "bsdr.kernels": "Kernel Precomputed",
-    "bsdr.paper.estimator": "PaperBSDRClassifier PaperBSDRRegressor",
-    "bsdr.paper.fit": "Optimization",
-    "bsdr.paper.mean_field": "Data State Utilities",
-    "bsdr.paper.predict": "DrawPosterior MeanFieldPosterior",
-    "bsdr.paper.trees": "MeanFieldFit PaperContext",
-    "bsdr.priors": "HierarchicalPriors Priors",
-    "bsdr.trees": "Context",
-    "dgplvm.back_constraint": "DenseMapping LowRankMapping MappingEmbedder",
-    "dgplvm.decoder": "Decoder LikelihoodEmbedder",
-    "dgplvm.dynamics": "Dynamics",
-    "dgplvm.estimator": "DGPLVMClassifier",
-    "dgplvm.gp_classifier": "Functions GPClassifier Kernel",
-    "dgplvm.learn": "Draw FitResult Posterior",
-    "dgplvm.map_search": "Task",
-    "dgplvm.paper.estimator": "PaperDGPLVMClassifier",
-    "dgplvm.paper.objective": "PaperEmbedder",
-    "dgplvm.settings": "LogNormal Mapping Optimization Priors",
-    "inference.datatree": "Context",
-    "inference.result": "Result",
-    "inference.sampling": "Sampled",
-    "metrics": "HeldOutScore",
-    "numerics.design": "DenseDesign SpectralDesign",
-    "numerics.factors": "Gamma NormalColumns NormalRows RidgeColumns",
-    "numerics.outliers": "Reference",
-    "numerics.relevance": "LatentCoordinates",
-    "numerics.row_space": "DenseAxes SparseAxes",
-    "numerics.scaling": "Scaler",
-    "options": "Sampling",
-    "plane": "PredictionPlane",
-    "stacking": "StackedClassifier StackedRegressor",
-}
-TRUSTED = [f"bsdr_models.{module}.{name}" for module in STATE for name in STATE[module].split()]
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
 # Nodes of skops that files may hold, outside of the members of a stack.
@@ -157,7 +108,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _is_ours(estimator: Any) -> bool:
     """Whether it is an estimator of this package."""
     kind = type(estimator)
-    return f"{kind.__module__}.{kind.__qualname__}" in TRUSTED and hasattr(kind, "idata_")
+    return kind.__module__.startswith(PACKAGE) and hasattr(kind, "idata_")
 
 
 def _pack(estimator: Any) -> bytes:
@@ -171,7 +122,7 @@ def _pack(estimator: Any) -> bytes:
         if n_bytes > max(MAX_UNPACKED, MAX_RATIO * len(contents)):  # as of constant arrays
             contents = skops.io.dumps(stored)
         held = _check_nodes(schema)
-        foreign = {*skops.io.get_untrusted_types(data=contents)} - {*TRUSTED, *OTHERS}
+        foreign = {*skops.io.get_untrusted_types(data=contents)} - {*held, *OTHERS}
         if foreign:
             raise TypeError(f"a {' or '.join(sorted(foreign))}")
     except Exception as error:  # arguments of the user may have any type
@@ -189,26 +140,15 @@ def _pack(estimator: Any) -> bytes:
 
 def _with_stored_trees(estimator: Any) -> Any:
     """Copy whose tree, and those of members, are dicts, as skops needs, or None if made again."""
-    stored = copy(estimator)
-    stored._tree = None
-    if not _has_made_tree(estimator):
+    stored, tree, made = copy(estimator), estimator._tree, estimator._made_tree
+    stored._tree = stored._made_tree = None
+    if tree is not None and (made is None or not tree.identical(made)):
         stored._tree = {
-            node.path: node.to_dataset(inherit=False).to_dict(data="array")
-            for node in estimator.idata_.subtree
+            node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
     if members := vars(stored).get("estimators_"):
         stored.estimators_ = [_with_stored_trees(m) if _is_ours(m) else m for m in members]
     return stored
-
-
-def _has_made_tree(estimator: Any) -> bool:
-    """Whether the tree is what an estimator makes of its state, so that a file need not hold it."""
-    if not estimator._makes_tree_again or estimator._tree is None:
-        return bool(estimator._makes_tree_again)
-    again = copy(estimator)
-    again._tree = None
-    again.idata_.attrs["created_at"] = estimator.idata_.attrs.get("created_at")
-    return bool(again.idata_.identical(estimator.idata_))
 
 
 def _restore_trees(estimator: Any) -> None:
@@ -229,7 +169,8 @@ def _unpack(contents: bytes) -> Any:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
         header, schema = (json.loads(archive.read(name)) for name in (HEADER, SCHEMA_JSON))
-    classes = {name: _fields(name) for name in TRUSTED if name in header["classes"]}
+    named = {name: _fields(name) for name in header["classes"]}
+    classes = {name: own for name, own in named.items() if own is not None}
     if header["schema"] != SCHEMA or classes != header["classes"]:
         raise ValueError(
             f"it was written by version {header['version']} of bsdr_models (format "
@@ -307,9 +248,9 @@ def _check_nodes(schema: dict[str, Any]) -> set[str]:
         if "__loader__" not in node:
             continue
         name, loader = f"{node['__module__']}.{node['__class__']}", node["__loader__"]
-        if name.startswith("bsdr_models."):
+        if name.startswith(PACKAGE):
             held.add(name)
-            allowed = name in TRUSTED and loader == "ObjectNode"
+            allowed = loader == "ObjectNode" and _fields(name) is not None
         else:
             allowed = member or (loader in NODES and not name.startswith("sklearn."))
         if not allowed:
@@ -320,11 +261,24 @@ def _check_nodes(schema: dict[str, Any]) -> set[str]:
     return held
 
 
-def _fields(name: str) -> list[str]:
-    """Field names of a class that files may hold; none of an estimator."""
+def _fields(name: str) -> list[str] | None:
+    """Field names of a class that files may hold, none of an estimator; None for all others.
+
+    These are the frozen dataclasses and the estimators of this package: state without side effects,
+    which is filled, never called.
+    """
     module, _, attribute = name.rpartition(".")
-    kind = getattr(import_module(module), attribute)
-    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    if not module.startswith(PACKAGE):
+        return None
+    try:
+        kind = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError):
+        return None
+    if not isinstance(kind, type) or kind.__module__ != module:
+        return None
+    if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return [field.name for field in fields(kind)]
+    return [] if issubclass(kind, BaseEstimator) else None
 
 
 def _check_regular(path: Path) -> None:

@@ -130,9 +130,10 @@ def feature_stability(
             raise TypeError(f"{type(last).__name__} has no posterior tree idata_")
         return with_changes(read_effects(last.idata_), draws=None)
 
-    options: dict[str, Any] = {"n_jobs": n_jobs, "what": "refits"}
     with ProgressBar(n_resamples, "Refits", enabled=progressbar) as bar:
-        outcome = run_tasks(refit, halves, on_done=lambda _: bar.update(), **options)
+        outcome = run_tasks(
+            refit, halves, n_jobs=n_jobs, what="refits", on_done=lambda _: bar.update()
+        )
     refits = list(outcome.results.values())
     if outcome.interrupted:
         warnings.warn(

@@ -334,14 +334,6 @@ def read_targets(y: Any) -> np.ndarray:
     return array
 
 
-def read_truth(y: Any, *, classes: bool) -> np.ndarray | None:
-    """True targets of predicted samples, or None; a column of classes becomes a vector."""
-    if y is None:
-        return None
-    y = read_targets(y)
-    return y.ravel() if classes and y.shape[1:] == (1,) else y
-
-
 def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
     """Real targets, (N,) or (N, K), of float64; NaN passes if ``missing``."""
     y = read_targets(y)
@@ -421,14 +413,8 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
 
 def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
-    if y.ndim != 1:
-        raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("y contains NaN or infinity")
-    labels, index = np.unique(y, return_inverse=True)
-    if len(labels) < 2:
-        raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")
-    return index.astype(np.int64), labels.tolist()
+    classes, index = encode_labels(read_labels(column_or_1d(y)))
+    return index, classes.tolist()
 
 
 def _is_missing(value: Any) -> bool:

@@ -18,7 +18,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from bsdr_models import BSDRClassifier, compare_models
+from bsdr_models import BSDRClassifier, StackedClassifier, compare_models
 from bsdr_models.metrics import expected_calibration_error
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
@@ -130,6 +130,19 @@ def test_interrupted(classes):
         compare(*classes, {"shrinkage LDA": Broken(KeyboardInterrupt)})
 
 
+class Interrupted(StackedClassifier):
+    def fit(self, X, y):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_of_the_stack_leaves_its_members(classes):
+    member = GaussianNB()
+    models = {"BSDR": member, "stack": Interrupted([("BSDR", member)])}
+    with pytest.warns(UserWarning, match="stack has no scores: .*interrupted"):
+        table = compare(*classes, models).table
+    assert table["log_loss"].isna().tolist() == [False] * (len(table) - 1) + [True]
+
+
 def test_ties_go_to_the_simpler_model(classes):
     model = LinearDiscriminantAnalysis()
     found = compare(*classes, all_by(model))
@@ -174,14 +187,18 @@ X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
     [
         ({"y": X[:, 0]}, ValueError, "one class per sample, got continuous"),
         ({"y": np.zeros(30, dtype=int)}, ValueError, "one class only"),
-        ({"cv": 11}, ValueError, "cv=11 folds need 11 samples of every class; 0 has 10"),
+        (
+            {"cv": 11},
+            ValueError,
+            "cv=11 folds need a class of as many samples; the largest, 0, has 10",
+        ),
         ({"cv": "leave-one-out"}, ValueError, "cross-validation object"),
         ({"cv": GroupKFold(3)}, ValueError, "'groups' parameter should not be None"),
         ({"cv": [(np.arange(4), np.arange(4, 30))]}, ValueError, "1 training samples of class 1"),
         ({"cv": [(np.arange(30), [])]}, ValueError, "a fold holds out no sample"),
         ({"X": np.where(X > 2.0, np.nan, X)}, ValueError, "contains NaN"),
         ({"X": X[:20]}, ValueError, "inconsistent numbers of samples"),
-        ({"n_components": 0}, ValueError, "n_components"),
+        ({"n_jobs": 0}, ValueError, "n_jobs"),
         ({"models": [GaussianNB()]}, TypeError, "models must map names to classifiers, got list"),
         ({"models": {"none": GaussianNB()}}, ValueError, "'none' is the name of the class freq"),
         ({"models": {"SVM": SVC()}}, TypeError, "models['SVM'], SVC, has no predict_proba"),

@@ -22,7 +22,6 @@ from bsdr_models import (
     BSDRClassifier,
     BSDROptimization,
     DGPLVMClassifier,
-    DGPLVMOptimization,
     HingeLoss,
     cross_validated_map,
 )
@@ -182,11 +181,9 @@ def test_a_map_of_the_folds_until_an_interrupt():
 # ------------------------------------------------------------------------------ in parallel
 
 PARALLEL = {
-    "restarts": PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3), random_state=0),
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
     "paper's folds": PaperBM2PCAClassifier(loss=HingeLoss(C=10.0), random_state=0),
     "regressor": BM2PCARegressor(n_components=2, random_state=0),
-    "starts": DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=4), random_state=0),
 }
 
 
@@ -210,7 +207,7 @@ def test_what_runs_in_parallel_changes_no_bit(name):
 
 
 def test_worker_processes_change_no_bit():
-    model = PARALLEL["restarts"]
+    model = PARALLEL["label-free folds"]
     for found, expected in zip(
         results(clone(model).set_params(n_jobs=2)), results(model), strict=True
     ):
@@ -219,7 +216,7 @@ def test_worker_processes_change_no_bit():
 
 
 @pytest.mark.parametrize("n_jobs", [0, 1.5, "all", True])
-@pytest.mark.parametrize("name", ["restarts", "label-free folds", "regressor", "starts"])
+@pytest.mark.parametrize("name", ["label-free folds", "regressor"])
 def test_a_number_of_workers_that_makes_no_sense(name, n_jobs):
     with pytest.raises(ValueError, match="'n_jobs' parameter"):
         clone(PARALLEL[name]).set_params(n_jobs=n_jobs).fit(X, y)
@@ -238,7 +235,6 @@ def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     done = f"PaperBSDRClassifier: converged after {model.n_iter_} iterations, "
     assert said[-1][1].startswith(done)
     assert any(f"{model.lower_bounds_[-1]:.6g}" in text for level, text in said if level == "DEBUG")
-    assert ("DEBUG", "restarts: 2 of 2 done") in said
     assert capfd.readouterr() == ("", "")
 
 

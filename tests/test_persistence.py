@@ -16,6 +16,7 @@ from functools import partial
 from importlib import import_module
 from io import BytesIO, FileIO
 from pathlib import Path
+from pkgutil import walk_packages
 from zipfile import ZIP_DEFLATED, ZIP_LZMA, ZipFile
 
 import numpy as np
@@ -281,6 +282,15 @@ def test_what_was_added_to_the_tree_is_kept(variant, tmp_path):
     back = reloaded(model, tmp_path).idata_
     assert back.identical(model.idata_)
     assert back["notes"]["remark"].values.tolist() == ["good", None, 3.5]
+
+
+def test_saving_makes_no_tree(small, tmp_path, monkeypatch):
+    seen, unseen = copy(small[0]), copy(small[0])
+    seen._tree, unseen._tree = seen.idata_.copy(), None
+    seen._made_tree = seen._tree.copy()
+    monkeypatch.setattr(PaperBSDRClassifier, "_make_tree", None)
+    for model in (seen, unseen):
+        assert reloaded(model, tmp_path)._tree is None
 
 
 def test_files_of_many_features_are_small(tmp_path):
@@ -737,11 +747,15 @@ def test_a_size_that_is_not_true(saved):
 
 
 def test_every_class_that_files_hold_is_state():
-    """They exist, and nothing runs when they are filled."""
-    for name in persistence.TRUSTED:
+    """Nothing runs when frozen dataclasses and estimators of the package are filled."""
+    modules = [m.name for m in walk_packages(bsdr_models.__path__, "bsdr_models.")]
+    names = [f"{module}.{name}" for module in modules for name in vars(import_module(module))]
+    names = [name for name in names if persistence._fields(name) is not None]
+    assert "bsdr_models.bsdr.estimator.BSDRClassifier" in names
+    assert "bsdr_models.numerics.scaling.Scaler" in names
+    for name in names:
         module, _, attribute = name.rpartition(".")
         kind = getattr(import_module(module), attribute)
-        assert isinstance(kind, type), name
         assert kind.__new__ is object.__new__, name
         for own in (vars(c) for c in kind.__mro__ if c.__module__.startswith("bsdr_models")):
             assert "__del__" not in own, name
@@ -758,9 +772,11 @@ def test_a_foreign_class_is_refused_and_not_imported(saved, tmp_path, monkeypatc
 
     rewrite(saved, of_json("schema.json", change))
     assert_refused(saved, r"evil_twin\.PaperBSDRClassifier")
-    named = of_json(
-        persistence.HEADER, lambda header: header["classes"].update({"evil_twin.A": []})
-    )
-    rewrite(saved, named)
-    assert_refused(saved, "it was written by version")
+    whole = saved.read_bytes()
+    for own in ([], None):
+        saved.write_bytes(whole)
+        more = {"evil_twin.PaperBSDRClassifier": own}
+        named = of_json(persistence.HEADER, lambda h, more=more: h["classes"].update(more))
+        rewrite(saved, named)
+        assert_refused(saved, "it was written by version")
     assert "evil_twin" not in sys.modules

@@ -20,7 +20,7 @@ from bsdr_models.dask_arrays import is_chunked, not_in_memory
 from bsdr_models.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.numerics.outliers import OutlierMeasures, Reference
+from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
@@ -185,8 +185,8 @@ class BaseBM2PCA(Estimator):
         names, config = feature_names(self), self._config()
         context = Context(X=self._task.X, feature_names=names, config=config, **described)
         self._set_result(result, context)
-        compared = self._compare_samples()
-        self._reference = None if compared is None else compared[0]
+        complete = self._impute(self._task.X)
+        self._reference = Reference.learn(complete, result.posterior.projection)
         self.relevance_ = relevance(result.posterior.latent(self._task.X), self._contrast)
         self.components_ = result.posterior.projection.T
         self._n_features_out = len(self.components_)
@@ -196,10 +196,6 @@ class BaseBM2PCA(Estimator):
     def _contrast(self) -> FloatArray:
         """Weights of the components in the differences of class scores."""
         return self._context.contrast(per_class(self._context, self._posterior.mean_weights))
-
-    def _compare_samples(self) -> tuple[Reference, OutlierMeasures] | None:
-        """Outlier measures of the training samples."""
-        return Reference.learn(self._impute(self._task.X), self._posterior.projection)
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(self._impute(X))
@@ -226,9 +222,9 @@ class BaseBM2PCA(Estimator):
         else:
             group["latent_mean"] = posterior.latent(X)
         attrs: dict[str, Any] = {"interrupted": int(result.interrupted)}
-        if (compared := self._compare_samples()) is not None:
-            group |= compared[1].by_name()
-            attrs |= compared[0].attrs()
+        if self._reference is not None:
+            group |= self._reference.compare_training(self._impute(X))
+            attrs |= self._reference.attrs()
         coords: dict[str, Sequence[Any]] = {}
         groups: dict[str, Any] = {}
         if sampled is not None:

@@ -89,8 +89,8 @@ class BaseBSDR(Estimator):
         self._reference = None
         if components is not None:
             self.components_ = components
-            if linear and (learned := Reference.learn(self._context.X, components.T)) is not None:
-                self._reference = learned[0]
+            if linear:
+                self._reference = Reference.learn(self._context.X, components.T)
 
 
 class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):

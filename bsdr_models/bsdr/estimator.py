@@ -50,7 +50,6 @@ class FullRankEstimator(BaseBSDR):
 
     _context: Context
     _result: Fit
-    _makes_tree_again = True
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,

@@ -173,5 +173,5 @@ def outlier_statistics(
     X: FloatArray, loadings: FloatArray
 ) -> tuple[dict[str, FloatArray], dict[str, float]]:
     """Outlier statistics of the training samples, and the attributes of their reference."""
-    learned = Reference.learn(X, loadings)
-    return ({}, {}) if learned is None else (learned[1].by_name(), learned[0].attrs())
+    reference = Reference.learn(X, loadings)
+    return ({}, {}) if reference is None else (reference.compare_training(X), reference.attrs())

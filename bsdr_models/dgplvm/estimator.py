@@ -48,9 +48,6 @@ class DGPLVMClassifier(BaseDGPLVM):
     optimization : Optimization, optional
         Restarts, iterations and tolerance of the search, see
         :class:`bsdr_models.dgplvm.Optimization`.
-    n_jobs : int, optional
-        Initialisations that run in parallel, by joblib as in scikit-learn: None is 1 unless a
-        ``joblib.parallel_config`` says otherwise, -1 is all cores. It does not change the result.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         For centres, random initialisations and samplers. A Generator is used as it is, so that
@@ -156,7 +153,6 @@ class DGPLVMClassifier(BaseDGPLVM):
         standardize: bool | Literal["auto"] = "auto",
         sampling: Sampling | None = None,
         optimization: Optimization | None = None,
-        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -168,7 +164,6 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.standardize = standardize
         self.sampling = sampling
         self.optimization = optimization
-        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
@@ -177,7 +172,7 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         if self.inference == "map":
-            return learn_mode(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
+            return learn_mode(task, rng, progressbar=self.progressbar)
         return learn_draws(self.inference, task, self._schedule(), rng)
 
     def _selected_params(self) -> dict[str, Any]:

@@ -150,7 +150,6 @@ def run_coordinate_ascent[S](
     max_iter: int = 500,
     tol: float = 1e-3,
     extrapolation: Extrapolation[S] | None = None,
-    n_jobs: int | None = 1,
     title: str = "",
     progressbar: bool = False,
 ) -> FitResult[S]:
@@ -159,9 +158,8 @@ def run_coordinate_ascent[S](
     ``init(rng, restart)`` gives an initial state, with a random stream for each restart, and
     ``step(state)`` a state and its bound, which it must not lower. A round is one step, or with an
     extrapolation three, the third from an extrapolated point. A restart has converged when a round
-    gains less than ``tol`` nats; at most ``max_iter`` steps are kept. The result does not depend on
-    ``n_jobs``. A later interrupt than in the first step ends the fit and keeps the best state; of
-    restarts in worker processes, those that had ended.
+    gains less than ``tol`` nats; at most ``max_iter`` steps are kept. A later interrupt than in the
+    first step ends the fit and keeps the best state.
 
     FallingBoundError if a step lowers the bound beyond rounding, FloatingPointError if the bound is
     not finite.
@@ -193,7 +191,6 @@ def run_coordinate_ascent[S](
         value=lambda result: result.restarts[0],
         title=title,
         max_iter=max_iter,
-        n_jobs=n_jobs,
         progressbar=progressbar,
     )
     return replace(best, restarts=tuple(result.restarts[0] for result in results))

@@ -46,15 +46,7 @@ type InferenceMethod = Literal[
 MAX_NUMBERS = 5_000_000
 
 SAMPLE_DIMS = (CHAIN, DRAW)
-SAMPLE_GROUPS = frozenset(
-    {
-        "posterior",
-        "sample_stats",
-        "log_likelihood",
-        "log_prior",
-        "posterior_predictive",
-    }
-)
+SAMPLE_GROUPS = {"posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"}
 
 # Methods whose draws are from an approximation of the posterior.
 APPROXIMATIONS = ("mean_field", "advi", "laplace")
@@ -84,22 +76,6 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "tail_probability": (OBS,),
     "out_of_range": (OBS,),
 }
-
-# Of the groups ``posterior`` that are no draws of a sampler.
-VARIATIONAL_NOTE = (
-    "Independent draws from an approximation, stored as one chain: R-hat and effective sample "
-    "size do not measure its quality."
-)
-MODE_NOTE = "The posterior mode as a single draw: it has no spread, R-hat or effective sample size."
-LIKELIHOOD_NOTE = (
-    "Of each sample given the parameters, latent coordinates and utilities integrated out, as "
-    "needed by leave-one-out cross-validation. Pareto k is large or NaN for samples of which all "
-    "draws are certain; their elpd_i is negligible."
-)
-APPROXIMATE_NOTE = (
-    " The draws are from an approximation of the posterior, which arviz.loo would take for the "
-    "posterior: the group is therefore not called log_likelihood."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,14 +223,9 @@ class Context:
         datasets = {
             group: _dataset(group, variables, known, labels) for group, variables in groups.items()
         }
-        notes = dict.fromkeys(APPROXIMATIONS, VARIATIONAL_NOTE) | {"map": MODE_NOTE}
-        if inference_method in notes and "posterior" in datasets:
-            datasets["posterior"].attrs["note"] = notes[inference_method]
-        if "log_likelihood" in datasets:
-            likelihood = datasets.pop("log_likelihood")
-            approximate = inference_method in APPROXIMATIONS
-            likelihood.attrs["note"] = LIKELIHOOD_NOTE + APPROXIMATE_NOTE * approximate
-            datasets["approximate_log_likelihood" if approximate else "log_likelihood"] = likelihood
+        # ``arviz.loo`` would take draws from an approximation for those of the posterior.
+        if "log_likelihood" in datasets and inference_method in APPROXIMATIONS:
+            datasets["approximate_log_likelihood"] = datasets.pop("log_likelihood")
         config = json.dumps(dict(self.config), default=lambda each: each.tolist(), sort_keys=True)
         root = {
             "model": spec.name,

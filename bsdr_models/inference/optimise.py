@@ -29,9 +29,9 @@ AGREEMENT = 1e-3
 class MapResult:
     """Best point (P,) over all restarts, and the negative log density there, in nats.
 
-    ``values`` are the final ones of all restarts but those without a finite objective or whose
-    worker process died, ``trace`` those after each iteration of the best one. It has ``converged``
-    if it ended before the limit of iterations; after an interrupt the point is the best until then.
+    ``values`` are the final ones of restarts with a finite objective, ``trace`` those after each
+    iteration of the best one. It has ``converged`` if it ended before the limit of iterations;
+    after an interrupt the point is the best until then.
     """
 
     x: FloatArray
@@ -56,7 +56,6 @@ def run_map(
     max_iter: int = 500,
     tol: float = 1e-6,
     progressbar: bool = False,
-    n_jobs: int | None = 1,
 ) -> MapResult:
     """Minimise from every initial point (P,), and keep the lowest value.
 
@@ -72,7 +71,6 @@ def run_map(
         value=lambda end: -end.value,
         title="MAP",
         max_iter=max_iter,
-        n_jobs=n_jobs,
         progressbar=progressbar,
     )
     if not np.isfinite(best.value):

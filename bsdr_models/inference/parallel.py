@@ -1,4 +1,4 @@
-"""Parallel independent tasks: restarts, folds, fits of a grid.
+"""Parallel independent tasks: folds, fits of a grid.
 
 They run by joblib, in worker processes or as a surrounding ``joblib.parallel_config`` says. Tasks
 share no random stream, so results do not depend on the number of workers.
@@ -33,7 +33,7 @@ def run_tasks[A, R](
     arguments: Sequence[A],
     *,
     n_jobs: int | None = None,
-    what: str = "restarts",
+    what: str = "tasks",
     stopped: Callable[[R], bool] = lambda result: False,
     on_done: Callable[[R], object] = lambda result: None,
 ) -> Outcome[R]:

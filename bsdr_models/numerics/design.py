@@ -15,6 +15,7 @@ References
        mixture priors in high-dimensional regression. Biometrika 103(4).
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -30,11 +31,11 @@ RANK_TOL = 1e-8
 SHRINKAGE = 0.1
 
 
+@dataclass(frozen=True)
 class DenseDesign:
     """X itself, (N, D); the working coordinates are the features."""
 
-    def __init__(self, X: FloatArray) -> None:
-        self.X = np.ascontiguousarray(X, dtype=np.float64)
+    X: FloatArray
 
     @cached_property
     def gram(self) -> FloatArray:
@@ -44,7 +45,7 @@ class DenseDesign:
     @cached_property
     def spectral(self) -> "SpectralDesign":
         """The design in the row space of X."""
-        return SpectralDesign(self.X)
+        return SpectralDesign.of(self.X)
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Leading principal component scores, (N, min(n_scores, rank)), by the row space."""
@@ -171,6 +172,7 @@ class DenseDesign:
         return variance
 
 
+@dataclass(frozen=True)
 class SpectralDesign:
     """Row space of X = U S V', with working coordinates U S and a diagonal Gram matrix.
 
@@ -178,10 +180,15 @@ class SpectralDesign:
     row space are integrated out exactly, so D is the rank r of X (N, P).
     """
 
-    def __init__(self, X: FloatArray) -> None:
-        values, self.basis = row_space(np.asarray(X, dtype=np.float64))
-        self.eigenvalues = values**2
-        self.X = np.ascontiguousarray(X @ self.basis)
+    X: FloatArray  # U S, (N, r)
+    basis: FloatArray  # V, (P, r)
+    eigenvalues: FloatArray  # S**2, (r,)
+
+    @classmethod
+    def of(cls, X: FloatArray) -> "SpectralDesign":
+        """The row space of X (N, P)."""
+        values, basis = row_space(X)
+        return cls(X @ basis, basis, values**2)
 
     def principal_scores(self, n_scores: int) -> FloatArray:
         """Leading principal component scores."""

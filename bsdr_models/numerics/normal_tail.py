@@ -8,9 +8,6 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import ArrayLike
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
@@ -65,26 +62,6 @@ _FAR = 100.0  # beyond it the series of `positive_mean` is accurate to rounding
 _TINY = 1e-300  # lower bound of the variate of `draw_above`: zero would give an infinite draw
 
 
-@intrinsic
-def _read_float(typingctx: Any, bits: Any) -> Any:
-    """Read the bits of an int64 as a float64."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), codegen
-
-
-@intrinsic
-def _read_bits(typingctx: Any, value: Any) -> Any:
-    """Read the bits of a float64 as an int64."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return types.int64(types.float64), codegen
-
-
 @njit(forceinline=True, **OPTIONS)
 def exp(x: float) -> float:
     """Compute exp(x) for |x| < 700 without a branch or a call, so that loops vectorise."""
@@ -94,7 +71,8 @@ def exp(x: float) -> float:
     p = _TAYLOR[11]
     for power in range(10, -1, -1):
         p = p * r + _TAYLOR[power]
-    return p * _read_float((_read_bits(shifted) + 1023) << 52)  # type: ignore[call-arg]
+    exponent = (np.float64(shifted).view(np.int64) + 1023) << 52
+    return float(p * np.int64(exponent).view(np.float64))
 
 
 @njit(forceinline=True, **OPTIONS)

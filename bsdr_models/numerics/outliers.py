@@ -25,7 +25,7 @@ References
        Technometrics 37(1), 41-59. The chi-square of Q is that of G. E. P. Box (1954).
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -55,25 +55,13 @@ def q_limit(prob: float, scale: float, dof: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutlierMeasures:
-    """T2, Q in the squared units of the scaled features, and tail probabilities, each (M,).
-
-    The last is that a normal sample has either of the two so large: twice the smaller of their tail
-    probabilities, at most 1.
-    """
-
-    t2: FloatArray
-    q_residual: FloatArray
-    tail_probability: FloatArray
-
-    def by_name(self) -> dict[str, FloatArray]:
-        """The fields, for a tree."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Reference distribution: N training samples, D features, R components, rank A."""
+    """Reference distribution: N training samples, D features, R components, rank A.
+
+    Outlier measures are, by name, (M,) each, ``t2``, ``q_residual`` in the squared units of the
+    scaled features, and ``tail_probability``: that a normal sample has either of the two so large,
+    twice the smaller of their tail probabilities, at most 1.
+    """
 
     n_samples: int  # N
     rank: int  # A
@@ -85,11 +73,10 @@ class Reference:
     q_dof: float = 1.0  # h, 1 if there is no residual
 
     @classmethod
-    def learn(cls, rows: Rows, projection: FloatArray) -> tuple[Self, OutlierMeasures] | None:
-        """From training samples (N, D), complete, dense or sparse; and their outlier measures.
+    def learn(cls, rows: Rows, projection: FloatArray) -> Self | None:
+        """From training samples (N, D), complete, dense or sparse.
 
-        A training sample is compared with the others. None if there are too few samples, or if all
-        have the same latent coordinates.
+        None if there are too few samples, or if all have the same latent coordinates.
         """
         n = rows.shape[0]
         mean = weighted_mean(rows, np.ones(n))
@@ -111,21 +98,29 @@ class Reference:
             loadings=np.asarray(rows.T @ (scores @ whitening)).T,
         )
         square, residual, length = reference._parts(rows)
-        # Without sample n the mean moves by z_n / (N - 1), and the scatter loses a rank-one term.
-        left = np.maximum(1.0 - square * n / (n - 1.0), EXACT)
-        t2 = (n - 2.0) * (n / (n - 1.0)) ** 2 * square / left
-        q = residual / np.maximum(1.0 - 1.0 / n - square, EXACT) ** 2
-        if residual.mean() > EXACT * length.mean():
-            m, v = q.mean(), np.maximum(q.var(ddof=1), EXACT * q.mean() ** 2)
-            reference = replace(
-                reference, q_scale=float(v / (2.0 * m)), q_dof=float(2.0 * m**2 / v)
-            )
-        return reference, reference._judge(t2, q, n - 1)
+        if residual.mean() <= EXACT * length.mean():
+            return reference
+        _, q = reference._leave_out(square, residual)
+        m, v = q.mean(), np.maximum(q.var(ddof=1), EXACT * q.mean() ** 2)
+        return replace(reference, q_scale=float(v / (2.0 * m)), q_dof=float(2.0 * m**2 / v))
 
-    def compare(self, rows: Rows) -> OutlierMeasures:
+    def compare(self, rows: Rows) -> dict[str, FloatArray]:
         """Outlier measures of new samples (M, D), complete, dense or sparse."""
         square, residual, _ = self._parts(rows)
         return self._judge((self.n_samples - 1.0) * square, residual, self.n_samples)
+
+    def compare_training(self, rows: Rows) -> dict[str, FloatArray]:
+        """Outlier measures of the training samples (N, D), each compared with the others."""
+        square, residual, _ = self._parts(rows)
+        return self._judge(*self._leave_out(square, residual), self.n_samples - 1)
+
+    def _leave_out(self, square: FloatArray, residual: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """T2 and Q of each training sample without it in mean and scatter, (N,) each."""
+        n = self.n_samples
+        # Without sample n the mean moves by z_n / (N - 1), and the scatter loses a rank-one term.
+        left = np.maximum(1.0 - square * n / (n - 1.0), EXACT)
+        t2 = (n - 2.0) * (n / (n - 1.0)) ** 2 * square / left
+        return t2, residual / np.maximum(1.0 - 1.0 / n - square, EXACT) ** 2
 
     def attrs(self) -> dict[str, float]:
         """Root attributes from which plots compute limits."""
@@ -145,9 +140,9 @@ class Reference:
         residual = length - 2.0 * np.sum(white * along, axis=1) + fitted
         return np.sum(white**2, axis=1), np.maximum(residual, 0.0), length
 
-    def _judge(self, t2: FloatArray, q: FloatArray, n_samples: int) -> OutlierMeasures:
+    def _judge(self, t2: FloatArray, q: FloatArray, n_samples: int) -> dict[str, FloatArray]:
         factor = _t2_factor(n_samples, self.rank)
         tail = np.asarray(f.sf(factor * t2, self.rank, n_samples - self.rank))
         if self.q_scale > 0.0:
             tail = np.minimum(2.0 * np.minimum(tail, chi2.sf(q / self.q_scale, self.q_dof)), 1.0)
-        return OutlierMeasures(t2=t2, q_residual=q, tail_probability=tail)
+        return {"t2": t2, "q_residual": q, "tail_probability": tail}

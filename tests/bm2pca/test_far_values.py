@@ -59,10 +59,10 @@ def test_outlier_measures_see_the_values_as_given(make_form, samples):
     far = new[:20].copy()
     far[:, -1] = 3.0
     scaled = (X - model.mean_) / model.scale_
-    reference, _ = Reference.learn(scaled, model.components_.T)
+    reference = Reference.learn(scaled, model.components_.T)
     expected = reference.compare((far - model.mean_) / model.scale_)
     found = model.predict_idata(far)["predictions"]
-    for name, values in expected.by_name().items():
+    for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-12, err_msg=name)
 
 

@@ -136,7 +136,6 @@ def test_attributes(fitted, engine, target):
     config = json.loads(tree.attrs["config"])
     assert config["n_components"] == R
     approximate = method in ("mean_field", "advi")
-    assert ("note" in tree["posterior"].attrs) == approximate
     assert tree["posterior"].sizes["chain"] == (1 if approximate else 2)
     if target == "regression":
         assert tree.attrs["epsilon"] == model.epsilon_

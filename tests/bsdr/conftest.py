@@ -61,7 +61,7 @@ def make_problem(kind, target, size="tall", *, spectral=False, priors=PRIORS, se
     assert len({n, d, r, r + 1, k}) == 5
     rng = np.random.default_rng([17, seed])
     X = rng.standard_normal((n, d)) + rng.standard_normal(d)
-    design = SpectralDesign(X) if spectral else DenseDesign(X)
+    design = SpectralDesign.of(X) if spectral else DenseDesign(X)
     y = {
         "multiclass": rng.permutation(np.arange(n) % k),
         "multilabel": rng.random((n, k)) < 0.5,

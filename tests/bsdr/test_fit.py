@@ -520,7 +520,6 @@ def test_arviz_reads_the_tree(fitted, target):
     tree = fitted(target)[0].idata_
     assert tree.attrs["inference_method"] == ("conjugate" if target == "regression" else "hmc")
     assert tree.attrs["prior_exponent"] in held_out.EXPONENTS
-    assert "note" not in tree["posterior"].attrs  # not approximate
     stats = tree["sample_stats"]
     total = tree["log_likelihood/y"].sum("obs")
     np.testing.assert_allclose(total, stats["log_likelihood"], rtol=1e-6, atol=1e-6)

@@ -194,7 +194,6 @@ def test_attributes_of_a_tree(fitted, engine, target):
         assert tree.attrs["latent_scale"] == model.latent_scale_
         assert config["priors"]["projection_shape"] == (1.0 if engine == "mean_field" else 5.0)
     approximate = engine in ("mean_field", "advi")
-    assert ("note" in tree["posterior"].attrs) == approximate
     one = approximate or (engine == "exact" and target == "regression")
     assert tree["posterior"].sizes["chain"] == (1 if one else 2)
     if engine == "mean_field":

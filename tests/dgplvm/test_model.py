@@ -364,7 +364,6 @@ def test_the_tree_of_the_papers_fit_holds_its_free_variables(options):
         warnings.simplefilter("ignore")
         fit.fit(X[::5], y[::5])
     declared, posterior = fit.model_, fit.idata_["posterior"]
-    assert "mode" in posterior.attrs["note"]
     for name in ("log_theta", "latent_raw"):
         assert posterior[name].dims == ("chain", "draw", *declared.named_vars_to_dims[name])
     values = {declared["latent_raw"]: posterior["latent_raw"].values[0, 0]}

@@ -4,10 +4,8 @@ import io
 
 import pytest
 from rich.console import Console
-from rich.errors import LiveError
 from rich.progress import Progress
 
-from bsdr_models.inference import callbacks
 from bsdr_models.inference.callbacks import ProgressBar
 
 
@@ -59,14 +57,3 @@ def test_a_bar_within_another_display():
                 bar.update()
             outer.advance(task)
         assert outer.finished
-
-
-def test_no_bar_where_another_display_leaves_no_room(monkeypatch, capfd):
-    class Crowded(Progress):
-        def start(self):
-            raise LiveError("Only one live display may be active at once")
-
-    monkeypatch.setattr(callbacks, "Progress", Crowded)
-    with ProgressBar(3, "Fit") as bar:
-        bar.update()
-    assert capfd.readouterr() == ("", "")

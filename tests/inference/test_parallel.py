@@ -9,13 +9,8 @@ from threading import get_ident
 import joblib
 import numpy as np
 import pytest
-from sklearn.datasets import load_wine
 
-from bsdr_models import BSDROptimization
-from bsdr_models.inference.callbacks import run_restarts
-from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.parallel import n_workers, run_tasks
-from bsdr_models.papers import PaperBSDRClassifier
 
 
 def draw(stream):
@@ -79,25 +74,6 @@ def test_each_result_is_shown_as_it_comes():
     assert sorted(seen) == [0, 1, 4, 9]
 
 
-@pytest.mark.parametrize(("n_jobs", "expected"), [(1, "7/7"), (2, "2/2")])
-def test_the_bar_of_an_ascent_counts_restarts_in_workers(capsys, n_jobs, expected):
-    def restart(bar, length):
-        for _ in range(length):
-            bar.update(bound=1.0)
-        return MapResult(
-            x=np.zeros(1),
-            value=0.0,
-            values=(),
-            trace=np.zeros(1),
-            converged=True,
-            interrupted=False,
-        )
-
-    options = {"title": "Ascent", "max_iter": 50, "n_jobs": n_jobs, "progressbar": True}
-    run_restarts(restart, [3, 4], value=lambda result: result.value, **options)
-    assert expected in capsys.readouterr().out
-
-
 def test_an_interrupt_keeps_what_there_is():
     def stopped_at(number):
         if number == 2:
@@ -155,13 +131,3 @@ def test_parallel_run_on_the_cluster(on_dask):
     assert n_workers(None, 3) == 2
     assert outcome.results == {0: "0", 1: "1", 2: "2"}
     assert sorted(done) == ["0", "1", "2"]
-
-
-def test_restarts_on_the_cluster_end_where_they_end_here(threads_cluster):
-    X, y = load_wine(return_X_y=True)
-    options = BSDROptimization(n_restarts=3, max_iter=30, tol=1e6)
-    model = PaperBSDRClassifier(1, optimization=options, random_state=0)
-    here = model.fit(X, y).predict_proba(X)
-    with threads_cluster.as_current(), joblib.parallel_config("dask"):
-        there = model.fit(X, y).predict_proba(X)
-    np.testing.assert_array_equal(there, here)

@@ -50,7 +50,7 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
         X[:, -1] = X[:, 0]
         X[-1] = X[0]
     target, phi, variance = rng.standard_normal((n, 2)), np.array([[0.3, 4.0]]), 0.2
-    spectral = SpectralDesign(X)
+    spectral = SpectralDesign.of(X)
     assert spectral.X.shape[1] == np.linalg.matrix_rank(X)
     covs, means = dense_ridge(X, target, np.repeat(phi, d, axis=0), variance)
 
@@ -70,7 +70,7 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
 
 
 def test_spectral_design_refuses_other_priors():
-    spectral = SpectralDesign(np.random.default_rng(0).standard_normal((9, 4)))
+    spectral = SpectralDesign.of(np.random.default_rng(0).standard_normal((9, 4)))
     with pytest.raises(ValueError, match="columnwise"):
         spectral.ridge(np.zeros((9, 2)), np.ones((4, 2)), 1.0)
 
@@ -138,15 +138,15 @@ def discriminants(X, y, n_scores):
     return X @ vectors[:, ::-1][:, :n_scores], values[::-1]
 
 
-@pytest.mark.parametrize("kind", [DenseDesign, SpectralDesign])
+@pytest.mark.parametrize("make", [DenseDesign, SpectralDesign.of])
 @pytest.mark.parametrize(("n", "d", "k"), [(60, 6, 4), (40, 6, 2), (25, 70, 3)])
-def test_scores_are_those_of_shrunken_discriminants(n, d, k, kind):
+def test_scores_are_those_of_shrunken_discriminants(n, d, k, make):
     X, y = classes(n, d, k, np.random.default_rng(n))
-    if kind is SpectralDesign and d > n:
+    if make is not DenseDesign and d > n:
         # tr(X'X) / D is that of the working coordinates, so give the reference those too.
-        X = SpectralDesign(X).X
+        X = SpectralDesign.of(X).X
     Y = design.label_indicators(y, k)
-    got = design.discriminant_scores(kind(X), Y, k)
+    got = design.discriminant_scores(make(X), Y, k)
     expected, values = discriminants(X, y, k - 1)
     assert np.all(np.diff(values[:k]) < 0.0)
     assert got.shape == (n, k)

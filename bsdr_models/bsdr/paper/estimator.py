@@ -67,7 +67,6 @@ class PaperEstimator(BaseBSDR):
         standardize: bool = True,
         sampling: Sampling | None = None,
         optimization: Optimization | None = None,
-        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -77,7 +76,6 @@ class PaperEstimator(BaseBSDR):
         self.standardize = standardize
         self.sampling = sampling
         self.optimization = optimization
-        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
@@ -107,7 +105,6 @@ class PaperEstimator(BaseBSDR):
                     n_components=n_components,
                     optimization=optimization,
                     rng=fit_rng,
-                    n_jobs=self.n_jobs,
                     progressbar=self.progressbar,
                 )
                 state = result.posterior.state
@@ -281,9 +278,6 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     optimization : Optimization, optional
         Initialisation, restarts, iterations and tolerance of mean field, see
         :class:`bsdr_models.bsdr.Optimization`.
-    n_jobs : int, optional
-        Restarts run in parallel by joblib: None is 1 unless in a ``joblib.parallel_config``, -1 is
-        all cores. The result does not depend on it.
     standardize, progressbar, random_state
         As of :class:`bsdr_models.BSDRClassifier`.
 
@@ -349,8 +343,7 @@ class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):
 
     Parameters
     ----------
-    n_components, inference, priors, standardize, sampling, optimization, n_jobs, progressbar, \
-random_state
+    n_components, inference, priors, standardize, sampling, optimization, progressbar, random_state
         As for :class:`PaperBSDRClassifier`.
 
     Attributes

@@ -67,7 +67,6 @@ def fit_by_mean_field(
     n_components: int,
     optimization: Optimization,
     rng: np.random.Generator,
-    n_jobs: int | None,
     progressbar: bool,
 ) -> MeanFieldFit:
     """Fit with the settings of an estimator."""
@@ -78,7 +77,6 @@ def fit_by_mean_field(
         context.priors,
         n_components=n_components,
         rng=rng,
-        n_jobs=n_jobs,
         progressbar=progressbar,
         **asdict(optimization),
     )

@@ -72,7 +72,7 @@ def make_data(
     A columnwise prior is invariant to rotations of the features, so after one decomposition of X
     every sweep is element-wise.
     """
-    design: Design = SpectralDesign(X) if projection_prior == "columnwise" else DenseDesign(X)
+    design: Design = SpectralDesign.of(X) if projection_prior == "columnwise" else DenseDesign(X)
     return Data(design=design, y=y, n_labels=n_labels, target=target)
 
 

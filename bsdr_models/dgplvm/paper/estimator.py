@@ -73,8 +73,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     optimization : Optimization, optional
         Restarts, iterations and tolerance of the search, see
         :class:`bsdr_models.dgplvm.Optimization`.
-    n_jobs : int, optional
-        Initialisations that run in parallel.
     progressbar : bool, default=False
     random_state : int, RandomState, Generator or None
         For centres and random initialisations.
@@ -148,7 +146,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         unlabeled: Any = None,
         standardize: bool | Literal["auto"] = "auto",
         optimization: Optimization | None = None,
-        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -163,7 +160,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.unlabeled = unlabeled
         self.standardize = standardize
         self.optimization = optimization
-        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
@@ -178,7 +174,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         self._check_data(task.X, task.y_index, task.n_components)
-        fit = fit_paper(task, rng, progressbar=self.progressbar, n_jobs=self.n_jobs)
+        fit = fit_paper(task, rng, progressbar=self.progressbar)
         gram, mapping = fit.objective.gram, fit.objective.mapping
         raw, _ = fit.objective.unpack(fit.search.x)
         signal, inverse_width, bias, inverse_noise = np.exp(fit.log_parameters[:4]).tolist()
