@@ -217,7 +217,7 @@ def test_an_interrupt_keeps_the_sweeps_so_far(iris, make, monkeypatch, name):
 @pytest.mark.parametrize("n_draws", [1, 12])
 def test_an_interrupt_while_sampling_keeps_the_draws(iris, make, monkeypatch, n_draws):
     X, y = iris
-    step, calls = engines.gibbs.step_joint, []
+    step, calls = engines.gibbs.step, []
 
     def tired(*args, **kwargs):
         calls.append(1)
@@ -225,7 +225,7 @@ def test_an_interrupt_while_sampling_keeps_the_draws(iris, make, monkeypatch, n_
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    monkeypatch.setattr(engines.gibbs, "step_joint", tired)
+    monkeypatch.setattr(engines.gibbs, "step", tired)
     model = make("gibbs").fit(X, y)
     assert model.interrupted_
     assert not model.converged_

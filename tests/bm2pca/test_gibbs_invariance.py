@@ -152,7 +152,7 @@ def drifts(target, n_labels, *, n_chains, n_sweeps, seed):
     state, problem = draw_joint(target, n_labels, n_chains=n_chains, rng=rng)
     before = functions(state, problem)
     for _ in range(n_sweeps):
-        state = gibbs.step_joint(state, problem, PRIORS, rng=rng)
+        state = gibbs.step(state, problem, PRIORS, rng=rng)
     after = functions(state, problem)
     changes = {name: after[name] - before[name] for name in before}
     assert all(change.std() > 0.0 for change in changes.values())

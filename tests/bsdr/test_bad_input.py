@@ -82,7 +82,7 @@ def test_real_targets_keep_their_shape(iris, shape):
 @pytest.mark.parametrize("n_draws", [1, 2, 12])
 def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
     X, y = iris
-    step, calls = gibbs.step_joint, []
+    step, calls = gibbs.step, []
 
     def interrupting(*args, **kwargs):
         calls.append(1)
@@ -90,7 +90,7 @@ def test_interrupted_sampling_returns_its_draws(iris, monkeypatch, n_draws):
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    monkeypatch.setattr(gibbs, "step_joint", interrupting)
+    monkeypatch.setattr(gibbs, "step", interrupting)
     model = PaperBSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(X, y)
     assert model.interrupted_
     assert not model.converged_
@@ -109,7 +109,7 @@ def test_interrupt_before_the_first_draw_leaves_the_model_unfitted(iris, monkeyp
         raise KeyboardInterrupt
 
     model = PaperBSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(*iris)
-    monkeypatch.setattr(gibbs, "step_joint", interrupting)
+    monkeypatch.setattr(gibbs, "step", interrupting)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*iris)
     with pytest.raises(NotFittedError):

@@ -119,7 +119,7 @@ def drifts(kind, target, size, *, n_chains, n_sweeps, seed):
     state, data = draw_joint(kind, target, size, n_chains=n_chains, rng=rng)
     before = functions(state, data)
     for _ in range(n_sweeps):
-        state = gibbs.step_joint(state, data, PRIORS, rng=rng)
+        state = gibbs.step(state, data, PRIORS, rng=rng)
     after = functions(state, data)
     changes = {name: after[name] - before[name] for name in before}
     assert all(change.std() > 0.0 for change in changes.values())
