@@ -90,7 +90,7 @@ EARLY = {
     "settings": (BM2PCAClassifier(), subspace, "objective", 7),
     "settings of one-vs-rest": (BM2PCAClassifier(loss=ONE_VS_REST), subspace, "objective", 7),
     # Short runs have draws by then, which would pass for whole ones.
-    "calibration of a sampler": (SAMPLER, bm2pca_gibbs, "step_joint", 8),
+    "calibration of a sampler": (SAMPLER, bm2pca_gibbs, "step", 8),
     "second fold of a regressor": (BM2PCARegressor(2, random_state=0), mean_field, "sweep", 70),
     "mode at which a sampler begins": (
         DGPLVMClassifier(inference="nuts").set_params(**SHORT),

@@ -196,13 +196,13 @@ def by_paper(plan: Plan) -> dict[str, Ranks]:
 
 
 def by_gibbs(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, FloatArray]:
-    """Draws (C, S, ...) of `gibbs.step_joint`: one randomly initialised chain per data set."""
+    """Draws (C, S, ...) of `gibbs.step`: one randomly initialised chain per data set."""
     data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
     result = run_gibbs(
-        lambda stream: gibbs.initial_chains(
+        lambda stream: gibbs.init(
             data, SAMPLING, n_components=R_PAPER, n_chains=len(truths.y), rng=stream
         ),
-        lambda state, stream: gibbs.step_joint(state, data, SAMPLING, rng=stream),
+        lambda state, stream: gibbs.step(state, data, SAMPLING, rng=stream),
         record=lambda state: {name: getattr(state, name) for name in NAMES},
         draws=plan.n_draws,
         tune=plan.tune,

@@ -66,8 +66,8 @@ def by_gibbs(case, *, seed):
         return {name: values[name] for name in keep}
 
     result = run_gibbs(
-        lambda rng: gibbs.initial_chains(data, PRIORS, n_components=R, n_chains=8, rng=rng),
-        lambda state, rng: gibbs.step_joint(state, data, PRIORS, rng=rng),
+        lambda rng: gibbs.init(data, PRIORS, n_components=R, n_chains=8, rng=rng),
+        lambda state, rng: gibbs.step(state, data, PRIORS, rng=rng),
         record=record,
         draws=2000,
         tune=300,

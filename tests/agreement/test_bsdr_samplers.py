@@ -41,8 +41,8 @@ def by_gibbs(*, seed):
         }
 
     result = run_gibbs(
-        lambda rng: gibbs.initial_chains(data, PRIORS, n_components=R, n_chains=8, rng=rng),
-        lambda state, rng: gibbs.step_joint(state, data, PRIORS, rng=rng),
+        lambda rng: gibbs.init(data, PRIORS, n_components=R, n_chains=8, rng=rng),
+        lambda state, rng: gibbs.step(state, data, PRIORS, rng=rng),
         record=record,
         draws=1500,
         tune=300,

@@ -166,7 +166,7 @@ def test_an_interrupt_keeps_the_sweeps_so_far(iris, make, assert_finite, interru
 @pytest.mark.parametrize("n_draws", [1, 12])
 def test_an_interrupt_while_sampling_keeps_the_draws(iris, make, assert_finite, interrupt, n_draws):
     X, y = iris
-    interrupt(gibbs, "step_joint", 31 + n_draws)
+    interrupt(gibbs, "step", 31 + n_draws)
     model = make("gibbs").fit(X, y)
     assert model.interrupted_
     assert not model.converged_

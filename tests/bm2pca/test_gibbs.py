@@ -21,11 +21,11 @@ def some_state(problem, *, n_chains=1, seed=0, sweeps=3):
     """A state after some sweeps."""
     rng = np.random.default_rng([41, seed])
     data = data_of(problem)
-    state = gibbs.initial_chains(
+    state = gibbs.init(
         data, problem.priors, n_components=problem.n_components, n_chains=n_chains, rng=rng
     )
     for _ in range(sweeps):
-        state = gibbs.step_joint(state, data, problem.priors, rng=rng)
+        state = gibbs.step(state, data, problem.priors, rng=rng)
     return state
 
 
@@ -212,7 +212,7 @@ def test_variables_are_those_of_the_declared_model(lab, case):
 def test_a_sweep_changes_every_variable_but_not_its_input(lab, problem):
     state = some_state(problem, n_chains=3)
     before = {k: v.copy() for k, v in gibbs.to_variables(state).items()}
-    new = gibbs.step_joint(state, data_of(problem), problem.priors, rng=np.random.default_rng(47))
+    new = gibbs.step(state, data_of(problem), problem.priors, rng=np.random.default_rng(47))
     for name, value in gibbs.to_variables(state).items():
         np.testing.assert_array_equal(value, before[name])
         moved = gibbs.to_variables(new)[name]
@@ -227,9 +227,9 @@ def test_sweeps_are_finite_for_constant_features_and_separable_labels(lab):
     far = replace(data, X=data.X + 50.0 * data.margins.y[0])
     for changed in (flat, far):
         rng = np.random.default_rng(48)
-        state = gibbs.initial_chains(changed, problem.priors, n_components=3, n_chains=2, rng=rng)
+        state = gibbs.init(changed, problem.priors, n_components=3, n_chains=2, rng=rng)
         for _ in range(20):
-            state = gibbs.step_joint(state, changed, problem.priors, rng=rng)
+            state = gibbs.step(state, changed, problem.priors, rng=rng)
         assert all(np.isfinite(value).all() for value in gibbs.to_variables(state).values())
 
 

@@ -63,7 +63,7 @@ def test_real_targets_keep_their_shape(iris, shape):
 @pytest.mark.parametrize("n_draws", [1, 2, 12])
 def test_interrupted_sampling_returns_its_draws(iris, interrupt, n_draws):
     X, y = iris
-    interrupt(gibbs, "step_joint", 31 + n_draws)
+    interrupt(gibbs, "step", 31 + n_draws)
     model = PaperBSDRClassifier(random_state=0).set_params(**JOINT_DRAWS).fit(X, y)
     assert model.interrupted_
     assert not model.converged_

@@ -20,7 +20,7 @@ SIZES = ("tall", "wide")
 def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
     """A generic state that is consistent with y."""
     rng = np.random.default_rng([41, seed])
-    state = gibbs.initial_chains(
+    state = gibbs.init(
         problem.data,
         replace(problem.priors, projection_prior=problem.kind),
         n_components=problem.n_components,
@@ -28,7 +28,7 @@ def some_state(problem, *, n_chains=1, seed=0, sweeps=2):
         rng=rng,
     )
     for _ in range(sweeps):
-        state = gibbs.step_joint(state, problem.data, problem.priors, rng=rng)
+        state = gibbs.step(state, problem.data, problem.priors, rng=rng)
     return state
 
 
@@ -210,7 +210,7 @@ def test_a_sweep_does_not_modify_its_input_and_agrees_with_y(lab):
     problem = lab.make_problem("rowwise", "multiclass")
     state = some_state(problem, n_chains=3)
     copy = {k: v.copy() for k, v in gibbs.to_variables(state, "rowwise").items()}
-    new = gibbs.step_joint(state, problem.data, problem.priors, rng=np.random.default_rng(46))
+    new = gibbs.step(state, problem.data, problem.priors, rng=np.random.default_rng(46))
     for name, value in gibbs.to_variables(state, "rowwise").items():
         np.testing.assert_array_equal(value, copy[name])
         assert np.all(gibbs.to_variables(new, "rowwise")[name] != value), name

@@ -108,7 +108,7 @@ def drift(largest_drift):
     def found(kind, target, size, *, n_chains, n_sweeps, seed):
         rng = np.random.default_rng([53, seed])
         state, data = draw_joint(kind, target, size, n_chains=n_chains, rng=rng)
-        step = partial(gibbs.step_joint, data=data, priors=PRIORS, rng=rng)
+        step = partial(gibbs.step, data=data, priors=PRIORS, rng=rng)
         return largest_drift(functions, step, state, data, n_sweeps)
 
     return found

@@ -15,7 +15,6 @@ from bsdr_models.bm2pca.paper.factor_model import FactorModel
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.mean_field import Data, State
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
-from bsdr_models.bm2pca.paper.views import make_view
 from bsdr_models.bm2pca.spec import SPEC, Priors
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
 from bsdr_models.dims import FEATURE
@@ -36,12 +35,11 @@ MAX_NUMBERS = 20_000_000
 
 def make_data(task: Task, costs: Sequence[float]) -> Data:
     """Views and margins of all problems: of one, or one per outcome, for each cost."""
-    views = [make_view(task.X if own is None else task.X[:, own]) for own in task.columns]
+    views = [task.X if own is None else task.X[:, own] for own in task.columns]
     shared = task.strategy == "shared"
     y = np.ascontiguousarray(task.Y[None] if shared else task.Y.T[:, :, None])
     cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
-    margins = margins_of(np.tile(y, (len(costs), 1, 1)), cost, task.epsilon)
-    return Data(views=tuple(views), margins=margins)
+    return mean_field.make_data(views, np.tile(y, (len(costs), 1, 1)), cost, task.epsilon)
 
 
 def run_sweeps(
@@ -143,8 +141,8 @@ def fit_draws(
     sampled = run_sampler(
         engine,
         schedule,
-        init=lambda stream: gibbs.initial_chains(problem, task.priors, **size, rng=stream),
-        step=lambda state, stream: gibbs.step_joint(state, problem, task.priors, rng=stream),
+        init=lambda stream: gibbs.init(problem, task.priors, **size, rng=stream),
+        step=lambda state, stream: gibbs.step(state, problem, task.priors, rng=stream),
         record=gibbs.to_variables,
         excluded=excluded,
         declare=lambda: declare(task, cost),

@@ -1,7 +1,7 @@
 r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model, chains in parallel.
 
 Each ``sample_*`` draws one block given the others, for C chains along the first axis of every
-array. ``step_joint``, a sweep, draws weights and slack scales with Z integrated out: given each
+array. ``step``, a sweep, draws weights and slack scales with Z integrated out: given each
 other they are so strongly correlated that one independent draw of coef would take a thousand
 sweeps.
 
@@ -52,7 +52,7 @@ class GibbsState:
     slack_scale: FloatArray  # lambda of each hinge, (C, S, N, K). Unused without a target
 
 
-def initial_chains(
+def init(
     problem: Problem,
     priors: Priors,
     *,
@@ -220,7 +220,7 @@ def sample_noise_precision(
     return _gamma(shape, priors.noise_rate + 0.5 * squares, rng)
 
 
-def step_joint(
+def step(
     state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
 ) -> GibbsState:
     """One sweep, weights and slack scales with Z integrated out; the input is not modified."""

@@ -17,7 +17,7 @@ References
        component analysis. AAAI.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,12 +25,13 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper import initial_values, views
-from bsdr_models.bm2pca.paper.loss_augmentation import Margins
-from bsdr_models.bm2pca.paper.views import Moments, View, ViewState
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
+from bsdr_models.bm2pca.paper.views import Moments, View, ViewState, make_view
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd
+from bsdr_models.numerics.row_space import Rows
 
 Start = Literal["label", "pca"]
 
@@ -41,6 +42,13 @@ class Data:
 
     views: tuple[View, ...]
     margins: Margins
+
+
+def make_data(
+    views: Sequence[Rows], y: FloatArray, cost: FloatArray, epsilon: float | None = None
+) -> Data:
+    """Features of each view, (N, d), and signs or real targets y (P, N, K) of costs (P, 1, 1)."""
+    return Data(views=tuple(map(make_view, views)), margins=margins_of(y, cost, epsilon))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,10 +133,10 @@ def sample(
     found = run_sampler(
         engine,
         schedule,
-        init=lambda stream: gibbs.initial_chains(
+        init=lambda stream: gibbs.init(
             data, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
         ),
-        step=lambda state, stream: gibbs.step_joint(state, data, priors, rng=stream),
+        step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
         record=lambda state: gibbs.to_variables(state, priors.projection_prior),
         excluded=excluded,
         declare=lambda: declare(context, n_components),

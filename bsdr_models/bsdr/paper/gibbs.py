@@ -46,7 +46,7 @@ class GibbsState:
     noise_precision: FloatArray | None = None  # tau, (C, K); of real targets
 
 
-def initial_chains(
+def init(
     data: Data,
     priors: Priors,
     *,
@@ -215,9 +215,7 @@ def sample_scale(state: GibbsState, *, rng: np.random.Generator) -> GibbsState:
     return replace(state, weights=g[:, None] * W, bias=g * b, utilities=g[:, None] * T)
 
 
-def step_joint(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> GibbsState:
+def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator) -> GibbsState:
     """One sweep with Q and Z as a block, and the scale move."""
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
     state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
