@@ -4,8 +4,8 @@ Given :math:`\tau` the posterior has one mode, so that chains need neither tempe
 They run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
 coordinates z of a normal approximation, :math:`\theta = c + L z`. Loadings have independent
 precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with the mean curvature :math:`\bar H`
-of a sample at the states of the chains; the biases have their distribution given the loadings; c is
-the mean of the states. The flow of the normal part is a
+of a sample at the states of the chains; the biases have their distribution given the loadings, by
+the curvatures of single samples; c is the mean of the states. The flow of the normal part is a
 rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_, so that
 parameters which the data do not determine cost nothing, however many there are. Inside a trajectory
 the force has single precision; the ends, and so the probability of acceptance, have double
@@ -41,6 +41,7 @@ from itertools import count
 
 import numpy as np
 from scipy.interpolate import CubicSpline
+from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtr
 
@@ -108,14 +109,14 @@ class States:
 class Whitening:
     """Normal approximation of the posterior, theta = centre + L z.
 
-    L has single precision, and is diagonal but for the biases. These depend on the loadings little,
-    as features are centred.
+    L has single precision. It is diagonal but for the rows of the biases, whose mean depends on the
+    loadings.
     """
 
     centre: FloatArray  # (P,)
     deviations: FloatArray  # (P,); 1 of biases, 0 of what is fixed: views, and log tau on the path
+    cross: FloatArray  # decrease of the mean of the biases for each loading, (J, B J)
     root: FloatArray  # of the covariance of the biases given the loadings, (J, J)
-    biases: slice  # their places among the parameters
 
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
@@ -129,30 +130,34 @@ class Whitening:
         deviations[n : n + j] = 1.0
         deviations[-1] = _SHARE * sd_log_scale
         root = np.linalg.cholesky(np.eye(j) + size**2 * curvature.sum(axis=0))
+        mutual = size * np.tensordot(scaled, curvature, (0, 0)).reshape(n, j)
         return cls(
             centre=theta.mean(axis=0),
             deviations=deviations.astype(np.float32),
+            cross=cho_solve((root, True), mutual.T).astype(np.float32),
             root=np.linalg.inv(root).T.astype(np.float32),
-            biases=slice(n, n + j),
         )
 
     def product(self, z: FloatArray) -> FloatArray:
         """L z of vectors (C, P)."""
-        out = self.deviations * z
-        out[:, self.biases] = z[:, self.biases] @ self.root.T
+        (j, n), out = self.cross.shape, self.deviations * z
+        out[:, n : n + j] = z[:, n : n + j] @ self.root.T - out[:, :n] @ self.cross.T
         return out
 
     def transposed(self, gradient: FloatArray) -> FloatArray:
         """L' times gradients (C, P)."""
-        out = self.deviations * gradient
-        out[:, self.biases] = gradient[:, self.biases] @ self.root
+        (j, n), out = self.cross.shape, self.deviations * gradient
+        bias = gradient[:, n : n + j]
+        out[:, :n] -= self.deviations[:n] * (bias @ self.cross)
+        out[:, n : n + j] = bias @ self.root
         return out
 
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
-        free = self.deviations > 0.0
+        (j, n), free = self.cross.shape, self.deviations > 0.0
         out = np.where(free, difference, 0.0) / np.where(free, self.deviations, 1.0)
-        out[:, self.biases] = np.linalg.solve(self.root, difference[:, self.biases].T).T
+        bias = difference[:, n : n + j] + difference[:, :n] @ self.cross.T
+        out[:, n : n + j] = np.linalg.solve(self.root, bias.T).T
         return out
 
 

@@ -166,11 +166,12 @@ def test_whitening_has_the_hessian_of_the_biases():
     problem = replace(problem, priors=replace(PRIORS, lapse=1e-9))
     theta = 0.3 * np.random.default_rng(0).standard_normal((1, problem.n_parameters))
     whitening, n = Whitening.learn(problem, theta, sd_log_scale=0.0), problem.n_loadings
-    moved, step, biases = np.repeat(theta, 2, axis=0), 1e-5, slice(n, n + 2)
-    moved[:, biases] += step * np.eye(2)
+    moved, step = np.repeat(theta, n + 2, axis=0), 1e-5
+    moved[:, : n + 2] += step * np.eye(n + 2)
     change = (problem.log_density(theta)[2] - problem.log_density(moved)[2]) / step
-    covariance = whitening.root @ whitening.root.T
-    assert_allclose(covariance @ change[:, biases], np.eye(2), atol=1e-3)
+    hessian = change[:, : n + 2]
+    assert_allclose(whitening.root @ whitening.root.T @ hessian[n:, n:], np.eye(2), atol=1e-3)
+    assert_allclose(hessian[n:, n:] @ whitening.cross, hessian[n:, :n], atol=1e-3)
 
 
 # ---------------------------------------------------------------------------------- evidence
