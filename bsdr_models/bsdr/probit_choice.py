@@ -40,7 +40,7 @@ STEP, FIRST, N_NODES = 0.45, -4.7, 24
 # Pieces of the polynomial per step, and its degree: errors of 5e-11 in Phi and 1e-8 in phi.
 N_PARTS, _DEGREE = 8, 4
 # Classes whose utility is smaller by more than this are skipped: their probability is below 1e-8,
-# and with utilities of single precision, which serve inside trajectories only, below 2e-5.
+# or, if utilities have single precision, as inside trajectories only, about 2e-5.
 _DECIDED, _DECIDED_SINGLE = 8.0, 5.8
 # Pieces of all steps, coefficients of a part of them, and working memory of a class.
 _N_PIECES = N_NODES + math.ceil(2.0 * _DECIDED / STEP)
