@@ -132,10 +132,18 @@ class Problem:
 
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
+        return self._by_sample(theta).transpose(1, 0, 2)
+
+    def _by_sample(self, theta: FloatArray) -> FloatArray:
+        """eta of the samples, (N, S, K), by one product for all vectors."""
         loadings, bias, _, _ = self.split(theta)
-        eta = self.X @ (loadings * self.column_scale(theta)[:, :, None] @ self.contrasts)
-        eta += (self.priors.bias_scale * bias @ self.contrasts)[:, None]
-        return eta
+        shape = self.X.shape[1], len(theta), self.contrasts.shape[1]
+        weights = np.empty(shape, np.result_type(self.X, theta))
+        scaled = loadings * self.column_scale(theta)[:, :, None]
+        np.matmul(scaled, self.contrasts, out=weights.transpose(1, 0, 2))
+        eta = self.X @ weights.reshape(len(weights), -1)
+        eta += (self.priors.bias_scale * bias @ self.contrasts).ravel()
+        return eta.reshape(-1, *shape[1:])
 
     def log_prior(self, theta: FloatArray) -> FloatArray:
         """Log prior density of vectors (S, P), (S,)."""
@@ -167,14 +175,17 @@ class Problem:
         """
         loadings, _, _, log_scale = self.split(theta)
         scale = self.column_scale(theta)[:, :, None]
-        eta = self.linear_predictor(theta)
-        each, slope = label_log_likelihood(eta, self.y, self.target, self.priors.lapse)
+        eta = self._by_sample(theta)
+        flat, y = eta.reshape(1, -1, eta.shape[2]), np.repeat(self.y, len(theta), axis=0)
+        each, slope = label_log_likelihood(flat, y, self.target, self.priors.lapse)
+        slope = slope.reshape(len(eta), -1)  # (N, S K)
         n, j = self.n_loadings, len(self.contrasts)
         gradient = np.empty_like(theta)
         by_loading = gradient[:, :n].reshape(loadings.shape)  # of the same memory
-        np.matmul(self.X.T @ slope, self.contrasts.T, out=by_loading)
+        by_weight = (self.X.T @ slope).reshape(-1, *eta.shape[1:]).transpose(1, 0, 2)
+        np.matmul(by_weight, self.contrasts.T, out=by_loading)
         by_loading *= scale
-        total = np.ones(len(self.X), slope.dtype) @ slope
+        total = (np.ones(len(eta), slope.dtype) @ slope).reshape(eta.shape[1:])
         gradient[:, n : n + j] = total @ self.contrasts.T
         gradient[:, n : n + j] *= self.priors.bias_scale
         np.einsum("sp,sp->s", gradient[:, :n], theta[:, :n], out=gradient[:, -1])
@@ -185,7 +196,7 @@ class Problem:
             gradient[:, n + j : -1] = self.priors.view_width * by_view
         gradient[:, :-1] -= theta[:, :-1]
         gradient[:, -1] += 1.0 - np.exp(2.0 * log_scale) / self.priors.scale**2
-        return each, gradient
+        return each.reshape(eta.shape[:2]).T, gradient
 
     def curvature(self, theta: FloatArray) -> FloatArray:
         """Mean over vectors (S, P) of the negative Hessian of a sample in its contrasts, (N, J, J).

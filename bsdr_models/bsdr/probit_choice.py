@@ -39,8 +39,9 @@ from bsdr_models.numerics.compiled import njit
 STEP, FIRST, N_NODES = 0.45, -4.7, 24
 # Pieces of the polynomial per step, and its degree: errors of 5e-11 in Phi and 1e-8 in phi.
 N_PARTS, _DEGREE = 8, 4
-# Classes whose utility is smaller by more than this are skipped: their probability is below 1e-8.
-_DECIDED = 8.0
+# Classes whose utility is smaller by more than this are skipped: their probability is below 1e-8,
+# or, if utilities have single precision, as inside trajectories only, about 2e-5.
+_DECIDED, _DECIDED_SINGLE = 8.0, 5.8
 # Pieces of all steps, coefficients of a part of them, and working memory of a class.
 _N_PIECES = N_NODES + math.ceil(2.0 * _DECIDED / STEP)
 _N_COEFFICIENTS = (_DEGREE + 1) * _N_PIECES
@@ -69,7 +70,8 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
     """
     value, slope = np.empty(eta.shape[:2], eta.dtype), np.zeros(eta.shape, eta.dtype)
     weight, table = (each.astype(eta.dtype, copy=False) for each in _tables())
-    _log_likelihood(np.ascontiguousarray(eta), y, lapse, weight, table, value, slope)
+    far = _DECIDED_SINGLE if eta.dtype == np.float32 else _DECIDED
+    _log_likelihood(np.ascontiguousarray(eta), y, lapse, far, weight, table, value, slope)
     return value, slope
 
 
@@ -155,6 +157,7 @@ def _log_likelihood(
     eta: FloatArray,
     y: IntArray,
     lapse: float,
+    far: float,
     weight: FloatArray,
     table: FloatArray,
     value: FloatArray,
@@ -170,7 +173,7 @@ def _log_likelihood(
     for s in range(n_particles):
         for n in range(n_samples):
             own, n_near, hopeless = y[n], 0, False
-            least, most = eta[s, n, own] - _DECIDED, eta[s, n, own] + _DECIDED
+            least, most = eta[s, n, own] - far, eta[s, n, own] + _DECIDED
             # Without branches, which would be mispredicted.
             for j in range(k):
                 near[n_near] = j
