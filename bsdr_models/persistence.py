@@ -25,7 +25,7 @@ from bsdr_models.inference.datatree import package_version
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 9
+SCHEMA = 10
 HEADER, SCHEMA_JSON = "bsdr_models.json", "schema.json"
 STACKED = tuple(f"bsdr_models.stacking.Stacked{kind}" for kind in ("Classifier", "Regressor"))
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.

@@ -251,20 +251,24 @@ class Stack(Estimator, _BaseComposition):
         ]
         folds = self._make_folds(y, groups, rng)
         with self._fitting(table.shape):
-            values, interrupted = self._fit_members(members, X, y, folds, groups is None)
-            targets = self._encode(y)
+            own = groups is None  # members' cross-validations ignore groups
+            outcome = run_tasks(
+                lambda member: self._fit_member(member, X, y, folds, own),
+                members,
+                n_jobs=self.n_jobs,
+                what="members",
+            )
+            self.estimators_, values = map(list, zip(*outcome.results.values(), strict=True))
+            self._names, targets = [members[i][0] for i in outcome.results], self._encode(y)
             self._set_weights(np.stack(values), targets, folds)
             self._scaler, self._reference = Scaler.identity(table.shape[1]), None
+            config = {"pooling": self.pooling, "shrinkage": float(self.shrinkage)}
             context = Context(
                 X=table,
                 y=y,
                 samples=samples,
                 feature_names=feature_names(self),
-                config={
-                    "estimators": {name: repr(member) for name, member in members},
-                    "pooling": self.pooling,
-                    "shrinkage": float(self.shrinkage),
-                },
+                config=config | {"estimators": {name: repr(model) for name, model in members}},
                 **self._describe(targets),
             )
             is_proba = context.target != "regression" and (self._fold >= 0).any()
@@ -272,7 +276,7 @@ class Stack(Estimator, _BaseComposition):
                 posterior=self.weights_,
                 trace=np.empty(0),
                 converged=all(getattr(m, "converged_", True) for m in self.estimators_),
-                interrupted=interrupted,
+                interrupted=outcome.interrupted,
                 held_out_log_proba=self._log_proba(self._pooled) if is_proba else None,
             )
             self._set_result(result, context)
@@ -286,44 +290,27 @@ class Stack(Estimator, _BaseComposition):
         """Raise a TypeError that names a member which is not usable."""
         check_models(members, "estimators")
 
-    def _fit_members(
-        self,
-        members: Sequence[tuple[str, Any]],
-        X: Any,
-        y: np.ndarray,
-        folds: list[Fold],
-        own: bool,
-    ) -> tuple[list[FloatArray], bool]:
-        """Fit the members; their held-out predictions, and whether an interrupt left some out."""
-
-        def fit(member: tuple[str, Any]) -> tuple[Any, FloatArray]:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                fitted = fitted_clone(member[1], X, y)
-            for each in caught:
-                warnings.warn(f"{member[0]}: {each.message}", each.category, stacklevel=2)
-            return fitted, self._hold_out(fitted, X, y, folds, own)
-
-        outcome = run_tasks(fit, members, n_jobs=self.n_jobs, what="members")
-        self.estimators_, values = map(list, zip(*outcome.results.values(), strict=True))
-        self._names = [members[number][0] for number in outcome.results]
-        return values, outcome.interrupted
-
-    def _hold_out(
+    def _fit_member(
         self, member: Any, X: Any, y: np.ndarray, folds: list[Fold], own: bool
-    ) -> FloatArray:
-        """Held-out predictions, those of the fit itself if ``own``, else of refits; NaN if none."""
-        if own and (log_p := getattr(member, "held_out_log_proba_", None)) is not None:
-            return self._by_label(np.exp(log_p))
-        classes = getattr(member, "classes_", None)
-        values = np.full_like(self._predict_member(member, X, classes), np.nan)
+    ) -> tuple[Any, FloatArray]:
+        """Fit a pair of a name and a model; held-out predictions, by refits unless its ``own``."""
+        name, model = member
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = fitted_clone(model, X, y)
+        for each in caught:
+            warnings.warn(f"{name}: {each.message}", each.category, stacklevel=2)
+        if own and (log_p := getattr(model, "held_out_log_proba_", None)) is not None:
+            return model, self._by_label(np.exp(log_p))
+        classes = getattr(model, "classes_", None)
+        values = np.full_like(self._predict_member(model, X, classes), np.nan)
         with warnings.catch_warnings():  # the fit to all samples has warned
             warnings.simplefilter("ignore")
             for train, test in folds:
-                model = fitted_clone(member, select_samples(member, X, train, train), y[train])
-                new = select_samples(member, X, test, train)
-                values[test] = self._predict_member(model, new, classes)
-        return values
+                refit = fitted_clone(model, select_samples(model, X, train, train), y[train])
+                new = select_samples(model, X, test, train)
+                values[test] = self._predict_member(refit, new, classes)
+        return model, values
 
     def _make_folds(self, y: np.ndarray, groups: Any, rng: np.random.Generator) -> list[Fold]:
         """Pairs (train, test); none if every class has one sample only."""
@@ -432,6 +419,7 @@ class Stack(Estimator, _BaseComposition):
         return self._read(X, reset=False)[1]
 
     def _predict_members(self, X: Any) -> FloatArray:
+        """Predictions of the members, one after the other on the first axis."""
         classes = getattr(self, "classes_", None)
         return np.stack([self._predict_member(member, X, classes) for member in self.estimators_])
 
