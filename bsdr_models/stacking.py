@@ -1,28 +1,30 @@
 r"""Several models as one, by weights from predictions of samples that their fits have not seen.
 
-The log probabilities of M classifiers are pooled, and the densities of M regressors mixed,
+Log probabilities of M classifiers are pooled; probabilities, or densities of regressors, are mixed,
 
 .. math::
     \log p(k \mid x) = \sum_m w_m \log p_m(k \mid x) - \log Z(x), \qquad
     p(y \mid x) = \sum_m w_m p_m(y \mid x), \qquad w_m \ge 0 .
 
-Weights maximise the log score of held-out samples. Those of a pool have a penalty,
+Weights maximise the log score of held-out samples and a prior of equal weights that is worth as
+much as S samples. With v the mean information of a sample about a weight, at equal weights, the
+prior of a mixture is a Dirichlet distribution of concentration S v / M, and that of a pool normal,
 
 .. math::
-    \lambda \sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2 + 10 \lambda \Bigl(\sum_m w_m - 1\Bigr)^2 ,
+    -\log p(w) = \frac{S v}{2} \Bigl[\sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2
+    + 10 \Bigl(\sum_m w_m - 1\Bigr)^2\Bigr] .
 
-and those of a mixture, whose sum is one, a Dirichlet prior. Their standard deviations are of the
-curvature. The sum of the weights of a pool is an inverse temperature, which calibrates it; few
-held-out samples that are all predicted well would make it overconfident, hence the larger penalty.
-A label set is a pool for each label, and several outputs a mixture for each, with common weights.
+The sum of the weights of a pool is an inverse temperature: the second term is for few held-out
+samples that are all predicted well, and would make it overconfident. Weights are common to all
+labels of label sets, and to all outputs.
 """
 
 import inspect
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from numbers import Integral, Real
-from typing import Any, ClassVar, Self, cast, override
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self, get_args, override
 
 import numpy as np
 import pandas as pd
@@ -30,13 +32,12 @@ import xarray as xr
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
-from sklearn.base import clone
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifier
 from bsdr_models.bm2pca import BM2PCAClassifier, BM2PCARegressor
 from bsdr_models.bsdr import BSDRClassifier, BSDRRegressor
@@ -50,14 +51,13 @@ from bsdr_models.cross_validation import (
 )
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.dims import FEATURE, LABEL, OBS
-from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.datatree import Context, InferenceMethod, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import Number
+from bsdr_models.options import POSITIVE, Number, StrOptions
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.spec import ModelSpec
 from bsdr_models.validation import (
@@ -74,7 +74,7 @@ from bsdr_models.validation import (
 # Probabilities below are taken as this one: members are overconfident about samples unlike the
 # training samples, which held-out ones do not show, and one of them could exclude a class.
 FLOOR = 1e-3
-# Penalty of the sum of the weights, in multiples of that of single ones.
+# Precision of the sum of the weights of a pool, in multiples of that of single ones.
 OF_SUM = 10.0
 # Steps of the expectation maximisation of mixtures.
 N_STEPS = 1000
@@ -98,6 +98,7 @@ SPEC = ModelSpec(
     identified=(),
 )
 
+type Pooling = Literal["log", "linear"]
 # Weights (M,) and their standard deviations.
 type Weights = tuple[FloatArray, FloatArray]
 
@@ -107,36 +108,49 @@ def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
     return np.asarray(log_softmax(np.tensordot(weights, log_p, 1), axis=-1))
 
 
-def log_linear_weights(log_p: FloatArray, y: IntArray, shrinkage: float) -> Weights:
+def log_mixture(weights: FloatArray, log_p: FloatArray) -> FloatArray:
+    """Log of the mixture (...) of log probabilities or densities (M, ...)."""
+    return np.asarray(logsumexp(log_p.T, axis=-1, b=weights).T)
+
+
+def pool_loss(
+    weights: FloatArray, log_p: FloatArray, y: IntArray, precision: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Negative log posterior of weights (M,) given log_p (M, N, K), its gradient and Hessian."""
+    rows, shift = np.arange(len(y)), weights - 1.0 / len(weights)
+    pooled = log_pool(weights, log_p)
+    p = np.exp(pooled)
+    centred = log_p - np.sum(p * log_p, axis=2, keepdims=True)
+    value = float(0.5 * shift @ precision @ shift - pooled[rows, y].sum())
+    gradient = precision @ shift - centred[:, rows, y].sum(axis=1)
+    return value, gradient, precision + np.einsum("ink,nk,jnk->ij", centred, p, centred)
+
+
+def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float) -> Weights:
     """Weights of a pool by held-out log probabilities (M, N, K) of samples of classes y (N,)."""
     n_members, n, _ = log_p.shape
-    equal = np.full(n_members, 1.0 / n_members)
-    precision = 2.0 * shrinkage * (np.eye(n_members) + OF_SUM)
-    of_class = log_p[:, np.arange(n), y]
-
-    def loss(weights: FloatArray) -> tuple[float, FloatArray]:
-        pooled = log_pool(weights, log_p)
-        mean = np.sum(np.exp(pooled) * log_p, axis=2)  # (M, N)
-        shift = precision @ (weights - equal)
-        value = -pooled[np.arange(n), y].sum() + 0.5 * shift @ (weights - equal)
-        return value, np.sum(mean - of_class, axis=1) + shift
-
-    bounds = [(0.0, None)] * n_members
-    weights = minimize(loss, equal, jac=True, method="L-BFGS-B", bounds=bounds).x
-    p = np.exp(log_pool(weights, log_p))
-    centred = log_p - np.sum(p * log_p, axis=2, keepdims=True)
-    curvature = np.einsum("ink,nk,jnk->ij", centred, p, centred) + precision
+    equal, eye = np.full(n_members, 1.0 / n_members), np.eye(n_members)
+    information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye)[2]) / n_members
+    precision = shrinkage * _of_a_sample(information, n) * (eye + OF_SUM)
+    weights = minimize(
+        lambda weights: pool_loss(weights, log_p, y, precision)[:2],
+        equal,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, None)] * n_members,
+    ).x
+    curvature = pool_loss(weights, log_p, y, precision)[2]
     return np.asarray(weights), np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 
 def mixture_weights(log_density: FloatArray, shrinkage: float) -> Weights:
-    """Weights of a mixture by held-out log densities (M, N), by expectation maximisation.
-
-    The prior is a Dirichlet distribution of ``shrinkage`` samples shared equally.
-    """
-    n_members = len(log_density)
+    """Weights of a mixture by held-out log densities (M, N), by expectation maximisation."""
+    n_members, n = log_density.shape
     density = np.exp(log_density - log_density.max(axis=0))
-    weights, prior = np.full(n_members, 1.0 / n_members), shrinkage / n_members
+    weights = np.full(n_members, 1.0 / n_members)
+    ratio = density / density.mean(axis=0)
+    information = np.sum((ratio - ratio.mean(axis=0)) ** 2) / max(n_members - 1, 1)
+    prior = shrinkage * _of_a_sample(information, n) / n_members**2
     for _ in range(N_STEPS):
         share = weights[:, None] * density
         weights = np.sum(share / share.sum(axis=0), axis=1) + prior
@@ -148,47 +162,50 @@ def mixture_weights(log_density: FloatArray, shrinkage: float) -> Weights:
     return weights, np.sqrt(np.maximum(variance, 0.0))
 
 
+def _of_a_sample(information: float, n: int) -> float:
+    """Mean information of n held-out samples and one of unit information, which n = 0 needs."""
+    return float((information + 1.0) / (n + 1.0))
+
+
 class Stack(Estimator, _BaseComposition):
     """What stacks of classifiers and of regressors have in common.
 
-    Predictions of M members are an array (M, N, T, C): of exclusive classes their log probabilities
-    (T is 1); of T labels those of absence and presence; of T outputs mean and standard deviation.
-    The posterior are the weights (M,).
+    Predictions are arrays (N, K) of log probabilities of classes; (N, T, 2) of log probabilities of
+    absence and presence of T labels, or of mean and standard deviation of T outputs; those of M
+    members have an axis before. The posterior are the weights (M,).
     """
 
     _spec: ClassVar[ModelSpec] = SPEC
     _method: ClassVar[InferenceMethod] = "stack"
     _exclusive = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "shrinkage": [Number(Real, 0.0, np.inf, closed="neither")],
+        "pooling": [StrOptions(set(get_args(Pooling.__value__)))],
+        "shrinkage": [POSITIVE],
         "cv": [Number(Integral, 2, np.inf, closed="left")],
     }
+    # Methods of the subclasses.
+    _read_targets: Any  # y: targets for the members, and kinds of the default members
+    _encode: Any  # y: targets (N,) or (N, T), -1 for an unknown class
+    _predict_member: Any  # member, X, classes: predictions
+    _combine: Any  # weights, predictions of the members: those of the stack
+    _log_scores: Any  # predictions, targets: log scores (..., N) or (..., N, T)
+    _describe: Any  # targets: arguments of the context
+    pooling: Pooling = "linear"
 
     def __init__(
         self,
         estimators: Sequence[tuple[str, Any]] | None = None,
         *,
-        shrinkage: float = 3.0,
+        shrinkage: float = 12.0,
         cv: int = 5,
         n_jobs: int | None = None,
-        progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
         self.estimators = estimators
         self.shrinkage = shrinkage
         self.cv = cv
         self.n_jobs = n_jobs
-        self.progressbar = progressbar
         self.random_state = random_state
-
-    # Methods of the subclasses.
-    _read_targets: Any  # y: targets for the members, and kinds of the default members
-    _encode: Any  # y: targets (N, T), -1 for an unknown class
-    _predict_member: Any  # member, X: predictions (N, T, C)
-    _weigh: Any  # held-out predictions (M, N, T, C), targets (N, T): weights and their deviations
-    _combine: Any  # weights (M,), predictions (M, N, T, C): those of the stack (N, T, C)
-    _scores: Any  # the same and targets (N, T): log scores (N, T)
-    _context_of: Any  # targets (N, T), which are held out (N,): arguments of the context
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit the members and their weights.
@@ -232,28 +249,34 @@ class Stack(Estimator, _BaseComposition):
         members = self.estimators or [
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
         ]
+        folds = self._make_folds(y, groups, rng)
         with self._fitting(table.shape):
-            self.estimators_, interrupted = self._fit_members(members, X, y)
-            self._names = [name for name, _ in members[: len(self.estimators_)]]
-            targets, folds = self._encode(y), self._make_folds(y, groups, rng)
-            self._held_out, stopped = self._hold_out(X, y, targets, folds, own=groups is None)
-            self.weights_, self.weights_sd_ = self._cross_fit(targets, folds)
+            own = groups is None  # members' cross-validations ignore groups
+            outcome = run_tasks(
+                lambda member: self._fit_member(member, X, y, folds, own),
+                members,
+                n_jobs=self.n_jobs,
+                what="members",
+            )
+            self.estimators_, values = map(list, zip(*outcome.results.values(), strict=True))
+            self._names, targets = [members[i][0] for i in outcome.results], self._encode(y)
+            self._set_weights(np.stack(values), targets, folds)
             self._scaler, self._reference = Scaler.identity(table.shape[1]), None
-            known, config = self._fold >= 0, {name: repr(member) for name, member in members}
+            config = {"pooling": self.pooling, "shrinkage": float(self.shrinkage)}
             context = Context(
                 X=table,
                 y=y,
                 samples=samples,
                 feature_names=feature_names(self),
-                config={"estimators": config, "shrinkage": float(self.shrinkage)},
-                **self._context_of(targets, known),
+                config=config | {"estimators": {name: repr(model) for name, model in members}},
+                **self._describe(targets),
             )
-            is_proba = context.target != "regression" and known.any()
+            is_proba = context.target != "regression" and (self._fold >= 0).any()
             result = Result(
                 posterior=self.weights_,
                 trace=np.empty(0),
                 converged=all(getattr(m, "converged_", True) for m in self.estimators_),
-                interrupted=interrupted or stopped,
+                interrupted=outcome.interrupted,
                 held_out_log_proba=self._log_proba(self._pooled) if is_proba else None,
             )
             self._set_result(result, context)
@@ -267,29 +290,27 @@ class Stack(Estimator, _BaseComposition):
         """Raise a TypeError that names a member which is not usable."""
         check_models(members, "estimators")
 
-    def _fit_members(
-        self, members: Sequence[tuple[str, Any]], X: Any, y: np.ndarray
-    ) -> tuple[list[Any], bool]:
-        """Fitted members, fewer after an interrupt, and whether there was one."""
-
-        def fit(member: tuple[str, Any]) -> tuple[Any, list[warnings.WarningMessage]]:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                return clone(member[1]).fit(X, y), caught
-
-        with ProgressBar(len(members), "Members", enabled=self.progressbar) as bar:
-            outcome = run_tasks(
-                fit,
-                members,
-                n_jobs=self.n_jobs,
-                what="members",
-                stopped=lambda fitted: bool(getattr(fitted[0], "interrupted_", False)),
-                on_done=lambda _: bar.update(),
-            )
-        for (name, _), (_, caught) in zip(members, outcome.results.values(), strict=False):
-            for warning in caught:
-                warnings.warn(f"{name}: {warning.message}", warning.category, stacklevel=3)
-        return [member for member, _ in outcome.results.values()], outcome.interrupted
+    def _fit_member(
+        self, member: Any, X: Any, y: np.ndarray, folds: list[Fold], own: bool
+    ) -> tuple[Any, FloatArray]:
+        """Fit a pair of a name and a model; held-out predictions, by refits unless its ``own``."""
+        name, model = member
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = fitted_clone(model, X, y)
+        for each in caught:
+            warnings.warn(f"{name}: {each.message}", each.category, stacklevel=2)
+        if own and (log_p := getattr(model, "held_out_log_proba_", None)) is not None:
+            return model, self._by_label(np.exp(log_p))
+        classes = getattr(model, "classes_", None)
+        values = np.full_like(self._predict_member(model, X, classes), np.nan)
+        with warnings.catch_warnings():  # the fit to all samples has warned
+            warnings.simplefilter("ignore")
+            for train, test in folds:
+                refit = fitted_clone(model, select_samples(model, X, train, train), y[train])
+                new = select_samples(model, X, test, train)
+                values[test] = self._predict_member(refit, new, classes)
+        return model, values
 
     def _make_folds(self, y: np.ndarray, groups: Any, rng: np.random.Generator) -> list[Fold]:
         """Pairs (train, test); none if every class has one sample only."""
@@ -300,60 +321,41 @@ class Stack(Estimator, _BaseComposition):
         groups = None if groups is None else column_or_1d(groups)
         return read_folds(strata, strata, n_folds, rng, groups=groups, once=True, least=0)
 
-    def _hold_out(
-        self, X: Any, y: np.ndarray, targets: np.ndarray, folds: Sequence[Fold], *, own: bool
-    ) -> tuple[FloatArray, bool]:
-        """Held-out predictions (M, N, T, C), those of the fits themselves if ``own``, else refits.
-
-        NaN of what an interrupt has left out; also return whether there was one.
-        """
-        size = len(self.classes_) if self._exclusive else 2
-        values, refitted = np.full((len(self.estimators_), *targets.shape, size), np.nan), []
-        for number, member in enumerate(self.estimators_):
-            log_p = getattr(member, "held_out_log_proba_", None) if own else None
-            if log_p is None:
-                refitted.append(number)
-            else:
-                values[number] = self._by_task(np.exp(log_p))
-        tasks = [(number, fold) for fold in folds for number in refitted]
-
-        def predict(task: tuple[int, Fold]) -> FloatArray:
-            member, (train, test) = self.estimators_[task[0]], task[1]
-            with warnings.catch_warnings():  # the fit to all samples has warned
-                warnings.simplefilter("ignore")
-                model = fitted_clone(member, select_samples(member, X, train, train), y[train])
-                return self._predict_member(model, select_samples(member, X, test, train))
-
-        try:
-            outcome = run_tasks(predict, tasks, n_jobs=self.n_jobs, what="folds")
-        except KeyboardInterrupt:  # before the end of the first
-            return values, True
-        for task, found in outcome.results.items():
-            number, (_, test) = tasks[task]
-            values[number, test] = found
-        return values, outcome.interrupted
-
-    def _cross_fit(self, targets: np.ndarray, folds: Sequence[Fold]) -> Weights:
-        """Weights of the members; predictions and scores (M + 1, N, T) by weights of other folds.
+    def _set_weights(self, values: FloatArray, targets: np.ndarray, folds: list[Fold]) -> None:
+        """Set weights, and held-out predictions and scores by weights of other folds.
 
         The fold is -1 of samples that are not held out by all members, or have no label.
         """
-        known = ~np.isnan(self._held_out).any(axis=(0, 2, 3))
+        n_members, n = values.shape[:2]
+        self._held_out, self._pooled = values, np.full(values.shape[1:], np.nan)
+        self._scored, self._fold = np.full((n_members + 1, n), np.nan), np.full(n, -1)
+        known = ~np.isnan(values).reshape(n_members, n, -1).any(axis=(0, 2))
         if self._exclusive:
-            known &= targets[:, 0] >= 0
-        self._pooled = np.full(self._held_out.shape[1:], np.nan)
-        self._scored = np.full((len(self._held_out) + 1, *targets.shape), np.nan)
-        self._fold = np.full(len(targets), -1)
+            known &= targets >= 0
         for number, (_, test) in enumerate(folds):
             others = known.copy()
             others[test] = False
             test = test[known[test]]
-            weights, _ = self._weigh(self._held_out[:, others], targets[others])
-            values, self._fold[test] = self._held_out[:, test], number
-            self._pooled[test] = self._combine(weights, values)
-            for row, each in enumerate([*np.eye(len(weights)), weights]):
-                self._scored[row, test] = self._scores(each, values, targets[test])
-        return cast(Weights, self._weigh(self._held_out[:, known], targets[known]))
+            weights, _ = self._weigh(values[:, others], targets[others])
+            self._fold[test], self._pooled[test] = number, self._combine(weights, values[:, test])
+            for row, each in enumerate([*np.eye(n_members), weights]):
+                scores = self._scores(each, values[:, test], targets[test])
+                self._scored[row, test] = scores.reshape(len(test), -1).sum(axis=1)
+        self.weights_, self.weights_sd_ = self._weigh(values[:, known], targets[known])
+
+    def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
+        """Weights by held-out predictions of the members."""
+        if self.pooling == "log":
+            log_p = values.reshape(len(values), -1, values.shape[-1])
+            return pool_weights(log_p, targets.ravel(), self.shrinkage)
+        log_scores = self._log_scores(values, targets).reshape(len(values), -1)
+        return mixture_weights(log_scores, self.shrinkage)
+
+    def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
+        """Log scores of the stack, (N,) or (N, T)."""
+        if self.pooling == "log":
+            return self._log_scores(log_pool(weights, values), targets)
+        return log_mixture(weights, self._log_scores(values, targets))
 
     def _read(self, X: Any, *, reset: bool) -> tuple[Any, Any]:
         """Samples as numbers, (N, D), and as members take them: a frame with names of columns."""
@@ -373,54 +375,35 @@ class Stack(Estimator, _BaseComposition):
         Returns
         -------
         DataFrame
-            The best first: ``rank``; ``elpd``, the sum of held-out log scores in nats, and its
-            standard error ``se``; ``elpd_diff`` from the best, and its standard error ``dse``;
-            ``weight`` and its standard deviation ``weight_sd``, NaN for the stack. Without
-            held-out samples scores are zero and errors NaN.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
+            The best first. The sum of log scores ``elpd``, in nats, with its standard error ``se``;
+            that of the best less it, ``elpd_diff``, with its ``dse``; ``weight`` and its standard
+            deviation ``weight_sd``. Without held-out samples scores are zero.
         """
         check_is_fitted(self)
-        scores = pd.DataFrame(self._scored[:, self._fold >= 0].sum(axis=2).T)
-        table = pd.DataFrame({"elpd": scores.sum(), "se": _error(scores)})
-        behind = -scores.sub(scores[table["elpd"].idxmax()], axis=0)
-        table["elpd_diff"], table["dse"] = behind.sum(), _error(behind)
-        table["weight"] = [*self.weights_, np.nan]
-        table["weight_sd"] = [*self.weights_sd_, np.nan]
-        table.index = pd.Index([*self._names, "stack"], name="model")
-        table = table.sort_values("elpd", ascending=False)
+        names = pd.Index([*self._names, "stack"], name="model")
+        scores = pd.DataFrame(self._scored[:, self._fold >= 0].T, columns=names)
+        behind = -scores.sub(scores[scores.sum().idxmax()], axis=0)
+        error = np.sqrt(len(scores))
+        table = pd.DataFrame(
+            {
+                "elpd": scores.sum(),
+                "se": error * scores.std(ddof=0),
+                "elpd_diff": behind.sum(),
+                "dse": error * behind.std(ddof=0),
+                "weight": [*self.weights_, np.nan],
+                "weight_sd": [*self.weights_sd_, np.nan],
+            }
+        ).sort_values("elpd", ascending=False)
         table.insert(0, "rank", range(len(table)))
         return table
 
     @override
     def summary(self) -> pd.DataFrame:
-        summary, named = (
-            super().summary(),
-            zip(self._names, self.weights_, self.weights_sd_, strict=True),
-        )
+        table = super().summary()
+        named = zip(self._names, self.weights_, self.weights_sd_, strict=True)
         rows = {f"weight of {name}": f"{weight:.2f} ± {sd:.2f}" for name, weight, sd in named}
-        at = int(np.sum(summary.index != "remark"))
-        return pd.concat([summary[:at], pd.Series(rows).to_frame("value"), summary[at:]])
-
-    @override
-    def plot_features(self, member: str | None = None, **options: Any) -> Any:
-        """Plot the effect of each feature in a member, by default the first that has effects.
-
-        Parameters
-        ----------
-        member : str, optional
-            Its name.
-        **options
-            As for :func:`bsdr_models.plots.plot_features`.
-        """
-        check_is_fitted(self)
-        names = [n for n, m in self.named_estimators_.items() if hasattr(m, "plot_features")]
-        if not names or (member is not None and member not in names):
-            raise ValueError(f"member must be one with effects, {names}, got {member!r}")
-        return self.named_estimators_[member or names[0]].plot_features(**options)
+        at = int(np.sum(table.index != "remark"))
+        return pd.concat([table[:at], pd.Series(rows).to_frame("value"), table[at:]])
 
     @override
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -436,10 +419,12 @@ class Stack(Estimator, _BaseComposition):
         return self._read(X, reset=False)[1]
 
     def _predict_members(self, X: Any) -> FloatArray:
-        return np.stack([self._predict_member(member, X) for member in self.estimators_])
+        """Predictions of the members, one after the other on the first axis."""
+        classes = getattr(self, "classes_", None)
+        return np.stack([self._predict_member(member, X, classes) for member in self.estimators_])
 
     def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
-        """Predictions of the stack, (N, T, C), of which all others are functions."""
+        """Predictions of the stack, of which all others are functions."""
         return self._combine(self.weights_, self._predict_members(X)) if bounded else X
 
     def _embed(self, X: Any) -> LatentCoordinates:
@@ -481,24 +466,23 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     """Several classifiers as one, weighted by how well they predict samples they have not seen.
 
     By default the three models of this package, whose errors differ: a linear projection learned
-    from labels, margins in a metric of the features, a nonlinear map. Their log probabilities are
-    added with weights of largest held-out log score, drawn towards equal ones [1]_. Each member's
-    own held-out probabilities serve, so that a stack costs the sum of its members; members of
-    scikit-learn are refitted for each fold. Label sets are pooled label by label.
+    from labels, margins in a metric of the features, a nonlinear map. Each member's own held-out
+    probabilities serve, so that a stack costs the sum of its members; members of scikit-learn are
+    refitted for each fold. Label sets are pooled label by label.
 
     Parameters
     ----------
     estimators : list of (str, classifier), optional
         Names and classifiers with ``predict_proba``, of this package or scikit-learn; by default
         BSDRClassifier, BM2PCAClassifier and, unless for label sets, DGPLVMClassifier.
-    shrinkage : float, default=3
-        Penalty of squared distances from equal weights, in nats, and ten times as much of that of
-        their sum from one.
+    pooling : {"log", "linear"}, default="log"
+        Weighted sum of log probabilities [1]_, or of probabilities by weights of sum one [2]_.
+    shrinkage : float, default=12
+        Number of held-out samples that the prior of equal weights is worth.
     cv : int, default=5
         Number of folds.
     n_jobs : int, optional
-        Fits in parallel, as in :func:`compare_models`.
-    progressbar : bool, default=False
+        Members in parallel, as in :func:`compare_models`.
     random_state : int, RandomState, Generator or None
         Of the folds and the default members.
 
@@ -514,8 +498,8 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     held_out_score_, held_out_gain_, held_out_gain_se_ : float
         Their log score in nats per sample, its gain over class frequencies, and standard error.
     converged_, interrupted_ : bool
-        Whether all members have converged, and whether the user interrupted any fit; weights are
-        then by the samples that all members have held out, and equal if none.
+        Whether all members have converged, and whether the user interrupted any fit; the stack is
+        then of the members that were complete.
     idata_ : xarray.DataTree
         Weights, and held-out predictions of the training samples in ``fit``.
 
@@ -528,6 +512,8 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     ----------
     .. [1] Y. Yao, L. M. Carvalho, D. Mesquita, J. Domke (2023). Locking and quacking: stacking
            Bayesian model predictions by log-pooling and superposition. arXiv:2305.07334.
+    .. [2] Y. Yao, A. Vehtari, D. Simpson, A. Gelman (2018). Using stacking to average Bayesian
+           predictive distributions. Bayesian Analysis 13(3).
 
     Examples
     --------
@@ -542,6 +528,21 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     True
     """
 
+    def __init__(
+        self,
+        estimators: Sequence[tuple[str, Any]] | None = None,
+        *,
+        pooling: Pooling = "log",
+        shrinkage: float = 12.0,
+        cv: int = 5,
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+    ) -> None:
+        super().__init__(
+            estimators, shrinkage=shrinkage, cv=cv, n_jobs=n_jobs, random_state=random_state
+        )
+        self.pooling = pooling
+
     def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         y, kinds = read_labels(y), {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier}
         self._exclusive = type_of_target(y) != "multilabel-indicator"
@@ -550,7 +551,6 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         return read_classes(y), kinds | {"dgplvm": DGPLVMClassifier}
 
     def _encode(self, y: np.ndarray) -> IntArray:
-        """Class indices (N, 1), -1 if no class of the members, or labels (N, T)."""
         if not self._exclusive:
             self.classes_ = np.arange(y.shape[1])
             return y.astype(np.int64)
@@ -558,47 +558,45 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         if not all(np.array_equal(self.classes_, each) for each in others):
             raise ValueError(f"members have different classes: {[self.classes_, *others]}")
         index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        return np.where(self.classes_[index] == y, index, -1)[:, None]
+        return np.where(self.classes_[index] == y, index, -1)
 
-    def _by_task(self, p: FloatArray) -> FloatArray:
-        """Bounded log probabilities (N, T, C) for probabilities of classes or labels."""
-        if self._exclusive:
-            return np.log(np.maximum(p, FLOOR))[:, None]
-        return np.log(np.stack([1.0 - p, p], axis=-1).clip(FLOOR, 1.0 - FLOOR))
+    def _by_label(self, p: FloatArray) -> FloatArray:
+        """Bounded log probabilities for those of classes (N, K), or of labels (N, T)."""
+        p = p if self._exclusive else np.stack([1.0 - p, p], axis=-1)
+        return np.asarray(log_softmax(np.log(np.maximum(p, FLOOR)), axis=-1))
 
-    def _predict_member(self, member: Any, X: Any) -> FloatArray:
+    def _predict_member(self, member: Any, X: Any, classes: np.ndarray) -> FloatArray:
         p = member.predict_proba(X)
         if isinstance(p, list):  # of each label, as some classifiers of scikit-learn give them
             p = np.stack([of_label[:, 1] for of_label in p], axis=1)
-        elif self._exclusive and len(member.classes_) < len(self.classes_):
-            of_some, p = p, np.zeros((len(p), len(self.classes_)))
-            p[:, np.searchsorted(self.classes_, member.classes_)] = of_some
-        return self._by_task(p)
-
-    def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
-        log_p = values.reshape(len(values), -1, values.shape[-1])
-        return log_linear_weights(log_p, targets.ravel(), self.shrinkage)
-
-    def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
-        return np.take_along_axis(log_pool(weights, values), targets[..., None], axis=-1)[..., 0]
+        elif self._exclusive:
+            of_some, p = p, np.zeros((len(p), len(classes)))
+            p[:, np.searchsorted(classes, member.classes_)] = of_some
+        return self._by_label(p)
 
     def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
-        return log_pool(weights, values)
+        return (log_pool if self.pooling == "log" else log_mixture)(weights, values)
 
-    def _context_of(self, targets: np.ndarray, known: BoolArray) -> dict[str, Any]:
-        held_out = HeldOutScore.of(self._scored[-1, known], targets[known])
+    def _log_scores(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
+        at = np.broadcast_to(targets[..., None], (*values.shape[:-1], 1))
+        return np.take_along_axis(values, at, axis=-1)[..., 0]
+
+    def _describe(self, targets: np.ndarray) -> dict[str, Any]:
+        known = self._fold >= 0
+        log_p = self._log_scores(self._pooled[known], targets[known])
+        held_out = HeldOutScore.of(log_p, targets[known])
         for name, value in held_out.named().items():
             setattr(self, f"{name}_", value)
         return {
-            "index": targets[:, 0] if self._exclusive else None,
+            "index": targets if self._exclusive else None,
             "labels": self.classes_,
             "target": "multiclass" if self._exclusive else "multilabel",
             "attrs": held_out.attrs(),
         }
 
     def _log_proba(self, X: FloatArray) -> FloatArray:
-        """Log probabilities of classes or labels for those by task, (N, T, C)."""
-        return X[:, 0] if self._exclusive else X[:, :, 1]
+        """Log probabilities of classes, or of the presence of labels."""
+        return X if self._exclusive else X[..., 1]
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         return self.plane_.predict_log_proba(latent)
@@ -620,9 +618,7 @@ class StackedRegressor(GaussianRegressor, Stack):
     estimators : list of (str, regressor), optional
         Names and regressors whose ``predict`` takes ``return_std``, of this package or
         scikit-learn; by default BSDRRegressor and BM2PCARegressor.
-    shrinkage : float, default=3
-        Number of samples, shared equally, by which weights are drawn to equal ones.
-    cv, n_jobs, progressbar, random_state
+    shrinkage, cv, n_jobs, random_state
         As for :class:`StackedClassifier`.
 
     Attributes
@@ -668,21 +664,12 @@ class StackedRegressor(GaussianRegressor, Stack):
     def _encode(self, y: np.ndarray) -> FloatArray:
         return y.reshape(len(y), -1)
 
-    def _predict_member(self, member: Any, X: Any) -> FloatArray:
+    def _predict_member(self, member: Any, X: Any, classes: None) -> FloatArray:
         parts = member.predict(X, return_std=True)
         return np.stack([np.reshape(part, (len(part), -1)) for part in parts], axis=-1)
 
-    def _log_density(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
-        """Log densities of the members, (M, N, T)."""
+    def _log_scores(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
         return np.asarray(norm.logpdf(targets, values[..., 0], values[..., 1]))
-
-    def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
-        log_density = self._log_density(values, targets).reshape(len(values), -1)
-        return mixture_weights(log_density, self.shrinkage)
-
-    def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
-        log_density = self._log_density(values, targets)
-        return np.asarray(logsumexp(log_density, axis=0, b=weights[:, None, None]))
 
     def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
         mean = np.tensordot(weights, values[..., 0], 1)
@@ -692,8 +679,8 @@ class StackedRegressor(GaussianRegressor, Stack):
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         return X[..., 0], X[..., 1]
 
-    def _context_of(self, targets: np.ndarray, known: BoolArray) -> dict[str, Any]:
-        scores = self._scored[-1, known]
+    def _describe(self, targets: np.ndarray) -> dict[str, Any]:
+        scores = self._scored[-1, self._fold >= 0] / targets.shape[1]
         self.held_out_score_ = float(scores.mean()) if scores.size else np.nan
         score = {"held_out_score": self.held_out_score_} if scores.size else {}
         return {
@@ -721,8 +708,3 @@ class StackedRegressor(GaussianRegressor, Stack):
         if y.size != len(y) * (k := len(self._context.labels)):
             raise ValueError(f"y must have {k} output(s), got shape {y.shape}")
         return self._scores(self.weights_, values, y.reshape(len(y), -1)).sum(axis=1)
-
-
-def _error(scores: pd.DataFrame) -> pd.Series:
-    """Standard errors of the sums of the columns."""
-    return np.sqrt(len(scores)) * scores.std(ddof=0)

@@ -1,5 +1,7 @@
 """Models stacked by pooling or mixing their predictive distributions."""
 
+import warnings
+
 import arviz as az
 import arviz_stats
 import numpy as np
@@ -7,7 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_wine
@@ -26,11 +28,16 @@ from bsdr_models import (
     load,
     plots,
 )
-from bsdr_models.stacking import FLOOR, log_linear_weights, log_pool, mixture_weights
+from bsdr_models.stacking import FLOOR, log_pool, mixture_weights, pool_loss, pool_weights
 
 X, Y = load_wine(return_X_y=True)
 X, Y = X[::3], Y[::3]
+SHRINKAGE = StackedClassifier().shrinkage
 MEMBERS = [("dgplvm", DGPLVMClassifier()), ("bayes", GaussianNB())]
+MEMBERS_OF_LABELS = [
+    ("knn", KNeighborsClassifier(5)),
+    ("bm2pca", BM2PCAClassifier(random_state=0)),
+]
 
 
 def simulated(n=200, n_members=3, n_classes=4, seed=0):
@@ -41,10 +48,22 @@ def simulated(n=200, n_members=3, n_classes=4, seed=0):
     return log_softmax(scores, axis=2), y
 
 
+def information(log_p):
+    """Mean information about a weight of samples and of one more, of unit information."""
+    p = np.exp(log_softmax(log_p.mean(axis=0), axis=1))
+    variance = np.sum(p * log_p**2, axis=2) - np.sum(p * log_p, axis=2) ** 2  # (M, N)
+    return (variance.mean(axis=0).sum() + 1.0) / (log_p.shape[1] + 1.0)
+
+
 def penalised(weights, log_p, y, shrinkage):
     pooled = log_softmax(np.tensordot(weights, log_p, 1), axis=1)
     distance = np.sum((weights - 1.0 / len(weights)) ** 2) + 10.0 * (weights.sum() - 1.0) ** 2
-    return -pooled[np.arange(len(y)), y].sum() + shrinkage * distance
+    prior = 0.5 * shrinkage * information(log_p) * distance
+    return prior - pooled[np.arange(len(y)), y].sum()
+
+
+def bounded(p):
+    return log_softmax(np.log(np.maximum(p, FLOOR)), axis=1)
 
 
 def mixture(log_p, y, shrinkage):
@@ -55,7 +74,7 @@ class TestWeights:
     def test_weights_minimise_the_penalised_loss(self):
         log_p, y = simulated()
         log_p = np.maximum(log_p, np.log(FLOOR))
-        weights, _ = log_linear_weights(log_p, y, 5.0)
+        weights, _ = pool_weights(log_p, y, 5.0)
         direct = minimize(
             penalised, np.full(3, 0.3), args=(log_p, y, 5.0), method="Nelder-Mead",
             options={"xatol": 1e-7, "fatol": 1e-9, "maxiter": 4000},
@@ -64,7 +83,7 @@ class TestWeights:
 
     def test_standard_deviations_are_of_the_curvature(self):
         log_p, y = simulated()
-        weights, sd = log_linear_weights(log_p, y, 5.0)
+        weights, sd = pool_weights(log_p, y, 5.0)
         h, steps = 1e-3, np.eye(3) * 1e-3
 
         def value(shift):
@@ -76,45 +95,80 @@ class TestWeights:
         ]  # fmt: skip
         np.testing.assert_allclose(sd, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-3)
 
-    @pytest.mark.parametrize("fit", [log_linear_weights, mixture])
+    def test_gradient_and_hessian_are_those_of_the_loss(self):
+        log_p, y = simulated()
+        precision, at, h = np.diag([1.0, 2.0, 3.0]) + 0.5, np.array([0.2, 0.7, 0.4]), 1e-5
+        steps = h * np.eye(3)
+        _, gradient, hessian = pool_loss(at, log_p, y, precision)
+        ahead, behind = ([pool_loss(at + sign * d, log_p, y, precision) for d in steps]
+                         for sign in (1.0, -1.0))  # fmt: skip
+        slopes = [(a[0] - b[0]) / (2.0 * h) for a, b in zip(ahead, behind, strict=True)]
+        np.testing.assert_allclose(gradient, slopes, rtol=1e-6)
+        curvature = [(a[1] - b[1]) / (2.0 * h) for a, b in zip(ahead, behind, strict=True)]
+        np.testing.assert_allclose(hessian, curvature, rtol=1e-6)
+
+    def test_loss_of_a_pool_is_convex(self):
+        """Between any two weights it is at most the line between their losses."""
+        log_p, y = simulated()
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            a, b, share = 3.0 * rng.random(3), 3.0 * rng.random(3), rng.random()
+            at, first, second = (
+                pool_loss(w, log_p, y, np.zeros((3, 3)))[0]
+                for w in (share * a + (1.0 - share) * b, a, b)
+            )
+            assert at <= share * first + (1.0 - share) * second + 1e-9
+
+    @pytest.mark.parametrize("fit", [pool_weights, mixture])
     def test_equal_members_have_equal_weights(self, fit):
         log_p, y = simulated(n_members=1)
         weights, _ = fit(np.repeat(log_p, 3, axis=0), y, 5.0)
         np.testing.assert_allclose(weights, weights[0], rtol=1e-4)
 
-    @pytest.mark.parametrize("fit", [log_linear_weights, mixture])
+    @pytest.mark.parametrize("fit", [pool_weights, mixture])
     def test_useless_member_has_little_weight(self, fit):
-        weights = []
-        for seed in range(10):
-            log_p, y = simulated(seed=seed)
-            log_p[2] = log_p[2][np.random.default_rng(seed).permutation(len(y))]
-            weights.append(fit(log_p, y, 3.0)[0][2])
-        assert np.mean(weights) < 0.1
+        """Even of thirty samples, whose labels are permuted for it."""
+        for n in (30, 200):
+            weights = []
+            for seed in range(10):
+                log_p, y = simulated(n=n, seed=seed)
+                log_p[2] = log_p[2][np.random.default_rng(seed).permutation(len(y))]
+                weights.append(fit(log_p, y, SHRINKAGE)[0][2])
+            assert np.mean(weights) < 0.1
 
-    def test_ten_samples_leave_weights_near_equal(self):
+    @pytest.mark.parametrize(("fit", "limit"), [(pool_weights, 0.1), (mixture, 0.2)])
+    def test_ten_samples_leave_weights_near_equal(self, fit, limit):
         shift = []
         for seed in range(20):
             log_p, y = simulated(n=10, seed=seed)
-            weights, _ = log_linear_weights(log_p, y, 3.0)
+            weights, _ = fit(log_p, y, SHRINKAGE)
             shift.append(np.abs(weights / weights.sum() - 1.0 / 3.0).max())
-        assert np.mean(shift) < 1.0 / 6.0
+        assert np.mean(shift) < limit
+
+    @pytest.mark.parametrize("fit", [pool_weights, mixture])
+    def test_without_samples_weights_are_equal(self, fit):
+        weights, sd = fit(np.empty((3, 0, 4)), np.empty(0, dtype=int), SHRINKAGE)
+        np.testing.assert_allclose(weights, 1.0 / 3.0)
+        assert np.isfinite(sd).all()
 
     def test_sum_of_weights_calibrates(self):
         rng = np.random.default_rng(0)
         log_p = log_softmax(rng.standard_normal((2000, 3)), axis=1)
         y = np.array([rng.choice(3, p=p) for p in np.exp(log_p)])
         sharp = log_softmax(3.0 * log_p, axis=1)  # overconfident by a temperature of 3
-        weights, _ = log_linear_weights(np.stack([sharp, sharp]), y, 0.01)
+        weights, _ = pool_weights(np.stack([sharp, sharp]), y, 0.01)
         assert weights.sum() == pytest.approx(1.0 / 3.0, abs=0.05)
 
     def test_mixture_weights_agree_with_a_direct_search(self):
         log_p, y = simulated()
         log_density = log_p[:, np.arange(len(y)), y]
         weights, _ = mixture_weights(log_density, 6.0)
+        ratio = 3.0 * np.exp(log_density - logsumexp(log_density, axis=0))
+        prior = 6.0 / 9.0 * (1.5 * ratio.var(axis=0).sum() + 1.0) / (len(y) + 1.0)
 
         def loss(free):
             w = np.exp(log_softmax(np.append(free, 0.0)))
-            return -np.log(w @ np.exp(log_density)).sum() - 2.0 * np.log(w).sum()
+            return -np.log(w @ np.exp(log_density)).sum() - prior * np.log(w).sum()
 
         direct = minimize(loss, np.zeros(2), method="BFGS").x
         np.testing.assert_allclose(weights, np.exp(log_softmax(np.append(direct, 0.0))), atol=1e-5)
@@ -143,25 +197,25 @@ def wine():
 
 class TestEstimator:
     def test_probabilities_are_the_pool_of_the_members(self, wine):
-        log_p = np.stack([np.log(np.maximum(m.predict_proba(X), FLOOR)) for m in wine.estimators_])
+        log_p = np.log([np.maximum(m.predict_proba(X), FLOOR) for m in wine.estimators_])
         pooled = log_softmax(np.tensordot(wine.weights_, log_p, 1), axis=1)
         np.testing.assert_allclose(wine.predict_log_proba(X), pooled)
 
     def test_own_held_out_probabilities_serve(self, wine):
         own = wine.named_estimators_["dgplvm"].held_out_log_proba_
-        np.testing.assert_allclose(wine._held_out[0, :, 0], np.maximum(own, np.log(FLOOR)))
+        np.testing.assert_allclose(wine._held_out[0], bounded(np.exp(own)))
 
     def test_held_out_probabilities_are_those_of_refits(self, wine):
-        log_p, fold = wine._held_out[1, :, 0], wine._fold
+        log_p, fold = wine._held_out[1], wine._fold
         for number in np.unique(fold):
             test = fold == number
             p = GaussianNB().fit(X[~test], Y[~test]).predict_proba(X[test])
-            np.testing.assert_allclose(log_p[test], np.log(np.maximum(p, FLOOR)))
+            np.testing.assert_allclose(log_p[test], bounded(p), atol=1e-12)
 
     def test_score_of_a_sample_does_not_see_its_label(self, wine):
         fold = wine._fold == 0
-        log_p = wine._held_out[:, :, 0]
-        weights, _ = log_linear_weights(log_p[:, ~fold], Y[~fold], 3.0)
+        log_p = wine._held_out
+        weights, _ = pool_weights(log_p[:, ~fold], Y[~fold], SHRINKAGE)
         expected = log_pool(weights, log_p[:, fold])
         np.testing.assert_allclose(wine.held_out_log_proba_[fold], expected)
         score = wine.held_out_log_proba_[np.arange(len(Y)), Y].mean()
@@ -212,7 +266,7 @@ class TestEstimator:
         model = StackedClassifier(MEMBERS, random_state=0).fit(X, Y, groups=groups)
         assert all(len(set(model._fold[groups == g])) == 1 for g in np.unique(groups))
         assert not np.allclose(
-            model._held_out[0, :, 0], model.named_estimators_["dgplvm"].held_out_log_proba_
+            model._held_out[0], model.named_estimators_["dgplvm"].held_out_log_proba_
         )
 
     def test_missing_values_if_all_members_take_them(self):
@@ -239,8 +293,8 @@ class TestEstimator:
         assert loss < np.log(3.0) + 0.05
 
     @pytest.mark.parametrize("n_fits", [0, 1, 4])
-    def test_interrupt_keeps_what_is_fitted(self, monkeypatch, n_fits):
-        """Of the member, of its first refit, or later: weights by the folds until then."""
+    def test_interrupt_keeps_the_members_that_are_complete(self, monkeypatch, n_fits):
+        """The fit of a member, its first refit, or a later one."""
         fit, calls = GaussianNB.fit, []
 
         def stop(self, X, y):
@@ -252,10 +306,35 @@ class TestEstimator:
         monkeypatch.setattr(GaussianNB, "fit", stop)
         model = StackedClassifier(MEMBERS, random_state=0).fit(X, Y)
         assert model.interrupted_
-        assert list(model.named_estimators_) == ["dgplvm", "bayes"][: 1 + (n_fits > 0)]
-        assert np.count_nonzero(np.unique(model._fold) >= 0) == {0: 5, 1: 0, 4: 3}[n_fits]
+        assert list(model.named_estimators_) == ["dgplvm"]
         assert np.isfinite(model.predict_proba(X)).all()
         assert np.isfinite(model.idata_["fit"]["latent_mean"]).all()
+        with pytest.raises(KeyboardInterrupt):
+            StackedClassifier(MEMBERS[::-1], random_state=0).fit(X, Y)
+
+    def test_warnings_name_the_member(self):
+        class Warns(GaussianNB):
+            def fit(self, X, y):
+                warnings.warn("beware", UserWarning, stacklevel=2)
+                return super().fit(X, y)
+
+        with pytest.warns(UserWarning, match="^it: beware") as caught:
+            StackedClassifier([("it", Warns())], random_state=0).fit(X, Y)
+        assert len(caught) == 1  # refits do not warn again
+
+    def test_linear_pooling_mixes_probabilities(self, wine):
+        model = clone(wine).set_params(pooling="linear").fit(X, Y)
+        p = [np.exp(bounded(m.predict_proba(X))) for m in model.estimators_]
+        np.testing.assert_allclose(model.predict_proba(X), np.tensordot(model.weights_, p, 1))
+        np.testing.assert_allclose(model.weights_, mixture(model._held_out, Y, SHRINKAGE)[0])
+        assert model.weights_.sum() == pytest.approx(1.0)
+        score = model.held_out_log_proba_[np.arange(len(Y)), Y].mean()
+        assert model.held_out_score_ == pytest.approx(score)
+        assert model.comparison().loc["stack", "elpd"] == pytest.approx(score * len(Y))
+        on = np.stack([Y == 0, Y > 0], axis=1).astype(int)
+        of_labels = StackedClassifier(MEMBERS_OF_LABELS, pooling="linear", random_state=0)
+        p = of_labels.fit(X, on).predict_proba(X)
+        assert ((p > 0.0) & (p < 1.0)).all()
 
     def test_members_are_asked_once(self, wine, monkeypatch):
         calls, predict = [], GaussianNB.predict_proba
@@ -267,15 +346,14 @@ class TestEstimator:
     def test_label_sets(self):
         """A pool for each label, of Bernoulli probabilities."""
         on = np.stack([Y == 0, Y > 0, X[:, 0] > 13.0], axis=1).astype(int)
-        members = [("knn", KNeighborsClassifier(5)), ("bm2pca", BM2PCAClassifier(random_state=0))]
-        model = StackedClassifier(members, random_state=0).fit(X, on)
+        model = StackedClassifier(MEMBERS_OF_LABELS, random_state=0).fit(X, on)
         p = model.predict_proba(X)
         assert p.shape == on.shape
         assert (model.predict(X) == on).mean() > 0.9
         single = [np.stack([each[:, 1] for each in m.predict_proba(X)], axis=1) if n == "knn"
                   else m.predict_proba(X) for n, m in model.named_estimators_.items()]  # fmt: skip
-        single = np.clip(single, FLOOR, 1.0 - FLOOR)
-        odds = np.tensordot(model.weights_, np.log(single) - np.log1p(-single), 1)
+        off, on_ = np.log(np.maximum([1.0 - np.array(single), single], FLOOR))
+        odds = np.tensordot(model.weights_, on_ - off, 1)
         np.testing.assert_allclose(np.log(p) - np.log1p(-p), odds, atol=1e-8)
         score = np.where(
             on, model.held_out_log_proba_, np.log1p(-np.exp(model.held_out_log_proba_))
@@ -313,11 +391,6 @@ class TestEstimator:
         u = wine.map_coordinates(X)
         assert u.shape == wine.transform(X).shape == (len(X), 2)
 
-    def test_features_of_a_member(self, wine):
-        assert wine.plot_features() is not None
-        with pytest.raises(ValueError, match="member must be one"):
-            wine.plot_features("bayes")
-
     def test_frames_keep_names(self):
         frame = pd.DataFrame(X).add_prefix("f")
         model = StackedClassifier(MEMBERS, random_state=0).fit(frame, Y)
@@ -342,7 +415,7 @@ class TestEstimator:
             StackedClassifier(members).fit(X, Y)
 
     def test_bad_arguments(self):
-        for bad in ({"shrinkage": 0.0}, {"cv": 1}):
+        for bad in ({"shrinkage": 0.0}, {"cv": 1}, {"pooling": "sum"}):
             with pytest.raises(ValueError, match=next(iter(bad))):
                 StackedClassifier(**bad).fit(X, Y)
         with pytest.raises(ValueError, match="one class per sample"):

@@ -49,9 +49,11 @@ LIVE = 0.01
 
 
 def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any:
-    """A fitted model, of at most as many components as features."""
+    """A fitted model, of at most as many components as features; of its default number for 0."""
     kind, arguments = next((k, of[method]) for k, of in ARGUMENTS.items() if method in of)
-    model = kind(min(n_components, training.X.shape[1]), random_state=seed).set_params(**arguments)
+    if n_components:
+        arguments = {**arguments, "n_components": min(n_components, training.X.shape[1])}
+    model = kind(random_state=seed).set_params(**arguments)
     if isinstance(model, BM2PCAClassifier | PaperBM2PCAClassifier):
         model.set_params(standardize=not training.prepared)
     return model.fit(training.X, training.y)
@@ -96,7 +98,7 @@ def by_neighbours(training: Training, n_components: int, seed: int) -> Fitted:
 
 
 def stack(training: Training, n_components: int, seed: int) -> Fitted:
-    """The three models with their defaults, whatever the number of components."""
+    """The three models with their defaults."""
     model = StackedClassifier(random_state=seed).fit(training.X, training.y)
     return of_classifier(model, training, record={"weights": model.weights_.round(4).tolist()})
 
