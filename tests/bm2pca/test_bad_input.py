@@ -204,7 +204,7 @@ def test_an_interrupt_keeps_the_sweeps_so_far(iris, make, monkeypatch, name):
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    more = {} if name == "regressor" else {"optimization__n_sweeps": "converged"}
+    more = {} if name == "regressor" else {"n_sweeps": "converged"}
     monkeypatch.setattr(mean_field, "step", tired)
     model = make(name, **more).fit(X, target(name, X, y))
     assert model.interrupted_

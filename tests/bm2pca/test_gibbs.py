@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
-from bsdr_models.bm2pca.paper.model import build_model
+from bsdr_models.bm2pca.paper.model import declare
 
 CASES = ("binary", "shared", "regression", "regression shared")
 
@@ -244,15 +244,18 @@ def test_variables_are_those_of_the_declared_model(lab, case):
     problem = lab.make_problem(case)
     state = some_state(problem, n_chains=3)
     values = gibbs.to_variables(state)
-    known, regression = problem.known[0], problem.epsilon is not None
-    model = build_model(
+    known, (n_features, n_outcomes) = (
+        problem.known[0],
+        (problem.X[0].shape[1], problem.y[0].shape[1]),
+    )
+    model = declare(
         problem.X[0],
         problem.y[0],
+        {"feature": range(n_features), "outcome": range(n_outcomes)},
         n_components=problem.n_components,
         C=float(problem.cost[0, 0, 0]),
         priors=problem.priors,
-        target="regression" if regression else "signs",
-        epsilon=problem.epsilon or 0.0,
+        epsilon=problem.epsilon,
         augmented=True,
     )
     derived = {variable.name for variable in model.deterministics}

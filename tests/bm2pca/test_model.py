@@ -14,6 +14,7 @@ from sklearn.datasets import load_wine
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import HingeLoss, label_free, subspace
+from bsdr_models.bm2pca.paper import model as paper_model
 from bsdr_models.bm2pca.paper.model import (
     TINY,
     _draw_target,
@@ -22,7 +23,7 @@ from bsdr_models.bm2pca.paper.model import (
     margin_factor,
 )
 from bsdr_models.bm2pca.paper.soft_margin_draws import log_masses
-from bsdr_models.bm2pca.spec import SAMPLING, SPEC
+from bsdr_models.bm2pca.spec import PAPER, SAMPLING, SPEC
 from bsdr_models.inference.engines import sample_nuts
 
 N, D, R = 6, 5, 2
@@ -38,14 +39,22 @@ FAST = {"mode": "FAST_COMPILE"}
 
 
 def toy(case):
-    """Samples, partly missing targets, and options of ``build_model``."""
+    """Samples, partly missing targets, and options of `declare`."""
     target, k = CASES[case]
     rng = np.random.default_rng(5)
     X = rng.normal(size=(N, D)) + 0.5
     y = rng.normal(size=(N, k))
     y[2] = np.nan
     y = y if target == "regression" else SIGNS[:, :k]
-    return X, y, {"n_components": R, "target": target, "C": COST, "epsilon": EPSILON}
+    return X, y, {"n_components": R, "target": target}
+
+
+def declare(X, y, target, *, priors=PAPER, **options):
+    """The model with unnamed features and outcomes."""
+    axis = "score" if y.shape[1] == 1 and target == "signs" else "outcome"
+    coords = {"feature": range(X.shape[1]), axis: range(y.shape[1])}
+    epsilon = EPSILON if target == "regression" else None
+    return paper_model.declare(X, y, coords, C=COST, priors=priors, epsilon=epsilon, **options)
 
 
 def random_point(model, rng):
@@ -155,7 +164,7 @@ def log_joint(point, X, y, target, *, priors, augmented):
 def test_log_density_is_the_joint(lab, case, augmented):
     X, y, options = toy(case)
     kind = {"priors": lab.PRIORS, "augmented": augmented}
-    model = build_model(X, y, **kind, **options)
+    model = declare(X, y, **kind, **options)
     log_density = model.compile_logp(jacobian=False, **FAST)
     rng = np.random.default_rng(11)
     for _ in range(3):
@@ -227,7 +236,7 @@ def test_expected_factor_far_out(expected, width):
 def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
     """Initial weights of ADVI are zero; 1e4 exceeds any posterior score."""
     X, y, options = toy(case)
-    model = build_model(X, y, **options)
+    model = declare(X, y, **options)
     start = model.initial_point()
     assert not start["weights"].any()
     outputs = [model.logp(), model.dlogp()]
@@ -245,7 +254,7 @@ def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
 @pytest.mark.parametrize("case", ["sign", "signs"])
 def test_coefficients_give_the_mean_score_of_a_new_sample(case):
     X, y, options = toy(case)
-    model = build_model(X, y, augmented=True, **options)
+    model = declare(X, y, augmented=True, **options)
     rng = np.random.default_rng(8)
     point = random_point(model, rng)
     coef, intercept = model.compile_fn(
@@ -263,7 +272,7 @@ def test_coefficients_give_the_mean_score_of_a_new_sample(case):
 def test_prior_predictive_samples_have_their_covariance(augmented):
     """Squared Mahalanobis distances under each draw's own parameters are chi-squared of D."""
     X, y, options = toy("sign")
-    model = build_model(X, y, priors=SAMPLING, augmented=augmented, **options)
+    model = declare(X, y, priors=SAMPLING, augmented=augmented, **options)
     with pytest.warns(UserWarning, match="Potentials"):
         prior = pm.sample_prior_predictive(400, model=model, random_seed=4, compile_kwargs=FAST)
     draws, rows = prior.prior, prior.prior_predictive["X"].values[0]
@@ -297,7 +306,7 @@ def test_variables_match_the_specification(case):
     X, y, options = toy(case)
     extra = {"latent_offset", "slack_scale_lower"}
     for augmented in (False, True):
-        model = build_model(X, y, augmented=augmented, **options)
+        model = declare(X, y, augmented=augmented, **options)
         single = {"outcome": "score"} if case == "sign" else {}
 
         def dims_of(name, single=single):
@@ -321,20 +330,12 @@ def test_variables_match_the_specification(case):
         ({"y": [0, 0, 0]}, "two classes"),
         ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
         ({"y": [[0], [1], [2]]}, "vector"),
-        ({"y": [0, 1, 2], "target": "signs"}, "-1, 0 and 1"),
-        ({"y": [np.nan, 1, -1], "target": "signs"}, "-1, 0 and 1"),
-        ({"y": [[1, 1], [-1, 0], [1, 1]], "target": "signs"}, "both"),
-        ({"y": np.ones((3, 1, 1)), "target": "signs"}, "vector or a matrix"),
-        ({"y": [0.0, np.inf, 1.0], "target": "regression"}, "infinity"),
-        ({"y": np.full(3, np.nan), "target": "regression"}, "without any target"),
         ({"n_components": 0}, "n_components"),
         ({"n_components": 3}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
         ({"C": 0.0}, "C must be a float in the range"),
         ({"C": np.inf}, "C must be a float in the range"),
         ({"C": "cv"}, "C must be a float in the range"),
-        ({"epsilon": -0.1}, "epsilon must be a float in the range"),
-        ({"target": "multilabel"}, "target"),
     ],
 )
 def test_invalid_arguments_raise(change, message):

@@ -23,6 +23,8 @@ from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinat
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics.row_space import Rows
 
+# Gain of a round, in nats, at which mean field has converged.
+TOL = 1e-3
 # Sweeps in cross-validation for a fit that runs to convergence.
 CONVERGED = 50
 # Components and sweeps of the factor model that imputes missing values.
