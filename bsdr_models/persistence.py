@@ -42,7 +42,7 @@ STATE = {
     "bm2pca.paper.posterior": "DrawPosterior MarginPosterior",
     "bm2pca.paper.views": "Loadings Moments Offset ViewState",
     "bm2pca.regressor": "BM2PCARegressor",
-    "bm2pca.settings": "EpsilonInsensitiveLoss HingeLoss Optimization",
+    "bm2pca.settings": "EpsilonInsensitiveLoss HingeLoss",
     "bm2pca.spec": "Priors",
     "bm2pca.subspace": "Settings SubspacePosterior SubspaceState",
     "bm2pca.task": "FitResult Task",

@@ -84,12 +84,6 @@ SPEC = ModelSpec(
                 equation="eta_c0 ~ N(0, 1 / nu_c)",
                 description="Offset of each class score.",
             ),
-            "slack_scale": Variable(
-                dims=(OBS, LABEL),
-                symbol="lambda",
-                equation="phi = int N(C (1 - y f); -lambda, lambda) dlambda",
-                description="Scale of the hinge as a mixture of normals; augmented model only.",
-            ),
             "scores": Variable(
                 dims=(OBS, LABEL),
                 symbol="f",

@@ -1,4 +1,4 @@
-"""Two roads to one pseudo-posterior: Gibbs on the augmented model, NUTS on the declared one.
+"""Two roads to one pseudo-posterior: Gibbs with slack scales, NUTS on the declared model.
 
 NUTS works on another representation: slack scales are integrated out, and for one outcome the
 latent positions as well; for more they are offsets from their mean given the features. Compared

@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
-from bsdr_models.bm2pca.paper.model import declare
 
 CASES = ("binary", "shared", "regression", "regression shared")
 
@@ -236,39 +235,6 @@ def test_coef_and_intercept_give_the_regression_of_the_score_on_x(lab):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
         scores = state.latent[c] @ values["weights"][c] + values["bias"][c]
         np.testing.assert_allclose(values["scores"][c], scores, rtol=1e-12)
-
-
-@pytest.mark.parametrize("case", CASES[:3])
-def test_variables_are_those_of_the_declared_model(lab, case):
-    """The compiled augmented model takes them, and its log density is that of the joint."""
-    problem = lab.make_problem(case)
-    state = some_state(problem, n_chains=3)
-    values = gibbs.to_variables(state)
-    known, (n_features, n_outcomes) = (
-        problem.known[0],
-        (problem.X[0].shape[1], problem.y[0].shape[1]),
-    )
-    model = declare(
-        problem.X[0],
-        problem.y[0],
-        {"feature": range(n_features), "outcome": range(n_outcomes)},
-        n_components=problem.n_components,
-        C=float(problem.cost[0, 0, 0]),
-        priors=problem.priors,
-        epsilon=problem.epsilon,
-        augmented=True,
-    )
-    derived = {variable.name for variable in model.deterministics}
-    assert set(values) == {variable.name for variable in model.value_vars} | derived
-    logp = model.compile_logp(mode="FAST_COMPILE")
-    names = [variable.name for variable in model.value_vars]
-    got = [float(logp({name: values[name][c] for name in names})) for c in range(3)]
-    # Slack scales without a target have their prior there, and are not in the joint.
-    idle = stats.chi2(1).logpdf(state.slack_scale[:, 0]) * ~known
-    expected = log_joint(lab, problem, state) + idle.sum(axis=(1, 2))
-    # PyTensor works out the constant log Gamma(1/2) of each slack scale in single precision.
-    np.testing.assert_allclose(got, expected, rtol=1e-8)
-    np.testing.assert_allclose(np.diff(got), np.diff(expected), atol=1e-9 * np.abs(got).max())
 
 
 def test_a_sweep_changes_every_variable_but_not_its_input(lab, problem):

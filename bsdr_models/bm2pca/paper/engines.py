@@ -138,7 +138,7 @@ def fit_draws(
     """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
     margins = margins_of(task.Y[None], np.full((1, 1, 1), cost), task.epsilon)
     problem = gibbs.Problem(X=task.X, margins=margins)
-    excluded = {"slack_scale", "slack_scale_lower", "scores"}
+    excluded = {"scores"}
     if schedule.chains * schedule.draws * len(task.X) * task.n_components > MAX_NUMBERS:
         excluded.add("latent")
     size = {"n_components": task.n_components, "n_chains": schedule.chains}

@@ -1,4 +1,4 @@
-r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model, chains in parallel.
+r"""Gibbs sampling for BM2PCA from full conditionals given slack scales, chains in parallel.
 
 Each ``sample_*`` draws one block given the others, for C chains along the first axis of every
 array. ``step_joint``, a sweep, draws weights and slack scales with Z integrated out: given each
@@ -220,9 +220,7 @@ def step_joint(
 
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis."""
-    values: dict[str, FloatArray] = {f.name: getattr(state, f.name) for f in fields(state)}
-    hinges = np.moveaxis(state.slack_scale, 1, 0)
-    values.update(zip(("slack_scale", "slack_scale_lower"), hinges, strict=False))
+    values = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "slack_scale"}
     bias, eta = state.weights[:, 0], state.weights[:, 1:]
     scaled = state.noise_precision[:, None, None] * state.loadings
     coef = scaled @ np.linalg.solve(_prior_precision(state), eta)

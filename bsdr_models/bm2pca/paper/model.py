@@ -1,4 +1,4 @@
-r"""BM2PCA as a PyMC model, in two parametrisations.
+r"""BM2PCA as a PyMC model.
 
 For each sample n = 1..N with features :math:`x_n` (D,), R components and K outcomes,
 
@@ -19,10 +19,9 @@ The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depen
 cannot be drawn, and C cannot be chosen by the evidence. The factor of a real target is its density:
 uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
-The *augmented* parametrisation keeps the latent coordinates, and the scale :math:`\lambda` of each
-hinge as a mixture of normals (:mod:`~bsdr_models.bm2pca.paper.loss_augmentation`), given which all
-conditionals are conjugate. The *marginal* parametrisation, for NUTS and ADVI, integrates the latent
-coordinates out: with
+Hand-written code keeps the latent coordinates, and the scale :math:`\lambda` of each hinge as a
+mixture of normals (:mod:`~bsdr_models.bm2pca.paper.loss_augmentation`), given which all
+conditionals are conjugate. Here, for NUTS and ADVI, the latent coordinates are integrated out: with
 :math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
 
 .. math::
@@ -70,7 +69,6 @@ def build_model(
     n_components: int,
     C: float = 10.0,
     priors: Priors = PAPER,
-    augmented: bool = False,
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
 
@@ -90,15 +88,12 @@ def build_model(
     C : float
         Cost of a violated margin.
     priors : Priors
-    augmented : bool
-        Keep latent coordinates and slack scales, without transforms, for conjugate samplers.
 
     Returns
     -------
     pymc.Model
-        Free variables: ``offset``, ``loadings``, ``weights``, ``bias`` and the precisions; of
-        the augmented model also ``latent`` and ``slack_scale``; of the marginal model with K > 1
-        also ``latent_offset``: several outcomes of a sample depend on the same latent coordinates,
+        Free variables: ``offset``, ``loadings``, ``weights``, ``bias``, the precisions, and with
+        K > 1 ``latent_offset``: several outcomes of a sample depend on the same latent coordinates,
         which are kept as an offset from their mean given the features. Its density has kinks, which
         slow NUTS; with K = 1 it is smooth.
         Observed are the features ``X``; margin factors are the potential ``margins``
@@ -143,7 +138,7 @@ def build_model(
     signs = 2.0 * np.eye(len(classes))[index, first:] - 1.0
     coords = {dims.FEATURE: features, axis: classes[first:]}
     options: dict[str, Any] = {"n_components": n_components, "C": C, "epsilon": None}
-    return declare(X_array, signs, coords, priors=priors, augmented=augmented, **options)
+    return declare(X_array, signs, coords, priors=priors, **options)
 
 
 def declare(
@@ -155,17 +150,15 @@ def declare(
     C: float,
     priors: Priors,
     epsilon: float | None,
-    augmented: bool = False,
 ) -> pm.Model:
     """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
     *_, axis = coords
     score_dims, n_scores = (dims.OBS, axis), y.shape[1]
     coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
-    untransformed = {"default_transform": None} if augmented else {}
 
     def gamma(name: str, shape: float, rate: float, axes: Any = None) -> Tensor:
         # A Python float such as 0.5 would become single precision, and its log gamma as well.
-        return pm.Gamma(name, np.float64(shape), np.float64(rate), dims=axes, **untransformed)
+        return pm.Gamma(name, np.float64(shape), np.float64(rate), dims=axes)
 
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X_data", X, dims=ROW_DIMS)
@@ -190,37 +183,26 @@ def declare(
         coef = pm.Deterministic("coef", product(V, h), dims=(dims.FEATURE, axis))
         pm.Deterministic("intercept", e0 - (t[:, None] * coef).sum(axis=0), dims=axis)
 
-        if augmented:
-            Z = pm.Normal("latent", 0.0, 1.0, dims=LATENT_DIMS)
-            pm.Normal("X", Z @ W.T + t, tau=tau, observed=X_data, dims=ROW_DIMS)
-            f = pm.Deterministic("scores", Z @ eta + e0, dims=score_dims)
-            known, excesses, constant = _excesses(y_data, f, C, epsilon)
-            factor = -constant
-            for name, v in zip(("slack_scale", "slack_scale_lower"), excesses, strict=False):
-                scale = gamma(name, 0.5, 0.5, score_dims)
-                factor = factor - C * v - (C * v) ** 2 / (2.0 * scale)
-            pm.Potential("margins", known * factor, dims=score_dims)
+        _samples(X_data, t, W, tau, n_components)
+        b = (X_data - t) @ V
+        variance = [(h**2).sum(axis=0) + TINY]
+        if n_scores > 1:
+            b, variance = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS), []
+            pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
+        f = pm.Deterministic("scores", product(b, h) + e0, dims=score_dims)
+        if epsilon is not None:
+            pm.CustomDist(
+                "y",
+                *(f, *variance),
+                dist=partial(_draw_target, C=C, epsilon=epsilon),
+                logp=partial(margin_factor, C=C, epsilon=epsilon),
+                signature="(),()->()" if variance else "()->()",
+                observed=y_data,
+                dims=score_dims,
+            )
         else:
-            _samples(X_data, t, W, tau, n_components)
-            b = (X_data - t) @ V
-            variance = [(h**2).sum(axis=0) + TINY]
-            if n_scores > 1:
-                b, variance = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS), []
-                pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
-            f = pm.Deterministic("scores", product(b, h) + e0, dims=score_dims)
-            if epsilon is not None:
-                pm.CustomDist(
-                    "y",
-                    *(f, *variance),
-                    dist=partial(_draw_target, C=C, epsilon=epsilon),
-                    logp=partial(margin_factor, C=C, epsilon=epsilon),
-                    signature="(),()->()" if variance else "()->()",
-                    observed=y_data,
-                    dims=score_dims,
-                )
-            else:
-                factor = margin_factor(y_data, f, *variance, C=C)
-                pm.Potential("margins", factor, dims=score_dims)
+            factor = margin_factor(y_data, f, *variance, C=C)
+            pm.Potential("margins", factor, dims=score_dims)
     return model
 
 
