@@ -205,9 +205,9 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     def _candidates(self, task: Task) -> list[Candidate]:
         C, n_sweeps = self._option("loss").C, self.n_sweeps
         costs = COSTS if C is None or C == "cv" else (float(C),)
-        sweeps: tuple[int | None, ...] = SWEEPS if n_sweeps == "cv" else (n_sweeps,)
-        if n_sweeps == "converged" or self.inference != "mean_field":
-            sweeps = (None,)  # a sampler cannot stop early
+        sweeps: tuple[int | None, ...] = (None,)  # a sampler cannot stop early
+        if self.inference == "mean_field" and n_sweeps != "converged":
+            sweeps = SWEEPS if n_sweeps == "cv" else (int(n_sweeps),)
         return [{"C": cost, "n_sweeps": number} for cost in costs for number in sweeps]
 
     @property
