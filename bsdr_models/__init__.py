@@ -13,7 +13,6 @@ from typing import Any
 # Module of each public name, with its name there if different.
 _PUBLIC = {
     "BM2PCAClassifier": "bsdr_models.bm2pca.estimator",
-    "BM2PCAOptimization": "bsdr_models.bm2pca.settings:Optimization",
     "BM2PCAPriors": "bsdr_models.bm2pca.spec:Priors",
     "BM2PCARegressor": "bsdr_models.bm2pca.regressor",
     "BSDRClassifier": "bsdr_models.bsdr.estimator",

@@ -131,7 +131,7 @@ class Sampling(Options):
 
     See Also
     --------
-    BSDROptimization, BM2PCAOptimization, DGPLVMOptimization : settings of optimisers.
+    BSDROptimization, DGPLVMOptimization : settings of optimisers.
 
     Examples
     --------

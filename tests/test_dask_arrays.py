@@ -9,7 +9,6 @@ from sklearn.datasets import load_digits, load_wine
 
 from bsdr_models import (
     BM2PCAClassifier,
-    BM2PCAOptimization,
     BSDRClassifier,
     DGPLVMClassifier,
     HingeLoss,
@@ -139,7 +138,7 @@ def test_predictions_come_chunk_by_chunk(fitted, tmp_path):
 
 OTHERS = {
     "BM2PCA": BM2PCAClassifier(metric_scale=10.0, loss=HingeLoss(C=10.0, calibrate=False)),
-    "BM2PCA of the paper": PaperBM2PCAClassifier(2, optimization=BM2PCAOptimization(n_sweeps=5)),
+    "BM2PCA of the paper": PaperBM2PCAClassifier(2, n_sweeps=5),
     "D-GPLVM": DGPLVMClassifier(2, random_state=0),
 }
 

@@ -9,7 +9,6 @@ _PUBLIC = {
     "SPEC": "spec",
     "EpsilonInsensitiveLoss": "settings",
     "HingeLoss": "settings",
-    "Optimization": "settings",
     "PAPER": "spec",
     "SAMPLING": "spec",
     "Priors": "spec",

@@ -212,7 +212,6 @@ class BaseBM2PCA(Estimator):
         r = projection.shape[1]
         group: dict[str, Any] = {
             "projection_mean": projection,
-            "projection_sd": posterior.projection_sd,
             "feature_relevance": feature_relevance(projection, self._contrast),
             "relevance": self.relevance_,
         }

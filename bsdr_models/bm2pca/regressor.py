@@ -10,15 +10,16 @@ from sklearn.utils.validation import check_consistent_length
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import GaussianRegressor
 from bsdr_models.bm2pca.base import ConjugateEstimator
-from bsdr_models.bm2pca.paper.engines import fit_mean_field, margin_posterior, run_sweeps
+from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, margin_posterior, run_sweeps
 from bsdr_models.bm2pca.selection import N_FOLDS
-from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss, Optimization
+from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.dims import FEATURE
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.options import COUNT
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import column_names, one_thread, sample_labels, warn_not_converged
 
@@ -58,9 +59,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     standardize : bool, default=True
         Scale each feature to unit variance; otherwise all by one number. Sparse samples are
         never scaled.
-    optimization : Optimization, optional
-        Iterations and tolerance of mean field, see
-        :class:`bsdr_models.bm2pca.Optimization`.
+    max_iter : int, default=2000
+        Iterations of mean field.
     n_jobs : int, optional
         Folds run in parallel by joblib: None is 1 unless set by
         ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
@@ -133,7 +133,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "loss": EpsilonInsensitiveLoss,
         "priors": Priors,
-        "optimization": Optimization,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **ConjugateEstimator._parameter_constraints,
+        "max_iter": [COUNT],
     }
 
     def __init__(
@@ -144,7 +147,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         views: Any = None,
         priors: Priors | None = None,
         standardize: bool = True,
-        optimization: Optimization | None = None,
+        max_iter: int = 2000,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -154,7 +157,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.views = views
         self.priors = priors
         self.standardize = standardize
-        self.optimization = optimization
+        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -185,7 +188,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         given, Y = self._scale_outputs(y, missing=True)
         check_consistent_length(X, Y)
         loss: EpsilonInsensitiveLoss = self._option("loss")
-        options: Optimization = self._option("optimization")
         calibrate_rng, fit_rng = self._spawn()
         self._observed = self._task = self._make_task(
             X, Y, strategy="shared", epsilon=float(loss.epsilon)
@@ -198,8 +200,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 self._task,
                 cost=self.C_,
                 rng=fit_rng,
-                max_iter=int(options.max_iter),
-                tol=options.tol,
+                max_iter=int(self.max_iter),
+                tol=TOL,
                 progressbar=self.progressbar,
             )
             attrs = {
@@ -221,7 +223,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 attrs=attrs,
             )
             if not (self.converged_ or self.interrupted_):
-                warn_not_converged(options.max_iter, options.tol)
+                warn_not_converged(self.max_iter, TOL)
         return self
 
     def _calibrate(self, rng: np.random.Generator) -> FloatArray:

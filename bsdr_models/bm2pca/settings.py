@@ -1,4 +1,4 @@
-"""Loss functions of BM2PCA and settings of its optimisation."""
+"""Loss functions of BM2PCA."""
 
 from dataclasses import dataclass
 from numbers import Real
@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options, StrOptions
+from bsdr_models.options import POSITIVE, TOLERANCE, Options, StrOptions
 
 Strategy = Literal["shared", "one_vs_rest"]
 
@@ -107,44 +107,3 @@ class EpsilonInsensitiveLoss(Options):
     C: float = 3.0
     epsilon: float = 0.1
     calibrate: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Optimization(Options):
-    """Settings of mean field in the paper's model.
-
-    Parameters
-    ----------
-    n_sweeps : int, "cv" or "converged", default="cv"
-        Classifier: number of sweeps. The regressor always converges.
-    max_iter : int, default=2000
-        Iterations.
-    tol : float, default=1e-3
-        Mean field has converged when a round gains less, in nats.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range.
-
-    See Also
-    --------
-    bsdr_models.Sampling : settings of samplers.
-
-    Examples
-    --------
-    >>> from bsdr_models import BM2PCAOptimization
-    >>> from bsdr_models.papers import PaperBM2PCAClassifier
-    >>> options = BM2PCAOptimization(n_sweeps="converged")
-    >>> model = PaperBM2PCAClassifier(optimization=options)
-    """
-
-    _constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
-        "max_iter": [COUNT],
-        "tol": [TOLERANCE],
-    }
-
-    n_sweeps: int | Literal["cv", "converged"] = "cv"
-    max_iter: int = 2000
-    tol: float = 1e-3

@@ -34,7 +34,6 @@ SPEC = ModelSpec(
             "weight_precision": (LABEL,),
             "weights": (COMPONENT, LABEL),
             "bias": (LABEL,),
-            "slack_scale": (OBS, LABEL),
             "scores": (OBS, LABEL),
             "coef": (FEATURE, LABEL),
             "intercept": (LABEL,),

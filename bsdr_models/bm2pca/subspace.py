@@ -159,10 +159,11 @@ def objective(
 
 def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Settings) -> Hinge:
     """Sum of the losses of all blocks of columns, and slopes; arguments as of `smooth_hinge`."""
-    parts = [
-        (multiclass_hinge if multiclass else smooth_hinge)(scores[:, own], Y[:, own], square[own])
-        for own, multiclass in settings.blocks(Y.shape[1])
-    ]
+    with np.errstate(over="ignore", invalid="ignore"):  # far steps of a line search
+        parts = [
+            (multiclass_hinge if multi else smooth_hinge)(scores[:, own], Y[:, own], square[own])
+            for own, multi in settings.blocks(Y.shape[1])
+        ]
     if len(parts) == 1:
         return parts[0]
     return Hinge(
@@ -280,7 +281,7 @@ def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -
         own = Y[:, block]
         square = settings.latent_variance * np.sum(state.weights[1:, block] ** 2, axis=0)
         if multiclass:
-            slope = np.abs(multiclass_hinge(scores[:, block].copy(), own, square).slope)
+            slope = np.abs(multiclass_hinge(scores[:, block], own, square).slope)
             found[:, block] = settings.cost * slope * (1.0 - slope)
         else:
             root = np.maximum(np.sqrt((1.0 - own * scores[:, block]) ** 2 + square), TINY_WIDTH)
@@ -402,13 +403,3 @@ class SubspacePosterior:
         """Linear map from scaled features to latent coordinates, (P, R)."""
         Q = self.state.projection
         return self.metric.back(self.state.weights[1:] if Q is None else Q)
-
-    @property
-    def projection_sd(self) -> FloatArray:
-        """Standard deviation of the projection, (P, R); NaN with too many axes."""
-        covariances = self.weight_cov[:, 1:, 1:] if self.one_vs_rest else self.projection_cov
-        if covariances is None:
-            return np.full(self.projection.shape, np.nan)
-        basis = self.metric.back(np.eye(covariances.shape[-1]))  # (P, A)
-        each = [np.sqrt(np.sum((basis @ cov) * basis, axis=1)) for cov in covariances]
-        return np.stack(each, axis=1)

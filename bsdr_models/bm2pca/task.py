@@ -66,9 +66,8 @@ class FitResult(Result):
 
     A posterior predicts scaled samples X (M, P): latent coordinates by ``latent(X)`` (M, R) and
     ``embed(X)``, class scores (or predictions) by ``score_means(X)`` (M, K), ``score_moments(X)``
-    and ``scores_at(latent)``. It has ``projection`` (P, R), its ``projection_sd``,
-    ``mean_weights`` (R, K), a ``factor_model`` of the features or None, and, unless drawn by a
-    sampler, ``draw(n_draws, rng)``.
+    and ``scores_at(latent)``. It has ``projection`` (P, R), ``mean_weights`` (R, K), a
+    ``factor_model`` of the features or None, and, if not of a sampler, ``draw(n_draws, rng)``.
     """
 
     # Terms of the bound by name, each (n_iter,).

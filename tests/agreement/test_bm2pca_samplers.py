@@ -1,4 +1,4 @@
-"""Gibbs on the augmented model and NUTS on the declared one have one pseudo-posterior.
+"""Gibbs with slack scales and NUTS on the declared model have one pseudo-posterior.
 
 Labels overlap, and the prior of the weights has more moments than the default: hinges do not bound
 the size of the scores.
@@ -11,7 +11,7 @@ import pytest
 
 from bsdr_models.bm2pca.paper import gibbs
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
-from bsdr_models.bm2pca.paper.model import build_model
+from bsdr_models.bm2pca.paper.model import declare
 from bsdr_models.bm2pca.spec import SAMPLING
 from bsdr_models.inference.sampling import run_gibbs
 
@@ -87,7 +87,9 @@ def test_samplers_agree(case, nuts, summaries):
     target, n_outcomes = CASES[case]
     names = ["coef", "intercept", *PARAMETERS]
     names += ["latent", "scores"] if n_outcomes > 1 else []
-    model = build_model(X, y, n_components=R, C=C, priors=PRIORS, target=target, epsilon=EPSILON)
+    coords = {"feature": range(D), "outcome": range(n_outcomes)}
+    epsilon = EPSILON if target == "regression" else None
+    model = declare(X, y, coords, n_components=R, C=C, priors=PRIORS, epsilon=epsilon)
     drawn = identified(nuts(model, names, draws=1500, tune=500, seed=73), X)
     a, error_a = summaries(by_gibbs(case, seed=72), 1.03)
     b, error_b = summaries(drawn, 1.03)

@@ -446,7 +446,7 @@ def make_form():
         if form.startswith("label_free"):
             model = BM2PCAClassifier(metric_scale=10.0)
         else:
-            model, fixed["optimization__n_sweeps"] = PaperBM2PCAClassifier(), 5
+            model, fixed["n_sweeps"] = PaperBM2PCAClassifier(), 5
         return model.set_params(**fixed | FORMS[form] | more)
 
     return make

@@ -153,7 +153,7 @@ def test_predictions_of_incomplete_samples_do_not_depend_on_the_batch(iris, fitt
 @pytest.mark.parametrize("name", ["paper", "paper_one_vs_rest", "regressor"])
 def test_an_interrupt_keeps_the_sweeps_so_far(iris, make, assert_finite, interrupt, name):
     X, y = iris
-    more = {} if name == "regressor" else {"optimization__n_sweeps": "converged"}
+    more = {} if name == "regressor" else {"n_sweeps": "converged"}
     interrupt(mean_field, "step", 4)
     model = make(name, **more).fit(X, target(name, X, y))
     assert model.interrupted_

@@ -93,12 +93,10 @@ def test_fitted_attributes(wine, wine_models, form):
 def test_arguments_are_used(overlapping, make_form):
     X, y = overlapping
     priors = BM2PCAPriors(weight_rate=2.0)
-    model = make_form(
-        "paper", loss__C=7.0, optimization__n_sweeps=4, priors=priors, n_components=3
-    ).fit(X, y)
+    model = make_form("paper", loss__C=7.0, n_sweeps=4, priors=priors, n_components=3).fit(X, y)
     config = json.loads(model.idata_.attrs["config"])
     assert config["priors"]["weight_rate"] == 2.0
-    assert config["optimization"]["n_sweeps"] == 4
+    assert config["n_sweeps"] == 4
     assert "random_state" not in config
     assert model.C_ == model.idata_.attrs["C"] == 7.0
     assert model.transform(X).shape == (90, 3)
@@ -112,7 +110,7 @@ def test_default_priors_depend_on_the_inference_method():
 
 
 def test_convergence(overlapping, make_form):
-    model = make_form("paper", optimization__n_sweeps="converged").fit(*overlapping)
+    model = make_form("paper", n_sweeps="converged").fit(*overlapping)
     assert model.converged_
     assert model.n_sweeps_ is None
 
@@ -241,7 +239,7 @@ def test_each_view_has_its_own_noise(make_form, form):
     X = np.hstack([rng.standard_normal((150, 5)), 10.0 * rng.standard_normal((150, 40))])
     X[:, :5] += 3.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
     views = ["good"] * 5 + ["loud"] * 40
-    arguments = {"standardize": False, "n_components": 3, "optimization__n_sweeps": 10}
+    arguments = {"standardize": False, "n_components": 3, "n_sweeps": 10}
     apart = make_form(form, views=views, **arguments).fit(X[:60], y[:60])
     assert apart.score(X[60:], y[60:]) > 0.85
     absent = X[60:].copy()

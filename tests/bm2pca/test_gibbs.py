@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
-from bsdr_models.bm2pca.paper.model import build_model
 
 CASES = ("binary", "shared", "regression", "regression shared")
 
@@ -177,36 +176,6 @@ def test_coef_and_intercept_give_the_regression_of_the_score_on_x(lab):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
         scores = state.latent[c] @ values["weights"][c] + values["bias"][c]
         np.testing.assert_allclose(values["scores"][c], scores, rtol=1e-12)
-
-
-@pytest.mark.parametrize("case", CASES[:3])
-def test_variables_are_those_of_the_declared_model(lab, case):
-    """The compiled augmented model takes them, and its log density is that of the joint."""
-    problem = lab.make_problem(case)
-    state = some_state(problem, n_chains=3)
-    values = gibbs.to_variables(state)
-    known, regression = problem.known[0], problem.epsilon is not None
-    model = build_model(
-        problem.X[0],
-        problem.y[0],
-        n_components=problem.n_components,
-        C=float(problem.cost[0, 0, 0]),
-        priors=problem.priors,
-        target="regression" if regression else "signs",
-        epsilon=problem.epsilon or 0.0,
-        augmented=True,
-    )
-    derived = {variable.name for variable in model.deterministics}
-    assert set(values) == {variable.name for variable in model.value_vars} | derived
-    logp = model.compile_logp(mode="FAST_COMPILE")
-    names = [variable.name for variable in model.value_vars]
-    got = [float(logp({name: values[name][c] for name in names})) for c in range(3)]
-    # Slack scales without a target have their prior there, and are not in the joint.
-    idle = stats.chi2(1).logpdf(state.slack_scale[:, 0]) * ~known
-    expected = log_joint(lab, problem, state) + idle.sum(axis=(1, 2))
-    # PyTensor works out the constant log Gamma(1/2) of each slack scale in single precision.
-    np.testing.assert_allclose(got, expected, rtol=1e-8)
-    np.testing.assert_allclose(np.diff(got), np.diff(expected), atol=1e-9 * np.abs(got).max())
 
 
 def test_a_sweep_changes_every_variable_but_not_its_input(lab, problem):

@@ -15,22 +15,6 @@ from bsdr_models.bm2pca.spec import PAPER
 STARTS = ("label", "pca")
 
 
-def test_inverses_of_pencils_of_low_rank_and_weights_of_every_size():
-    rng = np.random.default_rng(3)
-    root, vector = rng.standard_normal((3, 4)), rng.standard_normal(3)
-    A, B = (root @ root.T + 0.1 * np.eye(3))[None], np.outer(vector, vector)[None]
-    weights = np.array([[0.0, 1e-12, 1.0, 1e4, 1e8]])
-    cov, log_det = mf.inverse_pencils(A, B, weights)
-    inverse = np.linalg.inv(A[0])
-    along, scale = inverse @ vector, weights[0] * (vector @ inverse @ vector)
-    for w, size, S in zip(weights[0], scale, cov[0], strict=True):
-        np.testing.assert_allclose(S, inverse - np.outer(along, along) * w / (1 + size), atol=1e-7)
-    expected = -np.linalg.slogdet(A[0])[1] - np.log1p(scale)
-    np.testing.assert_allclose(log_det[0], expected, rtol=1e-8)
-    with pytest.raises(np.linalg.LinAlgError, match="latent precision"):
-        mf.inverse_pencils(-np.ones((1, 1, 1)), np.ones((1, 1, 1)), np.ones((1, 2)))
-
-
 def test_bound_is_the_monte_carlo_expectation(lab, case):
     """17 comparisons at 4 standard errors: a false alarm has probability 0.1 %."""
     lab.check_monte_carlo(lab.make_problem(case), seed=0)

@@ -166,13 +166,7 @@ def test_score_moments_are_those_of_draws(missing):
 def test_coefficients_give_the_mean_score_of_complete_samples():
     """For one draw of all parameters, through the joint normal of z and x."""
     rng, posterior = random_posterior(spread=0.0)
-    view = posterior.factor_model.states[0]
-    coef, intercept = posterior.factor_model.coefficients(
-        [view.loadings.mean],
-        [view.offset.mean],
-        [view.noise_precision.mean],
-        posterior.state.weights.mean,
-    )
+    coef, intercept = posterior.factor_model.coefficients(posterior.state.weights.mean)
     rows = rng.standard_normal((3, 7))
     for p in range(2):
         centre, spread = joint_normal(posterior.factor_model, p, 7)
@@ -182,21 +176,6 @@ def test_coefficients_give_the_mean_score_of_complete_samples():
             expected = eta[0] + z @ eta[1:]
             got = row @ coef[:, p * K : (p + 1) * K] + intercept[p * K : (p + 1) * K]
             np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
-def test_projection_sd_is_that_of_the_loadings():
-    """Variance of tau W S under q(W), given E[tau] and S."""
-    rng, posterior = random_posterior(problems=1)
-    view = posterior.factor_model.states[0]
-    draws = view.loadings.mean[0] + np.stack(
-        [
-            rng.multivariate_normal(np.zeros(R), cov, size=N_DRAWS, method="cholesky")
-            for cov in view.loadings.cov[0] + 1e-12 * np.eye(R)
-        ],
-        axis=1,
-    )
-    moved = view.noise_precision.mean[0] * draws @ posterior.factor_model._complete_cov()[0]
-    agree(moved, posterior.projection, posterior.projection_sd**2)
 
 
 def test_draws_are_averaged():
@@ -253,7 +232,7 @@ def test_a_decoder_of_known_latent_coordinates_is_a_regression():
     np.testing.assert_allclose(1.0 / view.noise_precision.mean[0], noise, rtol=0.02)
 
 
-LONG = {"label_free": {}, "paper": {"optimization__n_sweeps": 20}}
+LONG = {"label_free": {}, "paper": {"n_sweeps": 20}}
 
 
 @pytest.mark.parametrize("kind", LONG)

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAClassifier, BM2PCAOptimization
+from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import label_free, selection
 from bsdr_models.bm2pca.estimator import COSTS, SCALES
 from bsdr_models.bm2pca.paper import engines, estimator
@@ -225,9 +225,7 @@ def test_the_candidates_of_the_paper_are_costs_with_sweeps():
     found = PaperBM2PCAClassifier()._candidates(None)
     assert found == [{"C": c, "n_sweeps": s} for c in estimator.COSTS for s in estimator.SWEEPS]
     for n_sweeps, expected in ((4, 4), ("converged", None)):
-        model = PaperBM2PCAClassifier(
-            loss=HingeLoss(C=2.0), optimization=BM2PCAOptimization(n_sweeps=n_sweeps)
-        )
+        model = PaperBM2PCAClassifier(loss=HingeLoss(C=2.0), n_sweeps=n_sweeps)
         assert model._candidates(None) == [{"C": 2.0, "n_sweeps": expected}]
     assert {c["n_sweeps"] for c in model.set_params(inference="gibbs")._candidates(None)} == {None}
 

@@ -106,7 +106,6 @@ def test_dims_and_coordinates(fitted, engine, target):
         "latent_mean": ("obs", "component"),
         "latent_cov": ("obs", "component", "component_aux"),
         "projection_mean": ("feature", "component"),
-        "projection_sd": ("feature", "component"),
         "relevance": ("component",),
         "feature_relevance": ("feature",),
     }.items():

@@ -44,7 +44,7 @@ BSDR_PAPER = {"optimization__max_iter": 15, "random_state": 0}
 FREE = {"metric_scale": 10.0, "loss__calibrate": False, "random_state": 0}
 MARGINS = {
     "loss__C": 10.0,
-    "optimization__n_sweeps": 5,
+    "n_sweeps": 5,
     "loss__calibrate": False,
     "random_state": 0,
 }

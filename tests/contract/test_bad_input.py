@@ -513,7 +513,7 @@ ARGUMENTS_REFUSED = {
     "loss__C": (*POSITIVE, np.inf, True),
     "loss__calibrate": ("no", None, -1.0, np.nan, np.inf),
     "loss__epsilon": (-0.1, np.nan, "cross", True),
-    "optimization__n_sweeps": (0, 1.5, -2, True, "all", None),
+    "n_sweeps": (0, 1.5, -2, True, "all", None),
     "optimization__tol": (-1e-3, np.nan, np.inf, "small", True),
     "standardize": FLAGS,
     "priors": ("paper", {"weight_shape": 1.0}, 3),
@@ -617,7 +617,7 @@ def test_the_limit_of_iterations_warns_and_the_result_is_usable(zoo, kind):
     if kind == "DGPLVMClassifier":
         model.set_params(priors__weight=10.0)
     elif kind == "PaperBM2PCAClassifier":
-        model.set_params(optimization__n_sweeps="converged")
+        model.set_params(n_sweeps="converged")
     with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
         model.fit(zoo.X, zoo.target(kind))
     assert not model.converged_

@@ -141,7 +141,7 @@ SEARCHES = {
     "BSDRRegressor": {},
     "PaperBSDRClassifier": {},
     "BM2PCAClassifier": {"metric_scale": "cv", "loss": HingeLoss(C="cv")},
-    "PaperBM2PCAClassifier": {"n_components": 2, "loss": None, "optimization": None},
+    "PaperBM2PCAClassifier": {"n_components": 2, "loss": None, "n_sweeps": "cv"},
     "BM2PCARegressor": {"loss": None},
     "DGPLVMClassifier": {"priors": None},
     "PaperDGPLVMClassifier": {},

@@ -59,9 +59,9 @@ CHOICES = {
         {"metric_scale": 1.0, "loss__strategy": "one_vs_rest", "max_iter": 20},
     ),
     "PaperBM2PCAClassifier": (
-        {"optimization__n_sweeps": 3, **UNSCALED},
-        {"optimization__n_sweeps": 3, "loss__strategy": "one_vs_rest"},
-        {"optimization__n_sweeps": 3, "loss__C": 1e-3},
+        {"n_sweeps": 3, **UNSCALED},
+        {"n_sweeps": 3, "loss__strategy": "one_vs_rest"},
+        {"n_sweeps": 3, "loss__C": 1e-3},
     ),
     "DGPLVMClassifier": (
         {"priors__weight": np.inf},
@@ -74,9 +74,9 @@ CHOICES = {
     "PaperDGPLVMClassifier": ({"optimization__max_iter": 3},),
     "BSDRRegressor": ({}, UNSCALED),
     "BM2PCARegressor": (
-        {"optimization__max_iter": 4},
-        {"optimization__max_iter": 4, **UNSCALED},
-        {"optimization__max_iter": 4, "loss__C": 1e3, "loss__epsilon": 0.0},
+        {"max_iter": 4},
+        {"max_iter": 4, **UNSCALED},
+        {"max_iter": 4, "loss__C": 1e3, "loss__epsilon": 0.0},
     ),
 }
 ACCIDENTS = {

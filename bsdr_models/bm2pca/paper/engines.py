@@ -22,6 +22,8 @@ from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinat
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics.row_space import Rows
 
+# Gain of a round, in nats, at which mean field has converged.
+TOL = 1e-3
 # Sweeps in cross-validation for a fit that runs to convergence.
 CONVERGED = 50
 # Components and sweeps of the factor model that imputes missing values.
@@ -134,7 +136,7 @@ def fit_draws(
     """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
     margins = margins_of(task.Y[None], np.full((1, 1, 1), cost), task.epsilon)
     problem = gibbs.Problem(X=task.X, margins=margins)
-    excluded = {"slack_scale", "slack_scale_lower", "scores"}
+    excluded = {"scores"}
     if schedule.chains * schedule.draws * len(task.X) * task.n_components > MAX_NUMBERS:
         excluded.add("latent")
     size = {"n_components": task.n_components, "n_chains": schedule.chains}

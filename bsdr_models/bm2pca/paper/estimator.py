@@ -8,10 +8,10 @@ from bsdr_models.bm2pca.base import ConjugateEstimator
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.selection import PathScores
-from bsdr_models.bm2pca.settings import HingeLoss, Optimization
+from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
 from bsdr_models.bm2pca.task import Candidate, FitResult, Task
-from bsdr_models.options import Sampling, StrOptions
+from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged, warn_unless_mixed
 
@@ -55,9 +55,10 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over at most 300 evenly spaced draws.
-    optimization : Optimization, optional
-        Sweeps, iterations and tolerance of mean field, see
-        :class:`bsdr_models.bm2pca.Optimization`.
+    n_sweeps : int, "cv" or "converged", default="cv"
+        Sweeps of mean field.
+    max_iter : int, default=2000
+        Sweeps of mean field to convergence.
     n_jobs : int, optional
         Folds run in parallel by joblib: None is 1 unless set by
         ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
@@ -145,11 +146,12 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         "loss": HingeLoss,
         "priors": Priors,
         "sampling": Sampling,
-        "optimization": Optimization,
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
         "inference": [StrOptions(set(get_args(Inference)))],
+        "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
+        "max_iter": [COUNT],
     }
     _balanced_folds = True
     _fallback: ClassVar[Candidate] = {"n_sweeps": N_SWEEPS}
@@ -165,7 +167,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         priors: Priors | None = None,
         standardize: bool = True,
         sampling: Sampling | None = None,
-        optimization: Optimization | None = None,
+        n_sweeps: int | Literal["cv", "converged"] = "cv",
+        max_iter: int = 2000,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -178,7 +181,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self.priors = priors
         self.standardize = standardize
         self.sampling = sampling
-        self.optimization = optimization
+        self.n_sweeps = n_sweeps
+        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
@@ -199,11 +203,11 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         return super()._option(name)
 
     def _candidates(self, task: Task) -> list[Candidate]:
-        C, n_sweeps = self._option("loss").C, self._option("optimization").n_sweeps
+        C, n_sweeps = self._option("loss").C, self.n_sweeps
         costs = COSTS if C is None or C == "cv" else (float(C),)
-        sweeps: tuple[int | None, ...] = SWEEPS if n_sweeps == "cv" else (n_sweeps,)
-        if n_sweeps == "converged" or self.inference != "mean_field":
-            sweeps = (None,)  # a sampler cannot stop early
+        sweeps: tuple[int | None, ...] = (None,)  # a sampler cannot stop early
+        if self.inference == "mean_field" and n_sweeps != "converged":
+            sweeps = SWEEPS if n_sweeps == "cv" else (int(n_sweeps),)
         return [{"C": cost, "n_sweeps": number} for cost in costs for number in sweeps]
 
     @property
@@ -217,29 +221,28 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             return engines.fit_draws(
                 self._task, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
             )
-        self.n_sweeps_, options = chosen["n_sweeps"], self._option("optimization")
+        self.n_sweeps_ = chosen["n_sweeps"]
         return engines.fit_mean_field(
             self._task,
             cost=self.C_,
             rng=rng,
-            max_iter=int(self.n_sweeps_ or options.max_iter),
-            tol=options.tol if self.n_sweeps_ is None else 0.0,
+            max_iter=int(self.n_sweeps_ or self.max_iter),
+            tol=engines.TOL if self.n_sweeps_ is None else 0.0,
             progressbar=self.progressbar,
         )
 
     def _report(self, result: FitResult, chosen: Candidate) -> None:
         super()._report(result, chosen)
-        options = self._option("optimization")
         if result.sampled is not None:
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=5)
         elif chosen["n_sweeps"] is None and not (result.converged or result.interrupted):
-            warn_not_converged(options.max_iter, options.tol, stacklevel=4)
+            warn_not_converged(self.max_iter, engines.TOL, stacklevel=4)
 
     def _selected_params(self) -> dict[str, Any]:
         selected = super()._selected_params()
         if getattr(self, "n_sweeps_", None) is not None:
-            selected["optimization__n_sweeps"] = self.n_sweeps_
+            selected["n_sweeps"] = self.n_sweeps_
         return selected
 
     def _model_attrs(self) -> dict[str, Any]:

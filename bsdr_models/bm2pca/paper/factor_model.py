@@ -67,29 +67,12 @@ class FactorModel:
             return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
         return linear_term @ cov[:, 0], cov
 
-    def _complete_cov(self) -> FloatArray:
-        """S of a complete sample, (P, R, R)."""
-        precision = np.eye(self.shape[1]) + sum(
-            q.noise_precision.mean[:, None, None] * q.loadings.second for q in self.states
-        )
-        return np.linalg.inv(precision)
-
     def projection(self) -> FloatArray:
         """Linear map from centred complete samples to latent coordinates, (P, D, R)."""
-        cov = self._complete_cov()
-        return self._concatenate_views(
-            [q.noise_precision.mean[:, None, None] * q.loadings.mean @ cov for q in self.states]
-        )
-
-    def projection_sd(self) -> FloatArray:
-        """Standard deviation of the projection, from q(W) alone: (P, D, R)."""
-        cov = self._complete_cov()[:, None]
-        blocks = []
-        for q in self.states:
-            sd = np.sqrt(np.einsum("pjrr->pjr", cov @ q.loadings.cov @ cov))
-            sd = q.noise_precision.mean[:, None, None] * sd
-            blocks.append(np.broadcast_to(sd, q.loadings.mean.shape))
-        return self._concatenate_views(blocks)
+        pairs = [(q.noise_precision.mean[:, None, None], q.loadings) for q in self.states]
+        precision = np.eye(self.shape[1]) + sum(tau * W.second for tau, W in pairs)
+        cov = np.linalg.inv(precision)
+        return self._concatenate_views([tau * W.mean @ cov for tau, W in pairs])
 
     def _concatenate_views(self, blocks: list[FloatArray]) -> FloatArray:
         """Values (P, D, R) of all features from those of each view."""
@@ -98,33 +81,24 @@ class FactorModel:
         order = np.concatenate([columns for columns in self.columns if columns is not None])
         return np.concatenate(blocks, axis=1)[:, np.argsort(order)]
 
-    def coefficients(
-        self,
-        loadings: Sequence[FloatArray],
-        offsets: Sequence[FloatArray],
-        precisions: Sequence[FloatArray],
-        weights: FloatArray,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Effect of features on mean class scores, (D, P K), and intercept, (P K,), of one draw.
+    @property
+    def _offset(self) -> FloatArray:
+        """E[t] of all features, (P, D, 1)."""
+        return self._concatenate_views([q.offset.mean[..., None] for q in self.states])
 
-        The draw is of W (P, D, R), t (P, D) and tau (P,) of each view, and of eta (P, 1 + R, K).
+    def coefficients(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Effect of features on mean class scores, (D, P K), and intercept, (P K,).
+
+        The weights are [bias; eta], (P, 1 + R, K).
         """
-        r = weights.shape[1] - 1
-        scaled = [tau[:, None, None] * W for W, tau in zip(loadings, precisions, strict=True)]
-        precision = np.eye(r) + sum(
-            np.swapaxes(W, 1, 2) @ own for W, own in zip(loadings, scaled, strict=True)
-        )
-        direction = np.linalg.solve(precision, weights[:, 1:])
-        coef = [own @ direction for own in scaled]
-        shift = sum(np.einsum("pd,pdk->pk", t, own) for t, own in zip(offsets, coef, strict=True))
-        intercept: FloatArray = weights[:, 0] - shift
-        return concatenate_problems(self._concatenate_views(coef)), intercept.ravel()
+        coef = self.projection() @ weights[:, 1:]
+        intercept = weights[:, 0] - np.sum(self._offset * coef, axis=1)
+        return concatenate_problems(coef), intercept.ravel()
 
     def reconstruct(self, latent: FloatArray) -> FloatArray:
         """E[x] at latent coordinates (P, M, R), averaged over problems: (M, D)."""
         loadings = self._concatenate_views([q.loadings.mean for q in self.states])
-        offset = self._concatenate_views([q.offset.mean[..., None] for q in self.states])
-        X = latent @ np.swapaxes(loadings, 1, 2) + np.swapaxes(offset, 1, 2)
+        X = latent @ np.swapaxes(loadings, 1, 2) + np.swapaxes(self._offset, 1, 2)
         return X.mean(axis=0)
 
     def impute(self, X: FloatArray) -> FloatArray:

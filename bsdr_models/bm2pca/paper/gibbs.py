@@ -1,4 +1,4 @@
-r"""Gibbs sampling for BM2PCA from the full conditionals of the augmented model, chains in parallel.
+r"""Gibbs sampling for BM2PCA from full conditionals given slack scales, chains in parallel.
 
 Each ``sample_*`` draws one block given the others, for C chains along the first axis of every
 array. ``step``, a sweep, draws weights and slack scales with Z integrated out: given each
@@ -27,7 +27,7 @@ from bsdr_models.bm2pca.paper import soft_margin_draws
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.numerics import linalg
-from bsdr_models.numerics.linalg import cholesky, inv_spd
+from bsdr_models.numerics.linalg import inv_spd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,27 +106,13 @@ def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generat
     .. math::
         P_n = I + \tau W^\top W + \sum_c h_{nc} \eta_c \eta_c^\top, \qquad
         l_n = \tau W^\top (x_n - t) + \sum_c (g_{nc} - h_{nc} e_{0c}) \eta_c
-
-    For one label, P_n is a rank-one update of A = L L', and with v = L^{-1} eta,
-    :math:`(I + h v v^\top)^{-1/2} = I - \alpha v v^\top`, so A alone is factorised.
     """
     linear, A = _feature_terms(state, problem)
     h, g = _margin_terms(state, problem)
     eta = state.weights[:, 1:]
     linear = linear + (g - h * state.weights[:, :1]) @ eta.mT
-    if eta.shape[2] > 1:
-        precision, column = _sample_precisions(A, eta, h), linear[..., None]
-        return linalg.draw_normal(precision, column, name="latent precision", rng=rng)[..., 0]
-    half = np.linalg.inv(cholesky(A, name="latent precision"))
-    v = half @ eta  # (C, k, 1)
-    root = np.sqrt(1.0 + h * np.sum(v**2, axis=1, keepdims=True))
-    alpha = h / (root * (1.0 + root))  # (C, N, 1)
-
-    def shrink(rows: FloatArray) -> FloatArray:
-        return rows - (alpha * (rows @ v)) @ v.mT
-
-    white = linear @ half.mT
-    return shrink(shrink(white) + rng.standard_normal(white.shape)) @ half
+    precision, column = _sample_precisions(A, eta, h), linear[..., None]
+    return linalg.draw_normal(precision, column, name="latent precision", rng=rng)[..., 0]
 
 
 def sample_weights_and_slack(
@@ -234,9 +220,7 @@ def step(
 
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis."""
-    values: dict[str, FloatArray] = {f.name: getattr(state, f.name) for f in fields(state)}
-    hinges = np.moveaxis(state.slack_scale, 1, 0)
-    values.update(zip(("slack_scale", "slack_scale_lower"), hinges, strict=False))
+    values = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "slack_scale"}
     bias, eta = state.weights[:, 0], state.weights[:, 1:]
     scaled = state.noise_precision[:, None, None] * state.loadings
     coef = scaled @ np.linalg.solve(_prior_precision(state), eta)

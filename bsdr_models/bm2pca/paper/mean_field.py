@@ -30,7 +30,7 @@ from bsdr_models.bm2pca.paper.views import Moments, View, ViewState, make_view
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.linalg import cholesky, inv_spd
+from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.row_space import Rows
 
 Start = Literal["label", "pca"]
@@ -184,31 +184,9 @@ def update_latent(state: State, data: Data) -> Latent:
     for own, view in zip(state.views, data.views, strict=True):
         base = base + views.latent_precision(own, view)
         linear_term += views.latent_linear_term(own, view)
-    if base.shape[1] == 1 and weights.shape[2] == 1:
-        cov, log_det = inverse_pencils(base[:, 0], forms[:, 0], weights[..., 0])
-    else:
-        margins = (weights @ _flat(forms)).reshape(*weights.shape[:2], *forms.shape[2:])
-        cov, log_det = inv_spd(margins + base, name="latent precision")
+    margins = (weights @ _flat(forms)).reshape(*weights.shape[:2], *forms.shape[2:])
+    cov, log_det = inv_spd(margins + base, name="latent precision")
     return make_latent(np.einsum("pnrs,pns->pnr", cov, linear_term), cov, log_det, data)
-
-
-def inverse_pencils(
-    A: FloatArray, B: FloatArray, weights: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    r"""Inverses of A + w_n B, (P, N, R, R), and their log determinants (P, N), by one eigenbasis.
-
-    With A = L L', positive definite, and :math:`L^{-1} B L^{-\top} = U \Omega U^\top` they are
-    :math:`V (I + w_n \Omega)^{-1} V^\top`, :math:`V = L^{-\top} U`; A and B are (P, R, R), w
-    (P, N).
-    """
-    half = np.linalg.inv(cholesky(A, name="latent precision"))
-    half_t = np.swapaxes(half, -1, -2)
-    values, vectors = np.linalg.eigh(half @ B @ half_t)
-    axes = (half_t @ vectors)[:, None]
-    scales = 1.0 / (1.0 + weights[..., None] * np.maximum(values, 0.0)[:, None])
-    log_det = 2.0 * np.log(np.einsum("pii->pi", half)).sum(axis=-1)[:, None]
-    inverses = (axes * scales[..., None, :]) @ np.swapaxes(axes, -1, -2)
-    return inverses, log_det + np.log(scales).sum(axis=-1)
 
 
 def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:

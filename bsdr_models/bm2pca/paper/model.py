@@ -1,4 +1,4 @@
-r"""BM2PCA as a PyMC model, in two parametrisations.
+r"""BM2PCA as a PyMC model.
 
 For each sample n = 1..N with features :math:`x_n` (D,), R components and K outcomes,
 
@@ -19,10 +19,9 @@ The factor of a sign is a *pseudo-likelihood*: :math:`\phi(+1) + \phi(-1)` depen
 cannot be drawn, and C cannot be chosen by the evidence. The factor of a real target is its density:
 uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
-The *augmented* parametrisation keeps the latent coordinates, and the scale :math:`\lambda` of each
-hinge as a mixture of normals (:mod:`~bsdr_models.bm2pca.paper.loss_augmentation`), given which all
-conditionals are conjugate. The *marginal* parametrisation, for NUTS and ADVI, integrates the latent
-coordinates out: with
+Hand-written code keeps the latent coordinates, and the scale :math:`\lambda` of each hinge as a
+mixture of normals (:mod:`~bsdr_models.bm2pca.paper.loss_augmentation`), given which all
+conditionals are conjugate. Here, for NUTS and ADVI, the latent coordinates are integrated out: with
 :math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
 
 .. math::
@@ -40,7 +39,7 @@ References
 
 import math
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -50,13 +49,11 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.spec import PAPER, Priors
-from bsdr_models.options import TOLERANCE, check_number
-from bsdr_models.validation import check_features, column_names, encode_classes
+from bsdr_models.options import check_number
+from bsdr_models.validation import check_features, encode_classes
 
 # A symbolic variable, untyped because the annotations of PyTensor are partial.
 type Tensor = Any
-
-Target = Literal["multiclass", "signs", "regression"]
 
 ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
@@ -72,48 +69,36 @@ def build_model(
     n_components: int,
     C: float = 10.0,
     priors: Priors = PAPER,
-    target: Target = "multiclass",
-    epsilon: float = 0.1,
-    augmented: bool = False,
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
 
     All outcomes share one subspace. The paper's one-vs-rest is ``build_model(X, y == c, ...)`` for
-    every class c.
+    every class c. The model of label sets, missing labels or real targets is ``model_`` of a fit.
 
     Parameters
     ----------
     X : array-like of shape (N, D)
         Features, scaled by the caller. Column names of a data frame become the coordinate
         ``feature``.
-    y : array-like of shape (N,) or (N, K)
-        ``multiclass``: labels (N,) of any sortable type; two classes are one outcome, +1 for the
-        second of them in sorted order; more classes are one outcome each, against the rest.
-        ``signs``: +1 and -1, and 0 for no label. ``regression``: float, NaN for no target; C is
-        per unit of y, so scale it.
+    y : array-like of shape (N,)
+        Labels of any sortable type. Two classes are one outcome, +1 for the second of them in
+        sorted order; more classes are one outcome each, against the rest.
     n_components : int
         R, between 1 and D.
     C : float
         Cost of a violated margin.
     priors : Priors
-    target : {"multiclass", "signs", "regression"}
-    epsilon : float
-        Half width of the epsilon-insensitive interval, in units of y; ignored for signs.
-    augmented : bool
-        Keep latent coordinates and slack scales, without transforms, for conjugate samplers.
 
     Returns
     -------
     pymc.Model
-        Free variables: ``offset``, ``loadings``, ``weights``, ``bias`` and the precisions; of
-        the augmented model also ``latent``, ``slack_scale`` and, for real targets,
-        ``slack_scale_lower``; of the marginal model with K > 1 also ``latent_offset``: several
-        outcomes of a sample depend on the same latent coordinates, which are kept as an offset
-        from their mean given the features. Its density has kinks, which slow NUTS; with K = 1 it
-        is smooth.
-        Observed are the features ``X`` and real targets ``y``; margin factors of signs are the
-        potential ``margins`` (obs, outcome), which predictive draws ignore: signs have no draws and
-        no ``log_likelihood``. ``scores`` (obs, outcome) are class scores, with K = 1 their means
+        Free variables: ``offset``, ``loadings``, ``weights``, ``bias``, the precisions, and with
+        K > 1 ``latent_offset``: several outcomes of a sample depend on the same latent coordinates,
+        which are kept as an offset from their mean given the features. Its density has kinks, which
+        slow NUTS; with K = 1 it is smooth.
+        Observed are the features ``X``; margin factors are the potential ``margins``
+        (obs, outcome), which predictive draws ignore: signs have no draws and no
+        ``log_likelihood``. ``scores`` (obs, outcome) are class scores, with K = 1 their means
         given the features. ``coef`` (feature, outcome) and ``intercept`` (outcome,) give the mean
         class score of a new sample as ``x @ coef + intercept``; they are identified, unlike the
         rotation of loadings and weights. A single sign has the axis ``score``, not ``outcome``.
@@ -126,8 +111,8 @@ def build_model(
     Raises
     ------
     ValueError
-        If shapes disagree, values are not finite, an outcome has one sign only, or an argument
-        is out of range.
+        If shapes disagree, values are not finite, there is one class only, or an argument is out
+        of range.
 
     See Also
     --------
@@ -143,19 +128,17 @@ def build_model(
     >>> "loadings" in model.named_vars
     True
     """
-    if target not in get_args(Target):
-        raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
     check_number("C", C)
-    check_number("epsilon", epsilon, TOLERANCE)
     X_array, features = check_features(X, y, n_components)
-    y_array, outcomes = _check_target(y, target, n_samples=len(X_array))
-    coords = {
-        dims.FEATURE: features,
-        dims.LABEL if len(outcomes) > 1 or target == "regression" else dims.SCORE: outcomes,
-    }
-    width = epsilon if target == "regression" else None
-    options: dict[str, Any] = {"n_components": n_components, "C": C, "epsilon": width}
-    return declare(X_array, y_array, coords, priors=priors, augmented=augmented, **options)
+    labels = np.asarray(y)
+    if labels.ndim == 0 or len(labels) != len(X_array):
+        raise ValueError(f"X has {len(X_array)} samples and y has shape {labels.shape}")
+    index, classes = encode_classes(labels)
+    first, axis = (1, dims.SCORE) if len(classes) == 2 else (0, dims.LABEL)
+    signs = 2.0 * np.eye(len(classes))[index, first:] - 1.0
+    coords = {dims.FEATURE: features, axis: classes[first:]}
+    options: dict[str, Any] = {"n_components": n_components, "C": C, "epsilon": None}
+    return declare(X_array, signs, coords, priors=priors, **options)
 
 
 def declare(
@@ -167,17 +150,15 @@ def declare(
     C: float,
     priors: Priors,
     epsilon: float | None,
-    augmented: bool = False,
 ) -> pm.Model:
     """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
     *_, axis = coords
     score_dims, n_scores = (dims.OBS, axis), y.shape[1]
     coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
-    untransformed = {"default_transform": None} if augmented else {}
 
     def gamma(name: str, shape: float, rate: float, axes: Any = None) -> Tensor:
         # A Python float such as 0.5 would become single precision, and its log gamma as well.
-        return pm.Gamma(name, np.float64(shape), np.float64(rate), dims=axes, **untransformed)
+        return pm.Gamma(name, np.float64(shape), np.float64(rate), dims=axes)
 
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X_data", X, dims=ROW_DIMS)
@@ -202,37 +183,26 @@ def declare(
         coef = pm.Deterministic("coef", product(V, h), dims=(dims.FEATURE, axis))
         pm.Deterministic("intercept", e0 - (t[:, None] * coef).sum(axis=0), dims=axis)
 
-        if augmented:
-            Z = pm.Normal("latent", 0.0, 1.0, dims=LATENT_DIMS)
-            pm.Normal("X", Z @ W.T + t, tau=tau, observed=X_data, dims=ROW_DIMS)
-            f = pm.Deterministic("scores", Z @ eta + e0, dims=score_dims)
-            known, excesses, constant = _excesses(y_data, f, C, epsilon)
-            factor = -constant
-            for name, v in zip(("slack_scale", "slack_scale_lower"), excesses, strict=False):
-                scale = gamma(name, 0.5, 0.5, score_dims)
-                factor = factor - C * v - (C * v) ** 2 / (2.0 * scale)
-            pm.Potential("margins", known * factor, dims=score_dims)
+        _samples(X_data, t, W, tau, n_components)
+        b = (X_data - t) @ V
+        variance = [(h**2).sum(axis=0) + TINY]
+        if n_scores > 1:
+            b, variance = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS), []
+            pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
+        f = pm.Deterministic("scores", product(b, h) + e0, dims=score_dims)
+        if epsilon is not None:
+            pm.CustomDist(
+                "y",
+                *(f, *variance),
+                dist=partial(_draw_target, C=C, epsilon=epsilon),
+                logp=partial(margin_factor, C=C, epsilon=epsilon),
+                signature="(),()->()" if variance else "()->()",
+                observed=y_data,
+                dims=score_dims,
+            )
         else:
-            _samples(X_data, t, W, tau, n_components)
-            b = (X_data - t) @ V
-            variance = [(h**2).sum(axis=0) + TINY]
-            if n_scores > 1:
-                b, variance = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS), []
-                pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
-            f = pm.Deterministic("scores", product(b, h) + e0, dims=score_dims)
-            if epsilon is not None:
-                pm.CustomDist(
-                    "y",
-                    *(f, *variance),
-                    dist=partial(_draw_target, C=C, epsilon=epsilon),
-                    logp=partial(margin_factor, C=C, epsilon=epsilon),
-                    signature="(),()->()" if variance else "()->()",
-                    observed=y_data,
-                    dims=score_dims,
-                )
-            else:
-                factor = margin_factor(y_data, f, *variance, C=C)
-                pm.Potential("margins", factor, dims=score_dims)
+            factor = margin_factor(y_data, f, *variance, C=C)
+            pm.Potential("margins", factor, dims=score_dims)
     return model
 
 
@@ -400,27 +370,3 @@ def log_decay(mean: Tensor, variance: Tensor, rate: float) -> Tensor:
         pt.log(pt.erfcx(-far / math.sqrt(2.0)) / 2.0) - mean**2 / (2.0 * variance),
         pt.log1p(-pt.erfc(near / math.sqrt(2.0)) / 2.0) + rate * (0.5 * rate * variance - mean),
     )
-
-
-def _check_target(y: Any, target: Target, *, n_samples: int) -> tuple[FloatArray, list[Any]]:
-    """Signs or real targets (N, K), and the names of the outcomes."""
-    array = np.asarray(y)
-    if array.ndim == 0 or len(array) != n_samples:
-        raise ValueError(f"X has {n_samples} samples and y has shape {array.shape}")
-    if target == "multiclass":
-        index, classes = encode_classes(array)
-        first = 1 if len(classes) == 2 else 0
-        return 2.0 * np.eye(len(classes))[index, first:] - 1.0, classes[first:]
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"y must be a vector or a matrix (N, K), got shape {array.shape}")
-    array = array.astype(np.float64)
-    if target == "regression":
-        if np.isinf(array).any() or np.isnan(array).all(axis=0).any():
-            raise ValueError("y contains infinity, or an output without any target")
-    elif not np.isin(array, (-1.0, 0.0, 1.0)).all():
-        raise ValueError("y must hold -1, 0 and 1 only for target='signs'")
-    elif not ((array > 0).any(axis=0) & (array < 0).any(axis=0)).all():
-        raise ValueError("y must hold both -1 and 1 in every column")
-    return array, column_names(y, "y", array.shape[1])

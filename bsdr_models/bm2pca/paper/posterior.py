@@ -1,7 +1,7 @@
 """Latent coordinates and class scores of new samples, given their features alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -61,11 +61,6 @@ class MarginPosterior:
         return concatenate_problems(self.factor_model.projection())
 
     @property
-    def projection_sd(self) -> FloatArray:
-        """Posterior standard deviation of the projection, from q(W) alone, (D, R P)."""
-        return concatenate_problems(self.factor_model.projection_sd())
-
-    @property
     def mean_weights(self) -> FloatArray:
         """Weights of the class scores, (R P, P K), block-diagonal."""
         return block_diag(*self.state.weights.mean[:, 1:])
@@ -76,32 +71,25 @@ class MarginPosterior:
         Latent coordinates are drawn unless they are too large.
         """
         factor_model, weights = self.factor_model, self.state.weights
-        p, r = factor_model.shape
         states = factor_model.states
-        single = p == 1 and len(states) == 1
+        single = factor_model.shape[0] == 1 and len(states) == 1
         # (P, J, R, R) of each view, and (P, K, 1 + R, 1 + R)
         halves = [cholesky(q.loadings.cov, name="loading covariance") for q in states]
         weight_half = cholesky(weights.cov, name="weight covariance")
         draws = []
         for _ in range(n_draws):
-            noise = rng.standard_normal((p, weights.mean.shape[2], 1 + r))
+            noise = rng.standard_normal(weight_half.shape[:-1])
             eta = weights.mean + np.einsum("pkqs,pks->pqk", weight_half, noise)
-            loadings, offsets, precisions = [], [], []
-            for q, half in zip(states, halves, strict=True):
-                noise = rng.standard_normal(q.loadings.mean.shape)[..., None]
-                loadings.append(q.loadings.mean + (half @ noise)[..., 0])
-                spread = rng.standard_normal(q.offset.mean.shape) * np.sqrt(q.offset.variance)
-                offsets.append(q.offset.mean + spread)
-                precisions.append(rng.gamma(q.noise_precision.shape) / q.noise_precision.rate)
-            coef, intercept = factor_model.coefficients(loadings, offsets, precisions, eta)
+            drawn = tuple(_draw_view(*pair, rng) for pair in zip(states, halves, strict=True))
+            coef, intercept = replace(factor_model, states=drawn).coefficients(eta)
             values = {"coef": coef, "intercept": intercept}
             if single:
                 values |= {
                     "weights": eta[0, 1:],
                     "bias": eta[0, 0],
-                    "loadings": loadings[0][0],
-                    "offset": offsets[0][0],
-                    "noise_precision": precisions[0][0],
+                    "loadings": drawn[0].loadings.mean[0],
+                    "offset": drawn[0].offset.mean[0],
+                    "noise_precision": drawn[0].noise_precision.mean[0],
                 }
             draws.append(values)
         stacked = {name: np.stack([values[name] for values in draws]) for name in draws[0]}
@@ -140,9 +128,7 @@ class DrawPosterior:
 
     def _draw_model(self) -> FactorModel:
         """The draws as S problems without posterior variance."""
-        s, _, r = self.loadings.shape
-        cov = np.zeros((s, 1, r, r))
-        return _known_model(self.loadings, cov, self.offset, self.noise_precision)
+        return FactorModel(states=(_known_view(self.loadings, self.offset, self.noise_precision),))
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
@@ -178,11 +164,6 @@ class DrawPosterior:
         return self._draw_model().projection().mean(axis=0)
 
     @property
-    def projection_sd(self) -> FloatArray:
-        """Standard deviation of the projection over draws, (D, R)."""
-        return self._draw_model().projection().std(axis=0)
-
-    @property
     def mean_weights(self) -> FloatArray:
         """Weights of the class scores, (R, K)."""
         return self.weights[:, 1:].mean(axis=0)
@@ -192,28 +173,35 @@ class DrawPosterior:
         """Factor model at the mean of the draws."""
         mean = self.loadings.mean(axis=0)
         centred = self.loadings - mean
-        return _known_model(
-            mean[None],
-            np.einsum("sdr,sdq->drq", centred, centred)[None] / len(centred),
-            self.offset.mean(axis=0)[None],
-            np.array([self.noise_precision.mean()]),
+        state = _known_view(
+            mean[None], self.offset.mean(axis=0)[None], np.array([self.noise_precision.mean()])
         )
+        cov = np.einsum("sdr,sdq->drq", centred, centred)[None] / len(centred)
+        loadings = replace(state.loadings, cov=cov, copies=1)
+        return FactorModel(states=(replace(state, loadings=loadings),))
 
 
-def _known_model(
-    loadings: FloatArray, cov: FloatArray, offset: FloatArray, noise_precision: FloatArray
-) -> FactorModel:
-    """Factor model of one view with known t and tau, and loadings of given moments."""
+def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> ViewState:
+    """A draw from q of a view, given Cholesky factors of the covariances of its loadings."""
+    noise = rng.standard_normal(state.loadings.mean.shape)[..., None]
+    loadings = state.loadings.mean + (half @ noise)[..., 0]
+    offset = state.offset
+    spread = rng.standard_normal(offset.mean.shape) * np.sqrt(offset.variance)
+    gamma = state.noise_precision
+    return _known_view(loadings, offset.mean + spread, rng.gamma(gamma.shape) / gamma.rate)
+
+
+def _known_view(loadings: FloatArray, offset: FloatArray, noise_precision: FloatArray) -> ViewState:
+    """A view with known W (P, D, R), t (P, D) and tau (P,)."""
     p, d, r = loadings.shape
-    state = ViewState(
+    return ViewState(
         loadings=Loadings(
             mean=loadings,
-            cov=cov,
-            log_det=np.full(cov.shape[:2], -np.inf),
-            copies=d // cov.shape[1],
+            cov=np.zeros((p, 1, r, r)),
+            log_det=np.full((p, 1), -np.inf),
+            copies=d,
         ),
         loading_precision=Gamma(shape=np.ones((p, r)), rate=np.ones((p, r))),
         offset=Offset(mean=offset, variance=np.zeros((p, 1))),
         noise_precision=Gamma(shape=noise_precision, rate=np.ones(p)),
     )
-    return FactorModel(states=(state,))
