@@ -413,8 +413,14 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
 
 def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
-    classes, index = encode_labels(read_labels(column_or_1d(y)))
-    return index, classes.tolist()
+    if y.ndim != 1:
+        raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y contains NaN or infinity")
+    labels, index = np.unique(y, return_inverse=True)
+    if len(labels) < 2:
+        raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")
+    return index.astype(np.int64), labels.tolist()
 
 
 def _is_missing(value: Any) -> bool:

@@ -499,7 +499,7 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         (
             *("inference", "loss__strategy", "priors__criterion"),
-            *("optimization__start", "mapping__kind", "mapping__placement"),
+            *("mapping__kind", "mapping__placement"),
             *("criterion", "placement", "approximation"),
         ),
         CHOICES,

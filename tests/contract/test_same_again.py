@@ -35,7 +35,6 @@ def test_fitting_again_gives_the_same_bits(zoo, kind):
 # Settings in which a seed matters.
 SEEDED = {
     "bsdr": {},
-    "bsdr_paper": {"optimization__start": "random"},
     "bsdr_gibbs": {"sampling__draws": 4, "sampling__tune": 4},
     "bsdr_regressor": {},
     "dgplvm_centres": {},
@@ -99,7 +98,7 @@ def test_features_are_never_squared(zoo, name):
     try:
         model = zoo.make(name)
         if name == "bm2pca_paper":
-            model.set_params(optimization__n_sweeps=2, n_components=2)
+            model.set_params(n_sweeps=2, n_components=2)
         model = zoo.fit(model, X, zoo.target(name, y))
         model.predict(X)
         if hasattr(model, "transform"):
