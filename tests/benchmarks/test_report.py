@@ -22,11 +22,7 @@ def between(page, name):
     return page.read_text().partition(begin)[2].partition(end)[0]
 
 
-# Lines of the stack are of members with five components and of eleven sets: to be recorded again.
-OLD = pytest.mark.xfail(strict=True, reason="the lines are of an earlier table")
-
-
-@pytest.mark.parametrize("name", ["people", pytest.param("stack", marks=OLD), *PAPERS])
+@pytest.mark.parametrize("name", ["people", "stack", *PAPERS])
 def test_pages_are_those_of_the_lines(name):
     """Every comparing sentence, and every cell."""
     for page, part, text in report.parts(LINES, [name]):
