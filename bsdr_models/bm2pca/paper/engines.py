@@ -49,11 +49,10 @@ def run_sweeps(
     costs: Sequence[float],
     n_sweeps: int,
     rng: np.random.Generator,
-    start: mean_field.Start = "label",
 ) -> tuple[State, Data]:
     """State of all problems, one set for each cost, after plain sweeps, and their data."""
     data = make_data(task, costs)
-    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng, start=start)
+    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng)
     for _ in range(n_sweeps):
         state = mean_field.sweep(state, data, task.priors)
     return state, data
@@ -126,7 +125,7 @@ def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
     n_components = max(min(N_COMPLETE, min(task.X.shape) - 1), 1)
     Y = np.zeros((task.X.shape[0], 1))
     free = replace(task, Y=Y, epsilon=None, strategy="shared", n_components=n_components)
-    state, data = run_sweeps(free, [1.0], COMPLETE_SWEEPS, rng, start="pca")
+    state, data = run_sweeps(free, [1.0], COMPLETE_SWEEPS, rng)
     return margin_posterior(state, data, free).factor_model
 
 
