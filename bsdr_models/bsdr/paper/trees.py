@@ -68,16 +68,8 @@ class PaperContext(Context):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeanFieldFit(Result):
-    """Result of mean field: terms of the bound by name, and the final bound of each restart."""
-
-    terms: Mapping[str, FloatArray]
-    restarts: tuple[float, ...]
-
-
 def mean_field_tree(
-    result: MeanFieldFit,
+    result: Result,
     context: PaperContext,
     *,
     rng: np.random.Generator,

@@ -63,32 +63,19 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         only way without a mapping.
     approximation : {"ep", "laplace"}, default="ep"
         Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
-    unlabeled : scalar, optional
-        Value of y that marks a missing label. NaN stands for all kinds of missing values.
-    standardize : bool or "auto", default="auto"
-        As in :class:`bsdr_models.DGPLVMClassifier`.
-    optimization : Optimization, optional
-        Restarts, iterations and tolerance of the search, see
-        :class:`bsdr_models.dgplvm.Optimization`.
-    progressbar : bool, default=False
-    random_state : int, RandomState, Generator or None
-        For random initialisations.
+    unlabeled, standardize, optimization, progressbar, random_state
+        As of :class:`bsdr_models.DGPLVMClassifier`.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
     latent_ : ndarray of shape (n_samples, n_components)
         Latent coordinates of the training samples, to which the classifier is fitted.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the scatter of the class centroids.
-    standardized_ : bool
-        Whether each feature was scaled to unit variance.
     log_density_ : ndarray of shape (n_iter,)
         Minus the objective after each iteration, in nats.
-    n_iter_ : int
-    converged_, interrupted_ : bool
-    idata_ : xarray.DataTree
-        Mode, latent coordinates and data.
+    classes_, standardized_, n_iter_, converged_, interrupted_, idata_
+        As of :class:`bsdr_models.DGPLVMClassifier`.
     model_ : pymc.Model
         The objective within bounds on the training samples.
 
