@@ -222,12 +222,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _split_tasks(self, values: FloatArray) -> Any:
         """A list of the columns of each of several tasks."""
-        return by_task(values, self._class_counts) if len(self._task.sizes) > 1 else values
-
-    @property
-    def _class_counts(self) -> tuple[int, ...]:
-        """Number of classes of each task."""
-        return tuple(max(size, 2) for size in self._task.sizes)
+        counts = self._context.class_counts
+        return by_task(values, counts) if len(self._task.sizes) > 1 else values
 
     def _log_proba(self, X: Any) -> FloatArray:
         scores = self._posterior.score_means(X)
@@ -257,7 +253,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _most_probable(self, log_p: FloatArray) -> np.ndarray:
         if len(self._task.sizes) < 2:
             return super()._most_probable(log_p)
-        blocks = zip(self.classes_, by_task(log_p, self._class_counts), strict=True)
+        blocks = zip(self.classes_, by_task(log_p, self._context.class_counts), strict=True)
         found = [classes[own.argmax(axis=1)] for classes, own in blocks]
         if len({own.dtype.kind for own in found}) > 1:
             found = [own.astype(object) for own in found]
