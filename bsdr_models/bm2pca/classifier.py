@@ -213,7 +213,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
             For several tasks, a list of them.
         """
-        scores = self._posterior.score_means(self._samples(X))
+        X = self._samples(X)  # raises NotFittedError
+        scores = self._posterior.score_means(X)
         if not self._exclusive:
             return scores
         blocks = by_task(scores, self._task.sizes)
