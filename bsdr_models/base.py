@@ -450,7 +450,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+        X : array-like of shape (n_samples, n_features), or Dask array
             A Dask array gives a Dask array, as for the other predictions. For BM2PCA also a sparse
             matrix; NaN there marks a missing value.
         return_cov : bool
@@ -642,7 +642,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+        X : array-like of shape (n_samples, n_features), or Dask array
 
         Returns
         -------
@@ -660,7 +660,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+        X : array-like of shape (n_samples, n_features), or Dask array
 
         Returns
         -------
@@ -674,7 +674,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+        X : array-like of shape (n_samples, n_features), or Dask array
 
         Returns
         -------
@@ -693,7 +693,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask or Zarr array
+        X : array-like of shape (n_samples, n_features), or Dask array
 
         Returns
         -------

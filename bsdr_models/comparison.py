@@ -34,7 +34,6 @@ from bsdr_models.cross_validation import (
     select_samples,
 )
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
-from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import N_JOBS, check_parameters
@@ -218,20 +217,17 @@ def compare_models(
         name, number, members = task
         return name, number, _fit(compared[name], members, X, y, classes, folds[number])
 
-    with ProgressBar(len(compared) * len(folds), "Comparison", enabled=progressbar) as bar:
+    def keep(result: tuple[str, int, _Fit]) -> None:
+        name, number, fits[name][number] = result
 
-        def keep(result: tuple[str, int, _Fit]) -> None:
-            name, number, fits[name][number] = result
-            bar.update()
-
-        try:
-            for names in ([name for name in compared if name not in stacks], stacks):
-                tasks = [task(name, number) for name in names for number in range(len(folds))]
-                outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="fits", on_done=keep)
-                if interrupted := outcome.interrupted:
-                    break
-        except KeyboardInterrupt:
-            interrupted = True
+    options: Any = {"what": "Comparison", "progressbar": progressbar, "on_done": keep}
+    try:
+        for names in filter(None, ([name for name in compared if name not in stacks], stacks)):
+            tasks = [task(name, number) for name in names for number in range(len(folds))]
+            if interrupted := run_tasks(fit, tasks, n_jobs=n_jobs, **options).interrupted:
+                break
+    except KeyboardInterrupt:
+        interrupted = True
     scored = {name: of for name, of in fits.items() if all(f.probability is not None for f in of)}
     failed = {name: _note(of, "failed") for name, of in fits.items() if name not in scored}
     if not set(scored) - {BASE_RATE}:

@@ -1,4 +1,4 @@
-"""Samples in Dask and Zarr arrays: validation, scaling, and predictions chunk by chunk."""
+"""Samples in Dask arrays: validation, scaling, and predictions chunk by chunk."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -14,37 +14,24 @@ from bsdr_models.validation import read_labels
 
 def is_dask(X: Any) -> bool:
     """Whether X is a Dask array; without importing Dask."""
-    return hasattr(X, "chunks") and _package(X) == "dask"
+    return hasattr(X, "chunks") and type(X).__module__.partition(".")[0] == "dask"
 
 
-def is_chunked(X: Any) -> bool:
-    """Whether X is a Dask or a Zarr array; without importing either."""
-    return hasattr(X, "chunks") and _package(X) in ("dask", "zarr")
-
-
-def _package(X: Any) -> str:
-    return type(X).__module__.partition(".")[0]
-
-
-def not_in_memory(estimator: Any, X: Any) -> TypeError:
-    """The error of an estimator that is not fitted to Dask or Zarr arrays."""
+def not_in_memory(estimator: Any) -> TypeError:
+    """The error of an estimator that is not fitted to Dask arrays."""
     return TypeError(
-        f"X is a {_package(X).capitalize()} array, and {type(estimator).__name__} is fitted in "
-        "memory: give numpy.asarray(X), or a subsample; BSDRClassifier is fitted to all samples, "
-        "chunk by chunk"
+        f"X is a Dask array, and {type(estimator).__name__} is fitted in memory: give "
+        "numpy.asarray(X), or a subsample; BSDRClassifier is fitted to all samples, chunk by chunk"
     )
 
 
 def as_dask(X: Any) -> Any:
-    """A Dask or Zarr array as a Dask array (N, D) of known chunks of samples with all features."""
-    import dask.array as da
-
+    """A Dask array (N, D) in known chunks of samples with all features."""
     if len(X.shape) != 2:
         raise ValueError(
             f"Expected 2D array, got {len(X.shape)}D array of shape {X.shape} instead: reshape "
             "your data, X.reshape(-1, 1) for one feature or X.reshape(1, -1) for one sample"
         )
-    X = X if is_dask(X) else da.from_zarr(X)
     if np.isnan(X.chunks[0]).any():
         X = X.compute_chunk_sizes()
     if issparse(X._meta):
@@ -55,15 +42,14 @@ def as_dask(X: Any) -> Any:
 
 
 def by_chunks[M: Callable[..., Any]](method: M) -> M:
-    """Let a method of X accept Dask and Zarr arrays, and call it chunk by chunk.
+    """Let a method of X accept Dask arrays, and call it chunk by chunk; the result is lazy.
 
-    The result for a sample must depend on that sample alone, and be an array. It is lazy for a Dask
-    array, and in memory for a Zarr array.
+    The result for a sample must depend on that sample alone, and be an array.
     """
 
     @wraps(method)
     def called(model: Any, X: Any, **options: Any) -> Any:
-        if not is_chunked(X):
+        if not is_dask(X):
             return method(model, X, **options)
         check_is_fitted(model)
         chunked = as_dask(X)
@@ -72,16 +58,15 @@ def by_chunks[M: Callable[..., Any]](method: M) -> M:
         if not isinstance(example, np.ndarray):
             raise ValueError(
                 f"{method.__name__} returns several arrays for these arguments, which is not "
-                "supported for Dask and Zarr arrays: call it on one chunk at a time"
+                "supported for Dask arrays: call it on one chunk at a time"
             )
-        found = chunked.map_blocks(
+        return chunked.map_blocks(
             of_chunk,
             dtype=example.dtype,
             chunks=(chunked.chunks[0], *((size,) for size in example.shape[1:])),
             drop_axis=[1] if example.ndim == 1 else None,
             meta=example[:0],
         )
-        return found if is_dask(X) else found.compute(scheduler="threads")
 
     return cast(M, called)
 
@@ -93,9 +78,7 @@ def read_chunked(X: Any, y: Any) -> tuple[Any, np.ndarray]:
     scaling and fit read the source once.
     """
     X = as_dask(X)
-    if is_chunked(y):
-        y = np.asarray(y.compute() if is_dask(y) else y[:])
-    y = column_or_1d(read_labels(y), warn=True)
+    y = column_or_1d(read_labels(y.compute() if is_dask(y) else y), warn=True)
     check_consistent_length(X, y)
     if X.dtype.kind not in "fiub":
         raise ValueError(f"X is of type {X.dtype}, expected real numbers")

@@ -180,8 +180,8 @@ def _derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec) -> dict[st
     """The projector onto the subspace, the log likelihood, probabilities of observed classes."""
     basis = ALIGNMENT.get(spec.name, {}).get("loadings")
     found = _projector(dataset[basis]) if basis in dataset else {}
-    for group in {"log_likelihood", "approximate_log_likelihood"} & tree.children.keys():
-        for name, array in tree[group].to_dataset().data_vars.items():
+    if "log_likelihood" in tree.children:
+        for name, array in tree["log_likelihood"].to_dataset().data_vars.items():
             inner = [dim for dim in array.dims if dim not in (CHAIN, DRAW)]
             found[f"log likelihood of {name}"] = array.sum(inner)
             if tree.attrs.get("target") == "multiclass":

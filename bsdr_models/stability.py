@@ -18,7 +18,6 @@ from sklearn.utils.validation import column_or_1d
 from bsdr_models.arrays import IntArray
 from bsdr_models.cross_validation import fitted_clone, last_step, read_folds, select_samples
 from bsdr_models.dims import FEATURE, LABEL
-from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
@@ -130,10 +129,7 @@ def feature_stability(
             raise TypeError(f"{type(last).__name__} has no posterior tree idata_")
         return with_changes(read_effects(last.idata_), draws=None)
 
-    with ProgressBar(n_resamples, "Refits", enabled=progressbar) as bar:
-        outcome = run_tasks(
-            refit, halves, n_jobs=n_jobs, what="refits", on_done=lambda _: bar.update()
-        )
+    outcome = run_tasks(refit, halves, n_jobs=n_jobs, what="Refits", progressbar=progressbar)
     refits = list(outcome.results.values())
     if outcome.interrupted:
         warnings.warn(

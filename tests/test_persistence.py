@@ -65,7 +65,7 @@ LABEL_FREE = MARGINS | {"metric_scale": 1.0}
 MAP = {"mapping__width": 2.0, "mapping__noise": 0.1, "optimization__max_iter": 40}
 MAP |= {"random_state": 0}
 SHORT = {"optimization__max_iter": 15}
-PAPER_LAPLACE = SHORT | {"approximation": "laplace", "n_centres": 6}
+PAPER_LAPLACE = SHORT | {"approximation": "laplace"}
 ONE_VS_REST = {"loss__strategy": "one_vs_rest"}
 LIKELIHOOD = MAP | {"mapping__placement": "likelihood", "mapping__n_centres": 6}
 

@@ -66,12 +66,10 @@ def report(
 def quantities(model: BSDRClassifier) -> dict[str, FloatArray]:
     """Identified quantities of the draws of a fit, each (chain, draw, many)."""
     tree = model.idata_
-    exact = "log_likelihood" in tree  # the group of draws from an approximation has another name
-    likelihood = tree["log_likelihood" if exact else "approximate_log_likelihood"]
     found = {
         "coefficients": tree["posterior"]["coef"].values,
         "centred biases": tree["posterior"]["bias_centered"].values,
-        "probabilities of training rows": np.exp(likelihood["y"].values),
+        "probabilities of training rows": np.exp(tree["log_likelihood"]["y"].values),
     }
     return {name: each.reshape(*each.shape[:2], -1) for name, each in found.items()}
 

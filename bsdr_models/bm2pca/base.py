@@ -15,11 +15,12 @@ from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.paper.engines import fit_completer
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import FitResult, Task
-from bsdr_models.dask_arrays import is_chunked, not_in_memory
+from bsdr_models.bm2pca.task import Task
+from bsdr_models.dask_arrays import is_dask, not_in_memory
 from bsdr_models.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.result import Result
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
@@ -48,18 +49,24 @@ FREE_DIMS: dict[str, tuple[str, ...]] = {
 
 
 class BaseBM2PCA(Estimator):
-    """Embedding and reconstruction; subclasses validate targets, fit and predict."""
+    """Embedding and reconstruction; subclasses validate targets, fit and predict.
+
+    A posterior predicts scaled samples X (M, P): latent coordinates by ``latent(X)`` (M, R) and
+    ``embed(X)``, class scores (or predictions) by ``score_means(X)`` (M, K) and
+    ``scores_at(latent)``, of mean field also ``score_moments(X)``. It has ``projection`` (P, R),
+    ``mean_weights`` (R, K), a ``factor_model`` of the features or None, and, if not of a sampler,
+    ``draw(n_draws, rng)``.
+    """
 
     _spec = SPEC
-    _result: FitResult
     # Bound of scaled values of new samples, (P,), or None.
     _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
 
     def _validate(self, X: Any, y: Any) -> Rows:
         """Training samples, validated."""
-        if is_chunked(X):
-            raise not_in_memory(self, X)
+        if is_dask(X):
+            raise not_in_memory(self)
         require_targets(self, X, y)
         return self._read(X, reset=True)
 
@@ -180,7 +187,7 @@ class BaseBM2PCA(Estimator):
         filled = self._scaler.inverse(self._impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
-    def _set_fitted(self, result: FitResult, **described: Any) -> None:
+    def _set_fitted(self, result: Result, **described: Any) -> None:
         """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
         names, config = feature_names(self), self._config()
         context = Context(X=self._task.X, feature_names=names, config=config, **described)

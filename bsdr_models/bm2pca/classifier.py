@@ -15,8 +15,9 @@ from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.selection import PathScores, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.task import Candidate, FitResult, Labels, Task, encode, task_order
+from bsdr_models.bm2pca.task import Candidate, Labels, Task, encode, task_order
 from bsdr_models.dask_arrays import by_chunks
+from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.tasks import by_task, outcome_names
@@ -41,7 +42,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Function that gives class scores of new samples under fits of all candidates."""
 
     @abstractmethod
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
+    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
         """Fit to all samples with the chosen setting, and set the attributes that name it."""
 
     @abstractmethod
@@ -71,7 +72,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Raises
         ------
         TypeError
-            If X is no table, or a Dask or Zarr array.
+            If X is no table, or a Dask array.
         ValueError
             If the input is infinite or of the wrong shape, no two classes (of a task) are labelled,
             no feature varies, or an argument is out of range.
@@ -161,7 +162,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 stacklevel=4,
             )
 
-    def _report(self, result: FitResult, chosen: Candidate) -> None:
+    def _report(self, result: Result, chosen: Candidate) -> None:
         """Set held-out scores, and warn if the labels are not predictable."""
         for name, value in self._held_out.named().items():
             setattr(self, f"{name}_", value)
@@ -200,27 +201,20 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Attributes of the trees that name the model and its settings."""
 
     @by_chunks
-    def decision_function(self, X: Any, *, return_std: bool = False) -> Any:
+    def decision_function(self, X: Any) -> Any:
         """Class scores f, positive for the class; not log odds.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-        return_std : bool
-            Also return the posterior standard deviation, usually too small.
 
         Returns
         -------
-        mean, std : ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
-            For several tasks, lists of them.
+        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
+            For several tasks, a list of them.
         """
-        X = self._samples(X)
-        if not return_std:
-            return self._scores_by_task(self._posterior.score_means(X))
-        mean, variance = self._posterior.score_moments(X)
-        return self._scores_by_task(mean), self._scores_by_task(np.sqrt(variance))
-
-    def _scores_by_task(self, scores: FloatArray) -> Any:
+        X = self._samples(X)  # raises NotFittedError
+        scores = self._posterior.score_means(X)
         if not self._exclusive:
             return scores
         blocks = by_task(scores, self._task.sizes)
@@ -229,12 +223,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _split_tasks(self, values: FloatArray) -> Any:
         """A list of the columns of each of several tasks."""
-        return by_task(values, self._class_counts) if len(self._task.sizes) > 1 else values
-
-    @property
-    def _class_counts(self) -> tuple[int, ...]:
-        """Number of classes of each task."""
-        return tuple(max(size, 2) for size in self._task.sizes)
+        counts = self._context.class_counts
+        return by_task(values, counts) if len(self._task.sizes) > 1 else values
 
     def _log_proba(self, X: Any) -> FloatArray:
         scores = self._posterior.score_means(X)
@@ -264,7 +254,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _most_probable(self, log_p: FloatArray) -> np.ndarray:
         if len(self._task.sizes) < 2:
             return super()._most_probable(log_p)
-        blocks = zip(self.classes_, by_task(log_p, self._class_counts), strict=True)
+        blocks = zip(self.classes_, by_task(log_p, self._context.class_counts), strict=True)
         found = [classes[own.argmax(axis=1)] for classes, own in blocks]
         if len({own.dtype.kind for own in found}) > 1:
             found = [own.astype(object) for own in found]

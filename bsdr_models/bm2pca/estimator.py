@@ -11,7 +11,8 @@ from bsdr_models.bm2pca import label_free, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper.engines import fit_completer
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.inference.result import Result
 from bsdr_models.options import COUNT, Number, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged
@@ -102,7 +103,7 @@ class BM2PCAClassifier(MarginClassifier):
 
     Notes
     -----
-    *The model.* With :math:`a_n = g\,(I + S / \kappa)^{-1/2} (x_n - t)` and S the within-class
+    With :math:`a_n = g\,(I + S / \kappa)^{-1/2} (x_n - t)` and S the within-class
     scatter, which discounts features that vary within classes, latent coordinates are
     :math:`z_n = Q^\top a_n` plus a little noise. With signs :math:`y_{nc} = \pm 1` and class scores
     :math:`f_{nc} = \eta_c^\top z_n + \eta_{c0}`, a label has the factor
@@ -114,20 +115,13 @@ class BM2PCAClassifier(MarginClassifier):
     compares the classes with each other instead of each with all others [2]_. Training and new
     samples are embedded alike, the fit converges, and cross-validation chooses :math:`\kappa`.
 
-    *A pseudo-likelihood.* :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is no
-    distribution of labels. It defines class scores and their variance, but neither class
-    probabilities nor draws of labels, and its evidence cannot choose C. Hence C is cross-validated,
-    and probabilities are those of `predict_proba`.
+    :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is a pseudo-likelihood: it gives neither
+    probabilities nor draws of labels, and its evidence cannot choose C, which is cross-validated.
 
-    *Missing values* (NaN) are imputed by a factor model of the features alone.
-
-    *Far-out values.* A standardised value of n training samples is at most :math:`\sqrt{n - 1}` in
-    magnitude. Values of new samples beyond are set to that bound: a feature that hardly varies in
-    the training samples would otherwise determine the class scores. Outlier measures and
-    ``standardize=False`` have no such bound.
-
-    *Samples without a label* count as labelled if their class is nearly certain and the held-out
-    log likelihood of the labelled samples gains by it.
+    Missing values (NaN) are imputed by a factor model of the features alone. Standardised values of
+    new samples are bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
+    Samples without a label count as labelled if their class is nearly certain and the held-out log
+    likelihood of the labelled samples gains by it.
 
     References
     ----------
@@ -225,13 +219,13 @@ class BM2PCAClassifier(MarginClassifier):
         self._completer = fit_completer(task, np.random.default_rng(self._seed))
         return replace(task, X=self._completer.impute(task.X))
 
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
+    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
         self.metric_scale_ = chosen["metric_scale"]
         return label_free.fit_label_free(
             self._task, cost=self.C_, scale=self.metric_scale_, max_iter=int(self.max_iter)
         )
 
-    def _report(self, result: FitResult, chosen: Candidate) -> None:
+    def _report(self, result: Result, chosen: Candidate) -> None:
         super()._report(result, chosen)
         if not (result.converged or result.interrupted):
             warn_not_converged(self.max_iter, label_free.TOL, stacklevel=4)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.bm2pca.within_class_metric import (
     Metric,
@@ -14,6 +14,7 @@ from bsdr_models.bm2pca.within_class_metric import (
     TruncatedMetric,
     fit_spectrum,
 )
+from bsdr_models.inference.result import Result
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.tasks import by_task
 
@@ -47,7 +48,7 @@ def _exclusive(Y: FloatArray) -> bool:
     return Y.shape[1] == 1 or bool(((Y > 0.0).sum(axis=1) == 1).all() and Y.all())
 
 
-def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> FitResult:
+def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> Result:
     """Fit in the metric of a given scale."""
     spectrum, signs = learn_within_class(task)
     metric = spectrum.metric(scale)
@@ -59,7 +60,7 @@ def fit_label_free(task: Task, *, cost: float, scale: float, max_iter: int) -> F
         projection_cov=subspace.projection_covariance(fit.state, metric.A, signs, settings),
         settings=settings,
     )
-    return FitResult(
+    return Result(
         posterior=posterior,
         trace=fit.objective,
         converged=fit.converged,

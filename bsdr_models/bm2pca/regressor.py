@@ -50,30 +50,15 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     loss : EpsilonInsensitiveLoss, optional
         C, epsilon and calibration of predictions, see
         :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
-    views : mapping, sequence or array-like of shape (n_features,), optional
-        Columns by the name of the view, the columns of each view, or the name of the view of each
-        feature. Every view has its own loadings, offset and noise, and
-        may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's by default.
-    standardize : bool, default=True
-        Scale each feature to unit variance; otherwise all by one number. Sparse samples are
-        never scaled.
     max_iter : int, default=2000
         Iterations of mean field.
-    n_jobs : int, optional
-        Folds run in parallel by joblib: None is 1 unless set by
-        ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
-    progressbar : bool, default=False
-    random_state : int, RandomState, Generator or None
-        A Generator is used as it is, so two fits differ.
+    views, standardize, n_jobs, progressbar, random_state
+        As of :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_components, n_features)
-        Linear map from complete scaled samples to latent coordinates.
-    mean_, scale_ : ndarray of shape (n_features,)
-        Centre and scale of the features.
     y_mean_, y_scale_ : ndarray of shape (n_outputs,)
         Centre and scale of the outputs.
     C_, epsilon_ : float
@@ -85,10 +70,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         Share of each component in the variance of the predictions.
     lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound in nats after each iteration.
-    n_iter_ : int
-    converged_ : bool
-    interrupted_ : bool
-        Whether the user stopped the fit, which remains usable.
+    components_, mean_, scale_, n_iter_, converged_, interrupted_
+        As of :class:`BM2PCAClassifier`.
     idata_ : xarray.DataTree
         Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`. ``coef`` and
         ``intercept`` are those of predictions: multiplied by ``slope_``, and spread no less than

@@ -20,7 +20,6 @@ from scipy.special import log_expit, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.task import Candidate, Task
-from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import assign_folds, sample_keys
@@ -116,10 +115,8 @@ def cross_validate(
         train = np.setdiff1d(np.arange(len(fold)), rows[number])
         return path_scores(task.subset(train), task.X[rows[number]], candidates, streams[number])
 
-    with ProgressBar(len(rows), "BM2PCA, folds", enabled=progressbar) as bar:
-        outcome = run_tasks(
-            held_out, range(len(rows)), n_jobs=n_jobs, what="folds", on_done=lambda _: bar.update()
-        )
+    numbers, what = range(len(rows)), "BM2PCA, folds"
+    outcome = run_tasks(held_out, numbers, n_jobs=n_jobs, what=what, progressbar=progressbar)
     if outcome.interrupted:
         raise KeyboardInterrupt
     scores, out = np.concatenate(list(outcome.results.values()), axis=1), np.concatenate(rows)

@@ -349,15 +349,16 @@ class SubspacePosterior:
 
     def embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates; their covariance neglects correlations of Q's columns and H."""
+        A, settings = self.metric.transform(X), self.settings
         if self.one_vs_rest:
-            mean, variance = self.score_moments(X)
+            mean, precision = self.state.scores(A), settings.weight_precision
+            variance = score_variance(self.state, A, self.weight_cov, settings)
         else:
-            A = self.metric.transform(X)
-            mean = self.state.latent(A)
-            variance = np.full(mean.shape, self.settings.latent_variance)
+            mean, precision = self.state.latent(A), settings.projection_precision
+            variance = np.full(mean.shape, settings.latent_variance)
             if self.projection_cov is not None:
                 variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
-            variance += self.metric.outside(X)[:, None] / self.settings.projection_precision
+        variance = variance + self.metric.outside(X)[:, None] / precision
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
@@ -367,14 +368,6 @@ class SubspacePosterior:
     def score_means(self, X: Rows) -> FloatArray:
         """Mean class scores, (M, K)."""
         return self.scores_at(self.latent(X))
-
-    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the class scores, each (M, K)."""
-        A = self.metric.transform(X)
-        variance = score_variance(self.state, A, self.weight_cov, self.settings)
-        if self.one_vs_rest:
-            variance = variance + self.metric.outside(X)[:, None] / self.settings.weight_precision
-        return self.state.scores(A), variance
 
     @property
     def mean_weights(self) -> FloatArray:

@@ -1,8 +1,8 @@
-"""Input and result of a fit: targets as signs, 0 for a missing label, and class probabilities."""
+"""Input of a fit: samples, and targets as signs, 0 for a missing label."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,6 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.bm2pca.spec import PAPER, Priors
 from bsdr_models.dims import LABEL, SCORE
-from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.validation import check_text, encode_known, known_entries
 
@@ -58,21 +56,6 @@ class Task:
     def subset(self, index: IntArray) -> "Task":
         """The same task for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitResult(Result):
-    """Result of a fit.
-
-    A posterior predicts scaled samples X (M, P): latent coordinates by ``latent(X)`` (M, R) and
-    ``embed(X)``, class scores (or predictions) by ``score_means(X)`` (M, K), ``score_moments(X)``
-    and ``scores_at(latent)``. It has ``projection`` (P, R), ``mean_weights`` (R, K), a
-    ``factor_model`` of the features or None, and, if not of a sampler, ``draw(n_draws, rng)``.
-    """
-
-    # Terms of the bound by name, each (n_iter,).
-    terms: Mapping[str, FloatArray] = field(default_factory=dict)
-    sampled: Sampled | None = None  # Draws of a sampler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifier
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
-from bsdr_models.dask_arrays import is_chunked
+from bsdr_models.dask_arrays import is_dask
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.rng import as_generator
@@ -119,7 +119,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         self._reset()
         self._check_params()
         require_targets(self, X, y)
-        if is_chunked(X):
+        if is_dask(X):
             return self._fit_chunks(X, y)
         samples = sample_labels(X)
         X, y = self._samples_of_fit(X), read_labels(y)
@@ -136,7 +136,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
 
     @abstractmethod
     def _fit_chunks(self, X: Any, y: Any) -> Self:
-        """Fit to a Dask or Zarr array, or raise a TypeError."""
+        """Fit to a Dask array, or raise a TypeError."""
 
     def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Index of the class of each sample, (N,), and what the context holds of the classes."""

@@ -145,7 +145,7 @@ class FullRankEstimator(BaseBSDR):
         rng = self._set_context(scaled, y, views=views, **context)
         units = units_of_samples(scaled, standardize=self.standardize)
         with one_thread(), self._fitting(X.shape), units:
-            feature_map, kernel, compared = choose_map(
+            feature_map, kernel = choose_map(
                 scaled, y, self.kernel, views, self._context.target, self._problem
             )
             fit = fit_problem(
@@ -156,7 +156,7 @@ class FullRankEstimator(BaseBSDR):
                 declare=self._declare,
                 rng=rng,
             )
-            self._set_fitted(fit, kernel, compared)
+            self._set_fitted(fit, kernel)
         return self
 
     def _problem(self, feature_map: FeatureMap, samples: IntArray | slice = slice(None)) -> Problem:
@@ -179,8 +179,8 @@ class FullRankEstimator(BaseBSDR):
             progressbar=self.progressbar,
         )
 
-    def _set_fitted(self, fit: Fit, kernel: Any, compared: dict[str, float]) -> None:
-        """Set the attributes, given the kernel and held-out scores of those that were compared."""
+    def _set_fitted(self, fit: Fit, kernel: Any) -> None:
+        """Set the attributes, given the kernel."""
         self._set_result(fit, self._context)
         posterior = fit.posterior
         feature_map, draws = posterior.feature_map, posterior.draws
@@ -189,8 +189,7 @@ class FullRankEstimator(BaseBSDR):
             whitened = feature_map.whiten(self._context.X)
             shares = feature_map.shares(draws.projection, draws.weights, whitened)
             self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
-        self.kernel_, self._compared = kernel, compared
-        self.temperature_ = posterior.temperature
+        self.kernel_, self.temperature_ = kernel, posterior.temperature
         evidence = ("log_evidence", "log_evidence_error", "log_bayes_factor")
         for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
             setattr(self, f"{name}_", value)
@@ -219,11 +218,7 @@ class FullRankEstimator(BaseBSDR):
             )
 
     def _attrs(self) -> dict[str, Any]:
-        attrs = super()._attrs() | self._result.attrs()
-        if self._compared:
-            attrs["kernels_compared"] = list(self._compared)
-            attrs["kernels_held_out_score"] = list(self._compared.values())
-        return attrs
+        return super()._attrs() | self._result.attrs()
 
     @property
     def model_(self) -> Any:
@@ -384,9 +379,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     covariance of the projection is the identity or a power of that of the features is chosen by
     held-out samples. The priors assume features of unit variance.
 
-    `fit` also takes Dask and Zarr arrays, by Laplace's method, chunk by chunk, and single labels.
-    They are read once per evaluation, on the workers of an active ``distributed.Client`` if X is a
-    Dask array. ``idata_`` contains an evenly spaced subsample of 2000.
+    `fit` also takes Dask arrays and single labels, by Laplace's method, which reads each chunk once
+    per evaluation. ``idata_`` contains an evenly spaced subsample of 2000.
 
     A fit warns if chains have not mixed, and if neither the Bayes factor nor the held-out gain
     shows a signal, or there are too few samples to tell.
@@ -417,13 +411,11 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         if not self._is_plain:
             given = f"kernel={self.kernel!r}" if self.views is None else "views"
             raise ValueError(
-                f"{given} is not for Dask and Zarr arrays, where the kernel is linear and features "
-                "have no views: a model in memory takes kernels and views"
+                f"{given} is not for Dask arrays, where the kernel is linear and features have no "
+                "views: a model in memory takes kernels and views"
             )
         if self.inference not in (None, "laplace"):
-            raise ValueError(
-                f"Dask and Zarr arrays need inference='laplace', got {self.inference!r}"
-            )
+            raise ValueError(f"Dask arrays need inference='laplace', got {self.inference!r}")
         samples = sample_labels(X)
         X, y = read_chunked(X, y)
         n_samples, self.n_features_in_ = X.shape
@@ -462,7 +454,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
                 counts=np.bincount(y),
                 rng=rng,
             )
-            self._set_fitted(fit, self.kernel, {})
+            self._set_fitted(fit, self.kernel)
         return self
 
 

@@ -143,12 +143,12 @@ def choose_map(
     views: Sequence[tuple[str, IntArray]] | None,
     target: Target,
     build: Callable[[FeatureMap, IntArray], Problem],
-) -> tuple[FeatureMap, Any, dict[str, float]]:
-    """Whitened features with the best score of held-out samples, their kernel, and all scores.
+) -> tuple[FeatureMap, Any]:
+    """Whitened features with the best score of held-out samples, and their kernel.
 
     ``kernel`` is an argument of estimators, and ``build`` makes the problem of some samples. Linear
     kernels are compared with each exponent of their prior covariance, and another kernel must be
-    better by more than chance; scores are those of the kernels by name, if several were compared.
+    better by more than chance.
     """
     automatic = isinstance(kernel, str) and kernel == "auto"
     if automatic:
@@ -159,7 +159,7 @@ def choose_map(
         candidates = [(kernel, exponent) for exponent in (EXPONENTS if linear else EXPONENTS[:1])]
     maps = [learn_map(X, each, views, exponent) for each, exponent in candidates]
     if len(maps) == 1:
-        return maps[0], kernel, {}
+        return maps[0], kernel
     groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
     index = stratified_subset(groups, _N_COMPARED)
     problems = [build(feature_map, index) for feature_map in maps]
@@ -171,15 +171,13 @@ def choose_map(
     mean = scores.mean(axis=1)
     best = int(mean[0] + _LEAST_GAIN <= mean[1])
     if not automatic:
-        return maps[best], kernel, {}
+        return maps[best], kernel
     other = len(EXPONENTS) + int(np.argmax(mean[len(EXPONENTS) :]))
     gain = scores[other] - scores[best]
     error = np.std(gain, ddof=1) / math.sqrt(len(gain))
     if gain.mean() >= max(_LEAST_GAIN, _N_STANDARD_ERRORS * error):
         best = other
-    names = [f"linear, exponent {exponent:g}" for exponent in EXPONENTS]
-    names += [each.label for each, _ in candidates[len(EXPONENTS) :]]
-    return maps[best], candidates[best][0], dict(zip(names, mean.tolist(), strict=True))
+    return maps[best], candidates[best][0]
 
 
 def compare(problems: Sequence[Problem]) -> FloatArray:

@@ -130,15 +130,14 @@ def hierarchical_tree(
     }
     stats = {name: each[:, one] for name, each in fit.sample_stats.items()}
     total = fit.log_likelihood[:, one] - n * context.log_scale
-    if fit.engine not in datatree.APPROXIMATIONS:
+    if exact := fit.engine not in datatree.APPROXIMATIONS:
         stats["log_likelihood"] = total
     if fit.log_prior is not None:
         stats["lp"] = total + fit.log_prior[:, one]
         groups["log_prior"] = {"parameters": fit.log_prior[:, one]}
     if stats:
         groups["sample_stats"] = stats
-    # The pointwise log likelihood of a subsample would be misleading.
-    if context.kept is None and len(kept) * n <= datatree.MAX_NUMBERS:
+    if exact and len(kept) * n <= datatree.MAX_NUMBERS:
         each = pointwise_log_likelihood(
             raw, whitened, context.targets, context.target, posterior.lapse
         )

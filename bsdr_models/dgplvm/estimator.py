@@ -79,8 +79,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     n_iter_ : int
     converged_, interrupted_ : bool
     idata_ : xarray.DataTree
-        Mode or draws, latent coordinates and data, for ArviZ and
-        :mod:`bsdr_models.plots`.
+        Mode or draws, latent coordinates and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
         The well-posed model on the training samples.
 
@@ -106,9 +105,6 @@ class DGPLVMClassifier(BaseDGPLVM):
     The classifier is fitted to leave-one-out latent coordinates, which the mapping has in closed
     form, because training samples lie closer to their class centroids than new samples do. Plots of
     training samples show the same coordinates.
-
-    The likelihood L hardly changes the accuracy: that of ``weight=numpy.inf`` is within about one
-    point. It gives a density of the features, for reconstruction and embedding by likelihood.
 
     References
     ----------

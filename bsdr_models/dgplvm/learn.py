@@ -21,7 +21,6 @@ from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, Task, collapse, fit_map
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Sampled
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -111,20 +110,17 @@ class FitResult(Result):
     """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
 
     ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
-    the mode, or means over draws; ``terms`` of the objective, ``trace`` and ``restarts``, the log
-    density at the end of every run, are those of the search of the mode. ``settings`` are those of
-    the mapping, and ``held_out`` is NaN if there are no leave-one-out predictions.
+    the mode, or means over draws; ``terms``, ``trace`` and ``restarts`` are those of the search of
+    the mode. ``settings`` are those of the mapping, and ``held_out`` is NaN if there are no
+    leave-one-out predictions.
     """
 
     latent: FloatArray
     left_out: LatentCoordinates
     variables: Mapping[str, Any]
     decoder: Decoder
-    terms: Mapping[str, float]
-    restarts: tuple[float, ...]
     settings: Mapping[str, float]
     held_out: HeldOutScore = HeldOutScore()  # noqa: RUF009
-    sampled: Sampled | None = None
 
 
 def make_result(

@@ -11,11 +11,13 @@ References
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar, run_restarts
+from bsdr_models.inference.result import Result
 
 # A relative decrease of the bound by more than this is an error in the model; less can be rounding,
 # where a small latent scale makes the row covariance ill-conditioned.
@@ -63,6 +65,17 @@ class FitResult[S]:
     converged: bool
     interrupted: bool
     restarts: tuple[float, ...]
+
+    def with_posterior(self, posterior: Any) -> Result:
+        """What an engine returns, in which a posterior stands for the state."""
+        return Result(
+            posterior=posterior,
+            trace=self.trace,
+            terms=self.terms,
+            restarts=self.restarts,
+            converged=self.converged,
+            interrupted=self.interrupted,
+        )
 
 
 @dataclass(slots=True)

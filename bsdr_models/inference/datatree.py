@@ -1,7 +1,6 @@
 """Results of any engine as an ``xarray.DataTree``.
 
-Groups (each only if given): ``posterior``, ``sample_stats``, ``log_likelihood`` (of exact draws) or
-``approximate_log_likelihood`` (of draws from an approximation), ``log_prior``,
+Groups (each only if given): ``posterior``, ``sample_stats``, ``log_likelihood``, ``log_prior``,
 ``posterior_predictive`` with axes (chain, draw, ...); ``fit`` and ``predictions`` with summaries
 per sample, feature, component or iteration; ``observed_data`` and ``constant_data``.
 """
@@ -48,7 +47,8 @@ MAX_NUMBERS = 5_000_000
 SAMPLE_DIMS = (CHAIN, DRAW)
 SAMPLE_GROUPS = {"posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"}
 
-# Methods whose draws are from an approximation of the posterior.
+# Methods whose draws are from an approximation. Their trees have no log likelihood, since
+# ``arviz.loo`` would take the draws for those of the posterior.
 APPROXIMATIONS = ("mean_field", "advi", "laplace")
 
 RESTART = "restart"
@@ -223,9 +223,6 @@ class Context:
         datasets = {
             group: _dataset(group, variables, known, labels) for group, variables in groups.items()
         }
-        # ``arviz.loo`` would take draws from an approximation for those of the posterior.
-        if "log_likelihood" in datasets and inference_method in APPROXIMATIONS:
-            datasets["approximate_log_likelihood"] = datasets.pop("log_likelihood")
         config = json.dumps(dict(self.config), default=lambda each: each.tolist(), sort_keys=True)
         root = {
             "model": spec.name,

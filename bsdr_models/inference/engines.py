@@ -77,7 +77,7 @@ def sample_nuts(
     ``model.value_vars``: it is then the fixed mass matrix of PyMC's sampler, whose warm-up adapts
     only the step size. ``starts`` are initial values of each chain by variable, PyMC's with jitter
     by default, and ``mode`` is PyTensor's compilation mode, for PyMC's sampler. After a keyboard
-    interrupt it returns the complete chains and draws.
+    interrupt it returns the draws that all begun chains have.
     """
     options: dict[str, Any] = {}
     if starts is not None:
@@ -206,25 +206,16 @@ def _values(trace: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
 def _complete(
     posterior: dict[str, np.ndarray], stats: dict[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Complete chains and draws of an interrupted run, which nutpie pads with NaN.
-
-    Keeps the k chains of at least m draws with the largest k m.
-    """
+    """Draws that all begun chains of an interrupted run have; nutpie pads the others with NaN."""
     drawn = np.logical_and.reduce(
         [np.isfinite(a).all(axis=tuple(range(2, a.ndim))) for a in posterior.values()]
     )
-    if drawn.all() and drawn.size:
-        return posterior, stats
-    lengths = drawn.sum(axis=1)
-    longest = np.argsort(-lengths, kind="stable")
-    n_chains = 1 + int(np.argmax(lengths[longest] * np.arange(1, len(lengths) + 1)))
-    chains = np.sort(longest[:n_chains])
-    n_draws = int(lengths[chains].min())
-    if n_draws == 0:
+    begun = drawn.any(axis=1)
+    if not begun.any():
         raise KeyboardInterrupt("interrupted before the first draw")
-
+    n_draws = int(drawn[begun].sum(axis=1).min())
     posterior, stats = (
-        {name: array[chains, :n_draws] for name, array in group.items()}
+        {name: array[begun, :n_draws] for name, array in group.items()}
         for group in (posterior, stats)
     )
     return posterior, stats

@@ -12,6 +12,8 @@ from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 from threadpoolctl import threadpool_limits
 
+from bsdr_models.inference.callbacks import ProgressBar
+
 logger = logging.getLogger(__name__)
 
 
@@ -34,32 +36,31 @@ def run_tasks[A, R](
     *,
     n_jobs: int | None = None,
     what: str = "tasks",
-    stopped: Callable[[R], bool] = lambda result: False,
+    progressbar: bool = False,
     on_done: Callable[[R], object] = lambda result: None,
 ) -> Outcome[R]:
     """Call ``task``, which workers pickle, with every argument.
 
-    ``on_done`` gets each result in order of completion. No other task is begun after a result that
-    was ``stopped`` by the user, nor after an interrupt here, which before the first result raises
-    KeyboardInterrupt. A worker that is killed raises joblib's ``TerminatedWorkerError``.
+    ``what`` is the title of the bar. ``on_done`` gets each result in order of completion. No other
+    task is begun after an interrupt, which before the first result raises KeyboardInterrupt. A
+    worker that is killed raises joblib's ``TerminatedWorkerError``.
     """
     results: dict[int, R] = {}
     interrupted = False
     stream: Iterator[tuple[int, R]] = enumerate(map(task, arguments))
     if n_workers(n_jobs, len(arguments)) > 1:
         stream = _parallel(task, arguments, n_jobs)
-    try:
-        for number, result in stream:
-            results[number] = result
-            on_done(result)
-            logger.debug("%s: %d of %d done", what, len(results), len(arguments))
-            if stopped(result):
-                interrupted = True
-                break
-    except KeyboardInterrupt:
-        if not results:
-            raise
-        interrupted = True
+    with ProgressBar(len(arguments), what, enabled=progressbar) as bar:
+        try:
+            for number, result in stream:
+                results[number] = result
+                on_done(result)
+                bar.update()
+                logger.debug("%s: %d of %d done", what, len(results), len(arguments))
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            interrupted = True
     return Outcome(results=dict(sorted(results.items())), interrupted=interrupted)
 
 

@@ -1,9 +1,11 @@
 """What a fit by any engine of any model returns."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.inference.sampling import Sampled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,5 +19,9 @@ class Result:
     # Log probabilities of the classes of training samples, (N, K), by fits that have not seen
     # them; NaN of samples that were not held out, None if none was.
     held_out_log_proba: FloatArray | None = None
+    # Terms of the objective by name: of each iteration, (n_iter,), or at the end.
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    restarts: tuple[float, ...] = ()  # final objective of each
+    sampled: Sampled | None = None  # draws of a sampler
     messages: tuple[str, ...] = ()  # warnings for the user
     advice: str = ""  # warning of an engine that has not converged; empty if it has

@@ -158,10 +158,6 @@ def test_prediction_methods_agree(make_form, form, target):
     right = (predicted == y_test).reshape(80, -1)
     assert right.mean() > 0.7
     assert model.score(test, y_test) == right.all(axis=1).mean()
-    mean, std = model.decision_function(test, return_std=True)
-    np.testing.assert_allclose(mean, f, rtol=1e-9, atol=1e-12)
-    assert std.shape == f.shape
-    assert (std > 0.0).all()
 
 
 MARKED = {

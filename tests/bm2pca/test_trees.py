@@ -10,6 +10,7 @@ import pytest
 from bsdr_models import BM2PCARegressor
 from bsdr_models.bm2pca import base
 from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.subspace import score_variance
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -198,12 +199,14 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
 
 @pytest.mark.parametrize("engine", ["label_free", "label_free_one_vs_rest"])
 def test_draws_of_a_label_free_fit_have_the_variance_of_its_classifier(fitted, engine):
-    """The variance of ``decision_function`` includes that of z, which the draws lack."""
+    """The variance of class scores includes that of z, which the draws lack."""
     model = fitted(engine, "multiclass")
     posterior = model.idata_["posterior"].dataset
     scaled = model.idata_["constant_data/X"].values
     draws = np.einsum("np,sdpk->nsdk", scaled, posterior["coef"]) + posterior["intercept"].values
     spread = draws.std(axis=(1, 2))
-    _, std = model.decision_function(toy("multiclass")[0], return_std=True)
+    posterior = model._posterior
+    A = posterior.metric.transform(scaled)
+    std = np.sqrt(score_variance(posterior.state, A, posterior.weight_cov, posterior.settings))
     assert (spread < 1.2 * std).all()
     assert (spread > 0.3 * std).all()

@@ -106,7 +106,6 @@ def test_invalid_sequences_raise(iris, name, kind):
 REFUSED = [
     (PaperDGPLVMClassifier, {"weight": np.inf}, "The 'weight' parameter"),
     (PaperDGPLVMClassifier, {"n_components": 3, "criterion": "trace_ratio"}, "n_components <= 2"),
-    (PaperDGPLVMClassifier, {"n_components": 2, "n_centres": 1}, "n_centres=1 must be at least"),
     (DGPLVMClassifier, {"n_components": 3, "priors__criterion": "trace_ratio"}, "needs n_comp"),
     (DGPLVMClassifier, {"n_components": 3, "priors__criterion": "inverse_trace"}, "needs n_comp"),
 ]

@@ -22,7 +22,7 @@ from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
 SEQUENCE = np.array([0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 2, 2])
 K, R, D = 5, 2, 6
-MAPPINGS = ("kernel", "centres", "free")
+MAPPINGS = ("kernel", "free")
 
 
 def rng_of(*key):
@@ -39,8 +39,7 @@ def make(kind="free", dynamics=None):
     X = features()
     mapping = None
     if kind != "free":
-        centres = X if kind == "kernel" else X[[0, 2, 5, 9, 10]]
-        mapping = KernelMapping.at(X, centres, 0.1 * median_distance(X))
+        mapping = KernelMapping.of(X, 0.1 * median_distance(X))
     gram = FeatureGram.of(X)
     priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
     return Objective(
@@ -127,7 +126,7 @@ def test_pack_and_unpack_are_inverse(mapping):
     latent = objective.latent(x)
     u, logs = objective.unpack(x)
     np.testing.assert_allclose(objective.pack(latent, logs), x, atol=1e-9)
-    assert u.shape == (5 if mapping == "centres" else len(LABELS), R)
+    assert u.shape == (len(LABELS), R)
 
 
 def test_bounds_scale_with_the_features():
@@ -146,15 +145,15 @@ def test_bounds_scale_with_the_features():
 
 def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
-    _, mode = fit(X[:40], y[:40], weight=10.0, mapping={"n_centres": 10}, starts=2)
+    _, mode = fit(X[:40], y[:40], weight=10.0, starts=2)
     mapping = mode.objective.mapping
     embedder = mapping.embedder(mode.objective.unpack(mode.search.x)[0])
-    assert embedder.weights.shape == (10, 2)
+    assert embedder.weights.shape == (40, 2)
     train, new = embedder.latent(X[:40]), embedder.latent(X[40:])
     np.testing.assert_allclose(train, mode.latent, atol=1e-6 * np.abs(mode.latent).max())
     centroids = np.array([mode.latent[y[:40] == c].mean(axis=0) for c in range(3)])
     assert np.mean(cdist(new, centroids).argmin(axis=1) == y[40:]) > 0.85
-    # With all samples as centres the objective is that without a mapping.
+    # The objective is that without a mapping.
     _, full = fit(X[:40], y[:40], weight=10.0, max_iter=20)
     free = fit(X[:40], y[:40], weight=10.0, mapping={"kind": "none"}, max_iter=1)[1].objective
     at_end = free(free.pack(full.latent, full.log_parameters))[0]

@@ -63,8 +63,7 @@ def test_axes_and_coordinates_by_name(groups):
     assert tree["posterior/projection"].dims == ("chain", "draw", "feature", "component")
     assert tree["posterior/projection_precision"].dims == ("chain", "draw", "component")
     assert tree["sample_stats/lp"].dims == ("chain", "draw")
-    assert "log_likelihood" not in tree.children
-    assert tree["approximate_log_likelihood/y"].dims == ("chain", "draw", "obs")
+    assert tree["log_likelihood/y"].dims == ("chain", "draw", "obs")
     assert tree["fit/latent_cov"].dims == ("obs", "component", "component_aux")
     assert tree["fit/elbo_terms"].sel(term="rows").dims == ("iteration",)
     assert tree["observed_data/y"].dims == ("obs",)

@@ -93,10 +93,10 @@ def test_interrupted_nuts_keeps_what_it_has(model, fast_nuts, monkeypatch):
 
 @pytest.mark.parametrize(
     ("lengths", "chains", "n_draws"),
-    [([7, 0, 5], [0, 2], 5), ([9, 1, 1], [0], 9), ([4, 4, 3], [0, 1, 2], 3)],
+    [([7, 0, 5], [0, 2], 5), ([9, 9, 9], [0, 1, 2], 9), ([4, 4, 3], [0, 1, 2], 3)],
 )
 def test_chains_that_were_cut_short_are_trimmed(lengths, chains, n_draws):
-    """Of the runs that nutpie pads with NaN, as many draws as possible are kept."""
+    """Of the runs that nutpie pads with NaN, the draws of all chains that have begun."""
     bias = np.full((3, 9, 2), np.nan)
     for chain, length in enumerate(lengths):
         bias[chain, :length] = chain

@@ -87,12 +87,6 @@ def test_an_interrupt_keeps_what_there_is():
         run_tasks(stopped_at, range(2, 5))
 
 
-def test_a_result_that_was_interrupted_is_the_last():
-    outcome = run_tasks(lambda x: x, range(5), stopped=lambda x: x == 1)
-    assert outcome.results == {0: 0, 1: 1}
-    assert outcome.interrupted
-
-
 @pytest.mark.slow
 def test_a_real_interrupt_while_workers_are_busy():
     """The second task would take longer than the time that the process has."""

@@ -16,9 +16,10 @@ from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.mean_field import Data, State
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.spec import SPEC, Priors
-from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.dims import FEATURE
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics.row_space import Rows
 
@@ -49,11 +50,10 @@ def run_sweeps(
     costs: Sequence[float],
     n_sweeps: int,
     rng: np.random.Generator,
-    start: mean_field.Start = "label",
 ) -> tuple[State, Data]:
     """State of all problems, one set for each cost, after plain sweeps, and their data."""
     data = make_data(task, costs)
-    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng, start=start)
+    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng)
     for _ in range(n_sweeps):
         state = mean_field.sweep(state, data, task.priors)
     return state, data
@@ -92,7 +92,7 @@ def fit_mean_field(
     max_iter: int,
     tol: float,
     progressbar: bool = False,
-) -> FitResult:
+) -> Result:
     """Maximise the bound: ``max_iter`` plain sweeps if ``tol`` is 0, else to convergence.
 
     Plain sweeps converge slowly along narrow ridges of the bound, so of three sweeps to
@@ -112,13 +112,7 @@ def fit_mean_field(
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
-    return FitResult(
-        posterior=margin_posterior(result.state, data, task),
-        trace=result.trace,
-        terms=dict(result.terms),
-        converged=result.converged,
-        interrupted=result.interrupted,
-    )
+    return result.with_posterior(margin_posterior(result.state, data, task))
 
 
 def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
@@ -126,13 +120,13 @@ def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
     n_components = max(min(N_COMPLETE, min(task.X.shape) - 1), 1)
     Y = np.zeros((task.X.shape[0], 1))
     free = replace(task, Y=Y, epsilon=None, strategy="shared", n_components=n_components)
-    state, data = run_sweeps(free, [1.0], COMPLETE_SWEEPS, rng, start="pca")
+    state, data = run_sweeps(free, [1.0], COMPLETE_SWEEPS, rng)
     return margin_posterior(state, data, free).factor_model
 
 
 def fit_draws(
     task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
-) -> FitResult:
+) -> Result:
     """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
     margins = margins_of(task.Y[None], np.full((1, 1, 1), cost), task.epsilon)
     problem = gibbs.Problem(X=task.X, margins=margins)
@@ -154,7 +148,7 @@ def fit_draws(
     # C order, as in a model loaded from a file.
     aligned = align_components(dict(sampled.draws), task.priors, rng).items()
     sampled = replace(sampled, draws={name: np.ascontiguousarray(v) for name, v in aligned})
-    return FitResult(
+    return Result(
         posterior=DrawPosterior.of(sampled.draws),
         trace=np.asarray(sampled.fit.get("elbo", [])),
         converged=False,

@@ -10,7 +10,8 @@ from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.selection import PathScores
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
-from bsdr_models.bm2pca.task import Candidate, FitResult, Task
+from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.inference.result import Result
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged, warn_unless_mixed
@@ -37,21 +38,12 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
         Inference method. All but mean field need one shared subspace and complete dense samples of
         one view; NUTS and ADVI compile the PyMC model.
-    loss : HingeLoss, optional
-        C, a subspace for all classes or for each, and calibration of the probabilities, see
-        :class:`bsdr_models.bm2pca.HingeLoss`.
-    unlabeled : scalar, optional
-        Marker in y of samples without a label, or of missing labels of one of several tasks, as of
-        :class:`bsdr_models.BM2PCAClassifier`.
     views : mapping, sequence or array-like of shape (n_features,), optional
         Columns by the name of the view, the columns of each view, or the name of the view of each
         feature. Every view has its own loadings, offset and noise. A view may be missing (NaN) in a
         sample.
     priors : Priors, optional
         Hyper-parameters; the paper's for mean field, proper ones for samplers.
-    standardize : bool, default=True
-        Scale each feature to unit variance; otherwise all by one number. Sparse samples are
-        neither centred nor scaled, and stay sparse.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over at most 300 evenly spaced draws.
@@ -59,43 +51,25 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         Sweeps of mean field.
     max_iter : int, default=2000
         Sweeps of mean field to convergence.
-    n_jobs : int, optional
-        Folds run in parallel by joblib: None is 1 unless set by
-        ``joblib.parallel_config``, -1 is all cores. The result does not depend on it.
-    progressbar : bool, default=False
-    random_state : int, RandomState, Generator or None
-        A Generator is used as it is, so two fits differ.
+    loss, unlabeled, standardize, n_jobs, progressbar, random_state
+        As of :class:`bsdr_models.BM2PCAClassifier`.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,), or list of n_tasks of them
-    components_ : ndarray of shape (n_components_out, n_features)
-        Linear map from complete scaled samples to latent coordinates, up to a shift.
-    mean_, scale_ : ndarray of shape (n_features,)
-        Centre and scale of the features; zeros and ones for sparse samples.
     C_, n_sweeps_ : float, int or None
         Settings of the fit; the second of mean field, None to convergence.
-    temperature_ : float or ndarray of shape (n_tasks,)
-        Softmax temperature of the class scores.
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``; of samplers by
         short Gibbs runs.
-    held_out_score_, held_out_gain_, held_out_gain_se_ : float
-        Log score of held-out samples, its gain and standard error, as of
-        :class:`bsdr_models.BM2PCAClassifier`.
-    relevance_ : ndarray of shape (n_components_out,)
-        Share of each component in the variance of the class scores.
     lower_bounds_ : ndarray of shape (n_iter,)
         Bound in nats after each iteration.
-    n_iter_ : int
     converged_ : bool
         False for a fixed number of sweeps.
-    interrupted_ : bool
-        Whether the user stopped the fit, which remains usable.
-    idata_ : xarray.DataTree
-        Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
         The model with one subspace on the training samples.
+    classes_, components_, mean_, scale_, temperature_, held_out_score_, held_out_gain_, \
+    held_out_gain_se_, relevance_, n_iter_, interrupted_, idata_
+        As of :class:`bsdr_models.BM2PCAClassifier`.
 
     See Also
     --------
@@ -216,7 +190,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             return engines.path_scores_of_sweeps
         return engines.path_scores_of_draws
 
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> FitResult:
+    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
         if self.inference != "mean_field":
             return engines.fit_draws(
                 self._task, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
@@ -231,7 +205,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             progressbar=self.progressbar,
         )
 
-    def _report(self, result: FitResult, chosen: Candidate) -> None:
+    def _report(self, result: Result, chosen: Candidate) -> None:
         super()._report(result, chosen)
         if result.sampled is not None:
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune

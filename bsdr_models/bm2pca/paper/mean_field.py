@@ -19,7 +19,6 @@ References
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -32,8 +31,6 @@ from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.row_space import Rows
-
-Start = Literal["label", "pca"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,24 +84,18 @@ class State:
     slack: FloatArray  # s of q(lambda) of each hinge, (S, P, N, K)
 
 
-def init(
-    data: Data,
-    priors: Priors,
-    *,
-    n_components: int,
-    rng: np.random.Generator,
-    start: Start = "label",
-) -> State:
+def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Generator) -> State:
     """Initial state with R = ``n_components``.
 
-    ``start`` takes the leading latent coordinates from the targets and the next ones from principal
-    axes, less what the targets explain; or all from principal axes. Those beyond the rank of both
-    are standard normal.
+    The leading latent coordinates are from the targets, if there are any, and the next ones from
+    principal axes, less what the targets explain. Those beyond the rank of both are standard
+    normal.
     """
     (p, n, k), r, first = data.margins.y.shape, n_components, 0
     targets = initial_values.complete_targets(data.margins)
     mean = np.tile(rng.standard_normal((n, r)), (p, 1, 1))
-    if start == "label":
+    labelled = data.margins.observed.any(axis=(0, 2))
+    if labelled.any():
         found = initial_values.target_coordinates(targets, data.views)[..., :r]
         first = found.shape[-1]
         mean[..., :first] = found
@@ -112,7 +103,6 @@ def init(
         found = initial_values.principal_scores(data.views, r - first)
         found = initial_values.residual(found, mean[..., :first])
         mean[..., first : first + found.shape[-1]] = found
-    labelled = data.margins.observed.any(axis=(0, 2))
     if labelled.any():  # the others begin at the mean
         mean[:, ~labelled, first:] = 0.0
     cov, weights = np.tile(np.eye(r), (p, n, 1, 1)), _ridge_weights(mean, targets)

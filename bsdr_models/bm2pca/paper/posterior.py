@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper.factor_model import FactorModel, concatenate_problems
-from bsdr_models.bm2pca.paper.mean_field import State, Weights, score_moments, with_ones
+from bsdr_models.bm2pca.paper.mean_field import State, score_moments, with_ones
 from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.numerics.factors import Gamma
@@ -147,16 +147,8 @@ class DrawPosterior:
 
     def score_means(self, X: Rows) -> FloatArray:
         """Mean class scores, (M, K)."""
-        return self.score_moments(X)[0]
-
-    def score_moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the class scores, each (M, K)."""
-        s, q, k = self.weights.shape
-        known = Weights(
-            mean=self.weights, cov=np.zeros((s, k, q, q)), log_det=np.full((s, k), -np.inf)
-        )
-        mean, variance = score_moments(*self._draw_model().embed(X), known)
-        return mean.mean(axis=0), variance.mean(axis=0) + mean.var(axis=0)
+        latent = self._draw_model().embed(X)[0]
+        return np.asarray((with_ones(latent) @ self.weights).mean(axis=0))
 
     @property
     def projection(self) -> FloatArray:

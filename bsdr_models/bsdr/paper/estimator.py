@@ -333,7 +333,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
 
     def _fit_chunks(self, X: Any, y: Any) -> Self:
-        raise not_in_memory(self, X)
+        raise not_in_memory(self)
 
 
 class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):

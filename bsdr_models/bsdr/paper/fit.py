@@ -9,7 +9,7 @@ import xarray as xr
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
 from bsdr_models.bsdr.paper.mean_field import Data, State
 from bsdr_models.bsdr.paper.predict import MeanFieldPosterior
-from bsdr_models.bsdr.paper.trees import MeanFieldFit, PaperContext
+from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
@@ -18,6 +18,7 @@ from bsdr_models.inference.coordinate_ascent import (
     FitResult,
     run_coordinate_ascent,
 )
+from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.options import ITERATIONS, Options
 
@@ -68,7 +69,7 @@ def fit_by_mean_field(
     optimization: Optimization,
     rng: np.random.Generator,
     progressbar: bool,
-) -> MeanFieldFit:
+) -> Result:
     """Fit with the settings of an estimator."""
     assert context.priors is not None
     data = context.data(context.projection_prior)
@@ -80,15 +81,8 @@ def fit_by_mean_field(
         progressbar=progressbar,
         **asdict(optimization),
     )
-    return MeanFieldFit(
-        posterior=MeanFieldPosterior(
-            state=found.state, data=data, latent_scale=context.latent_scale
-        ),
-        trace=found.trace,
-        terms=found.terms,
-        restarts=found.restarts,
-        converged=found.converged,
-        interrupted=found.interrupted,
+    return found.with_posterior(
+        MeanFieldPosterior(state=found.state, data=data, latent_scale=context.latent_scale)
     )
 
 

@@ -68,16 +68,8 @@ class PaperContext(Context):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeanFieldFit(Result):
-    """Result of mean field: terms of the bound by name, and the final bound of each restart."""
-
-    terms: Mapping[str, FloatArray]
-    restarts: tuple[float, ...]
-
-
 def mean_field_tree(
-    result: MeanFieldFit,
+    result: Result,
     context: PaperContext,
     *,
     rng: np.random.Generator,
@@ -161,6 +153,7 @@ def _build_tree(
     weights: FloatArray,
     fit: Mapping[str, FloatArray],
     attrs: Mapping[str, Any],
+    inference_method: InferenceMethod,
     sample_stats: Mapping[str, FloatArray] | None = None,
     **more: Any,
 ) -> xr.DataTree:
@@ -189,7 +182,8 @@ def _build_tree(
     }
     groups = {"posterior": posterior, "fit": group | outliers | dict(fit)}
     chains, n_draws = draws["bias"].shape[:2]
-    if chains * n_draws * len(context.X) <= datatree.MAX_NUMBERS:
+    exact = inference_method not in datatree.APPROXIMATIONS
+    if exact and chains * n_draws * len(context.X) <= datatree.MAX_NUMBERS:
         values = context.posterior(draws).log_likelihood(context.X, context.targets)  # (S, N)
         groups["log_likelihood"] = {"y": (values - context.log_scale).reshape(chains, n_draws, -1)}
     if sample_stats:
@@ -198,6 +192,7 @@ def _build_tree(
     names = ("projection_precision", "projection_precision_mean")
     return context.build(
         groups,
+        inference_method=inference_method,
         n_components=loadings.shape[1],
         dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
         attrs={

@@ -23,7 +23,6 @@ from bsdr_models.dgplvm.learn import (
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.paper.objective import (
     KernelMapping,
-    PaperEmbedder,
     certain,
     collapse,
     fit_paper,
@@ -57,8 +56,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     mapping : {"kernel", "none"}, default="kernel"
         Whether latent coordinates are sums of kernels of the features, the back-constraint of
         Eq. (17).
-    n_centres : int, optional
-        Training samples at which the mapping has kernels; all by default.
     width : float, default=2
         gamma of Eq. (18), in units of the inverse median squared distance of the samples.
     placement : {"map", "likelihood"}, default="map"
@@ -66,32 +63,19 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         only way without a mapping.
     approximation : {"ep", "laplace"}, default="ep"
         Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
-    unlabeled : scalar, optional
-        Value of y that marks a missing label. NaN stands for all kinds of missing values.
-    standardize : bool or "auto", default="auto"
-        As in :class:`bsdr_models.DGPLVMClassifier`.
-    optimization : Optimization, optional
-        Restarts, iterations and tolerance of the search, see
-        :class:`bsdr_models.dgplvm.Optimization`.
-    progressbar : bool, default=False
-    random_state : int, RandomState, Generator or None
-        For centres and random initialisations.
+    unlabeled, standardize, optimization, progressbar, random_state
+        As of :class:`bsdr_models.DGPLVMClassifier`.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
     latent_ : ndarray of shape (n_samples, n_components)
         Latent coordinates of the training samples, to which the classifier is fitted.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the scatter of the class centroids.
-    standardized_ : bool
-        Whether each feature was scaled to unit variance.
     log_density_ : ndarray of shape (n_iter,)
         Minus the objective after each iteration, in nats.
-    n_iter_ : int
-    converged_, interrupted_ : bool
-    idata_ : xarray.DataTree
-        Mode, latent coordinates and data.
+    classes_, standardized_, n_iter_, converged_, interrupted_, idata_
+        As of :class:`bsdr_models.DGPLVMClassifier`.
     model_ : pymc.Model
         The objective within bounds on the training samples.
 
@@ -125,7 +109,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         "weight": [POSITIVE],
         "criterion": [StrOptions(set(get_args(CriterionName)))],
         "mapping": [StrOptions({"kernel", "none"})],
-        "n_centres": [COUNT, None],
         "width": [POSITIVE],
         "placement": [StrOptions({"map", "likelihood"})],
         "approximation": [StrOptions({"ep", "laplace"})],
@@ -139,7 +122,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         weight: float = 1e4,
         criterion: CriterionName = "auto",
         mapping: Literal["kernel", "none"] = "kernel",
-        n_centres: int | None = None,
         width: float = 2.0,
         placement: Literal["map", "likelihood"] = "map",
         approximation: Literal["ep", "laplace"] = "ep",
@@ -153,7 +135,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.weight = weight
         self.criterion = criterion
         self.mapping = mapping
-        self.n_centres = n_centres
         self.width = width
         self.placement = placement
         self.approximation = approximation
@@ -164,16 +145,11 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.random_state = random_state
 
     def _task_options(self) -> dict[str, Any]:
-        mapping = Mapping(
-            kind=self.mapping,
-            n_centres=self.n_centres,
-            width=self.width,
-            placement=self.placement,
-        )
+        mapping = Mapping(kind=self.mapping, width=self.width, placement=self.placement)
         return {"priors": Priors(weight=self.weight, criterion=self.criterion), "mapping": mapping}
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
-        self._check_data(task.X, task.y_index, task.n_components)
+        self._check_data(task.X, task.y_index)
         fit = fit_paper(task, rng, progressbar=self.progressbar)
         gram, mapping = fit.objective.gram, fit.objective.mapping
         raw, _ = fit.objective.unpack(fit.search.x)
@@ -211,14 +187,8 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             messages=(collapse(fit, task), disagreement(fit.search)),
         )
 
-    def _check_data(self, X: FloatArray, y_index: IntArray, n_components: int) -> None:
-        """Raise a ValueError if the criterion is undefined or the centres are too few."""
-        few = self.n_centres is not None and self.n_centres < n_components
-        if self.mapping == "kernel" and few:
-            raise ValueError(
-                f"n_centres={self.n_centres} must be at least n_components={n_components}: the "
-                "latent coordinates are linear in that many kernels"
-            )
+    def _check_data(self, X: FloatArray, y_index: IntArray) -> None:
+        """Raise a ValueError if the criterion is undefined."""
         centroids = class_centroids(X, y_index)
         if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X[y_index >= 0]).max():
             raise ValueError(
@@ -239,14 +209,9 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         from bsdr_models.dgplvm.paper.model import declare
 
         check_is_fitted(self)
-        task, embedder = self._task, self._posterior.embedder
+        task, mapping = self._task, None
         if task.dynamics is not None:
             raise ValueError("the PyMC model has no sequences")
-        mapping, centres = None, task.X
-        if isinstance(embedder, PaperEmbedder):
-            centres = embedder.centres
-        elif task.mapping.kind == "kernel" and task.mapping.n_centres is not None:
-            raise ValueError("the PyMC model needs placement='map' or n_centres=None")
         if task.mapping.kind == "kernel":
-            mapping = KernelMapping.at(task.X, centres, float(task.mapping.width))
+            mapping = KernelMapping.of(task.X, float(task.mapping.width))
         return self._context.name_dims(declare(task, mapping))

@@ -1,7 +1,7 @@
 r"""Eq. (13) of Urtasun and Darrell (2007) as a PyMC model with a proper density.
 
 With the centred features Y (N, D), :math:`K = \theta_1 e^{-\theta_2 |x_i - x_j|^2 / 2} + \theta_3 +
-\delta_{ij} / \theta_4` and the back-constraint :math:`X = \Phi U`, Eqs. (17) and (18),
+\delta_{ij} / \theta_4` and the back-constraint :math:`X = L U`, Eqs. (17) and (18),
 
 .. math::
     \log \theta_i \sim U(l_i, h_i), \quad U_{ij} \sim N(0, s^2), \qquad
@@ -32,7 +32,7 @@ def declare(task: Task, mapping: KernelMapping | None) -> pm.Model:
     """The model of a task, with its mapping, if any.
 
     Free variables are ``log_theta`` (theta,) and ``latent_raw`` (basis, component), coefficients of
-    kernels at centres, or the latent coordinates themselves without a mapping. The likelihood
+    kernels, or the latent coordinates themselves without a mapping. The likelihood
     and J are the potentials ``generative`` and ``discriminative``.
     """
     (n, d), r = task.X.shape, task.n_components
@@ -42,7 +42,7 @@ def declare(task: Task, mapping: KernelMapping | None) -> pm.Model:
     start = task.starts(1, np.random.default_rng(0))[0]
     basis, raw = np.eye(n), start
     if mapping is not None:
-        basis, raw = mapping.basis, mapping.raw(start)
+        basis, raw = mapping.factor, mapping.raw(start)
     coords = {OBS: range(n), FEATURE: range(d), COMPONENT: range(r), LABEL: range(task.n_labels)}
     coords[BASIS] = range(len(raw))
     with pm.Model(coords={**coords, dims.THETA: THETA}) as model:

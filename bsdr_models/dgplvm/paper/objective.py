@@ -18,10 +18,9 @@ theta                  lowest    highest
 ====================== ========= ========
 
 X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
-:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18) at all samples or some of them. The
-variables of the optimiser are :math:`u = L^\top a`, L the Cholesky factor of the kernel between
-centres: then :math:`X = \Phi u` with :math:`\Phi = K_{bc} L^{-\top}`. With all samples as centres
-the mapping is no constraint, but it affects which optimum is found, and embeds new samples.
+:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18). The variables of the optimiser are
+:math:`u = L^\top a`, L the Cholesky factor of :math:`K_{bc}`: then :math:`X = L u`. The mapping is
+no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
 from dataclasses import dataclass
@@ -79,61 +78,51 @@ def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMapping:
-    """Latent coordinates as sums of kernels at centres (M, D), Eqs. (17) and (18).
+    """Latent coordinates as sums of kernels at samples X (N, D), Eqs. (17) and (18).
 
-    ``lengthscale`` is gamma^-1/2, ``factor`` (M, M) L, and ``basis`` (N, M) Phi.
+    ``lengthscale`` is gamma^-1/2, and ``factor`` (N, N) L.
     """
 
-    centres: FloatArray
+    X: FloatArray
     lengthscale: float
     factor: FloatArray
-    basis: FloatArray
 
     @classmethod
-    def at(cls, X: FloatArray, centres: FloatArray, width: float) -> "KernelMapping":
-        """At centres (M, D), for the mapping of the paper the samples X (N, D) themselves.
-
-        The width is gamma in units of 1 / the median squared distance.
-        """
+    def of(cls, X: FloatArray, width: float) -> "KernelMapping":
+        """The width is gamma in units of 1 / the median squared distance."""
         lengthscale = (width / median_distance(X)) ** -0.5
-        kernel = rbf(centres, None, lengthscale)
-        factor = basis = cholesky(kernel, name="kernel matrix of the mapping")
-        if not np.array_equal(centres, X):
-            cross = rbf(X, centres, lengthscale)
-            basis = np.ascontiguousarray(solve_triangular(factor, cross.T, lower=True).T)
-        return cls(centres=centres, lengthscale=lengthscale, factor=factor, basis=basis)
+        factor = cholesky(rbf(X, None, lengthscale), name="kernel matrix of the mapping")
+        return cls(X=X, lengthscale=lengthscale, factor=factor)
 
     def root(self, u: FloatArray) -> FloatArray:
-        """Latent coordinates (N, R) of coordinates u, (M, R)."""
-        return self.basis @ u
+        """Latent coordinates of coordinates u, both (N, R)."""
+        return self.factor @ u
 
     def root_transposed(self, gradient: FloatArray) -> FloatArray:
-        """Gradient in u (M, R) from that in latent coordinates (N, R)."""
-        return self.basis.T @ gradient
+        """Gradient in u from that in latent coordinates, both (N, R)."""
+        return self.factor.T @ gradient
 
     def raw(self, latent: FloatArray) -> FloatArray:
-        """Least-squares u (M, R) for latent coordinates (N, R)."""
-        if self.basis is self.factor:
-            return solve_triangular(self.factor, latent, lower=True)
-        return np.linalg.lstsq(self.basis, latent, rcond=None)[0]
+        """The u of latent coordinates, both (N, R)."""
+        return solve_triangular(self.factor, latent, lower=True)
 
     def embedder(self, u: FloatArray) -> "PaperEmbedder":
-        """Embedder with the weights a of coordinates u (M, R)."""
+        """Embedder with the weights a of coordinates u (N, R)."""
         weights = solve_triangular(self.factor, u, lower=True, trans="T")
-        return PaperEmbedder(centres=self.centres, lengthscale=self.lengthscale, weights=weights)
+        return PaperEmbedder(X=self.X, lengthscale=self.lengthscale, weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperEmbedder:
-    """Embedding by the paper's back-constraint with weights (M, R), which is deterministic."""
+    """Embedding by the paper's back-constraint with weights (N, R), which is deterministic."""
 
-    centres: FloatArray
+    X: FloatArray
     lengthscale: float
     weights: FloatArray
 
     def latent(self, X: FloatArray) -> FloatArray:
-        """Latent coordinates of samples (M', D), (M', R)."""
-        return rbf(X, self.centres, self.lengthscale) @ self.weights
+        """Latent coordinates of samples (M, D), (M, R)."""
+        return rbf(X, self.X, self.lengthscale) @ self.weights
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of samples, with covariances of zero."""
@@ -153,10 +142,7 @@ def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
     X, mapping = task.X, None
     gram = FeatureGram.of(X - X.mean(axis=0))
     if task.mapping.kind == "kernel":
-        centres, n_centres = X, task.mapping.n_centres
-        if n_centres is not None:
-            centres = X[np.sort(rng.choice(len(X), min(n_centres, len(X)), replace=False))]
-        mapping = KernelMapping.at(X, centres, float(task.mapping.width))
+        mapping = KernelMapping.of(X, float(task.mapping.width))
     objective = Objective(
         gram=gram,
         density=evaluate_paper,
