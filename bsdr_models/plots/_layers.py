@@ -1,6 +1,7 @@
 """Layers of a map of samples: background, points, their own uncertainty, strips."""
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
-from scipy.ndimage import zoom
+from matplotlib.lines import Line2D
 from scipy.stats import chi2
 
 from bsdr_models.arrays import BoolArray, FloatArray
@@ -36,6 +37,9 @@ SURE = STEPS[1]
 OUTLINE, REACH = 0.5, {1: 0.6745, 2: 1.1774}
 GOLDEN = 0.6180339887498949  # its multiples fill the unit interval evenly
 N_VERTICES = 73  # of an ellipse: one every five degrees, the first repeated
+DARKER = 0.55  # edges of points and names of classes, relative to the colour of the class
+# Markers whose area is smaller than that of a circle of the same size, and by how much.
+AREA = {"^": 1.3, "v": 1.3, "<": 1.3, ">": 1.3, "P": 1.5, "X": 1.5, "*": 2.0}
 # Pixels of a grid cell of the background along each axis.
 SHARPEN = 8
 
@@ -85,7 +89,7 @@ def draw_points(
     for points in ax.collections[others:]:
         points.set_alpha(alpha)
     if isinstance(target, Classes):
-        add_legend(ax, title=target.title)
+        add_legend(ax, class_handles(target, class_colors(target)), title=target.title)
     return ax
 
 
@@ -96,33 +100,56 @@ def draw_samples(ax: Axes, samples: Samples, colors: list[str]) -> None:
     """
     at, target, doubtful = samples.at, samples.target, samples.doubtful
     index = target.index if isinstance(target, Classes) else np.full(len(at), -1)
-    size = float(np.clip(26.0 * (150.0 / max(len(at), 1)) ** 0.35, 10.0, 32.0))
+    size = float(np.clip(34.0 * (150.0 / max(len(at), 1)) ** 0.35, 16.0, 40.0))
+    shades = np.array([*map(to_rgb, colors), to_rgb(GREY)])[index]  # the last without a label
     signs = index if samples.groups is None else samples.groups.index
-    labelled = set()
-    for c, sign, hollow in np.unique(np.column_stack([index, signs, doubtful]), axis=0).tolist():
-        which = (index == c) & (signs == sign) & (doubtful == hollow)
-        shade, symbol = GREY if c < 0 else colors[c], marker(sign)
-        area = size * (1.5 if symbol in "PX*" else 1.0)
-        points = ax.scatter(at[which, 0], at[which, 1], s=area, marker=symbol)
+    symbols = np.array([marker(sign) for sign in signs.tolist()])
+    for symbol, hollow in product(np.unique(symbols).tolist(), (False, True)):
+        which = (symbols == symbol) & (doubtful == hollow)
+        if not which.any():
+            continue
+        x, y = at[which].T
+        points = ax.scatter(x, y, s=size * AREA.get(symbol, 1.0), marker=symbol)
         points.set(
-            facecolors="white" if hollow else shade,
-            edgecolors=shade if hollow else "white",
-            linewidths=1.3 if hollow else 0.5,
+            facecolors="white" if hollow else shades[which],
+            edgecolors=shades[which] if hollow else DARKER * shades[which],
+            linewidths=1.3 if hollow else 0.6,
             zorder=4 + hollow,
             gid="doubtful" if hollow else "sure",
         )
         if isinstance(target, Values):
             ends = np.nanmin(target.values), np.nanmax(target.values)
             points.set(array=target.values[which], cmap=SHADES, clim=ends)
-        elif isinstance(target, Classes) and samples.groups is None and c not in labelled:
-            points.set_label(target.name(c))
-        labelled.add(c)
     if isinstance(target, Values):
         figure_of(ax).colorbar(points, ax=ax, label=target.title, pad=0.02)
     if (wrong := samples.wrong).any():
         x, y = at[wrong].T
         rings = ax.scatter(x, y, s=2.9 * size, facecolors="none", gid="wrong")
         rings.set(edgecolors="black", linewidths=0.9, zorder=6)
+
+
+def class_handles(target: Classes, colors: list[str]) -> list[Artist]:
+    """Entries of a legend for the classes of the samples."""
+    return [
+        Line2D([], [], linestyle="none", marker=marker(c), color=color(c), label=target.name(c))
+        for c in np.unique(target.index).tolist()
+    ]
+
+
+def name_classes(ax: Axes, at: FloatArray, target: Classes, colors: list[str]) -> list[Artist]:
+    """Names of classes at the medians of their samples (M, 2), smaller if there are many."""
+    names: list[Artist] = []
+    size = float(np.clip(13.0 - 1.6 * np.log(len(colors)), 7.0, 11.0))
+    for c in np.unique(target.index[target.index >= 0]).tolist():
+        middle = np.median(at[target.index == c], axis=0)
+        right, up = ax.transLimits.transform(middle)
+        shift = (0.0, -5.0 if up > 0.9 else 5.0)
+        name = ax.annotate(target.names[c], middle, shift, textcoords="offset points")
+        name.set(va="top" if up > 0.9 else "bottom", color=DARKER * np.array(to_rgb(colors[c])))
+        name.set(ha="left" if right < 0.1 else "right" if right > 0.9 else "center", gid="class")
+        name.set(fontsize=size, fontweight="bold", path_effects=HALO, zorder=7)
+        names.append(name)
+    return names
 
 
 def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> None:
@@ -134,7 +161,8 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> N
     else:
         values, (low, high) = np.repeat(values[None], 2, axis=0), (0.0, 1.0)
     # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
-    fine = zoom(values, (SHARPEN if plane else 1, SHARPEN, 1), order=1, mode="nearest")
+    across, up = _between(values.shape[1]), _between(values.shape[0]) if plane else np.eye(2)
+    fine = np.einsum("Yy,yxk,Xx->YXk", up, values, across, optimize=True)
     best, step = fine.argmax(axis=-1), np.digitize(fine.max(axis=-1), STEPS)
     tints = np.array([[tint(shade, opacity) for opacity in OPACITY] for shade in colors])
     limits = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
@@ -149,6 +177,12 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> N
         transform=ax.transData if plane else ax.get_xaxis_transform(),
     )
     ax.set(**limits)
+
+
+def _between(n: int) -> FloatArray:
+    """Weights (SHARPEN n, n) of linear interpolation between n equidistant values."""
+    places = np.linspace(0.0, n - 1.0, SHARPEN * n)
+    return np.clip(1.0 - np.abs(places[:, None] - np.arange(n)), 0.0, None)
 
 
 def outline(mean: FloatArray, cov: FloatArray, *, prob: float) -> FloatArray:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from scipy.interpolate import RegularGridInterpolator
@@ -143,6 +143,7 @@ def test_without_evidence_there_is_no_background(new):
     tree["predictions"] = xr.DataTree(dataset)
     ax = plot_map(tree)
     assert background(ax) is None
+    assert not artists(ax, "class")  # their medians coincide
     assert "Not shown to be better than chance, hence without background; gain" in header(ax)
 
 
@@ -354,17 +355,42 @@ def test_the_legend_explains_classes_points_and_background(wine_predictions, wit
     assert [text.get_text() for text in ax.get_legend().get_texts()] == names
 
 
+def test_classes_are_named_at_the_medians_of_their_samples(new):
+    dataset, ax = new["predictions"].to_dataset(), plot_map(new)
+    names = artists(ax, "class")
+    assert [text.get_text() for text in names] == dataset["outcome"].values.tolist()
+    for c, text in enumerate(names):
+        here = dataset["latent_mean"].values[dataset["y"].values == text.get_text()]
+        np.testing.assert_allclose(text.xy, np.median(here, axis=0))
+        assert to_hex(text.get_color()) == to_hex(0.55 * np.array(to_rgb(color(c))))
+
+
+def test_more_than_ten_classes_are_not_repeated_in_the_legend(make_fit):
+    for n_classes, n_names in ((10, 10), (11, 0)):
+        names = [f"class {i}" for i in range(n_classes)]
+        ax = plot_map(make_fit(labels=names, n_obs=300), ax=Figure().subplots())
+        assert sorted(text.get_text() for text in artists(ax, "class")) == sorted(names)
+        legend = ax.get_legend()
+        assert (0 if legend is None else len(legend.get_texts())) == n_names
+
+
+def test_strips_have_the_names_of_their_classes_on_the_axis(make_fit):
+    ax = plot_map(make_fit(n_components=1, labels=["no", "yes"]))
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["no", "yes"]
+    assert not artists(ax, "class")
+    assert ax.get_legend() is None
+
+
 def test_groups_are_markers_beside_the_colours_of_classes(new):
     batch, classes = np.repeat(["a", "b"], [30, 50]), new["predictions"]["outcome"].values
     ax = plot_map(new, groups=batch)
     assert [text.get_text() for text in ax.get_legend().get_texts()][:5] == [*classes, "a", "b"]
     numbers = {}
     for points in artists(ax, "sure") + artists(ax, "doubtful"):
-        shade = (
-            points.get_edgecolors() if points.get_gid() == "doubtful" else points.get_facecolors()
-        )
-        key = points.get_paths()[0].vertices.shape, to_hex(shade[0])
-        numbers[key] = numbers.get(key, 0) + len(points.get_offsets())
+        hollow = points.get_gid() == "doubtful"
+        for shade in points.get_edgecolors() if hollow else points.get_facecolors():
+            key = points.get_paths()[0].vertices.shape, to_hex(shade)
+            numbers[key] = numbers.get(key, 0) + 1
     found = pd.crosstab(batch, new["predictions/y"].values)[list(classes)].to_numpy()
     assert sorted(numbers.values()) == sorted(found[found > 0])
     assert {shade for _, shade in numbers} == {color(c) for c in range(3)}
