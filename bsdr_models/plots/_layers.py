@@ -8,10 +8,9 @@ import numpy as np
 import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
-from scipy.stats import chi2
 
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import GRID_X, GRID_Y, LABEL
@@ -32,11 +31,10 @@ from bsdr_models.plots._style import (
 # which a prediction is doubtful.
 STEPS, OPACITY = (0.5, 0.7, 0.9), (0.0, 0.16, 0.32, 0.5)
 SURE = STEPS[1]
-# Probability that an outline holds, and the standard deviations from its middle to its ends in one
-# dimension and in two.
-OUTLINE, REACH = 0.5, {1: 0.6745, 2: 1.1774}
+# Standard deviations from the middle to the ends of what holds probability 0.5 in one dimension and
+# in two.
+REACH = {1: 0.6745, 2: float(np.sqrt(2.0 * np.log(2.0)))}
 GOLDEN = 0.6180339887498949  # its multiples fill the unit interval evenly
-N_VERTICES = 73  # of an ellipse: one every five degrees, the first repeated
 DARKER = 0.55  # edges of points and names of classes, relative to the colour of the class
 # Markers whose area is smaller than that of a circle of the same size, and by how much.
 AREA = {"^": 1.3, "v": 1.3, "<": 1.3, ">": 1.3, "P": 1.5, "X": 1.5, "*": 2.0}
@@ -79,21 +77,20 @@ def tint(shade: Any, opacity: float) -> FloatArray:
 
 
 def draw_points(
-    ax: Axes | None, at: FloatArray, target: Target, *, alpha: float = 1.0, **size: float
+    ax: Axes | None, at: FloatArray, target: Target, *, alpha: float | None = None, **size: float
 ) -> Axes:
     """Draw points (N, 2) by class or value, and a legend; in new Axes if none are given."""
     names = target.names if isinstance(target, Classes) else ()
     ax = axes_or_new(ax, n_names=len(names), **size)
-    others = len(ax.collections)
-    draw_samples(ax, Samples(at=at, target=target), class_colors(target))
-    for points in ax.collections[others:]:
-        points.set_alpha(alpha)
+    draw_samples(ax, Samples(at=at, target=target), class_colors(target), alpha=alpha)
     if isinstance(target, Classes):
         add_legend(ax, class_handles(target, class_colors(target)), title=target.title)
     return ax
 
 
-def draw_samples(ax: Axes, samples: Samples, colors: list[str]) -> None:
+def draw_samples(
+    ax: Axes, samples: Samples, colors: list[str], *, alpha: float | None = None
+) -> None:
     """Draw the points, hollow if doubtful, and rings around those predicted wrongly.
 
     The colour is that of the class or value, the marker that of the class or, if given, the group.
@@ -114,6 +111,7 @@ def draw_samples(ax: Axes, samples: Samples, colors: list[str]) -> None:
             facecolors="white" if hollow else shades[which],
             edgecolors=shades[which] if hollow else DARKER * shades[which],
             linewidths=1.3 if hollow else 0.6,
+            alpha=alpha,
             zorder=4 + hollow,
             gid="doubtful" if hollow else "sure",
         )
@@ -185,30 +183,19 @@ def _between(n: int) -> FloatArray:
     return np.clip(1.0 - np.abs(places[:, None] - np.arange(n)), 0.0, None)
 
 
-def outline(mean: FloatArray, cov: FloatArray, *, prob: float) -> FloatArray:
-    """Vertices (M, 73, 2) of the ellipses of highest density that hold `prob` of N(mean, cov)."""
-    angle = np.linspace(0.0, 2.0 * np.pi, N_VERTICES)
-    circle = np.sqrt(chi2.ppf(prob, df=2)) * np.column_stack([np.cos(angle), np.sin(angle)])
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]  # root @ root.T = cov
-    return np.asarray(mean[:, None, :] + np.einsum("mij,pj->mpi", root, circle))
-
-
-def _draw_own(ax: Axes, at: FloatArray, cov: FloatArray, gid: str) -> None:
-    """Uncertainty (M, R, R) of samples at places (M, 2), as ellipses or bars."""
+def draw_own(ax: Axes, at: FloatArray, cov: FloatArray, gid: str = "own") -> None:
+    """Uncertainty (M, R, R) of samples at places (M, 2), as ellipses or bars of probability 0.5."""
     style: dict[str, Any] = {"linewidths": 0.8, "alpha": 0.7, "zorder": 3, "gid": gid}
     if cov.shape[1] == 1:
         reach = REACH[1] * np.sqrt(cov[:, 0, 0])
         ax.hlines(at[:, 1], at[:, 0] - reach, at[:, 0] + reach, colors=INK, **style)
         return
-    vertices = outline(at, cov, prob=OUTLINE)
-    shapes = PolyCollection(list(vertices), facecolors="none", edgecolors=INK, **style)
+    values, vectors = np.linalg.eigh(cov)
+    widths, heights = 2.0 * REACH[2] * np.sqrt(np.clip(values, 0.0, None)).T
+    angles = np.degrees(np.arctan2(vectors[:, 1, 0], vectors[:, 0, 0]))
+    style |= {"offsets": at, "offset_transform": ax.transData, "facecolors": "none"}
+    shapes = EllipseCollection(widths, heights, angles, units="xy", edgecolors=INK, **style)
     ax.add_collection(shapes, autolim=False)
-
-
-def draw_outlines(ax: Axes, samples: Samples, cov: FloatArray, some: BoolArray) -> None:
-    """Own uncertainty of some samples."""
-    _draw_own(ax, samples.at[some], cov[some], "own")
 
 
 def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
@@ -222,7 +209,7 @@ def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
         return []  # too large to be drawn at scale
     margin = reach * np.sign(width) + 0.04 * width
     centre = np.array([right - margin[0], bottom + margin[1]])
-    _draw_own(ax, centre[None], cov[None], "typical")
+    draw_own(ax, centre[None], cov[None], "typical")
     style: dict[str, Any] = {"fontsize": 7.0, "color": INK, "path_effects": HALO, "zorder": 8}
     place = (centre[0] - reach[0] - 0.01 * width[0], centre[1])
     return [ax.text(*place, "one sample, 50 %", ha="right", va="center", **style)]

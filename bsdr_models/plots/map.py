@@ -279,7 +279,7 @@ def plot_map(
     if place.cov is not None:
         if uncertainty is not None:
             some = samples.wrong | samples.doubtful | (uncertainty == "all")
-            _layers.draw_outlines(ax, samples, place.cov, some)
+            _layers.draw_own(ax, at[some], place.cov[some])
         beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
     _layers.draw_samples(ax, samples, colors)
     beyond = _layers.mark_beyond(ax, samples, colors)
