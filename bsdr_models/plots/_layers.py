@@ -1,16 +1,16 @@
 """Layers of a map of samples: background, points, their own uncertainty, strips."""
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_rgb
-from scipy.ndimage import zoom
-from scipy.stats import chi2
+from matplotlib.lines import Line2D
 
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import GRID_X, GRID_Y, LABEL
@@ -31,11 +31,13 @@ from bsdr_models.plots._style import (
 # which a prediction is doubtful.
 STEPS, OPACITY = (0.5, 0.7, 0.9), (0.0, 0.16, 0.32, 0.5)
 SURE = STEPS[1]
-# Probability that an outline holds, and the standard deviations from its middle to its ends in one
-# dimension and in two.
-OUTLINE, REACH = 0.5, {1: 0.6745, 2: 1.1774}
+# Standard deviations from the middle to the ends of what holds probability 0.5 in one dimension and
+# in two.
+REACH = {1: 0.6745, 2: float(np.sqrt(2.0 * np.log(2.0)))}
 GOLDEN = 0.6180339887498949  # its multiples fill the unit interval evenly
-N_VERTICES = 73  # of an ellipse: one every five degrees, the first repeated
+DARKER = 0.55  # edges of points and names of classes, relative to the colour of the class
+# Markers whose area is smaller than that of a circle of the same size, and by how much.
+AREA = {"^": 1.3, "v": 1.3, "<": 1.3, ">": 1.3, "P": 1.5, "X": 1.5, "*": 2.0}
 # Pixels of a grid cell of the background along each axis.
 SHARPEN = 8
 
@@ -75,54 +77,77 @@ def tint(shade: Any, opacity: float) -> FloatArray:
 
 
 def draw_points(
-    ax: Axes | None, at: FloatArray, target: Target, *, alpha: float = 1.0, **size: float
+    ax: Axes | None, at: FloatArray, target: Target, *, alpha: float | None = None, **size: float
 ) -> Axes:
     """Draw points (N, 2) by class or value, and a legend; in new Axes if none are given."""
     names = target.names if isinstance(target, Classes) else ()
     ax = axes_or_new(ax, n_names=len(names), **size)
-    others = len(ax.collections)
-    draw_samples(ax, Samples(at=at, target=target), class_colors(target))
-    for points in ax.collections[others:]:
-        points.set_alpha(alpha)
+    draw_samples(ax, Samples(at=at, target=target), class_colors(target), alpha=alpha)
     if isinstance(target, Classes):
-        add_legend(ax, title=target.title)
+        add_legend(ax, class_handles(target, class_colors(target)), title=target.title)
     return ax
 
 
-def draw_samples(ax: Axes, samples: Samples, colors: list[str]) -> None:
+def draw_samples(
+    ax: Axes, samples: Samples, colors: list[str], *, alpha: float | None = None
+) -> None:
     """Draw the points, hollow if doubtful, and rings around those predicted wrongly.
 
     The colour is that of the class or value, the marker that of the class or, if given, the group.
     """
     at, target, doubtful = samples.at, samples.target, samples.doubtful
     index = target.index if isinstance(target, Classes) else np.full(len(at), -1)
-    size = float(np.clip(26.0 * (150.0 / max(len(at), 1)) ** 0.35, 10.0, 32.0))
+    size = float(np.clip(34.0 * (150.0 / max(len(at), 1)) ** 0.35, 16.0, 40.0))
+    shades = np.array([*map(to_rgb, colors), to_rgb(GREY)])[index]  # the last without a label
     signs = index if samples.groups is None else samples.groups.index
-    labelled = set()
-    for c, sign, hollow in np.unique(np.column_stack([index, signs, doubtful]), axis=0).tolist():
-        which = (index == c) & (signs == sign) & (doubtful == hollow)
-        shade, symbol = GREY if c < 0 else colors[c], marker(sign)
-        area = size * (1.5 if symbol in "PX*" else 1.0)
-        points = ax.scatter(at[which, 0], at[which, 1], s=area, marker=symbol)
+    symbols = np.array([marker(sign) for sign in signs.tolist()])
+    for symbol, hollow in product(np.unique(symbols).tolist(), (False, True)):
+        which = (symbols == symbol) & (doubtful == hollow)
+        if not which.any():
+            continue
+        x, y = at[which].T
+        points = ax.scatter(x, y, s=size * AREA.get(symbol, 1.0), marker=symbol)
         points.set(
-            facecolors="white" if hollow else shade,
-            edgecolors=shade if hollow else "white",
-            linewidths=1.3 if hollow else 0.5,
+            facecolors="white" if hollow else shades[which],
+            edgecolors=shades[which] if hollow else DARKER * shades[which],
+            linewidths=1.3 if hollow else 0.6,
+            alpha=alpha,
             zorder=4 + hollow,
             gid="doubtful" if hollow else "sure",
         )
         if isinstance(target, Values):
             ends = np.nanmin(target.values), np.nanmax(target.values)
             points.set(array=target.values[which], cmap=SHADES, clim=ends)
-        elif isinstance(target, Classes) and samples.groups is None and c not in labelled:
-            points.set_label(target.name(c))
-        labelled.add(c)
     if isinstance(target, Values):
         figure_of(ax).colorbar(points, ax=ax, label=target.title, pad=0.02)
     if (wrong := samples.wrong).any():
         x, y = at[wrong].T
         rings = ax.scatter(x, y, s=2.9 * size, facecolors="none", gid="wrong")
         rings.set(edgecolors="black", linewidths=0.9, zorder=6)
+
+
+def class_handles(target: Classes, colors: list[str]) -> list[Artist]:
+    """Entries of a legend for the classes of the samples."""
+    return [
+        Line2D([], [], linestyle="none", marker=marker(c), color=color(c), label=target.name(c))
+        for c in np.unique(target.index).tolist()
+    ]
+
+
+def name_classes(ax: Axes, at: FloatArray, target: Classes, colors: list[str]) -> list[Artist]:
+    """Names of classes at the medians of their samples (M, 2), smaller if there are many."""
+    names: list[Artist] = []
+    size = float(np.clip(13.0 - 1.6 * np.log(len(colors)), 7.0, 11.0))
+    for c in np.unique(target.index[target.index >= 0]).tolist():
+        middle = np.median(at[target.index == c], axis=0)
+        right, up = ax.transLimits.transform(middle)
+        shift = (0.0, -5.0 if up > 0.9 else 5.0)
+        name = ax.annotate(target.names[c], middle, shift, textcoords="offset points")
+        name.set(va="top" if up > 0.9 else "bottom", color=DARKER * np.array(to_rgb(colors[c])))
+        name.set(ha="left" if right < 0.1 else "right" if right > 0.9 else "center", gid="class")
+        name.set(fontsize=size, fontweight="bold", path_effects=HALO, zorder=7)
+        names.append(name)
+    return names
 
 
 def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> None:
@@ -134,7 +159,8 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> N
     else:
         values, (low, high) = np.repeat(values[None], 2, axis=0), (0.0, 1.0)
     # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
-    fine = zoom(values, (SHARPEN if plane else 1, SHARPEN, 1), order=1, mode="nearest")
+    across, up = _between(values.shape[1]), _between(values.shape[0]) if plane else np.eye(2)
+    fine = np.einsum("Yy,yxk,Xx->YXk", up, values, across, optimize=True)
     best, step = fine.argmax(axis=-1), np.digitize(fine.max(axis=-1), STEPS)
     tints = np.array([[tint(shade, opacity) for opacity in OPACITY] for shade in colors])
     limits = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
@@ -151,30 +177,25 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> N
     ax.set(**limits)
 
 
-def outline(mean: FloatArray, cov: FloatArray, *, prob: float) -> FloatArray:
-    """Vertices (M, 73, 2) of the ellipses of highest density that hold `prob` of N(mean, cov)."""
-    angle = np.linspace(0.0, 2.0 * np.pi, N_VERTICES)
-    circle = np.sqrt(chi2.ppf(prob, df=2)) * np.column_stack([np.cos(angle), np.sin(angle)])
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]  # root @ root.T = cov
-    return np.asarray(mean[:, None, :] + np.einsum("mij,pj->mpi", root, circle))
+def _between(n: int) -> FloatArray:
+    """Weights (SHARPEN n, n) of linear interpolation between n equidistant values."""
+    places = np.linspace(0.0, n - 1.0, SHARPEN * n)
+    return np.clip(1.0 - np.abs(places[:, None] - np.arange(n)), 0.0, None)
 
 
-def _draw_own(ax: Axes, at: FloatArray, cov: FloatArray, gid: str) -> None:
-    """Uncertainty (M, R, R) of samples at places (M, 2), as ellipses or bars."""
+def draw_own(ax: Axes, at: FloatArray, cov: FloatArray, gid: str = "own") -> None:
+    """Uncertainty (M, R, R) of samples at places (M, 2), as ellipses or bars of probability 0.5."""
     style: dict[str, Any] = {"linewidths": 0.8, "alpha": 0.7, "zorder": 3, "gid": gid}
     if cov.shape[1] == 1:
         reach = REACH[1] * np.sqrt(cov[:, 0, 0])
         ax.hlines(at[:, 1], at[:, 0] - reach, at[:, 0] + reach, colors=INK, **style)
         return
-    vertices = outline(at, cov, prob=OUTLINE)
-    shapes = PolyCollection(list(vertices), facecolors="none", edgecolors=INK, **style)
+    values, vectors = np.linalg.eigh(cov)
+    widths, heights = 2.0 * REACH[2] * np.sqrt(np.clip(values, 0.0, None)).T
+    angles = np.degrees(np.arctan2(vectors[:, 1, 0], vectors[:, 0, 0]))
+    style |= {"offsets": at, "offset_transform": ax.transData, "facecolors": "none"}
+    shapes = EllipseCollection(widths, heights, angles, units="xy", edgecolors=INK, **style)
     ax.add_collection(shapes, autolim=False)
-
-
-def draw_outlines(ax: Axes, samples: Samples, cov: FloatArray, some: BoolArray) -> None:
-    """Own uncertainty of some samples."""
-    _draw_own(ax, samples.at[some], cov[some], "own")
 
 
 def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
@@ -188,7 +209,7 @@ def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
         return []  # too large to be drawn at scale
     margin = reach * np.sign(width) + 0.04 * width
     centre = np.array([right - margin[0], bottom + margin[1]])
-    _draw_own(ax, centre[None], cov[None], "typical")
+    draw_own(ax, centre[None], cov[None], "typical")
     style: dict[str, Any] = {"fontsize": 7.0, "color": INK, "path_effects": HALO, "zorder": 8}
     place = (centre[0] - reach[0] - 0.01 * width[0], centre[1])
     return [ax.text(*place, "one sample, 50 %", ha="right", va="center", **style)]

@@ -14,7 +14,6 @@ import numpy as np
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.text import Text
@@ -180,19 +179,13 @@ def wrap(text: str, points: float) -> list[str]:
     return lines
 
 
-def add_legend(
-    ax: Axes, *, title: str | None = None, handles: Sequence[Artist] | None = None
-) -> None:
+def add_legend(ax: Axes, handles: Sequence[Artist], *, title: str | None = None) -> None:
     """Legend beside the Axes if a layout engine makes room, else inside."""
-    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
-    columns = _n_columns(len(handles))
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
     if figure_of(ax).get_layout_engine() is None:
         place = {"loc": "upper right", "frameon": True}
-    legend = ax.legend(handles=handles, title=title, ncols=columns, alignment="left", **place)
-    for handle in legend.legend_handles:
-        if isinstance(handle, PathCollection):  # legible even where points are small
-            handle.set_sizes([34.0])
+    columns = _n_columns(len(handles))
+    ax.legend(handles=handles, title=title, ncols=columns, alignment="left", **place)
 
 
 def _n_columns(n_names: int) -> int:

@@ -157,7 +157,7 @@ def plot_biplot(
 
 def _draw_circle(ax: Axes | None, at: FloatArray, top: np.ndarray) -> Axes:
     """Points of all features (D, 2), and lines to the named ones."""
-    ax = axes_or_new(ax, width=5.6, height=6.3)
+    ax = axes_or_new(ax, width=5.6, height=5.95)
     for radius in (0.5, 1.0):
         ax.add_patch(Circle((0.0, 0.0), radius, fill=False, edgecolor=GREY, linewidth=0.9))
     ax.axhline(0.0, color=PALE, linewidth=0.9, zorder=1)
@@ -176,18 +176,15 @@ def _draw_arrows(
     ax: Axes | None, mean: FloatArray, target: Target, centre: FloatArray, tips: FloatArray
 ) -> Axes:
     """Samples (N, 2), and arrows from the centre to the tips (D, 2)."""
-    # Room for names around the arrows, which autoscaling ignores.
-    everything = np.concatenate([mean, tips])
-    low, high = everything.min(axis=0), everything.max(axis=0)
-    width = np.where(high > low, high - low, 1.0)
-    low, high = low - 0.09 * width, high + 0.09 * width
-    height = 1.2 + float(np.clip(4.8 * width[1] / width[0], 2.6, 4.4))
+    width = np.ptp(np.concatenate([mean, tips]), axis=0)
+    slope = width[1] / width[0] if width[0] > 0.0 else np.inf
+    height = 1.2 + float(np.clip(4.8 * slope, 2.6, 4.4))
     ax = draw_points(ax, mean, target, width=7.2, height=height, alpha=0.55)  # behind the arrows
     style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkB": 0.0}
     for tip in tips:
         ax.annotate("", xy=tip, xytext=(centre[0], centre[1]), arrowprops=style, zorder=4)
-    ax.set_xlim(low[0], high[0], auto=True)  # may grow to keep the aspect
-    ax.set_ylim(low[1], high[1], auto=True)
+    ax.update_datalim(tips)  # which annotations leave
+    ax.margins(0.09)
     ax.set_aspect("equal", adjustable="datalim")
     return ax
 

@@ -21,7 +21,7 @@ from bsdr_models.plots._style import (
     styled,
 )
 
-# Multiple of a limit beyond which an axis of outliers becomes logarithmic.
+# Multiple of a limit beyond which an axis of outliers becomes nearly logarithmic.
 FAR = 8.0
 MAX_NAMED = 8  # outliers named
 LIMITS = ("reference_rows", "t2_rank", "q_scale", "q_dof")  # attributes on which limits depend
@@ -87,11 +87,13 @@ def plot_outliers(
         ax.axhline(q_end, gid="q-limit", color=INK, zorder=1, **DASHED)
     # Far outliers would compress all others into a corner.
     if t2.max() > FAR * limit:
-        ax.set_xscale("symlog", linthresh=10.0 ** np.ceil(np.log10(limit)))
+        ax.set_xscale("asinh", linear_width=limit, base=0)
+        ax.locator_params(axis="x", numticks=7)
     if q.max() > FAR * q_end:
-        ax.set_yscale("symlog", linthresh=10.0 ** np.ceil(np.log10(q_end)))
-    ax.set_xlim(0.0, 1.06 * max(t2.max(), limit))
-    ax.set_ylim(0.0, 1.08 * max(q.max(), q_end) if np.isfinite(q_end) else 1.0)
+        ax.set_yscale("asinh", linear_width=q_end, base=0)
+    ax.margins(0.06)
+    ax.set_xlim(left=0.0)
+    ax.set_ylim(0.0, None if np.isfinite(q_end) else 1.0)
     ax.set(xlabel="T², within the latent space", ylabel="Q residual, outside the latent space")
     of_q = f", Q {q_end:.3g}" if np.isfinite(q_end) else "; no residual"
     note = f"Dashed: {prob:.0%} limits, T² {limit:.3g}{of_q}."
@@ -141,7 +143,7 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     ax.scatter(difference[near], rows[near], s=49.0, c=shades[near], edgecolors="w", zorder=3)
     style: dict[str, Any] = {"s": 49.0, "marker": ">", "clip_on": False, "zorder": 3}
     ax.scatter(np.full(far.sum(), limit), rows[far], c=shades[far], **style)
-    ax.set_xlim(min(0.0, float(np.nanmin(low))) - 0.04 * limit, limit)
+    ax.set_xlim(min(0.0, float(np.nanmin(low))) - 0.04 * limit, 1.03 * limit)
     scores = [
         f"{loss:.3f}, {accuracy:.1%}" if np.isfinite(loss) else "failed"
         for loss, accuracy in table[["log_loss", "accuracy"]].to_numpy(dtype=float)

@@ -319,10 +319,9 @@ def _draw_effects(
 def _draw_selected(panel: Axes, share: FloatArray, chance: float) -> None:
     """Shares of refits that select the features."""
     shade = np.where(share >= 0.5, DARK, PALE).tolist()
-    panel.barh(np.arange(len(share)), share, height=0.6, color=shade)
+    bars = panel.barh(np.arange(len(share)), share, height=0.6, color=shade)
+    panel.bar_label(bars, fmt="{:.0%}", padding=2.0, fontsize=7.5, path_effects=HALO)
     panel.vlines(chance, -0.6, len(share) - 0.4, color=INK, linewidth=0.9, linestyle=":")
-    for i, part in enumerate(share):
-        panel.text(part + 0.04, i, f"{part:.0%}", va="center", fontsize=7.5, path_effects=HALO)
     panel.set_xlim(0.0, 1.35)
     panel.set_xticks([0.0, 0.5, 1.0], ["0", "50", "100%"])
 

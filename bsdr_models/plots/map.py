@@ -46,6 +46,8 @@ from bsdr_models.validation import check_order
 MOST_LATENT = 3
 # Share of samples whose predicted class is that of the background, below which the header warns.
 POOR = 0.9
+# Most classes that the legend repeats beside their names in the map.
+MOST_LISTED = 10
 # Quantile of the normal for the lower bound of the gain over class frequencies.
 ONE_SIDED = 1.645
 OUTLIER_MEASURES = ("t2", "q_residual", "out_of_range", "tail_probability")
@@ -146,8 +148,9 @@ def plot_map(
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. Colour and marker of a point are its true
     class; it is hollow if the largest predicted probability is below 0.7, and ringed if the
-    predicted class is wrong. The ellipse in the corner holds a
-    typical sample's coordinates, relative to those of the others, with probability 0.5.
+    predicted class is wrong. Classes are named at the medians of their samples, and in the legend
+    if there are at most ten. The ellipse in the corner holds a typical sample's coordinates,
+    relative to those of the others, with probability 0.5.
 
     The header gives accuracy and log loss of the predictions and of the background alone, the share
     of samples for which the two name the same class, and the log loss of the class frequencies
@@ -181,7 +184,7 @@ def plot_map(
     title
         In place of the title.
     ax
-        Axes to draw on, whose legend has the classes alone; a new figure by default.
+        Axes to draw on, whose legend has classes and groups alone; a new figure by default.
 
     Raises
     ------
@@ -246,8 +249,11 @@ def plot_map(
     colors = _layers.class_colors(target)
     probability = place.probability if gain is None or _convinces(gain) else None
 
+    # Without evidence that classes differ, medians coincide. Strips have names on their axis.
+    named = plane and (gain is None or _convinces(gain))
+    listed = colors if plane and not (named and len(colors) > MOST_LISTED) else []
     height = 5.4 if plane else float(np.clip(1.9 + 0.75 * len(colors), 3.8, 9.0))
-    ax = axes_or_new(ax, width=7.6, height=height, n_names=len(colors) + 8)
+    ax = axes_or_new(ax, width=7.6, height=height, n_names=len(listed) + 8)
     low, high = axis_limits(place.mean)
     ax.set(xlim=(low[0], high[0]), xlabel=place.names[0])
     if plane:
@@ -268,14 +274,16 @@ def plot_map(
                 fontweight="bold", color=GREY, alpha=0.3, rotation=20.0, ha="center", va="center",
                 zorder=2, gid="watermark")  # fmt: skip
     beside: list[Artist] = []
+    if named and isinstance(target, Classes):
+        beside += _layers.name_classes(ax, at, target, colors)
     if place.cov is not None:
         if uncertainty is not None:
             some = samples.wrong | samples.doubtful | (uncertainty == "all")
-            _layers.draw_outlines(ax, samples, place.cov, some)
+            _layers.draw_own(ax, at[some], place.cov[some])
         beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
     _layers.draw_samples(ax, samples, colors)
     beyond = _layers.mark_beyond(ax, samples, colors)
-    _draw_legend(ax, colors, samples, beyond, key=own_figure)
+    _draw_legend(ax, listed, samples, beyond, key=own_figure)
     if len(some := _to_name(names, samples, obs.tolist())):
         to_write = [str(name) for name in obs[some]]
         Names(ax, at[some], to_write, centre=np.median(at, axis=0), avoid=at, beside=beside)
@@ -438,14 +446,17 @@ def _to_name(
 
 
 def _draw_legend(ax: Axes, colors: list[str], samples: Samples, beyond: int, *, key: bool) -> None:
-    """Classes, groups by their markers, and, with a key, what points and background mean."""
-    handles: list[Artist] = ax.get_legend_handles_labels()[0]
+    """Classes of the colours, groups by markers, and, with a key, what points and areas mean."""
+    handles: list[Artist] = []
     plain: dict[str, Any] = {"linestyle": "none", "color": GREY}
-    if isinstance(target := samples.target, Classes) and samples.groups is not None:
+    target, groups = samples.target, samples.groups
+    if isinstance(target, Classes) and colors:
         named = zip(colors, target.names, strict=True)
         handles = [Patch(color=shade, label=name) for shade, name in named]
-    if samples.groups is not None:
-        names = enumerate(samples.groups.names)
+        if groups is None:
+            handles = _layers.class_handles(target, colors)
+    if groups is not None:
+        names = enumerate(groups.names)
         handles += [Line2D([], [], marker=marker(g), label=name, **plain) for g, name in names]
     if key and beyond:
         handles.append(Line2D([], [], marker="^", label=f"{beyond} beyond the axes", **plain))
@@ -462,4 +473,5 @@ def _draw_legend(ax: Axes, colors: list[str], samples: Samples, beyond: int, *, 
         for opacity, step in zip(OPACITY, steps, strict=True):
             handles.append(Patch(fc=_layers.tint(INK, opacity), ec=GREY, lw=0.4, label=step))
     if handles:
-        add_legend(ax, title=target.title if isinstance(target, Classes) else None, handles=handles)
+        title = target.title if isinstance(target, Classes) and colors else None
+        add_legend(ax, handles, title=title)

@@ -64,7 +64,7 @@ def test_a_sample_far_off_is_named_and_leaves_room_to_the_others(iris):
     ax = plot_outliers(iris, group="predictions")
     (names,) = ax.artists
     assert names.texts[0].get_text() == "3"
-    assert "symlog" in (ax.get_xscale(), ax.get_yscale())
+    assert "asinh" in (ax.get_xscale(), ax.get_yscale())
     usual = iris["predictions/t2"].values < 5.0
     at = ax.transAxes.inverted().transform(
         ax.transData.transform(

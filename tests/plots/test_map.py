@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.path import Path
+from matplotlib.transforms import Affine2D
 from scipy.interpolate import RegularGridInterpolator
 from scipy.special import log_softmax
 from scipy.stats import chi2
@@ -22,7 +22,7 @@ from bsdr_models import (
 )
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import _layers, plot_map
-from bsdr_models.plots._layers import OPACITY, outline, tint
+from bsdr_models.plots._layers import OPACITY, tint
 from bsdr_models.plots._style import PALETTE, color
 
 
@@ -143,6 +143,7 @@ def test_without_evidence_there_is_no_background(new):
     tree["predictions"] = xr.DataTree(dataset)
     ax = plot_map(tree)
     assert background(ax) is None
+    assert not artists(ax, "class")  # their medians coincide
     assert "Not shown to be better than chance, hence without background; gain" in header(ax)
 
 
@@ -307,33 +308,24 @@ def test_samples_without_targets_are_plain(make_predictions, wine):
 # ---------------------------------------------------------------- uncertainty
 
 
-def test_an_outline_holds_its_share_of_draws():
-    """Monte Carlo: 20 000 draws of a slanted normal, four standard errors."""
-    rng = np.random.default_rng(0)
-    mean, cov = np.array([1.0, -2.0]), np.array([[2.0, 1.2], [1.2, 1.0]])
-    draws = rng.multivariate_normal(mean, cov, size=20_000)
-    (polygon,) = outline(mean[None], cov[None], prob=0.8)
-    share = Path(polygon).contains_points(draws).mean()
-    # The polygon of 72 sides lies inside the ellipse: sin(5 deg) / 5 deg of its area.
-    inside = 0.8 - 0.2 * chi2.ppf(0.8, df=2) / 2.0 * (1.0 - np.sin(np.pi / 36) / (np.pi / 36))
-    assert abs(share - inside) < 4.0 * np.sqrt(0.8 * 0.2 / 20_000)
-
-
 def test_a_typical_samples_own_uncertainty_is_drawn_at_scale(new):
     ax = plot_map(new)
     (glyph,) = artists(ax, "typical")
-    vertices = glyph.get_paths()[0].vertices[:-1]
+    ax.get_figure().canvas.draw()
     cov = np.median(new["predictions/latent_cov"].values, axis=0)
-    centred = vertices - vertices[:-1].mean(axis=0)
-    square = np.einsum("pi,ij,pj->p", centred, np.linalg.inv(cov), centred)
-    np.testing.assert_allclose(square, chi2.ppf(0.5, df=2), rtol=1e-6)
+    shape = Affine2D(glyph.get_transforms()[0]) + glyph.get_transform()
+    drawn = shape.transform(glyph.get_paths()[0].vertices[:-1:3])  # the ends of its curves
+    pixels = np.diff(ax.transData.transform([[0.0, 0.0], [1.0, 1.0]]), axis=0)
+    at = drawn / pixels
+    square = np.einsum("pi,ij,pj->p", at, np.linalg.inv(cov), at)
+    np.testing.assert_allclose(square, chi2.ppf(0.5, df=2))
 
 
 @pytest.mark.parametrize(("which", "number"), [("all", 80), ("doubtful", None)])
 def test_own_uncertainty_of_samples(new, which, number):
     doubtful = int(np.sum(new["predictions/probability"].values.max(axis=1) < 0.7))
     (shapes,) = artists(plot_map(new, uncertainty=which), "own")
-    assert len(shapes.get_paths()) == (doubtful if number is None else number)
+    assert len(shapes.get_offsets()) == (doubtful if number is None else number)
 
 
 # ---------------------------------------------------------------- options
@@ -354,17 +346,42 @@ def test_the_legend_explains_classes_points_and_background(wine_predictions, wit
     assert [text.get_text() for text in ax.get_legend().get_texts()] == names
 
 
+def test_classes_are_named_at_the_medians_of_their_samples(new):
+    dataset, ax = new["predictions"].to_dataset(), plot_map(new)
+    names = artists(ax, "class")
+    assert [text.get_text() for text in names] == dataset["outcome"].values.tolist()
+    for c, text in enumerate(names):
+        here = dataset["latent_mean"].values[dataset["y"].values == text.get_text()]
+        np.testing.assert_allclose(text.xy, np.median(here, axis=0))
+        assert to_hex(text.get_color()) == to_hex(0.55 * np.array(to_rgb(color(c))))
+
+
+def test_more_than_ten_classes_are_not_repeated_in_the_legend(make_fit):
+    for n_classes, n_names in ((10, 10), (11, 0)):
+        names = [f"class {i}" for i in range(n_classes)]
+        ax = plot_map(make_fit(labels=names, n_obs=300), ax=Figure().subplots())
+        assert sorted(text.get_text() for text in artists(ax, "class")) == sorted(names)
+        legend = ax.get_legend()
+        assert (0 if legend is None else len(legend.get_texts())) == n_names
+
+
+def test_strips_have_the_names_of_their_classes_on_the_axis(make_fit):
+    ax = plot_map(make_fit(n_components=1, labels=["no", "yes"]))
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["no", "yes"]
+    assert not artists(ax, "class")
+    assert ax.get_legend() is None
+
+
 def test_groups_are_markers_beside_the_colours_of_classes(new):
     batch, classes = np.repeat(["a", "b"], [30, 50]), new["predictions"]["outcome"].values
     ax = plot_map(new, groups=batch)
     assert [text.get_text() for text in ax.get_legend().get_texts()][:5] == [*classes, "a", "b"]
     numbers = {}
     for points in artists(ax, "sure") + artists(ax, "doubtful"):
-        shade = (
-            points.get_edgecolors() if points.get_gid() == "doubtful" else points.get_facecolors()
-        )
-        key = points.get_paths()[0].vertices.shape, to_hex(shade[0])
-        numbers[key] = numbers.get(key, 0) + len(points.get_offsets())
+        hollow = points.get_gid() == "doubtful"
+        for shade in points.get_edgecolors() if hollow else points.get_facecolors():
+            key = points.get_paths()[0].vertices.shape, to_hex(shade)
+            numbers[key] = numbers.get(key, 0) + 1
     found = pd.crosstab(batch, new["predictions/y"].values)[list(classes)].to_numpy()
     assert sorted(numbers.values()) == sorted(found[found > 0])
     assert {shade for _, shade in numbers} == {color(c) for c in range(3)}
