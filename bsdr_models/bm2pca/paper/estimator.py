@@ -67,9 +67,10 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         False for a fixed number of sweeps.
     model_ : pymc.Model
         The model with one subspace on the training samples.
-    classes_, components_, mean_, scale_, temperature_, held_out_score_, held_out_gain_, \
-    held_out_gain_se_, relevance_, n_iter_, interrupted_, idata_
+    classes_, components_, mean_, scale_, temperature_, relevance_, n_iter_, interrupted_, idata_
         As of :class:`bsdr_models.BM2PCAClassifier`.
+    held_out_score_, held_out_gain_, held_out_gain_se_
+        The same.
 
     See Also
     --------
