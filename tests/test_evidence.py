@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
-from sklearn.datasets import load_iris
 
 from benchmarks import page
 from benchmarks.evidence import agreement, coverage, null, sbc
@@ -13,7 +12,6 @@ from benchmarks.evidence.simulate import features, simulate, simulate_hierarchic
 from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
-from bsdr_models.papers import PaperBSDRClassifier
 
 
 @pytest.fixture(autouse=True)
@@ -59,17 +57,6 @@ def test_agreement_has_a_row_per_quantity():
     engines = {"one": {"sampling__draws": 20}, "other": {"sampling__draws": 30}}
     text = agreement.report(None, sets=("iris",), engines=engines)
     assert len(text.splitlines()) == 4 + 3
-
-
-@pytest.mark.slow
-def test_quantities_of_an_approximation():
-    """Mean field, whose log likelihoods stand in a group of their own."""
-    X, y = load_iris(return_X_y=True)
-    found = agreement.quantities(PaperBSDRClassifier(2, random_state=0).fit(X, y))
-    probability = found["probabilities of training rows"]
-    assert probability.shape[2] == len(y)
-    assert ((probability > 0.0) & (probability <= 1.0)).all()
-    assert probability.mean() > 0.8
 
 
 def test_z_scores_are_of_size_one_for_draws_of_one_distribution_and_large_for_two():
