@@ -84,7 +84,7 @@ def draw_points(
     ax = axes_or_new(ax, n_names=len(names), **size)
     draw_samples(ax, Samples(at=at, target=target), class_colors(target), alpha=alpha)
     if isinstance(target, Classes):
-        add_legend(ax, class_handles(target, class_colors(target)), title=target.title)
+        add_legend(ax, class_handles(target), title=target.title)
     return ax
 
 
@@ -126,7 +126,7 @@ def draw_samples(
         rings.set(edgecolors="black", linewidths=0.9, zorder=6)
 
 
-def class_handles(target: Classes, colors: list[str]) -> list[Artist]:
+def class_handles(target: Classes) -> list[Artist]:
     """Entries of a legend for the classes of the samples."""
     return [
         Line2D([], [], linestyle="none", marker=marker(c), color=color(c), label=target.name(c))

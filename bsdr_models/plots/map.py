@@ -247,10 +247,11 @@ def plot_map(
             samples = replace(samples, probability=p)
     gain = _held_out(dataset, samples)
     colors = _layers.class_colors(target)
-    probability = place.probability if gain is None or _convinces(gain) else None
+    convinced = gain is None or _convinces(gain)
+    probability = place.probability if convinced else None
 
     # Without evidence that classes differ, medians coincide. Strips have names on their axis.
-    named = plane and (gain is None or _convinces(gain))
+    named = plane and convinced
     listed = colors if plane and not (named and len(colors) > MOST_LISTED) else []
     height = 5.4 if plane else float(np.clip(1.9 + 0.75 * len(colors), 3.8, 9.0))
     ax = axes_or_new(ax, width=7.6, height=height, n_names=len(listed) + 8)
@@ -454,7 +455,7 @@ def _draw_legend(ax: Axes, colors: list[str], samples: Samples, beyond: int, *, 
         named = zip(colors, target.names, strict=True)
         handles = [Patch(color=shade, label=name) for shade, name in named]
         if groups is None:
-            handles = _layers.class_handles(target, colors)
+            handles = _layers.class_handles(target)
     if groups is not None:
         names = enumerate(groups.names)
         handles += [Line2D([], [], marker=marker(g), label=name, **plain) for g, name in names]
