@@ -329,7 +329,7 @@ class Refit(az.SamplingWrapper):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore::UserWarning")
 def test_refits_where_pareto_k_is_large_give_leave_one_out():
-    """Within a nat of a refit without each sample; importance sampling alone is too high."""
+    """Within half a nat of a refit without each sample; importance sampling alone is too high."""
     X, y = load_wine(return_X_y=True)
     X, y = X[::4], y[::4]
     model = BSDRClassifier(temperature=1.0, random_state=0).fit(X, y)
@@ -338,8 +338,8 @@ def test_refits_where_pareto_k_is_large_give_leave_one_out():
     loo = az.loo(model.idata_)
     n_large = int((loo.pareto_k > loo.good_k).sum())
     assert 0 < n_large < 20
-    refitted = az.reloo(Refit(model, X, y), loo_orig=loo)
-    assert refitted.elpd == pytest.approx(exact, abs=1.0)
+    refitted = az.reloo(Refit(model, X, y), loo_orig=loo, k_threshold=0.5)
+    assert refitted.elpd == pytest.approx(exact, abs=0.5)
     assert abs(refitted.elpd - exact) < abs(loo.elpd - exact)
 
 
