@@ -102,13 +102,13 @@ def test_arbitrary_labels_separate_in_the_fit_alone(name):
 def test_other_estimators_frames_and_tuning(classes):
     X, y = classes
     frame = pd.DataFrame(X, columns=list("vwxyz"))
-    inside = make_pipeline(StandardScaler(), OURS["BSDR"])
+    inside = make_pipeline(StandardScaler(), OURS["DGPLVM"])
     tree = cross_validated_map(inside, frame, pd.Series(y), cv=2, random_state=0)
     alone = cross_validated_map(
-        OURS["BSDR"], StandardScaler().fit_transform(X), y, cv=2, random_state=0
+        OURS["DGPLVM"], StandardScaler().fit_transform(X), y, cv=2, random_state=0
     )
     assert np.mean(tree["predictions/predicted"] == alone["predictions/predicted"]) > 0.9
-    tuned = GridSearchCV(OURS["BSDR"], {"temperature": [1.0, 0.5]}, cv=2)
+    tuned = GridSearchCV(OURS["DGPLVM"], {"n_components": [1, 2]}, cv=2)
     tree = cross_validated_map(tuned, frame, y, cv=2)
     assert np.mean(tree["predictions/predicted"] == y) > 0.5
     tree = cross_validated_map(LDA, X, y, cv=2)
