@@ -426,7 +426,7 @@ class TestEstimator:
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):
         members = [("knn", KNeighborsClassifier(3)), ("bayes", GaussianNB())]
-        check_estimator(StackedClassifier(members, random_state=0))
+        check_estimator(StackedClassifier(members, cv=2, random_state=0))
 
 
 @pytest.fixture(scope="module")
@@ -476,4 +476,4 @@ class TestRegressor:
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):
         member = GaussianProcessRegressor(optimizer=None)
-        check_estimator(StackedRegressor([("gp", member)], random_state=0))
+        check_estimator(StackedRegressor([("gp", member)], cv=2, random_state=0))
