@@ -2,7 +2,7 @@ r"""Whitened features, whose loadings are standard normal a priori.
 
 The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
 :math:`\phi_v` of view v, linear (:class:`Metric`) or of a kernel (:class:`KernelMap`), and its
-relative scale :math:`\lambda_v`, so that a view that does not help is switched off. Views are
+relative scale :math:`\lambda_v`, so that each matters alike however many features it has. Views are
 groups of features, or kernels of the same features; one of all features has no relative scale.
 
 If every training sample has exactly one view, views are instruments that measure the same classes,

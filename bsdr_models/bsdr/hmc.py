@@ -43,7 +43,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
-from scipy.special import logsumexp, ndtr
+from scipy.special import logsumexp, ndtr, wrightomega
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr.posterior import (
@@ -233,9 +233,11 @@ def _move_scale(problem: Problem, states: States, rng: np.random.Generator) -> S
 
 
 def _fit_views(problem: Problem, states: States) -> States:
-    """States with log relative scales that fit the loadings of all chains, which stay as they are.
+    r"""States with log relative scales that fit the loadings of all chains, which stay as they are.
 
-    A step of expectation maximisation of their marginal posterior density.
+    A step of expectation maximisation of their marginal posterior density: log lambda solves
+    :math:`q \lambda^{-2} = n + w^{-2} \log \lambda`, with q the mean square of the n loadings of a
+    view before they are divided by lambda, and w the prior standard deviation of log lambda.
     """
     if problem.views is None:
         return states
@@ -244,9 +246,11 @@ def _fit_views(problem: Problem, states: States) -> States:
     ends = np.searchsorted(problem.views, np.arange(problem.n_views + 1)) * j
     for v in range(problem.n_views):
         columns, index = slice(*ends[v : v + 2]), n + j + v
-        size, start = columns.stop - columns.start, theta[0, index]
+        size, start, twice = columns.stop - columns.start, theta[0, index], 2.0 * width**2
         square = np.mean(np.sum(theta[:, columns] ** 2, axis=1))
-        theta[:, index] += np.log(square / max(size + start / width, 1.0)) / (2.0 * width)
+        log_q = np.log(square) + 2.0 * width * start
+        root = wrightomega(np.log(twice) + log_q + twice * size) / twice  # n + log lambda / w^2
+        theta[:, index] = width * (root - size)
         theta[:, columns] *= np.exp(width * (start - theta[0, index]))
     return States.at(problem, theta)
 

@@ -83,7 +83,8 @@ class HierarchicalPriors:
         of a contrast of classes, in units of the probit noise or of an output.
     view_width : float
         Standard deviation of the log of each lambda, the scale of a view or kernel relative to tau,
-        if there are several.
+        if there are several. By default all views matter alike before the labels are seen, however
+        many features they have; with .5 the fit can nearly switch off a view of noise.
     bias_scale : float
         Standard deviation of the biases, in units of the probit noise or of an output.
     noise_location, noise_width : float
@@ -109,7 +110,7 @@ class HierarchicalPriors:
     """
 
     scale: float = 1.5
-    view_width: float = 0.5
+    view_width: float = 0.1
     bias_scale: float = 5.0
     noise_location: float = -1.0
     noise_width: float = 1.0

@@ -235,6 +235,23 @@ def test_evidence_without_features_against_quadrature(target, k):
     assert found == pytest.approx(expected, abs=0.02)
 
 
+@pytest.mark.parametrize("width", [0.02, 0.1, 1.0])
+def test_scales_of_views_are_stationary_given_the_loadings(width):
+    """However narrow their prior is."""
+    priors = replace(PRIORS, view_width=width)
+    problem = replace(make_problem(n=12, d=3, k=3, views=np.array([0, 0, 1])), priors=priors)
+    rng = np.random.default_rng(0)
+    theta = rng.standard_normal((500, problem.n_parameters)) * 2.0
+    n, j = problem.n_loadings, len(problem.contrasts)
+    theta[:, n + j : -1] = 0.3
+    found = hmc._fit_views(problem, States.at(problem, theta)).theta
+    assert_allclose(problem.linear_predictor(found), problem.linear_predictor(theta), rtol=1e-10)
+    logs = width * found[0, n + j : -1]
+    for columns, log_scale in ((slice(0, 2 * j), logs[0]), (slice(2 * j, n), logs[1])):
+        square = np.mean(np.sum(found[:, columns] ** 2, axis=1))
+        assert square == pytest.approx(columns.stop - columns.start + log_scale / width**2)
+
+
 def test_one_class_that_is_absent():
     """A class without samples makes those present less certain."""
     problem = make_problem(n=10, d=2, k=2)

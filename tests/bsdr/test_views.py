@@ -130,7 +130,9 @@ def test_a_view_of_noise_is_switched_off():
     noise = np.random.default_rng(0).standard_normal((len(X), 13))
     both = np.hstack([X, noise])
     views = {"wine": range(13), "noise": range(13, 26)}
-    model = BSDRClassifier(views=views, sampling=QUICK, random_state=0).fit(both[::2], y[::2])
+    priors = HierarchicalPriors(view_width=0.5)
+    model = BSDRClassifier(views=views, priors=priors, sampling=QUICK, random_state=0)
+    model.fit(both[::2], y[::2])
     assert model.views_ == ["wine", "noise"]
     assert model.view_share_[1] < 0.1
     share = model.idata_["posterior"]["view_share"]
