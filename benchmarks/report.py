@@ -17,7 +17,7 @@ from benchmarks.accuracy import RESULTS, read
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
 from benchmarks.rows import NAMES, Row, complete, newest, spread, values
-from benchmarks.tables import PAPERS, TABLES, Table, Task
+from benchmarks.tables import SINGLE, TABLES, Table, Task
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "benchmarks.md"
@@ -93,8 +93,8 @@ def people_of(
     return people.People.of(rows, seeds or complete(table, rows), table)
 
 
-def paper_text(name: str, rows: Sequence[Row], seeds: range) -> str:
-    """Number of splits, then the table of a paper's experiment, or its picture."""
+def single_text(name: str, rows: Sequence[Row], seeds: range) -> str:
+    """Number of splits, then the table of an experiment, or its picture."""
     table = TABLES[name]
     shown = f"![{name}]({name}.png)" if table.curve else by_method(rows, table)
     return "\n\n".join(part for part in (head(seeds), shown, left_out(rows, table)) if part)
@@ -117,7 +117,7 @@ def parts(lines: Sequence[dict], names: Sequence[str]) -> Iterator[tuple[Path, s
             yield PAGE, name, people.of_stack(people_of(lines, name=name))
             continue
         rows, seeds = _rows(TABLES[name], lines)
-        yield PAPERS_PAGE, name, paper_text(name, rows, seeds)
+        yield DOCS / f"{TABLES[name].page}.md", name, single_text(name, rows, seeds)
 
 
 def _rows(table: Table, lines: Sequence[dict]) -> tuple[list[Row], range]:
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", action="store_true", help="put into the pages")
     arguments = parser.parse_args()
-    names = arguments.table or ["people", "stack", *PAPERS]
+    names = arguments.table or ["people", "stack", *SINGLE]
     lines = read(arguments.results)
     for page, name, text in parts(lines, names):
         if arguments.write:

@@ -72,7 +72,7 @@ class Table:
     """Tasks as columns, methods as rows, the score that is shown, and seeds (first, past the last).
 
     With a `curve` there is a plot over it in place of a table. `published` are lines of the paper's
-    own table, by name: cells separated by commas.
+    own table, by name: cells separated by commas. The `page` is a path in ``docs``.
     """
 
     tasks: tuple[Task, ...]
@@ -81,6 +81,7 @@ class Table:
     score: str = "accuracy"
     curve: Literal["", "n_components", "samples", "C", "weight"] = ""
     seeds: tuple[int, int] = (300, 303)
+    page: str = "benchmarks/papers"
 
 
 def _drawn(source: str, n_components: int, *sizes: int) -> Task:
@@ -141,6 +142,13 @@ TABLES = {
         tasks=tuple(_drawn(name, 5, *sizes) for name, sizes in SETS.items() if name != "Yale B"),
         methods=(*OURS, "stack", *CLASSIFIERS),
         score="log_loss",
+    ),
+    "views": Table(
+        tasks=(_drawn("mfeat", 0, 10),),
+        methods=("BSDR, views", "BSDR", "BM2PCA"),
+        score="log_loss",
+        seeds=(300, 310),
+        page="how_to/kernels_and_views",
     ),
     # Gönen (2013)
     "engines": Table(
@@ -235,5 +243,5 @@ TABLES = {
         score="error",
     ),
 }
-# All but two are experiments of the papers.
-PAPERS = tuple(name for name in TABLES if name not in ("people", "stack"))
+# Those of one part and page; all but views are experiments of the papers.
+SINGLE = tuple(name for name in TABLES if name not in ("people", "stack"))

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import charts, people, report, rows
 from benchmarks.accuracy import read
-from benchmarks.tables import CLASSIFIERS, OURS, PAPERS, PROJECTIONS, SETS, TABLES, Table, Task
+from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, SETS, SINGLE, TABLES, Table, Task
 
 WINE = Task(source="wine", scheme="per class", sizes=(10,), n_components=2)
 LINES = read(report.LINES)
@@ -22,7 +22,7 @@ def between(page, name):
     return page.read_text().partition(begin)[2].partition(end)[0]
 
 
-@pytest.mark.parametrize("name", ["people", "stack", *PAPERS])
+@pytest.mark.parametrize("name", ["people", "stack", *SINGLE])
 def test_pages_are_those_of_the_lines(name):
     """Every comparing sentence, and every cell."""
     for page, part, text in report.parts(LINES, [name]):
