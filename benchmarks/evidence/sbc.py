@@ -138,7 +138,7 @@ def of_draws(
 ) -> dict[str, FloatArray]:
     """Quantities of draws of the default model, each (S,)."""
     outside = rng.standard_normal((*draws.projection.shape[:2], len(metric.axes)))
-    loadings = draws.projection @ metric.mean_gradient.T
+    loadings = draws.projection @ metric.effects.T
     loadings += metric.outside_loadings(draws.scale[:, None, None] * outside)
     coef = np.swapaxes(loadings, 1, 2) @ draws.weights
     eta = draws.linear_predictor(metric.whiten(new), metric.outside_sd(new))[:, 0]

@@ -323,7 +323,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Number of columns of :meth:`transform`.
     components_ : ndarray of shape (n_components, n_features)
         Loadings of the coordinates returned by :meth:`transform` on scaled features. Of a kernel
-        mean gradients over the training samples, if they are known.
+        those of the linear function that is closest at the training samples, if X are features.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import lstsq
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bsdr.kernels import AnyKernel, Kernel, Precomputed, as_kernel
+from bsdr_models.bsdr.kernels import AnyKernel, Precomputed, as_kernel
 from bsdr_models.numerics.folds import sample_keys
 
 # Directions with less than this share of the largest variance are dropped, and so are residuals of
@@ -96,8 +97,8 @@ class Metric:
         return len(self.size)
 
     @property
-    def mean_gradient(self) -> FloatArray:
-        """Gradients of whitened features, (D, B)."""
+    def effects(self) -> FloatArray:
+        """Coefficients of whitened features, (D, B)."""
         return self.axes * self.size
 
     @property
@@ -119,10 +120,6 @@ class Metric:
     def outside_loadings(self, normal: FloatArray) -> FloatArray:
         """Part of the projection orthogonal to the axes, (..., D), from normals (..., D)."""
         return self.outside * (normal - (normal @ self.axes) @ self.axes.T) * self.used
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        return np.broadcast_to(self.mean_gradient @ coefficients, X.shape)
 
 
 def _spectrum(S: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -158,7 +155,7 @@ class KernelMap:
     centre: FloatArray  # mean of psi over the training samples, (P',)
     size: float  # factor of the kernel
     typical: float  # mean of k(x, x) over the training samples
-    mean_gradient: FloatArray | None = None  # over the training samples, (D, B)
+    effects: FloatArray | None = None  # of features, by least squares, (D, B)
 
     @classmethod
     def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
@@ -190,21 +187,19 @@ class KernelMap:
         spread, axes = np.linalg.eigh(centred.T @ centred / len(X))
         left_out = np.cumsum(np.maximum(spread, 0.0)) > NEGLIGIBLE * spread.sum()
         axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
-        weights, gradient = to_landmarks @ axes, None
-        if isinstance(kernel, Kernel):
-            alpha, beta = kernel.gradient(X, landmarks)
-            gradient = X.T @ (alpha @ weights) + landmarks.T @ (beta.sum(axis=0)[:, None] * weights)
-            gradient /= len(X)
+        effects = None
+        if not isinstance(kernel, Precomputed):
+            effects = lstsq(X - X.mean(axis=0), centred @ axes, lapack_driver="gelsy")[0]
         return cls(
             kernel=kernel,
             landmarks=landmarks,
-            weights=weights,
+            weights=to_landmarks @ axes,
             shift=centre @ axes,
             to_landmarks=to_landmarks,
             centre=centre,
             size=1.0 / total,
             typical=float(variance.mean()),
-            mean_gradient=gradient,
+            effects=effects,
         )
 
     @property
@@ -229,13 +224,6 @@ class KernelMap:
         white = cross @ self.weights - self.shift
         square = self.size * (rest + around) - np.sum(white**2, axis=1)
         return np.sqrt(np.where(square < _TINY * self.size * (variance + around), 0.0, square))
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        assert isinstance(self.kernel, Kernel)
-        alpha, beta = self.kernel.gradient(X, self.landmarks)
-        weights = self.weights @ coefficients
-        return X * (alpha @ weights)[:, None] + (beta * weights) @ self.landmarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,14 +268,14 @@ class FeatureMap:
         return not self.exclusive and all(isinstance(each, Metric) for each in self.maps)
 
     @property
-    def mean_gradient(self) -> FloatArray | None:
-        """Mean gradients over the training samples, (D, B); None if unknown."""
+    def effects(self) -> FloatArray | None:
+        """Of the features in those of all maps, (D, B); None if unknown."""
         n_features = 1 + max(int(columns.max()) for columns in self.columns)
         out = np.zeros((n_features, sum(self._widths)))
         for own, columns, place in zip(self.maps, self.columns, self._places, strict=True):
-            if own.mean_gradient is None:
+            if own.effects is None:
                 return None
-            out[columns, place] = own.mean_gradient
+            out[columns, place] = own.effects
         return out
 
     def whiten(self, X: FloatArray) -> FloatArray:
@@ -331,22 +319,14 @@ class FeatureMap:
     ) -> FloatArray:
         """Projection of features (S, R, D) from normals (S, R, B) and, outside, (S, R, D).
 
-        For kernels its mean gradients over the training samples, which must be known.
+        For kernels its effects, which must be known.
         """
-        assert self.mean_gradient is not None
-        out: FloatArray = inside @ self.mean_gradient.T
+        assert self.effects is not None
+        out: FloatArray = inside @ self.effects.T
         for v, (own, columns) in enumerate(zip(self.maps, self.columns, strict=True)):
             if isinstance(own, Metric):
                 scale = 1.0 if view_scale is None else view_scale[:, v, None, None]
                 out[..., columns] += scale * own.outside_loadings(outside[..., columns])
-        return out
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        out = np.zeros_like(X)
-        for v, present, part in self._parts(X):
-            slope = self.maps[v].gradient(part, coefficients[self._places[v]])
-            out[np.ix_(present, self.columns[v])] += slope
         return out
 
     def shares(

@@ -78,24 +78,6 @@ class Kernel(Options):
             return np.asarray((1.0 + np.mean(A**2, axis=1)) ** 3)
         return np.ones(len(A))
 
-    def gradient(self, A: FloatArray, B: FloatArray) -> tuple[FloatArray, FloatArray]:
-        r"""Factors of the gradient in the first argument, (M, P) each.
-
-        :math:`\partial k(a, b) / \partial a = \alpha\, a + \beta\, b`.
-        """
-        d = A.shape[1]
-        if self.name == "polynomial":
-            beta = 3.0 * (1.0 + A @ B.T / d) ** 2 / d
-            return np.zeros_like(beta), beta
-        square = self._distances(A, B)
-        if self.name == "rbf":
-            slope = -np.exp(-0.5 * square)
-        else:
-            a = np.sqrt(5.0 * square)
-            slope = -(5.0 / 3.0) * (1.0 + a) * np.exp(-a)
-        slope /= self.width**2 * d
-        return slope, -slope
-
     def _distances(self, A: FloatArray, B: FloatArray) -> FloatArray:
         """Squared distances in units of the length scale."""
         return np.asarray(euclidean_distances(A, B, squared=True) / (self.width**2 * A.shape[1]))

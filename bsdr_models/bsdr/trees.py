@@ -107,13 +107,13 @@ def hierarchical_tree(
         full = np.swapaxes(full, 1, 2)  # (S, P, J)
         loadings = full @ maps[..., :r]
         variables |= {"projection": loadings, "coef": full @ raw.weights}
-        group |= {"projection_mean": components.T, "projection_sd": loadings.std(axis=0)}
+        group |= {
+            "projection_mean": components.T,
+            "projection_sd": loadings.std(axis=0),
+            "feature_relevance": feature_relevance(components.T, coordinates.axes[:, :r].T),
+        }
         if feature_map.is_linear:
-            contrast = coordinates.axes[:, :r].T
             group |= outlier_statistics(context.X, components.T)[0]
-            group["feature_relevance"] = feature_relevance(components.T, contrast)
-        else:
-            group["feature_relevance"] = posterior.feature_relevance(context.X)
     whitened = feature_map.whiten(context.X)
     if raw.view_scale is not None:
         variables["view_scale"] = raw.view_scale

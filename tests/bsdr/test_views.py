@@ -168,7 +168,7 @@ def test_conditional_moments_of_a_missing_view():
     expected = other.whiten(np.column_stack([X[:5, :2].mean(axis=1) / 1.005, np.zeros(5)]))
     assert_allclose(found.whiten(lacking)[:, part.width :], expected, atol=0.1)
     ((index, _, residuals),) = found.blocks(lacking, 5)
-    back = np.linalg.lstsq(other.mean_gradient.T, residuals[:, part.width :].T, rcond=None)[0]
+    back = np.linalg.lstsq(other.effects.T, residuals[:, part.width :].T, rcond=None)[0]
     assert index.tolist() == [0, 1, 2, 3, 4]
     assert_allclose(back.std(axis=1), [np.sqrt(0.005 / 1.005), 0.5], rtol=0.15)
 
