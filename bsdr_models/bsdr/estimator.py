@@ -214,7 +214,11 @@ class FullRankEstimator(BaseBSDR):
         rng = np.random.default_rng(self._tree_seed)
         with one_thread():  # the same bits in another process
             return trees.hierarchical_tree(
-                self._result, self._context, rng=rng, attrs=self._attrs()
+                self._result,
+                self._context,
+                reference=self._reference,
+                rng=rng,
+                attrs=self._attrs(),
             )
 
     def _attrs(self) -> dict[str, Any]:
@@ -293,13 +297,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         one of three widths of ``"matern"`` if its held-out log score is more than 1.645 standard
         errors above that of ``"linear"``. A list gives the sum of kernels, each with its own scale.
         Above 1500 training samples kernels have 500 landmarks. Not for Dask arrays, as ``views``.
-    views : mapping, sequence or array-like of shape (n_features,), optional
-        Groups of features, each with a scale of its own: columns by the name of the view, the
-        columns of each view, or the name of the view of each feature. A new sample may lack views
-        (NaN), which are integrated out. If every training sample has exactly one view, the views
-        are instruments that measure the same classes. Relative scales are those of the largest
-        marginal posterior density, but for ``"nuts"`` and ``"advi"``, which sample them. Not for
-        ``inference="laplace"``.
+    views : dict, optional
+        Groups of features, each with a scale of its own: lists of columns by the name of the view.
+        A new sample may lack views (NaN), which are integrated out. If every training sample has
+        exactly one view, the views are instruments that measure the same classes. Relative scales
+        are those of the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``,
+        which sample them. Not for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples

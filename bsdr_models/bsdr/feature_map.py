@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import lstsq
+from sklearn.linear_model import RidgeCV
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -32,9 +33,8 @@ MOST_EXACT, N_LANDMARKS = 1500, 500
 # Share of the variance of the components that are left out together, and most components, which
 # have 99 % of the variance of a thousand digits or vowels.
 NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
-# Relative size of an eigenvalue and of a singular value that are rounding errors, and of a negative
-# eigenvalue that is not.
-_TINY, _RANK, _INDEFINITE = 1e-10, 1e-8, 1e-6
+# Relative size of an eigenvalue that is a rounding error, and of a negative one that is not.
+_TINY, _INDEFINITE = 1e-10, 1e-6
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
 
@@ -377,27 +377,14 @@ class FeatureMap:
         return out
 
     def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals.
-
-        Whitened features have mean zero, and so have the columns of U. The residual of a sample is
-        divided by one less its leverage, which is summed without cancellation: with as many
-        features as samples both are nearly zero.
-        """
+        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals."""
         given, wanted = self.training[:, known], self.training[:, ~known]
-        U, size, V = np.linalg.svd(given, full_matrices=False)
-        rank = int(np.sum(size > _RANK * size[0]))
-        U, size, V = U[:, :rank], size[:rank], V[:rank]
-        along = U.T @ wanted
-        rest = wanted - U @ along
-        rest_share = np.maximum(1.0 - 1.0 / len(U) - np.sum(U**2, axis=1), 0.0)
-
-        def residuals(penalty: float) -> FloatArray:
-            left = penalty / (size**2 + penalty)
-            return (rest + U @ (left[:, None] * along)) / (U**2 @ left + rest_share)[:, None]
-
-        penalty = min(_PENALTIES * size[0] ** 2, key=lambda p: np.sum(residuals(p) ** 2))
-        shrinkage = 1.0 - penalty / (size**2 + penalty)
-        return V.T @ ((shrinkage / size)[:, None] * along), residuals(penalty)
+        penalties = _PENALTIES * np.linalg.norm(given, 2) ** 2
+        # With a score it keeps the left-out predictions of every penalty.
+        ridge = RidgeCV(penalties, scoring="neg_mean_squared_error", store_cv_results=True)
+        ridge.fit(given, wanted)
+        best = int(np.flatnonzero(penalties == ridge.alpha_)[0])
+        return ridge.coef_.T, wanted - ridge.cv_results_[..., best]
 
 
 def learn_map(

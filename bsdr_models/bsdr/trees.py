@@ -68,9 +68,14 @@ class Context(datatree.Context):
 
 
 def hierarchical_tree(
-    fit: Fit, context: Context, *, rng: np.random.Generator, attrs: Mapping[str, Any]
+    fit: Fit,
+    context: Context,
+    *,
+    reference: Reference | None,
+    rng: np.random.Generator,
+    attrs: Mapping[str, Any],
 ) -> xr.DataTree:
-    """Tree of a fit at full rank, with further root attributes.
+    """Tree of a fit at full rank, with further root attributes, and outliers by a reference.
 
     Draws are mapped to identified latent coordinates, by an affine map of each draw that leaves the
     linear predictor, and hence all predictions, unchanged. The part of the projection outside the
@@ -112,8 +117,8 @@ def hierarchical_tree(
             "projection_sd": loadings.std(axis=0),
             "feature_relevance": feature_relevance(components.T, coordinates.axes[:, :r].T),
         }
-        if feature_map.is_linear:
-            group |= outlier_statistics(context.X, components.T)[0]
+        if reference is not None:
+            group |= reference.compare_training(context.X)
     whitened = feature_map.whiten(context.X)
     if raw.view_scale is not None:
         variables["view_scale"] = raw.view_scale
@@ -166,11 +171,3 @@ def free_variables(
         normal = outside + (normal - outside @ metric.axes) @ metric.axes.T
     bias = np.einsum("sk,sjk->sj", draws.bias, draws.weights)
     return {name: np.swapaxes(normal, 1, 2), "bias_contrasts": bias}
-
-
-def outlier_statistics(
-    X: FloatArray, loadings: FloatArray
-) -> tuple[dict[str, FloatArray], dict[str, float]]:
-    """Outlier statistics of the training samples, and the attributes of their reference."""
-    reference = Reference.learn(X, loadings)
-    return ({}, {}) if reference is None else (reference.compare_training(X), reference.attrs())
