@@ -217,7 +217,9 @@ def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[
     sets = []
     for y in truths.y:
         data = Data(design=DenseDesign(truths.X), y=y, n_labels=K)
-        state = fit_mean_field(data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2).state
+        state = fit_mean_field(
+            data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2
+        ).posterior
         precision, shape = state.projection_precision.mean, (plan.n_draws, R_PAPER)
         inside = draw_deviations(data.design, precision, SAMPLING.latent_scale, shape, rng)
         noise = rng.standard_normal((plan.n_draws, K, 1 + R_PAPER))

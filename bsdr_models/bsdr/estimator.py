@@ -14,7 +14,6 @@ from bsdr_models.bsdr.feature_map import (
     Metric,
     check_kernel_matrix,
     check_views,
-    is_several,
 )
 from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
 from bsdr_models.bsdr.held_out import choose_map
@@ -61,8 +60,6 @@ class FullRankEstimator(BaseBSDR):
             StrOptions({"auto", "precomputed", *KERNELS}),
             Kernel,
             callable,
-            list,
-            tuple,
         ],
         "temperature": [StrOptions({"auto"}), POSITIVE],
     }
@@ -98,29 +95,14 @@ class FullRankEstimator(BaseBSDR):
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         config = super()._config(**resolved)
-        names = [each if isinstance(each, str) else as_kernel(each).label for each in self._kernels]
-        return config | {"kernel": names if is_several(self.kernel) else names[0]}
-
-    @property
-    def _kernels(self) -> list[Any]:
-        return list(self.kernel) if is_several(self.kernel) else [self.kernel]
+        named = isinstance(self.kernel, str)
+        return config | {"kernel": self.kernel if named else as_kernel(self.kernel).label}
 
     def _check_params(self) -> None:
         super()._check_params()
-        if not self._kernels:
-            raise ValueError("kernel is empty")
-        several = is_several(self.kernel)
-        for kernel in self._kernels:
-            if several and not (
-                isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS
-            ):
-                raise ValueError(
-                    f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
-                    f"got {kernel!r}"
-                )
-            if not isinstance(kernel, str):
-                as_kernel(kernel)  # refuses classes
-        if self.inference == "laplace" and (self.views is not None or several):
+        if not isinstance(self.kernel, str):
+            as_kernel(self.kernel)  # refuses classes
+        if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
         if self._is_precomputed and self.views is not None:
             raise ValueError("views need features: kernel='precomputed' has none")
@@ -288,14 +270,14 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         approximation around the mode, for at most 10 000 features times contrasts. None is
         ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
         ``"nuts"`` and ``"advi"`` compile the PyMC model.
-    kernel : str, Kernel, callable, or list of these, default="linear"
+    kernel : str, Kernel or callable, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
         :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
         scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
         matrix of the training samples, later that of new samples with them. ``"auto"`` selects
         one of three widths of ``"matern"`` if its held-out log score is more than 1.645 standard
-        errors above that of ``"linear"``. A list gives the sum of kernels, each with its own scale.
+        errors above that of ``"linear"``.
         Above 1500 training samples kernels have 500 landmarks. Not for Dask arrays, as ``views``.
     views : dict, optional
         Groups of features, each with a scale of its own: lists of columns by the name of the view.
@@ -331,10 +313,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the linear predictor of class means.
-    kernel_ : str, Kernel, callable or list
+    kernel_ : str, Kernel or callable
         The kernel of the fit.
     views_ : list of str
-        Names of the views, or of several kernels, if there are any; with the next.
+        Names of the views, if there are any; with the next.
     view_share_ : ndarray of shape (n_views,)
         Posterior mean of the share of each view in the variance of the linear predictor; draws
         are ``view_share`` of ``idata_``.

@@ -3,7 +3,7 @@ r"""Whitened features, whose loadings are standard normal a priori.
 The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
 :math:`\phi_v` of view v, linear (:class:`Metric`) or of a kernel (:class:`KernelMap`), and its
 relative scale :math:`\lambda_v`, so that a view that does not help is switched off. Views are
-groups of features, or kernels of the same features; one of all features has no relative scale.
+groups of features; one of all features has no relative scale.
 
 If every training sample has exactly one view, views are instruments that measure the same classes,
 each with its own projection to one latent space (Gönen 2013, Section V). A constant feature of each
@@ -395,35 +395,26 @@ def learn_map(
 ) -> FeatureMap:
     """Whitened features from scaled samples (N, D), NaN where they lack views.
 
-    ``kernel`` is that of every view, or several, each with its own scale; ``views`` are names and
-    features; ``exponent`` is that of linear kernels, see :class:`Metric`.
+    ``kernel`` is that of every view; ``views`` are names and features; ``exponent`` is that of
+    linear kernels, see :class:`Metric`.
     """
-    kernels = [as_kernel(each) for each in (kernel if is_several(kernel) else [kernel])]
-    views = views or [("", np.arange(X.shape[1]))]
-    parts = [(name, columns, each) for name, columns in views for each in kernels]
-    columns = tuple(columns for _, columns, _ in parts)
+    kernel = as_kernel(kernel)
+    names, columns = zip(*(views or [("", np.arange(X.shape[1]))]), strict=True)
     lacking = lacking_views(X, columns)
     maps: list[Metric | KernelMap] = []
-    for (_, own, each), absent in zip(parts, lacking.T, strict=True):
-        part = X[np.ix_(~absent, own)]
-        linear = each.name == "linear"
-        maps.append(Metric.learn(part, exponent) if linear else KernelMap.learn(part, each))
-    names = [[name, each.label if len(kernels) > 1 else ""] for name, _, each in parts]
+    for own, absent in zip(columns, lacking.T, strict=True):
+        part, linear = X[np.ix_(~absent, own)], kernel.name == "linear"
+        maps.append(Metric.learn(part, exponent) if linear else KernelMap.learn(part, kernel))
     learned = FeatureMap(
-        names=tuple(", ".join(filter(None, each)) for each in names),
+        names=names,
         columns=columns,
         maps=tuple(maps),
         exclusive=bool(lacking.any()),
         training=np.empty((0, 0)),
     )
-    if learned.exclusive or len(views) == 1:
+    if learned.exclusive or len(maps) == 1:
         return learned
     return replace(learned, training=learned.whiten(X))
-
-
-def is_several(kernel: Any) -> bool:
-    """Whether an argument is a sequence of kernels."""
-    return isinstance(kernel, list | tuple)
 
 
 def lacking_views(X: FloatArray, columns: Sequence[IntArray]) -> BoolArray:
