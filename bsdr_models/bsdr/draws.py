@@ -242,13 +242,10 @@ class Posterior:
     lapse: float
     n_components: int
 
-    def components(self) -> FloatArray | None:
-        """Effects of the features on the coordinates (loadings), (R, D); None if unknown."""
-        effects = self.feature_map.effects
-        if effects is None:
-            return None
+    def components(self) -> FloatArray:
+        """Effects of the features on the coordinates (loadings), (R, D)."""
         axes = self.coordinates.axes[:, : self.n_components]
-        return (effects @ (self.coordinates.coefficients @ axes)).T
+        return (self.feature_map.effects @ (self.coordinates.coefficients @ axes)).T
 
     @property
     def share(self) -> FloatArray:

@@ -12,7 +12,6 @@ from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegresso
 from bsdr_models.bsdr.feature_map import (
     FeatureMap,
     Metric,
-    check_kernel_matrix,
     check_views,
 )
 from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
@@ -25,7 +24,7 @@ from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.scaling import Scaler, single_precision
+from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
@@ -57,7 +56,7 @@ class FullRankEstimator(BaseBSDR):
         "n_components": [COUNT, None],
         "inference": [StrOptions({"hmc", "laplace", "nuts", "advi"}), None],
         "kernel": [
-            StrOptions({"auto", "precomputed", *KERNELS}),
+            StrOptions({"auto", *KERNELS}),
             Kernel,
             callable,
         ],
@@ -104,25 +103,19 @@ class FullRankEstimator(BaseBSDR):
             as_kernel(self.kernel)  # refuses classes
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
-        if self._is_precomputed and self.views is not None:
-            raise ValueError("views need features: kernel='precomputed' has none")
 
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
-        if self._is_precomputed:
-            check_kernel_matrix(X)
-            self._scaler = Scaler.identity(X.shape[1])
-        else:
-            self._scaler = fit_scaler(X, standardize=self.standardize)
-            for name, columns in views or ():
-                if self._scaler.constant[columns].all():
-                    raise ValueError(f"view {name!r} has no feature that varies")
-            if views is not None:
-                check_views(X, views)
+        self._scaler = fit_scaler(X, standardize=self.standardize)
+        for name, columns in views or ():
+            if self._scaler.constant[columns].all():
+                raise ValueError(f"view {name!r} has no feature that varies")
+        if views is not None:
+            check_views(X, views)
         scaled = self._scaler.transform(X)
-        if X.shape[0] < X.shape[1] and not self._is_precomputed:
+        if X.shape[0] < X.shape[1]:
             scaled = single_precision(scaled)
         rng = self._set_context(scaled, y, views=views, **context)
         units = units_of_samples(scaled, standardize=self.standardize)
@@ -188,10 +181,6 @@ class FullRankEstimator(BaseBSDR):
         """Whether the model has the linear kernel of all features."""
         return self.views is None and bool(self.kernel == "linear")
 
-    @property
-    def _is_precomputed(self) -> bool:
-        return bool(self.kernel == "precomputed")
-
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)
         with one_thread():  # the same bits in another process
@@ -247,7 +236,6 @@ class FullRankEstimator(BaseBSDR):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._is_precomputed
         tags.input_tags.allow_nan = self.views is not None
         return tags
 
@@ -274,11 +262,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
         :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
-        scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
-        matrix of the training samples, later that of new samples with them. ``"auto"`` selects
-        one of three widths of ``"matern"`` if its held-out log score is more than 1.645 standard
-        errors above that of ``"linear"``.
-        Above 1500 training samples kernels have 500 landmarks. Not for Dask arrays, as ``views``.
+        scikit-learn's Gaussian processes, gets scaled samples. ``"auto"`` selects one of three
+        widths of ``"matern"`` if its held-out log score is more than 1.645 standard errors above
+        that of ``"linear"``. Above 1500 training samples kernels have 500 landmarks. Not for Dask
+        arrays, as ``views``.
     views : dict, optional
         Groups of features, each with a scale of its own: lists of columns by the name of the view.
         A new sample may lack views (NaN), which are integrated out. If every training sample has
@@ -308,7 +295,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Number of columns of :meth:`transform`.
     components_ : ndarray of shape (n_components, n_features)
         Loadings of the coordinates returned by :meth:`transform` on scaled features. Of a kernel
-        those of the linear function that is closest at the training samples, if X are features.
+        those of the linear function that is closest at the training samples.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)

@@ -20,7 +20,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bsdr.kernels import AnyKernel, Precomputed, as_kernel
+from bsdr_models.bsdr.kernels import AnyKernel, as_kernel
 from bsdr_models.numerics.folds import sample_keys
 
 # Directions with less than this share of the largest variance are dropped, and so are residuals of
@@ -148,26 +148,25 @@ class KernelMap:
     """
 
     kernel: AnyKernel
-    landmarks: Any  # (P, D); of a precomputed kernel their indices, (P, 1)
+    landmarks: FloatArray  # (P, D)
     weights: FloatArray  # whitened features are k(x, L) times these, less shift, (P, B)
     shift: FloatArray  # (B,)
     to_landmarks: FloatArray  # k(x, L) times these is psi, (P, P')
     centre: FloatArray  # mean of psi over the training samples, (P',)
     size: float  # factor of the kernel
-    typical: float  # mean of k(x, x) over the training samples
-    effects: FloatArray | None = None  # of features, by least squares, (D, B)
+    effects: FloatArray  # of features, by least squares, (D, B)
 
     @classmethod
     def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
-        """From scaled samples (N, D), or their kernel matrix.
+        """From scaled samples (N, D).
 
         ValueError if the kernel is not positive semi-definite, or does not vary over the samples.
         """
         index = np.arange(len(X))
         if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
             index = np.sort(np.argsort(sample_keys(X), kind="stable")[:N_LANDMARKS])
-        landmarks: Any = index[:, None] if isinstance(kernel, Precomputed) else X[index]
-        inner = kernel.matrix(X[index], landmarks)
+        landmarks = X[index]
+        inner = kernel.matrix(landmarks, landmarks)
         value, vector = np.linalg.eigh(0.5 * (inner + inner.T))
         if value[0] < -_INDEFINITE * max(value[-1], -value[0]) or value[-1] <= 0.0:
             raise ValueError(
@@ -176,7 +175,7 @@ class KernelMap:
             )
         kept = value > _TINY * value[-1]
         to_landmarks = vector[:, kept] / np.sqrt(value[kept])
-        variance = np.diag(X) if isinstance(kernel, Precomputed) else kernel.variance(X)
+        variance = kernel.variance(X)
         psi = kernel.matrix(X, landmarks) @ to_landmarks
         centre = psi.mean(axis=0)
         centred = psi - centre
@@ -187,9 +186,6 @@ class KernelMap:
         spread, axes = np.linalg.eigh(centred.T @ centred / len(X))
         left_out = np.cumsum(np.maximum(spread, 0.0)) > NEGLIGIBLE * spread.sum()
         axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
-        effects = None
-        if not isinstance(kernel, Precomputed):
-            effects = lstsq(X - X.mean(axis=0), centred @ axes, lapack_driver="gelsy")[0]
         return cls(
             kernel=kernel,
             landmarks=landmarks,
@@ -198,8 +194,7 @@ class KernelMap:
             to_landmarks=to_landmarks,
             centre=centre,
             size=1.0 / total,
-            typical=float(variance.mean()),
-            effects=effects,
+            effects=lstsq(X - X.mean(axis=0), centred @ axes, lapack_driver="gelsy")[0],
         )
 
     @property
@@ -208,17 +203,14 @@ class KernelMap:
         return len(self.shift)
 
     def whiten(self, X: FloatArray) -> FloatArray:
-        """Whitened features (M, B) of samples (M, D), or of their kernel with the training ones."""
+        """Whitened features (M, B) of samples (M, D)."""
         return self.kernel.matrix(X, self.landmarks) @ self.weights - self.shift
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Prior standard deviation for tau = 1 of what whitened features do not determine, (M,)."""
         cross = self.kernel.matrix(X, self.landmarks)
         psi = cross @ self.to_landmarks
-        if isinstance(self.kernel, Precomputed):  # k(x, x) of new samples is unknown
-            variance = np.full(len(X), self.typical)
-        else:
-            variance = self.kernel.variance(X)
+        variance = self.kernel.variance(X)
         rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
         around = np.sum((psi - self.centre) ** 2, axis=1)
         white = cross @ self.weights - self.shift
@@ -268,13 +260,11 @@ class FeatureMap:
         return not self.exclusive and all(isinstance(each, Metric) for each in self.maps)
 
     @property
-    def effects(self) -> FloatArray | None:
-        """Of the features in those of all maps, (D, B); None if unknown."""
+    def effects(self) -> FloatArray:
+        """Of the features in those of all maps, (D, B)."""
         n_features = 1 + max(int(columns.max()) for columns in self.columns)
         out = np.zeros((n_features, sum(self._widths)))
         for own, columns, place in zip(self.maps, self.columns, self._places, strict=True):
-            if own.effects is None:
-                return None
             out[columns, place] = own.effects
         return out
 
@@ -319,9 +309,8 @@ class FeatureMap:
     ) -> FloatArray:
         """Projection of features (S, R, D) from normals (S, R, B) and, outside, (S, R, D).
 
-        For kernels its effects, which must be known.
+        Of kernels its effects.
         """
-        assert self.effects is not None
         out: FloatArray = inside @ self.effects.T
         for v, (own, columns) in enumerate(zip(self.maps, self.columns, strict=True)):
             if isinstance(own, Metric):
@@ -459,14 +448,3 @@ def check_views(
         "incomplete samples or these views, or use BM2PCAClassifier, whose training samples may "
         "lack views"
     )
-
-
-def check_kernel_matrix(X: FloatArray) -> None:
-    """Raise ValueError unless X is a symmetric matrix."""
-    if X.shape[0] != X.shape[1]:
-        raise ValueError(
-            f"kernel='precomputed' needs the kernel matrix of the training samples, got shape "
-            f"{X.shape}"
-        )
-    if not np.allclose(X, X.T, atol=1e-8 * float(np.abs(X).max())):
-        raise ValueError("X is not symmetric, as kernel='precomputed' needs it")

@@ -105,19 +105,7 @@ class UserKernel:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Precomputed:
-    """Samples are the rows of a kernel matrix with the training samples."""
-
-    name = "precomputed"
-    label = "precomputed"
-
-    def matrix(self, A: FloatArray, B: FloatArray) -> FloatArray:
-        """The columns of the landmarks, B their indices (P, 1)."""
-        return A[:, B[:, 0]]
-
-
-type AnyKernel = Kernel | UserKernel | Precomputed
+type AnyKernel = Kernel | UserKernel
 
 
 def _real(values: Any, shape: tuple[int, ...], what: str) -> FloatArray:
@@ -140,7 +128,7 @@ def as_kernel(kernel: Any) -> AnyKernel:
     if isinstance(kernel, Kernel | UserKernel):
         return kernel
     if isinstance(kernel, str):
-        return Precomputed() if kernel == "precomputed" else Kernel(kernel)
+        return Kernel(kernel)
     if isinstance(kernel, type):
         raise ValueError(
             f"kernel is the class {kernel.__name__}: give an object, {kernel.__name__}()"

@@ -99,26 +99,22 @@ def hierarchical_tree(
     normal = rng.standard_normal((len(kept), maps.shape[1], p))
     variables = {"weights": aligned.weights[:, :r], "bias": raw.bias, "scale": raw.scale}
     variables |= free_variables(raw, feature_map, normal)
-    latent = posterior.embed(context.X)
+    latent, components = posterior.embed(context.X), posterior.components()
+    outside = raw.scale[:, None, None] * normal
+    full = feature_map.loadings(raw.projection, outside, raw.view_scale)
+    full = np.swapaxes(full, 1, 2)  # (S, P, J)
+    loadings = full @ maps[..., :r]
+    variables |= {"projection": loadings, "coef": full @ raw.weights}
     group: dict[str, Any] = {
         "latent_mean": latent.mean,
         "latent_cov": latent.cov,
         "relevance": posterior.share,
+        "projection_mean": components.T,
+        "projection_sd": loadings.std(axis=0),
+        "feature_relevance": feature_relevance(components.T, coordinates.axes[:, :r].T),
     }
-    components = posterior.components()
-    if components is not None:
-        outside = raw.scale[:, None, None] * normal
-        full = feature_map.loadings(raw.projection, outside, raw.view_scale)
-        full = np.swapaxes(full, 1, 2)  # (S, P, J)
-        loadings = full @ maps[..., :r]
-        variables |= {"projection": loadings, "coef": full @ raw.weights}
-        group |= {
-            "projection_mean": components.T,
-            "projection_sd": loadings.std(axis=0),
-            "feature_relevance": feature_relevance(components.T, coordinates.axes[:, :r].T),
-        }
-        if reference is not None:
-            group |= reference.compare_training(context.X)
+    if reference is not None:
+        group |= reference.compare_training(context.X)
     whitened = feature_map.whiten(context.X)
     if raw.view_scale is not None:
         variables["view_scale"] = raw.view_scale

@@ -8,7 +8,6 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
-from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.preprocessing import scale
 
@@ -85,20 +84,6 @@ def test_kernels_predict_and_embed(kernel):
     assert (np.linalg.eigvalsh(cov) > 0.0).all()
     far = model.predict_idata(X[1::2] * 1e3)["predictions"]
     assert np.isfinite(far["probability"]).all()
-
-
-@pytest.mark.slow
-def test_precomputed_kernel_equals_a_function():
-    X, y = load_iris(return_X_y=True)
-    train, new = X[::3], X[1::3]
-    options = {"sampling": QUICK, "random_state": 0, "temperature": 1.0}
-    one = BSDRClassifier(kernel=RBF(1.0), standardize=False, **options).fit(train, y[::3])
-    other = BSDRClassifier(kernel="precomputed", **options).fit(
-        rbf_kernel(train, gamma=0.5), y[::3]
-    )
-    p = other.predict_proba(rbf_kernel(new, train, gamma=0.5))
-    assert_allclose(p, one.predict_proba(new), atol=0.15)
-    assert other.__sklearn_tags__().input_tags.pairwise
 
 
 @pytest.mark.slow
@@ -261,8 +246,6 @@ def test_correlations_are_those_with_the_class_scores_of_a_kernel():
     [
         ({"kernel": "gauss"}, "kernel"),
         ({"kernel": ["linear", "rbf"]}, "'kernel' parameter of BSDRClassifier must be"),
-        ({"views": VIEWS, "kernel": "precomputed"}, "precomputed"),
-        ({"kernel": "precomputed"}, "kernel matrix"),
         ({"views": {"a": range(6)}}, "in no view"),
         ({"views": {"a": range(13), "b": [3]}}, "feature 'alcalinity_of_ash' is in views 2 times"),
         ({"views": {"a": [*range(13), 3, 3]}}, "is in views 3 times"),
