@@ -30,7 +30,7 @@ def align_draws(
     loadings: str,
     weights: str | None = None,
     others: Sequence[str] = (),
-    component: str | None = None,
+    component: str = COMPONENT,
     method: Method = "signed_permutation",
     group: str = "posterior",
 ) -> xr.DataTree:
@@ -54,9 +54,8 @@ def align_draws(
         Further variables with the component dim, for example latent coordinates. They are
         transformed but not used for matching. Non-negative ones (precisions, scales) are only
         permuted.
-    component : str, optional
-        Name of the component dim. By default ``"component"`` if the loadings have it, else the only
-        dim that loadings and weights share.
+    component : str, default="component"
+        Name of the component dim.
     method : {"signed_permutation", "procrustes"}
         Symmetry of the model: signed permutations for priors that are sparse or differ between
         entries or columns, rotations for spherical priors. Rotating a model that is not invariant
@@ -115,7 +114,6 @@ def align_draws(
         raise ValueError(f"method must be one of {methods}, got {method!r}")
     names = [loadings, *([] if weights is None else [weights]), *others]
     dataset = read_draws(tree, group, *names)
-    component = _component_dim(dataset, loadings, weights, component)
     flat = {name: _flat(dataset[name], component, f"{group}/{name}") for name in names}
     sizes = {name for name in others if flat[name].min(initial=0.0) >= 0.0}
     if sizes and method != "signed_permutation":
@@ -142,38 +140,13 @@ def align_draws(
     return out
 
 
-def _component_dim(
-    dataset: xr.Dataset, loadings: str, weights: str | None, component: str | None
-) -> str:
-    """The component dim, given or inferred."""
-    if component is not None:
-        return component
-    own = [str(dim) for dim in dataset[loadings].dims if dim not in (CHAIN, DRAW)]
-    if COMPONENT in own:
-        return COMPONENT
-    if weights is None:
-        raise ValueError(
-            f"the component dim of {loadings!r} is unknown, its dims are {own}: give "
-            "component=..., or weights that share it"
-        )
-    of_weights = [str(dim) for dim in dataset[weights].dims if dim not in (CHAIN, DRAW)]
-    shared = [dim for dim in own if dim in of_weights]
-    if len(shared) == 1:
-        return shared[0]
-    if shared:
-        raise ValueError(
-            f"{loadings!r} and {weights!r} share the dims {shared}: choose one by component=..."
-        )
-    raise ValueError(
-        f"{loadings!r} with dims {own} and {weights!r} with dims {of_weights} share none: give "
-        "their component axes one name, by dims= in the model, and pass component=..."
-    )
-
-
 def _flat(array: xr.DataArray, component: str, name: str) -> FloatArray:
     """Finite draws (S, P, R): chains concatenated, all dims but the component dim flattened."""
     if component not in array.dims:
-        raise ValueError(f"{name} has no dim {component!r}; its dims are {array.dims}")
+        raise ValueError(
+            f"{name} has no dim {component!r}; its dims are {array.dims}: give component=..., a "
+            "dim that loadings and weights share, by dims= in the model"
+        )
     if array.size == 0:
         raise ValueError(f"{name} is empty: its draws have shape {array.shape}")
     last = array.transpose(CHAIN, DRAW, ..., component)

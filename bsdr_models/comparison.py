@@ -207,11 +207,11 @@ def compare_models(
     fits = {name: [_Fit("interrupted")] * len(folds) for name in compared}
     interrupted = False
 
-    def task(name: str, number: int) -> tuple[str, int, dict[str, _Fit]]:
-        """A fit to a fold; a stack takes the fits of members that are compared too."""
+    def fits_of_members(name: str, number: int) -> dict[str, _Fit]:
+        """Fits of the members of a stack that are compared too."""
         members = (compared[name].estimators or ()) if name in stacks else ()
         own = {other: fits[other][number] for other, m in members if compared.get(other) is m}
-        return name, number, {other: one for other, one in own.items() if one.model is not None}
+        return {other: one for other, one in own.items() if one.model is not None}
 
     def fit(task: tuple[str, int, dict[str, _Fit]]) -> tuple[str, int, _Fit]:
         name, number, members = task
@@ -223,7 +223,7 @@ def compare_models(
     options: Any = {"what": "Comparison", "progressbar": progressbar, "on_done": keep}
     try:
         for names in filter(None, ([name for name in compared if name not in stacks], stacks)):
-            tasks = [task(name, number) for name in names for number in range(len(folds))]
+            tasks = [(n, i, fits_of_members(n, i)) for n in names for i in range(len(folds))]
             if interrupted := run_tasks(fit, tasks, n_jobs=n_jobs, **options).interrupted:
                 break
     except KeyboardInterrupt:

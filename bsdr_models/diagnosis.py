@@ -17,7 +17,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.spec import ModelSpec, find_spec
-from bsdr_models.trees import check_draws, read_draws
+from bsdr_models.trees import read_draws
 
 type Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
 
 def diagnose(
     tree: xr.DataTree,
-    quantities: Sequence[str] | Mapping[str, xr.DataArray] | None = None,
+    quantities: Sequence[str] | None = None,
     *,
     group: str = "posterior",
 ) -> pd.DataFrame:
@@ -60,9 +60,8 @@ def diagnose(
     tree : xarray.DataTree
         Of a model of this package or of any other. Its root attribute ``inference_method`` says how
         it was sampled; without it the draws are those of Markov chains.
-    quantities : sequence of str or mapping of str to DataArray, optional
-        Variables of the group, or arrays with the dims chain and draw, for example a product of
-        loadings and weights. By default the identified variables of the model, the subspace of its
+    quantities : sequence of str, optional
+        Variables of the group. By default the identified ones of the model, the subspace of its
         components, the log likelihood and the probabilities of the observed classes. Required for a
         model of another package; not used for approximations and modes.
     group : str
@@ -143,16 +142,12 @@ def _frame(rows: Sequence[Row], *, converged: bool | None) -> pd.DataFrame:
 
 def _identified(
     dataset: xr.Dataset,
-    quantities: Sequence[str] | Mapping[str, xr.DataArray] | None,
+    quantities: Sequence[str] | None,
     spec: ModelSpec | None,
     tree: xr.DataTree,
     group: str,
 ) -> dict[str, xr.DataArray]:
     """Quantities given by the user, or else the identified variables of the specification."""
-    if isinstance(quantities, Mapping):
-        for name, array in quantities.items():
-            check_draws(f"quantity {name!r}", array)
-        return dict(quantities)
     if quantities is not None:
         names = [quantities] if isinstance(quantities, str) else list(quantities)
         dataset = read_draws(tree, group, *names)

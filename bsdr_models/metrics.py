@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.arrays import FloatArray, IntArray
 
-# Bootstrap replicates, and random numbers held in memory at once.
-N_RESAMPLES, BLOCK = 1000, 1 << 22
+# Bootstrap replicates.
+N_RESAMPLES = 1000
 # There is little evidence of a signal if the log Bayes factor is below the first (the second, if
 # samples were held out) and the lower end of a 90 % interval of the gain in held-out log score is
 # at most the last, in nats per sample. Settings chosen by the same samples gain about one nat in
@@ -202,11 +202,7 @@ def mean_of_samples(
     """
     index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
     sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
-    size = max(1, BLOCK // len(sums))
-    resampled = [
-        rng.standard_exponential((min(size, N_RESAMPLES - begin), len(sums))) @ sums
-        for begin in range(0, N_RESAMPLES, size)
-    ]
-    total, count = np.concatenate(resampled).T
+    resampled = [rng.standard_exponential(len(sums)) @ sums for _ in range(N_RESAMPLES)]
+    total, count = np.transpose(resampled)
     low, high = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
     return Estimate(value=float(values.mean()), low=float(low), high=float(high))

@@ -9,8 +9,8 @@ from importlib import import_module
 class ModelSpec:
     """Specification of a model.
 
-    ``name`` is that of its folder, and the root attribute ``model`` of its trees; ``paper`` the
-    reference in one line, ``citation_bibtex`` in BibTeX; ``variables`` the dims, without chain and
+    ``name`` is that of its folder, and the root attribute ``model`` of its trees;
+    ``citation_bibtex`` that of the paper; ``variables`` the dims, without chain and
     draw, of those that an engine may return, by public name; ``identified`` the names of those that
     do not permute or flip, for diagnostics.
 
@@ -26,7 +26,6 @@ class ModelSpec:
     """
 
     name: str
-    paper: str
     citation_bibtex: str
     variables: Mapping[str, tuple[str, ...]]
     identified: tuple[str, ...]

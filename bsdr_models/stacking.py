@@ -83,10 +83,6 @@ DIMS = {"weights": (MEMBER,), "fold": (OBS,), "X": (OBS, FEATURE)}
 DIMS |= dict.fromkeys(("prediction", "prediction_sd"), (OBS, LABEL))
 SPEC = ModelSpec(
     name="stack",
-    paper=(
-        "Y. Yao, L. M. Carvalho, D. Mesquita, J. Domke (2023). Locking and quacking: stacking "
-        "Bayesian model predictions by log-pooling and superposition. arXiv:2305.07334."
-    ),
     citation_bibtex="""@article{yao2023locking,
   author  = {Yao, Yuling and Carvalho, Luiz Max and Mesquita, Diego and Domke, Justin},
   title   = {Locking and Quacking: Stacking {B}ayesian Model Predictions by Log-Pooling and

@@ -70,7 +70,7 @@ def read_effects(tree: xr.DataTree) -> Effects:
         if tree.attrs.get("target") != "regression":
             draws = of_common_size(draws, centred=classes)
         mean = draws.mean(axis=0)
-        linear = not tree.attrs.get("nonlinear")  # or mean slopes may cancel
+        size = importance(mean, centred=classes)
     elif missing := {"projection_mean", "feature_relevance"} - set(fit):
         raise ValueError(
             "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "
@@ -78,13 +78,12 @@ def read_effects(tree: xr.DataTree) -> Effects:
         )
     else:
         coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
-        draws, mean, linear, classes = None, coef.values, False, False
+        draws, mean = None, coef.values
+        size = np.sqrt(len(mean) * fit["feature_relevance"].values)
     return Effects(
         draws=draws,
         mean=mean,
-        importance=importance(mean, centred=classes)
-        if linear
-        else np.sqrt(len(mean) * fit["feature_relevance"].values),
+        importance=size,
         features=coef[FEATURE].values,
         outcomes=coef[coef.dims[-1]].values,
         dim=str(coef.dims[-1]),

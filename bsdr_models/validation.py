@@ -218,52 +218,34 @@ def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
 
 
 def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntArray]] | None:
-    """Names and features of views, in the order of their names if these are given by feature.
+    """Names and features of views, from columns by the name of the view.
 
-    ``views`` are columns by the name of the view, columns of each view, or the name of the view of
-    each feature. Columns are names of features, or their positions.
+    Columns are names of features, or their positions. ValueError unless each feature is in one.
     """
     if views is None:
         return None
-    names, n_features = list(feature_names), len(feature_names)
-    if isinstance(views, str) or not isinstance(views, Iterable):
-        raise ValueError(f"views must name columns or the view of each feature, got {views!r}")
     if not isinstance(views, Mapping):
-        views = list(views)
-        if any(isinstance(v, Sequence | np.ndarray) and not isinstance(v, str) for v in views):
-            views = {f"view {number}": columns for number, columns in enumerate(views)}
-        else:
-            if len(views) != n_features:
-                raise ValueError(
-                    f"views must name the view of each of the {n_features} features, got "
-                    f"{len(views)} names"
-                )
-            for name, view in zip(names, views, strict=True):
-                if _is_missing(view):
-                    raise ValueError(f"views: feature {_plain(name)!r} is in no view, {view!r}")
-            of_views, number = np.unique(np.asarray(views), return_inverse=True)
-            views = {view: np.flatnonzero(number == i) for i, view in enumerate(of_views)}
+        raise ValueError(f"views must be a dict of the columns of each view by name, got {views!r}")
+    names, n_features = list(feature_names), len(feature_names)
+    if len({*map(str, views)}) < len(views) or any(map(_is_missing, views)):
+        raise ValueError(f"views: each view needs a name of its own, got {[*map(_plain, views)]}")
     found: dict[str, IntArray] = {}
-    for view, columns in views.items():
-        name = str(view)
-        if _is_missing(view) or name in found:
-            given = [_plain(each) for each in views]
-            raise ValueError(f"views: each view needs a name of its own, got {given}")
-        if not isinstance(columns, Iterable):
-            raise ValueError(f"views: {name!r} must be a list of columns, got {columns!r}")
+    for name, columns in views.items():
+        if isinstance(columns, str) or not isinstance(columns, Iterable):
+            raise ValueError(f"views: {str(name)!r} must be a list of columns, got {columns!r}")
         index = []
-        for column in [columns] if isinstance(columns, str) else columns:
+        for column in columns:
             position: Any = column
             if not isinstance(column, Integral) or isinstance(column, bool):
                 position = names.index(column) if column in names else -1
             if not 0 <= position < n_features:
                 raise ValueError(
-                    f"views: {name!r} has column {_plain(column)!r}, which X does not have"
+                    f"views: {str(name)!r} has column {_plain(column)!r}, which X does not have"
                 )
             index.append(int(position))
         if not index:
-            raise ValueError(f"views: {name!r} has no columns")
-        found[name] = np.array(index)
+            raise ValueError(f"views: {str(name)!r} has no columns")
+        found[str(name)] = np.array(index)
     count = np.bincount(np.concatenate([*found.values(), []]).astype(int), minlength=n_features)
     if (count != 1).any():
         feature = int(np.argmax(count != 1))

@@ -19,7 +19,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from bsdr_models import BSDRClassifier, StackedClassifier, compare_models
+from bsdr_models import BSDRClassifier, StackedClassifier, compare_models, comparison
 from bsdr_models.metrics import expected_calibration_error
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
@@ -218,6 +218,8 @@ def test_bad_requests_fail_before_any_fit(changes, error, message):
 def test_defaults_on_wine(wine, short_runs, monkeypatch):
     X, y = wine
     fits = []
+    monkeypatch.setattr(comparison, "PENALTIES", (0.01, 1.0))
+    monkeypatch.setattr(comparison, "COMPONENTS", (1, 2))
     fit = BSDRClassifier.fit
     monkeypatch.setattr(
         BSDRClassifier, "fit", lambda self, *data: fits.append(self) or fit(self, *data)

@@ -146,16 +146,8 @@ def test_any_classifier_has_a_map_of_its_predictions(classes):
     assert "plane of their predictions" in plots.plot_map(tree).get_title(loc="left")
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        make_pipeline(KernelPCA(2, kernel="precomputed"), LogisticRegression()),
-        BSDRClassifier(kernel="precomputed", inference="laplace", random_state=0),
-    ],
-    ids=["pipeline", "BSDR"],
-)
-@pytest.mark.filterwarnings("ignore:Laplace.s approximation is not to be trusted")
-def test_kernel_matrices_are_cut_in_rows_and_columns(classes, model):
+def test_kernel_matrices_are_cut_in_rows_and_columns(classes):
+    model = make_pipeline(KernelPCA(2, kernel="precomputed"), LogisticRegression())
     X, y = classes
     K = rbf_kernel(X, gamma=0.2)
     tree = cross_validated_map(model, K, y, cv=FOLDS)

@@ -298,15 +298,17 @@ def test_a_foreign_tree_names_its_quantities_and_may_bring_products():
     rng = np.random.default_rng(7)
     tree = foreign(rng)
     tree["posterior"]["tau"].values[0] += 10.0
-    product = tree["posterior"]["mu"] * 2.0
-    assert diagnose(tree, {"twice mu": product}).attrs["converged"] is True
+    tree["posterior"]["twice mu"] = tree["posterior"]["mu"] * 2.0
+    assert diagnose(tree, ["twice mu"]).attrs["converged"] is True
     assert diagnose(tree, "tau").attrs["converged"] is False
     with pytest.raises(
         ValueError, match=r"no model of this package: give quantities=.*'mu', 'tau'"
     ):
         diagnose(tree)
-    with pytest.raises(ValueError, match=r"quantity 'flat' has no dim 'chain' and no 'draw'"):
-        diagnose(tree, {"flat": product[0, 0]})
+    tree["posterior"]["flat"] = tree["posterior"]["mu"][0, 0]
+    with pytest.raises(ValueError, match=r"posterior/flat has no dim 'chain' and no 'draw'"):
+        diagnose(tree, ["flat"])
+    tree["posterior"] = tree["posterior"].to_dataset().drop_vars("flat")
     tree.attrs["inference_method"] = "pathfinder"
     with pytest.raises(ValueError, match=r"inference_method of the tree .*: 'pathfinder'"):
         diagnose(tree, ["mu"])
@@ -321,8 +323,8 @@ def test_an_aligned_group_is_looked_at():
     clean = rng.standard_normal((5, 2)) + 0.1 * rng.standard_normal((CHAINS, DRAWS, 5, 2))
     tree = align_draws(planted({"L": (("row", "component"), sign * clean)}), loadings="L")
     draws = tree["posterior/L"]
-    product = xr.dot(draws, draws.rename(row="other"), dim="component")
-    table = diagnose(tree, {"product": product})
+    tree["posterior/product"] = xr.dot(draws, draws.rename(row="other"), dim="component")
+    table = diagnose(tree, ["product"])
     assert table.loc["L, aligned", ["kind", "verdict"]].tolist() == ["aligned", "ok"]
 
 

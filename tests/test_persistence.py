@@ -91,7 +91,12 @@ VARIANTS = {
     "bm2pca, truncated": (BM2PCAClassifier(2), LABEL_FREE, "many sparse", "class"),
     "bm2pca, gaps": (BM2PCAClassifier(2), LABEL_FREE, "gaps", "labels"),
     "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled="?"), LABEL_FREE, "sparse", "partly text"),
-    "bm2pca, paper": (PaperBM2PCAClassifier(2, views=list("aabb")), PAPER, "gaps", "class"),
+    "bm2pca, paper": (
+        PaperBM2PCAClassifier(2, views={"a": [0, 1], "b": [2, 3]}),
+        PAPER,
+        "gaps",
+        "class",
+    ),
     "bm2pca, paper, one against rest": (
         PaperBM2PCAClassifier(2, unlabeled=-1),
         PAPER | ONE_VS_REST,

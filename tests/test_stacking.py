@@ -243,7 +243,7 @@ class TestEstimator:
         model = StackedClassifier(MEMBERS, random_state=0).fit(X[some], Y[some])
         assert model.decision_function(X[some]).shape == (some.sum(),)
         assert model.score(X[some], Y[some]) > 0.95
-        assert model.map_coordinates(X[some]).shape == (some.sum(), 1)
+        assert model.transform(X[some]).shape == (some.sum(), 1)
 
     def test_class_of_one_sample(self):
         some = (Y < 2) | (np.cumsum(Y == 2) == 1) & (Y == 2)
@@ -388,8 +388,7 @@ class TestEstimator:
         assert "predictions" in title
         assert "New" in wine.plot_map(X, Y).get_title(loc="left")
         assert plots.map_table(wine.idata_)["confidence"].notnull().all()
-        u = wine.map_coordinates(X)
-        assert u.shape == wine.transform(X).shape == (len(X), 2)
+        assert wine.transform(X).shape == (len(X), 2)
 
     def test_frames_keep_names(self):
         frame = pd.DataFrame(X).add_prefix("f")

@@ -138,7 +138,7 @@ def of_draws(
 ) -> dict[str, FloatArray]:
     """Quantities of draws of the default model, each (S,)."""
     outside = rng.standard_normal((*draws.projection.shape[:2], len(metric.axes)))
-    loadings = draws.projection @ metric.mean_gradient.T
+    loadings = draws.projection @ metric.effects.T
     loadings += metric.outside_loadings(draws.scale[:, None, None] * outside)
     coef = np.swapaxes(loadings, 1, 2) @ draws.weights
     eta = draws.linear_predictor(metric.whiten(new), metric.outside_sd(new))[:, 0]
@@ -217,7 +217,9 @@ def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[
     sets = []
     for y in truths.y:
         data = Data(design=DenseDesign(truths.X), y=y, n_labels=K)
-        state = fit_mean_field(data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2).state
+        state = fit_mean_field(
+            data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2
+        ).posterior
         precision, shape = state.projection_precision.mean, (plan.n_draws, R_PAPER)
         inside = draw_deviations(data.design, precision, SAMPLING.latent_scale, shape, rng)
         noise = rng.standard_normal((plan.n_draws, K, 1 + R_PAPER))

@@ -81,7 +81,7 @@ class MultinomialProbit:
             tol=1e-5,
         )
         self.converged_ = result.converged
-        self._design, self._state = data.design, result.state
+        self._design, self._state = data.design, result.posterior
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:

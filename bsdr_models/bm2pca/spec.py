@@ -9,10 +9,6 @@ from bsdr_models.spec import ModelSpec
 
 SPEC = ModelSpec(
     name="bm2pca",
-    paper=(
-        "C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal "
-        "component analysis. AAAI Conference on Artificial Intelligence 29, 2582-2588."
-    ),
     citation_bibtex="""@inproceedings{du2015bm2pca,
   author    = {Du, Changying and Zhe, Shandian and Zhuang, Fuzhen and Qi, Yuan and He, Qing
                and Shi, Zhongzhi},

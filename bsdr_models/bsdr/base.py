@@ -81,16 +81,13 @@ class BaseBSDR(Estimator):
         return fit_rng
 
     def _set_components(
-        self, components: FloatArray | None, share: FloatArray, *, linear: bool = True
+        self, components: FloatArray, share: FloatArray, *, linear: bool = True
     ) -> None:
-        """Set attributes of the components: loadings (R, D) if known, and the share of each."""
+        """Set attributes of the components: loadings (R, D), and the share of each."""
         self.relevance_ = share
         self.n_components_ = self._n_features_out = len(share)
-        self._reference = None
-        if components is not None:
-            self.components_ = components
-            if linear:
-                self._reference = Reference.learn(self._context.X, components.T)
+        self.components_ = components
+        self._reference = Reference.learn(self._context.X, components.T) if linear else None
 
 
 class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):

@@ -20,8 +20,7 @@ normal with mean :math:`y_n - [\Sigma^{-1} y]_n / [\Sigma^{-1}]_{nn}` and varian
 p(y_n \mid y_{-n}, h)`, :math:`1 / p(y_n \mid y_{-n}) = E(1 / p(y_n \mid y_{-n}, h) \mid y)`.
 
 Relative scales of views are those of the largest marginal posterior density, which are then taken
-as known (empirical Bayes). With z the standard normal loadings of view v, the gradient of the log
-evidence in :math:`\log\lambda_v` is :math:`E(\sum z^2 - 1 \mid y)`.
+as known (empirical Bayes).
 
 References
 ----------
@@ -52,8 +51,6 @@ _FARTHEST = 30.0
 _MANY = 1000
 # Numbers in the largest temporary array.
 _CHUNK = 250_000
-# Quadrature weights of the gradient in the scales of views that are negligible.
-_NO_WEIGHT = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,39 +272,13 @@ def average_leave_one_out(statistics: Statistics, grid: Grid) -> FloatArray:
 def fit_views(problem: Problem) -> FloatArray:
     """Standard normals of the log relative scales of the largest posterior density, (V,)."""
 
-    def objective(views: FloatArray) -> tuple[float, FloatArray]:
-        X, priors = problem.X * _column_scale(problem, views), problem.priors
-        statistics = Statistics.learn(X, problem.y, priors.bias_scale)
-        value, gradient = log_evidence_of_views(problem, statistics)
-        return float(0.5 * views @ views) - value, views - priors.view_width * gradient
+    def objective(views: FloatArray) -> float:
+        X = problem.X * _column_scale(problem, views)
+        statistics = Statistics.learn(X, problem.y, problem.priors.bias_scale)
+        log_evidence = integrate(statistics, problem.priors).log_evidence
+        return float(0.5 * views @ views) - log_evidence
 
-    start = np.zeros(problem.n_views)
-    return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B").x)
-
-
-def log_evidence_of_views(problem: Problem, statistics: Statistics) -> tuple[float, FloatArray]:
-    """Log evidence, and its gradient in the log scale of each view (V,)."""
-    grid = integrate(statistics, problem.priors)
-    r = statistics.axes.shape[1]
-    scale_weight = np.exp(grid.density - logsumexp(grid.density))
-    noise = grid.noise_density
-    weight = np.exp(noise - logsumexp(noise, axis=2, keepdims=True)) * scale_weight[:, None, None]
-    moments = np.zeros((r, r))
-    for k in range(weight.shape[1]):
-        row, column = np.nonzero(weight[:, k] > _NO_WEIGHT)
-        tau, sigma = np.exp(grid.scale[row]), np.exp(grid.noise[row, k, column])
-        root = np.sqrt(weight[row, k, column]) * tau
-        inverse, constant = statistics.scaled(tau, sigma)
-        constant /= np.sqrt(1.0 + constant @ statistics.one)[:, None]
-        solved, _ = statistics.solve(tau, sigma, statistics.y[:, k])
-        for half in (solved, constant):
-            half = root[:, None] * half[:, :r]
-            moments += half.T @ half
-        moments[np.diag_indices(r)] -= root**2 @ inverse[:, :r]
-    turned = statistics.axes * statistics.singular[:r]
-    assert problem.views is not None
-    by_feature = np.sum((turned @ moments) * turned, axis=1)
-    return grid.log_evidence, np.bincount(problem.views, by_feature, minlength=problem.n_views)
+    return np.asarray(minimize(objective, np.zeros(problem.n_views), method="L-BFGS-B").x)
 
 
 def _column_scale(problem: Problem, views: FloatArray) -> FloatArray:

@@ -242,13 +242,10 @@ class Posterior:
     lapse: float
     n_components: int
 
-    def components(self) -> FloatArray | None:
-        """Mean gradients of the coordinates (loadings if linear), (R, D); None if unknown."""
-        gradient = self.feature_map.mean_gradient
-        if gradient is None:
-            return None
+    def components(self) -> FloatArray:
+        """Effects of the features on the coordinates (loadings), (R, D)."""
         axes = self.coordinates.axes[:, : self.n_components]
-        return (gradient @ (self.coordinates.coefficients @ axes)).T
+        return (self.feature_map.effects @ (self.coordinates.coefficients @ axes)).T
 
     @property
     def share(self) -> FloatArray:
@@ -264,12 +261,6 @@ class Posterior:
             cov[part] = self.coordinates.covariance(latent, mean[part])
         shown = self.n_components
         return LatentCoordinates(mean=mean[:, :shown], cov=cov[:, :shown, :shown])
-
-    def feature_relevance(self, X: FloatArray) -> FloatArray:
-        """Share of each feature in the squared gradients of eta over samples (N, D), (D,)."""
-        combined = self.coordinates.coefficients @ self.coordinates.axes @ self.coordinates.axes.T
-        square = sum(np.sum(self.feature_map.gradient(X, c) ** 2, axis=0) for c in combined.T)
-        return np.asarray(square / np.sum(square))
 
     def undetermined(self, X: FloatArray) -> FloatArray:
         """Share of the prior variance of samples that training samples do not determine, (M,)."""

@@ -12,9 +12,7 @@ from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegresso
 from bsdr_models.bsdr.feature_map import (
     FeatureMap,
     Metric,
-    check_kernel_matrix,
     check_views,
-    is_several,
 )
 from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
 from bsdr_models.bsdr.held_out import choose_map
@@ -26,7 +24,7 @@ from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.scaling import Scaler, single_precision
+from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
@@ -58,11 +56,9 @@ class FullRankEstimator(BaseBSDR):
         "n_components": [COUNT, None],
         "inference": [StrOptions({"hmc", "laplace", "nuts", "advi"}), None],
         "kernel": [
-            StrOptions({"auto", "precomputed", *KERNELS}),
+            StrOptions({"auto", *KERNELS}),
             Kernel,
             callable,
-            list,
-            tuple,
         ],
         "temperature": [StrOptions({"auto"}), POSITIVE],
     }
@@ -98,49 +94,28 @@ class FullRankEstimator(BaseBSDR):
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         config = super()._config(**resolved)
-        names = [each if isinstance(each, str) else as_kernel(each).label for each in self._kernels]
-        return config | {"kernel": names if is_several(self.kernel) else names[0]}
-
-    @property
-    def _kernels(self) -> list[Any]:
-        return list(self.kernel) if is_several(self.kernel) else [self.kernel]
+        named = isinstance(self.kernel, str)
+        return config | {"kernel": self.kernel if named else as_kernel(self.kernel).label}
 
     def _check_params(self) -> None:
         super()._check_params()
-        if not self._kernels:
-            raise ValueError("kernel is empty")
-        several = is_several(self.kernel)
-        for kernel in self._kernels:
-            if several and not (
-                isinstance(kernel, Kernel) or callable(kernel) or kernel in KERNELS
-            ):
-                raise ValueError(
-                    f"each of several kernels must be one of {KERNELS}, a Kernel or a function, "
-                    f"got {kernel!r}"
-                )
-            if not isinstance(kernel, str):
-                as_kernel(kernel)  # refuses classes
-        if self.inference == "laplace" and (self.views is not None or several):
+        if not isinstance(self.kernel, str):
+            as_kernel(self.kernel)  # refuses classes
+        if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
-        if self._is_precomputed and self.views is not None:
-            raise ValueError("views need features: kernel='precomputed' has none")
 
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
-        if self._is_precomputed:
-            check_kernel_matrix(X)
-            self._scaler = Scaler.identity(X.shape[1])
-        else:
-            self._scaler = fit_scaler(X, standardize=self.standardize)
-            for name, columns in views or ():
-                if self._scaler.constant[columns].all():
-                    raise ValueError(f"view {name!r} has no feature that varies")
-            if views is not None:
-                check_views(X, views)
+        self._scaler = fit_scaler(X, standardize=self.standardize)
+        for name, columns in views or ():
+            if self._scaler.constant[columns].all():
+                raise ValueError(f"view {name!r} has no feature that varies")
+        if views is not None:
+            check_views(X, views)
         scaled = self._scaler.transform(X)
-        if X.shape[0] < X.shape[1] and not self._is_precomputed:
+        if X.shape[0] < X.shape[1]:
             scaled = single_precision(scaled)
         rng = self._set_context(scaled, y, views=views, **context)
         units = units_of_samples(scaled, standardize=self.standardize)
@@ -206,15 +181,15 @@ class FullRankEstimator(BaseBSDR):
         """Whether the model has the linear kernel of all features."""
         return self.views is None and bool(self.kernel == "linear")
 
-    @property
-    def _is_precomputed(self) -> bool:
-        return bool(self.kernel == "precomputed")
-
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)
         with one_thread():  # the same bits in another process
             return trees.hierarchical_tree(
-                self._result, self._context, rng=rng, attrs=self._attrs()
+                self._result,
+                self._context,
+                reference=self._reference,
+                rng=rng,
+                attrs=self._attrs(),
             )
 
     def _attrs(self) -> dict[str, Any]:
@@ -261,7 +236,6 @@ class FullRankEstimator(BaseBSDR):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._is_precomputed
         tags.input_tags.allow_nan = self.views is not None
         return tags
 
@@ -284,22 +258,20 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         approximation around the mode, for at most 10 000 features times contrasts. None is
         ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
         ``"nuts"`` and ``"advi"`` compile the PyMC model.
-    kernel : str, Kernel, callable, or list of these, default="linear"
+    kernel : str, Kernel or callable, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
         :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
-        scikit-learn's Gaussian processes, gets scaled samples. ``"precomputed"``: X is the kernel
-        matrix of the training samples, later that of new samples with them. ``"auto"`` selects
-        one of three widths of ``"matern"`` if its held-out log score is more than 1.645 standard
-        errors above that of ``"linear"``. A list gives the sum of kernels, each with its own scale.
-        Above 1500 training samples kernels have 500 landmarks. Not for Dask arrays, as ``views``.
-    views : mapping, sequence or array-like of shape (n_features,), optional
-        Groups of features, each with a scale of its own: columns by the name of the view, the
-        columns of each view, or the name of the view of each feature. A new sample may lack views
-        (NaN), which are integrated out. If every training sample has exactly one view, the views
-        are instruments that measure the same classes. Relative scales are those of the largest
-        marginal posterior density, but for ``"nuts"`` and ``"advi"``, which sample them. Not for
-        ``inference="laplace"``.
+        scikit-learn's Gaussian processes, gets scaled samples. ``"auto"`` selects one of three
+        widths of ``"matern"`` if its held-out log score is more than 1.645 standard errors above
+        that of ``"linear"``. Above 1500 training samples kernels have 500 landmarks. Not for Dask
+        arrays, as ``views``.
+    views : dict, optional
+        Groups of features, each with a scale of its own: lists of columns by the name of the view.
+        A new sample may lack views (NaN), which are integrated out. If every training sample has
+        exactly one view, the views are instruments that measure the same classes. Relative scales
+        are those of the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``,
+        which sample them. Not for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples
@@ -323,15 +295,15 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Number of columns of :meth:`transform`.
     components_ : ndarray of shape (n_components, n_features)
         Loadings of the coordinates returned by :meth:`transform` on scaled features. Of a kernel
-        mean gradients over the training samples, if they are known.
+        those of the linear function that is closest at the training samples.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the linear predictor of class means.
-    kernel_ : str, Kernel, callable or list
+    kernel_ : str, Kernel or callable
         The kernel of the fit.
     views_ : list of str
-        Names of the views, or of several kernels, if there are any; with the next.
+        Names of the views, if there are any; with the next.
     view_share_ : ndarray of shape (n_views,)
         Posterior mean of the share of each view in the variance of the linear predictor; draws
         are ``view_share`` of ``idata_``.

@@ -3,7 +3,7 @@ r"""Whitened features, whose loadings are standard normal a priori.
 The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
 :math:`\phi_v` of view v, linear (:class:`Metric`) or of a kernel (:class:`KernelMap`), and its
 relative scale :math:`\lambda_v`, so that each matters alike however many features it has. Views are
-groups of features, or kernels of the same features; one of all features has no relative scale.
+groups of features; one of all features has no relative scale.
 
 If every training sample has exactly one view, views are instruments that measure the same classes,
 each with its own projection to one latent space (Gönen 2013, Section V). A constant feature of each
@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import lstsq
+from sklearn.linear_model import RidgeCV
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bsdr.kernels import AnyKernel, Kernel, Precomputed, as_kernel
+from bsdr_models.bsdr.kernels import AnyKernel, as_kernel
 from bsdr_models.numerics.folds import sample_keys
 
 # Directions with less than this share of the largest variance are dropped, and so are residuals of
@@ -31,9 +33,8 @@ MOST_EXACT, N_LANDMARKS = 1500, 500
 # Share of the variance of the components that are left out together, and most components, which
 # have 99 % of the variance of a thousand digits or vowels.
 NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
-# Relative size of an eigenvalue and of a singular value that are rounding errors, and of a negative
-# eigenvalue that is not.
-_TINY, _RANK, _INDEFINITE = 1e-10, 1e-8, 1e-6
+# Relative size of an eigenvalue that is a rounding error, and of a negative one that is not.
+_TINY, _INDEFINITE = 1e-10, 1e-6
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
 
@@ -96,8 +97,8 @@ class Metric:
         return len(self.size)
 
     @property
-    def mean_gradient(self) -> FloatArray:
-        """Gradients of whitened features, (D, B)."""
+    def effects(self) -> FloatArray:
+        """Coefficients of whitened features, (D, B)."""
         return self.axes * self.size
 
     @property
@@ -119,10 +120,6 @@ class Metric:
     def outside_loadings(self, normal: FloatArray) -> FloatArray:
         """Part of the projection orthogonal to the axes, (..., D), from normals (..., D)."""
         return self.outside * (normal - (normal @ self.axes) @ self.axes.T) * self.used
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        return np.broadcast_to(self.mean_gradient @ coefficients, X.shape)
 
 
 def _spectrum(S: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -151,26 +148,25 @@ class KernelMap:
     """
 
     kernel: AnyKernel
-    landmarks: Any  # (P, D); of a precomputed kernel their indices, (P, 1)
+    landmarks: FloatArray  # (P, D)
     weights: FloatArray  # whitened features are k(x, L) times these, less shift, (P, B)
     shift: FloatArray  # (B,)
     to_landmarks: FloatArray  # k(x, L) times these is psi, (P, P')
     centre: FloatArray  # mean of psi over the training samples, (P',)
     size: float  # factor of the kernel
-    typical: float  # mean of k(x, x) over the training samples
-    mean_gradient: FloatArray | None = None  # over the training samples, (D, B)
+    effects: FloatArray  # of features, by least squares, (D, B)
 
     @classmethod
     def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
-        """From scaled samples (N, D), or their kernel matrix.
+        """From scaled samples (N, D).
 
         ValueError if the kernel is not positive semi-definite, or does not vary over the samples.
         """
         index = np.arange(len(X))
         if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
             index = np.sort(np.argsort(sample_keys(X), kind="stable")[:N_LANDMARKS])
-        landmarks: Any = index[:, None] if isinstance(kernel, Precomputed) else X[index]
-        inner = kernel.matrix(X[index], landmarks)
+        landmarks = X[index]
+        inner = kernel.matrix(landmarks, landmarks)
         value, vector = np.linalg.eigh(0.5 * (inner + inner.T))
         if value[0] < -_INDEFINITE * max(value[-1], -value[0]) or value[-1] <= 0.0:
             raise ValueError(
@@ -179,7 +175,7 @@ class KernelMap:
             )
         kept = value > _TINY * value[-1]
         to_landmarks = vector[:, kept] / np.sqrt(value[kept])
-        variance = np.diag(X) if isinstance(kernel, Precomputed) else kernel.variance(X)
+        variance = kernel.variance(X)
         psi = kernel.matrix(X, landmarks) @ to_landmarks
         centre = psi.mean(axis=0)
         centred = psi - centre
@@ -190,21 +186,15 @@ class KernelMap:
         spread, axes = np.linalg.eigh(centred.T @ centred / len(X))
         left_out = np.cumsum(np.maximum(spread, 0.0)) > NEGLIGIBLE * spread.sum()
         axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
-        weights, gradient = to_landmarks @ axes, None
-        if isinstance(kernel, Kernel):
-            alpha, beta = kernel.gradient(X, landmarks)
-            gradient = X.T @ (alpha @ weights) + landmarks.T @ (beta.sum(axis=0)[:, None] * weights)
-            gradient /= len(X)
         return cls(
             kernel=kernel,
             landmarks=landmarks,
-            weights=weights,
+            weights=to_landmarks @ axes,
             shift=centre @ axes,
             to_landmarks=to_landmarks,
             centre=centre,
             size=1.0 / total,
-            typical=float(variance.mean()),
-            mean_gradient=gradient,
+            effects=lstsq(X - X.mean(axis=0), centred @ axes, lapack_driver="gelsy")[0],
         )
 
     @property
@@ -213,29 +203,19 @@ class KernelMap:
         return len(self.shift)
 
     def whiten(self, X: FloatArray) -> FloatArray:
-        """Whitened features (M, B) of samples (M, D), or of their kernel with the training ones."""
+        """Whitened features (M, B) of samples (M, D)."""
         return self.kernel.matrix(X, self.landmarks) @ self.weights - self.shift
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Prior standard deviation for tau = 1 of what whitened features do not determine, (M,)."""
         cross = self.kernel.matrix(X, self.landmarks)
         psi = cross @ self.to_landmarks
-        if isinstance(self.kernel, Precomputed):  # k(x, x) of new samples is unknown
-            variance = np.full(len(X), self.typical)
-        else:
-            variance = self.kernel.variance(X)
+        variance = self.kernel.variance(X)
         rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
         around = np.sum((psi - self.centre) ** 2, axis=1)
         white = cross @ self.weights - self.shift
         square = self.size * (rest + around) - np.sum(white**2, axis=1)
         return np.sqrt(np.where(square < _TINY * self.size * (variance + around), 0.0, square))
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        assert isinstance(self.kernel, Kernel)
-        alpha, beta = self.kernel.gradient(X, self.landmarks)
-        weights = self.weights @ coefficients
-        return X * (alpha @ weights)[:, None] + (beta * weights) @ self.landmarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,14 +260,12 @@ class FeatureMap:
         return not self.exclusive and all(isinstance(each, Metric) for each in self.maps)
 
     @property
-    def mean_gradient(self) -> FloatArray | None:
-        """Mean gradients over the training samples, (D, B); None if unknown."""
+    def effects(self) -> FloatArray:
+        """Of the features in those of all maps, (D, B)."""
         n_features = 1 + max(int(columns.max()) for columns in self.columns)
         out = np.zeros((n_features, sum(self._widths)))
         for own, columns, place in zip(self.maps, self.columns, self._places, strict=True):
-            if own.mean_gradient is None:
-                return None
-            out[columns, place] = own.mean_gradient
+            out[columns, place] = own.effects
         return out
 
     def whiten(self, X: FloatArray) -> FloatArray:
@@ -331,22 +309,13 @@ class FeatureMap:
     ) -> FloatArray:
         """Projection of features (S, R, D) from normals (S, R, B) and, outside, (S, R, D).
 
-        For kernels its mean gradients over the training samples, which must be known.
+        Of kernels its effects.
         """
-        assert self.mean_gradient is not None
-        out: FloatArray = inside @ self.mean_gradient.T
+        out: FloatArray = inside @ self.effects.T
         for v, (own, columns) in enumerate(zip(self.maps, self.columns, strict=True)):
             if isinstance(own, Metric):
                 scale = 1.0 if view_scale is None else view_scale[:, v, None, None]
                 out[..., columns] += scale * own.outside_loadings(outside[..., columns])
-        return out
-
-    def gradient(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
-        """Gradients of one combination (B,) of whitened features at samples (M, D), (M, D)."""
-        out = np.zeros_like(X)
-        for v, present, part in self._parts(X):
-            slope = self.maps[v].gradient(part, coefficients[self._places[v]])
-            out[np.ix_(present, self.columns[v])] += slope
         return out
 
     def shares(
@@ -397,27 +366,14 @@ class FeatureMap:
         return out
 
     def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals.
-
-        Whitened features have mean zero, and so have the columns of U. The residual of a sample is
-        divided by one less its leverage, which is summed without cancellation: with as many
-        features as samples both are nearly zero.
-        """
+        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals."""
         given, wanted = self.training[:, known], self.training[:, ~known]
-        U, size, V = np.linalg.svd(given, full_matrices=False)
-        rank = int(np.sum(size > _RANK * size[0]))
-        U, size, V = U[:, :rank], size[:rank], V[:rank]
-        along = U.T @ wanted
-        rest = wanted - U @ along
-        rest_share = np.maximum(1.0 - 1.0 / len(U) - np.sum(U**2, axis=1), 0.0)
-
-        def residuals(penalty: float) -> FloatArray:
-            left = penalty / (size**2 + penalty)
-            return (rest + U @ (left[:, None] * along)) / (U**2 @ left + rest_share)[:, None]
-
-        penalty = min(_PENALTIES * size[0] ** 2, key=lambda p: np.sum(residuals(p) ** 2))
-        shrinkage = 1.0 - penalty / (size**2 + penalty)
-        return V.T @ ((shrinkage / size)[:, None] * along), residuals(penalty)
+        penalties = _PENALTIES * np.linalg.norm(given, 2) ** 2
+        # With a score it keeps the left-out predictions of every penalty.
+        ridge = RidgeCV(penalties, scoring="neg_mean_squared_error", store_cv_results=True)
+        ridge.fit(given, wanted)
+        best = int(np.flatnonzero(penalties == ridge.alpha_)[0])
+        return ridge.coef_.T, wanted - ridge.cv_results_[..., best]
 
 
 def learn_map(
@@ -428,35 +384,26 @@ def learn_map(
 ) -> FeatureMap:
     """Whitened features from scaled samples (N, D), NaN where they lack views.
 
-    ``kernel`` is that of every view, or several, each with its own scale; ``views`` are names and
-    features; ``exponent`` is that of linear kernels, see :class:`Metric`.
+    ``kernel`` is that of every view; ``views`` are names and features; ``exponent`` is that of
+    linear kernels, see :class:`Metric`.
     """
-    kernels = [as_kernel(each) for each in (kernel if is_several(kernel) else [kernel])]
-    views = views or [("", np.arange(X.shape[1]))]
-    parts = [(name, columns, each) for name, columns in views for each in kernels]
-    columns = tuple(columns for _, columns, _ in parts)
+    kernel = as_kernel(kernel)
+    names, columns = zip(*(views or [("", np.arange(X.shape[1]))]), strict=True)
     lacking = lacking_views(X, columns)
     maps: list[Metric | KernelMap] = []
-    for (_, own, each), absent in zip(parts, lacking.T, strict=True):
-        part = X[np.ix_(~absent, own)]
-        linear = each.name == "linear"
-        maps.append(Metric.learn(part, exponent) if linear else KernelMap.learn(part, each))
-    names = [[name, each.label if len(kernels) > 1 else ""] for name, _, each in parts]
+    for own, absent in zip(columns, lacking.T, strict=True):
+        part, linear = X[np.ix_(~absent, own)], kernel.name == "linear"
+        maps.append(Metric.learn(part, exponent) if linear else KernelMap.learn(part, kernel))
     learned = FeatureMap(
-        names=tuple(", ".join(filter(None, each)) for each in names),
+        names=names,
         columns=columns,
         maps=tuple(maps),
         exclusive=bool(lacking.any()),
         training=np.empty((0, 0)),
     )
-    if learned.exclusive or len(views) == 1:
+    if learned.exclusive or len(maps) == 1:
         return learned
     return replace(learned, training=learned.whiten(X))
-
-
-def is_several(kernel: Any) -> bool:
-    """Whether an argument is a sequence of kernels."""
-    return isinstance(kernel, list | tuple)
 
 
 def lacking_views(X: FloatArray, columns: Sequence[IntArray]) -> BoolArray:
@@ -501,14 +448,3 @@ def check_views(
         "incomplete samples or these views, or use BM2PCAClassifier, whose training samples may "
         "lack views"
     )
-
-
-def check_kernel_matrix(X: FloatArray) -> None:
-    """Raise ValueError unless X is a symmetric matrix."""
-    if X.shape[0] != X.shape[1]:
-        raise ValueError(
-            f"kernel='precomputed' needs the kernel matrix of the training samples, got shape "
-            f"{X.shape}"
-        )
-    if not np.allclose(X, X.T, atol=1e-8 * float(np.abs(X).max())):
-        raise ValueError("X is not symmetric, as kernel='precomputed' needs it")

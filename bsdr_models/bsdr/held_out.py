@@ -19,7 +19,7 @@ from scipy.optimize import minimize, minimize_scalar
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import log_probabilities, temper
-from bsdr_models.bsdr.feature_map import FeatureMap, is_several, learn_map
+from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
 from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel, as_kernel
 from bsdr_models.bsdr.posterior import Problem
@@ -155,7 +155,7 @@ def choose_map(
         candidates = [(Kernel("linear"), exponent) for exponent in EXPONENTS]
         candidates += [(Kernel("matern", width), 0.0) for width in WIDTHS]
     else:
-        linear = not is_several(kernel) and as_kernel(kernel).name == "linear"
+        linear = as_kernel(kernel).name == "linear"
         candidates = [(kernel, exponent) for exponent in (EXPONENTS if linear else EXPONENTS[:1])]
     maps = [learn_map(X, each, views, exponent) for each, exponent in candidates]
     if len(maps) == 1:

@@ -78,24 +78,6 @@ class Kernel(Options):
             return np.asarray((1.0 + np.mean(A**2, axis=1)) ** 3)
         return np.ones(len(A))
 
-    def gradient(self, A: FloatArray, B: FloatArray) -> tuple[FloatArray, FloatArray]:
-        r"""Factors of the gradient in the first argument, (M, P) each.
-
-        :math:`\partial k(a, b) / \partial a = \alpha\, a + \beta\, b`.
-        """
-        d = A.shape[1]
-        if self.name == "polynomial":
-            beta = 3.0 * (1.0 + A @ B.T / d) ** 2 / d
-            return np.zeros_like(beta), beta
-        square = self._distances(A, B)
-        if self.name == "rbf":
-            slope = -np.exp(-0.5 * square)
-        else:
-            a = np.sqrt(5.0 * square)
-            slope = -(5.0 / 3.0) * (1.0 + a) * np.exp(-a)
-        slope /= self.width**2 * d
-        return slope, -slope
-
     def _distances(self, A: FloatArray, B: FloatArray) -> FloatArray:
         """Squared distances in units of the length scale."""
         return np.asarray(euclidean_distances(A, B, squared=True) / (self.width**2 * A.shape[1]))
@@ -123,19 +105,7 @@ class UserKernel:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Precomputed:
-    """Samples are the rows of a kernel matrix with the training samples."""
-
-    name = "precomputed"
-    label = "precomputed"
-
-    def matrix(self, A: FloatArray, B: FloatArray) -> FloatArray:
-        """The columns of the landmarks, B their indices (P, 1)."""
-        return A[:, B[:, 0]]
-
-
-type AnyKernel = Kernel | UserKernel | Precomputed
+type AnyKernel = Kernel | UserKernel
 
 
 def _real(values: Any, shape: tuple[int, ...], what: str) -> FloatArray:
@@ -158,7 +128,7 @@ def as_kernel(kernel: Any) -> AnyKernel:
     if isinstance(kernel, Kernel | UserKernel):
         return kernel
     if isinstance(kernel, str):
-        return Precomputed() if kernel == "precomputed" else Kernel(kernel)
+        return Kernel(kernel)
     if isinstance(kernel, type):
         raise ValueError(
             f"kernel is the class {kernel.__name__}: give an object, {kernel.__name__}()"

@@ -263,7 +263,7 @@ def label_derivatives(
 ) -> tuple[FloatArray, FloatArray]:
     """Gradient (N, K) and Hessian (N, K, K) of the log probability of labels in eta (N, K)."""
     if target == "multiclass":
-        return probit_choice.curvature(eta, y, lapse)[1:]
+        return probit_choice.curvature(eta, y, lapse)
     margin, _, slope = _label_probability(eta, y, lapse)
     curvature = np.zeros((*eta.shape, eta.shape[1]))
     own = np.arange(eta.shape[1])

@@ -30,8 +30,9 @@ import numpy as np
 from numpy.polynomial import polynomial
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
+from sklearn.utils import gen_batches
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.compiled import njit
 
 # Nodes -4.7 to 5.65. Outside lie 1.3e-6 of the normal density on the left, where the product of
@@ -46,6 +47,8 @@ _DECIDED, _DECIDED_SINGLE = 8.0, 5.8
 _N_PIECES = N_NODES + math.ceil(2.0 * _DECIDED / STEP)
 _N_COEFFICIENTS = (_DEGREE + 1) * _N_PIECES
 _BELOW, _DENSITY, ROW = N_NODES, 2 * N_NODES, 3 * N_NODES
+# Values of Phi that are in memory at once.
+_BLOCK = 1 << 18
 _OPTIONS: dict[str, Any] = {
     "cache": True,
     "fastmath": {"contract", "nnan", "ninf", "nsz", "arcp", "reassoc"},
@@ -75,15 +78,35 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
     return value, slope
 
 
-def curvature(
-    eta: FloatArray, y: IntArray, lapse: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Log probability (N,) of labels y (N,), with its gradient and Hessian in finite eta (N, K)."""
-    n, k = eta.shape
-    value, slope, second = np.empty(n), np.empty((n, k)), np.empty((n, k, k))
+def curvature(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArray, FloatArray]:
+    """Gradient (N, K) and Hessian of the log probability of labels y (N,) in finite eta (N, K)."""
+    slope, second = log_likelihood(eta[None], y, lapse)[1][0], np.empty((*eta.shape, eta.shape[1]))
+    for part in gen_batches(len(eta), max(1, _BLOCK // (eta.shape[1] * N_NODES))):
+        second[part] = _hessian(eta[part], y[part], lapse, slope[part])
+    return slope, second
+
+
+def _hessian(eta: FloatArray, y: IntArray, lapse: float, slope: FloatArray) -> FloatArray:
+    """Second derivatives (N, K, K), given the first (N, K)."""
     weight, table = _tables()
-    _curvature(np.ascontiguousarray(eta), y, lapse, weight, table, value, slope, second)
-    return value, slope, second
+    own = np.arange(len(y)), y
+    gap = eta[own][:, None] - eta
+    near = (gap < _DECIDED) & (gap > -_DECIDED).all(axis=1, keepdims=True)
+    near[own] = False
+    product, hazard = np.tile(weight, (len(y), 1)), np.zeros((*gap.shape, N_NODES))
+    _factors(gap, near, table, product, hazard)
+    weighted = hazard * product[:, None]
+    second = weighted @ hazard.mT
+    first = weighted.sum(axis=2)
+    node = FIRST + STEP * np.arange(N_NODES)
+    np.einsum("nkk->nk", second)[...] = -(weighted @ node + np.where(near, gap, 0.0) * first)
+    share = (1.0 - lapse) / ((1.0 - lapse) * product.sum(axis=1) + lapse / eta.shape[1])
+    others = np.where(near, slope, 0.0)
+    second = share[:, None, None] * second - others[:, :, None] * others[:, None]
+    row = second.sum(axis=2)  # a common shift of all utilities changes nothing
+    second[own] = second.mT[own] = -row
+    second[(*own, y)] = row.sum(axis=1)
+    return second
 
 
 def probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
@@ -200,82 +223,19 @@ def _log_likelihood(
 
 
 @njit(**_OPTIONS)
-def _curvature(
-    eta: FloatArray,
-    y: IntArray,
-    lapse: float,
-    weight: FloatArray,
-    table: FloatArray,
-    value: FloatArray,
-    slope: FloatArray,
-    second: FloatArray,
+def _factors(
+    gap: FloatArray, near: BoolArray, table: FloatArray, product: FloatArray, hazard: FloatArray
 ) -> None:
-    """Fill ``value`` (N,), ``slope`` (N, K) and ``second`` (N, K, K)."""
-    n_samples, k = eta.shape
-    work = np.empty((k + 1) * ROW)
-    rows = work.reshape(k + 1, 3, N_NODES)
-    before, below, density = rows[:, 0], rows[:, 1], rows[:, 2]
-    after, between = np.empty((k + 1, N_NODES)), np.empty(N_NODES)
-    near = np.empty(k, np.int64)
-    for n in range(n_samples):
-        own, n_near, hopeless = y[n], 0, False
-        for j in range(k):
-            slope[n, j] = 0.0
-            for i in range(k):
-                second[n, j, i] = 0.0
-            gap = eta[n, own] - eta[n, j]
-            hopeless = hopeless or gap < -_DECIDED
-            if j != own and gap < _DECIDED:
-                near[n_near] = j
-                n_near += 1
-        if hopeless or n_near == 0:
-            value[n] = math.log((0.0 if hopeless else 1.0 - lapse) + lapse / k)
-            continue
-        for q in range(N_NODES):
-            before[0, q] = weight[q]
-            after[n_near, q] = 1.0
-        for i in range(n_near):
-            gap = eta[n, own] - eta[n, near[i]]
-            _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
-        for i in range(n_near - 1, -1, -1):
-            for q in range(N_NODES):
-                after[i, q] = after[i + 1, q] * below[i, q]
-        total = 0.0
-        for q in range(N_NODES):
-            total += before[n_near, q]
-        mixed = (1.0 - lapse) * total + lapse / k
-        share = (1.0 - lapse) / mixed
-        value[n] = math.log(mixed)
-        for i in range(n_near):
-            at, gap = near[i], eta[n, own] - eta[n, near[i]]
-            first, twice = 0.0, 0.0
-            for q in range(N_NODES):
-                # Product without this class, times its density.
-                between[q] = before[i, q] * density[i, q]
-                part = between[q] * after[i + 1, q]
-                first -= part
-                twice -= part * (FIRST + STEP * q + gap)
-            slope[n, at] = share * first
-            second[n, at, at] = share * twice
-            for j in range(i + 1, n_near):
-                mutual = 0.0
+    """Multiply ``product`` (N, Q) by Phi of near classes, and fill their phi / Phi (N, K, Q)."""
+    work = np.empty(2 * ROW)
+    for n in range(len(gap)):
+        for j in range(gap.shape[1]):
+            if near[n, j]:
+                _multiply(gap[n, j], table, work)
                 for q in range(N_NODES):
-                    mutual += between[q] * density[j, q] * after[j + 1, q]
-                    between[q] *= below[j, q]
-                second[n, at, near[j]] = share * mutual
-                second[n, near[j], at] = share * mutual
-        # Second derivative of the logarithm: subtract the square of the slope.
-        for i in range(n_near):
-            for j in range(n_near):
-                second[n, near[i], near[j]] -= slope[n, near[i]] * slope[n, near[j]]
-        for i in range(n_near):
-            at, row = near[i], 0.0
-            for j in range(n_near):
-                row += second[n, at, near[j]]
-            second[n, at, own] = -row
-            second[n, own, at] = -row
-            second[n, own, own] += row
-            slope[n, own] -= slope[n, at]
+                    below = work[_BELOW + q]
+                    product[n, q] *= below
+                    hazard[n, j, q] = work[_DENSITY + q] / below if below != 0.0 else 0.0
 
 
 @njit(**_OPTIONS)

@@ -18,10 +18,6 @@ PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingPr
 
 SPEC = ModelSpec(
     name="bsdr",
-    paper=(
-        "M. Gönen (2013). Bayesian supervised dimensionality reduction. "
-        "IEEE Transactions on Cybernetics 43(6), 2179-2189."
-    ),
     citation_bibtex="""@article{gonen2013bsdr,
   author  = {G{\\"o}nen, Mehmet},
   title   = {Bayesian Supervised Dimensionality Reduction},

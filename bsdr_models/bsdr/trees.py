@@ -68,9 +68,14 @@ class Context(datatree.Context):
 
 
 def hierarchical_tree(
-    fit: Fit, context: Context, *, rng: np.random.Generator, attrs: Mapping[str, Any]
+    fit: Fit,
+    context: Context,
+    *,
+    reference: Reference | None,
+    rng: np.random.Generator,
+    attrs: Mapping[str, Any],
 ) -> xr.DataTree:
-    """Tree of a fit at full rank, with further root attributes.
+    """Tree of a fit at full rank, with further root attributes, and outliers by a reference.
 
     Draws are mapped to identified latent coordinates, by an affine map of each draw that leaves the
     linear predictor, and hence all predictions, unchanged. The part of the projection outside the
@@ -94,26 +99,22 @@ def hierarchical_tree(
     normal = rng.standard_normal((len(kept), maps.shape[1], p))
     variables = {"weights": aligned.weights[:, :r], "bias": raw.bias, "scale": raw.scale}
     variables |= free_variables(raw, feature_map, normal)
-    latent = posterior.embed(context.X)
+    latent, components = posterior.embed(context.X), posterior.components()
+    outside = raw.scale[:, None, None] * normal
+    full = feature_map.loadings(raw.projection, outside, raw.view_scale)
+    full = np.swapaxes(full, 1, 2)  # (S, P, J)
+    loadings = full @ maps[..., :r]
+    variables |= {"projection": loadings, "coef": full @ raw.weights}
     group: dict[str, Any] = {
         "latent_mean": latent.mean,
         "latent_cov": latent.cov,
         "relevance": posterior.share,
+        "projection_mean": components.T,
+        "projection_sd": loadings.std(axis=0),
+        "feature_relevance": feature_relevance(components.T, coordinates.axes[:, :r].T),
     }
-    components = posterior.components()
-    if components is not None:
-        outside = raw.scale[:, None, None] * normal
-        full = feature_map.loadings(raw.projection, outside, raw.view_scale)
-        full = np.swapaxes(full, 1, 2)  # (S, P, J)
-        loadings = full @ maps[..., :r]
-        variables |= {"projection": loadings, "coef": full @ raw.weights}
-        group |= {"projection_mean": components.T, "projection_sd": loadings.std(axis=0)}
-        if feature_map.is_linear:
-            contrast = coordinates.axes[:, :r].T
-            group |= outlier_statistics(context.X, components.T)[0]
-            group["feature_relevance"] = feature_relevance(components.T, contrast)
-        else:
-            group["feature_relevance"] = posterior.feature_relevance(context.X)
+    if reference is not None:
+        group |= reference.compare_training(context.X)
     whitened = feature_map.whiten(context.X)
     if raw.view_scale is not None:
         variables["view_scale"] = raw.view_scale
@@ -166,11 +167,3 @@ def free_variables(
         normal = outside + (normal - outside @ metric.axes) @ metric.axes.T
     bias = np.einsum("sk,sjk->sj", draws.bias, draws.weights)
     return {name: np.swapaxes(normal, 1, 2), "bias_contrasts": bias}
-
-
-def outlier_statistics(
-    X: FloatArray, loadings: FloatArray
-) -> tuple[dict[str, FloatArray], dict[str, float]]:
-    """Outlier statistics of the training samples, and the attributes of their reference."""
-    reference = Reference.learn(X, loadings)
-    return ({}, {}) if reference is None else (reference.compare_training(X), reference.attrs())

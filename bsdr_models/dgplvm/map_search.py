@@ -30,7 +30,7 @@ from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, Terms
 from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
 from bsdr_models.inference.optimise import MapResult, run_map
-from bsdr_models.numerics.design import DenseDesign, standardise
+from bsdr_models.numerics.design import SpectralDesign, standardise
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 
 # Maximum number of samples with a dense mapping; for more, the number of its centres.
@@ -98,7 +98,7 @@ class Task:
         if n_starts == 0:
             return []
         n, r = len(self.X), self.n_components
-        scores = DenseDesign(self.X - self.X.mean(axis=0)).principal_scores(r)
+        scores = SpectralDesign.of(self.X - self.X.mean(axis=0)).X[:, :r]
         initial = [np.hstack([scores, rng.standard_normal((n, r - scores.shape[1]))])]
         initial += [rng.standard_normal((n, r)) for _ in range(n_starts - 1)]
         return [standardise(latent) for latent in initial]

@@ -7,10 +7,6 @@ from bsdr_models.spec import ModelSpec
 
 SPEC = ModelSpec(
     name="dgplvm",
-    paper=(
-        "R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for "
-        "classification. International Conference on Machine Learning 24, 927-934."
-    ),
     citation_bibtex="""@inproceedings{urtasun2007dgplvm,
   author    = {Urtasun, Raquel and Darrell, Trevor},
   title     = {Discriminative {Gaussian} Process Latent Variable Model for Classification},

@@ -11,7 +11,6 @@ References
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -49,33 +48,6 @@ class Extrapolation[S]:
 
     pack: Callable[[S], FloatArray]
     unpack: Callable[[FloatArray, S], S]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitResult[S]:
-    """The best restart: its last state, and bound and terms after each iteration, (n_iter,).
-
-    It has ``converged`` if the gain of a round fell below the tolerance; of an ``interrupted`` fit
-    the state is the best one until then. ``restarts`` has the final bounds of all that were begun.
-    """
-
-    state: S
-    trace: FloatArray
-    terms: Mapping[str, FloatArray]
-    converged: bool
-    interrupted: bool
-    restarts: tuple[float, ...]
-
-    def with_posterior(self, posterior: Any) -> Result:
-        """What an engine returns, in which a posterior stands for the state."""
-        return Result(
-            posterior=posterior,
-            trace=self.trace,
-            terms=self.terms,
-            restarts=self.restarts,
-            converged=self.converged,
-            interrupted=self.interrupted,
-        )
 
 
 @dataclass(slots=True)
@@ -165,20 +137,21 @@ def run_coordinate_ascent[S](
     extrapolation: Extrapolation[S] | None = None,
     title: str = "",
     progressbar: bool = False,
-) -> FitResult[S]:
+) -> Result:
     """Maximise the bound from one or several initial states, and keep the best.
 
     ``init(rng, restart)`` gives an initial state, with a random stream for each restart, and
     ``step(state)`` a state and its bound, which it must not lower. A round is one step, or with an
     extrapolation three, the third from an extrapolated point. A restart has converged when a round
-    gains less than ``tol`` nats; at most ``max_iter`` steps are kept. A later interrupt than in the
-    first step ends the fit and keeps the best state.
+    gains less than ``tol`` nats; at most ``max_iter`` steps are kept. The ``posterior`` of the
+    result is the last state of the best restart. A later interrupt than in the first step ends the
+    fit and keeps the best state.
 
     FallingBoundError if a step lowers the bound beyond rounding, FloatingPointError if the bound is
     not finite.
     """
 
-    def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> FitResult[S]:
+    def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> Result:
         index, stream = numbered
         ascent = _Ascent(step=step, state=init(stream, index), max_iter=max_iter, bar=bar)
         converged = interrupted = False
@@ -189,8 +162,8 @@ def run_coordinate_ascent[S](
                 raise
             interrupted = True
         trace = ascent.trace
-        return FitResult(
-            state=ascent.state,
+        return Result(
+            posterior=ascent.state,
             trace=np.array([info.elbo for info in trace]),
             terms={name: np.array([i.terms[name] for i in trace]) for name in trace[-1].terms},
             converged=converged,

@@ -127,23 +127,21 @@ def fit_advi(
     draws: int,
     n_iterations: int = 10_000,
     learning_rate: float = 0.02,
-    n_starts: int = 3,
-    starts: Sequence[Mapping[str, Any]] | None = None,
+    starts: Sequence[Mapping[str, Any] | None] = (None,),
     mode: str | None = None,
     progressbar: bool = False,
 ) -> Sampled:
-    """Fit independent normals by stochastic gradients (Adam); keep the best of several restarts.
+    """Fit independent normals by stochastic gradients (Adam), from PyMC's or given initial values.
 
-    ``draws`` are independent draws from the approximation, as one chain. By default the first
-    initial values are PyMC's, with zero coefficients, and others are drawn from the prior. After a
-    keyboard interrupt it returns the best fit until then. Other arguments are as in
-    :func:`sample_nuts`. ``fit`` has the noisy bound of the best restart (``elbo``) and the mean of
-    the last tenth of the bound of every restart (``restarts``).
+    ``draws`` are independent draws from the best approximation, as one chain. After a keyboard
+    interrupt it returns the best fit until then. Other arguments are as in :func:`sample_nuts`.
+    ``fit`` has the noisy bound of the best restart (``elbo``) and the mean of the last tenth of the
+    bound of every restart (``restarts``).
     """
     best: MeanField | None = None
     restarts: list[float] = []
     with model, _quiet_pymc(not progressbar), _compiled(mode):
-        for start in _starts(model, n_starts, rng) if starts is None else starts:
+        for start in starts:
             approximation = pm.fit(
                 n_iterations,
                 method="advi",
@@ -219,17 +217,6 @@ def _complete(
         for group in (posterior, stats)
     )
     return posterior, stats
-
-
-def _starts(
-    model: pm.Model, n_starts: int, rng: np.random.Generator
-) -> Iterator[dict[str, np.ndarray] | None]:
-    """Initial values: PyMC's, then draws from the prior."""
-    yield None
-    for _ in range(n_starts - 1):
-        values = pm.draw(model.free_RVs, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
-        names = (variable.name for variable in model.free_RVs)
-        yield dict(zip(names, values, strict=True))
 
 
 def _advi_mode() -> Mode:

@@ -12,7 +12,7 @@ from bsdr_models.inference.sampling import Sampled
 class Result:
     """Result of a fit; models add what their trees and summaries show."""
 
-    posterior: Any  # embeds and predicts scaled samples
+    posterior: Any  # embeds and predicts scaled samples; of coordinate ascent the last state
     trace: FloatArray  # objective of each iteration, (n_iter,); of a sampler, log density of draws
     converged: bool  # whether the engine met its criterion
     interrupted: bool = False  # whether the user stopped it

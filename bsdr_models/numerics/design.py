@@ -42,15 +42,6 @@ class DenseDesign:
         """X'X, (D, D)."""
         return self.X.T @ self.X
 
-    @cached_property
-    def spectral(self) -> "SpectralDesign":
-        """The design in the row space of X."""
-        return SpectralDesign.of(self.X)
-
-    def principal_scores(self, n_scores: int) -> FloatArray:
-        """Leading principal component scores, (N, min(n_scores, rank)), by the row space."""
-        return self.spectral.principal_scores(n_scores)
-
     @property
     def prefers_rows(self) -> bool:
         """Whether Woodbury's N x N system is cheaper than the D x D one."""
@@ -146,13 +137,6 @@ class DenseDesign:
         """
         n, d = self.X.shape
         a, root = scale[:, None, None], np.sqrt(precision)[:, :, None]
-        if precision.shape[1] == 1:  # prior draws, shifted and shrunk within the row space
-            noise = rng.standard_normal((len(linear), d, linear.shape[2]))
-            inside = root**2 + a * self.spectral.eigenvalues[:, None]  # (C, r, 1)
-            shrink = 1.0 / np.sqrt(inside) - 1.0 / root
-            basis = self.spectral.basis
-            moved = (self.spectral.X.T @ linear) / inside + shrink * (basis.T @ noise)
-            return noise / root + basis @ moved
         if d <= n:
             matrix = a * self.gram
             np.einsum("cii->ci", matrix)[...] += precision
@@ -189,10 +173,6 @@ class SpectralDesign:
         """The row space of X (N, P)."""
         values, basis = row_space(X)
         return cls(X @ basis, basis, values**2)
-
-    def principal_scores(self, n_scores: int) -> FloatArray:
-        """Leading principal component scores."""
-        return self.X[:, :n_scores]
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Element-wise."""

@@ -103,7 +103,7 @@ def test_a_sample_without_observed_values_raises(iris, make, name):
 @pytest.mark.parametrize("kind", ["nan", "sparse", "views"])
 def test_samplers_need_complete_dense_samples_of_one_view(iris, make, kind):
     X, y = iris
-    views = ["a", "a", "b", "b"] if kind == "views" else None
+    views = {"a": [0, 1], "b": [2, 3]} if kind == "views" else None
     X = {"nan": with_value(X, np.nan), "sparse": sparse.csr_matrix(X), "views": X}[kind]
     with pytest.raises(ValueError, match="needs complete dense samples of one view"):
         make("gibbs", views=views).fit(X, y)

@@ -125,7 +125,7 @@ def test_pymc_model_has_the_data_and_settings_of_the_fit(overlapping, make_form)
     with pytest.raises(AttributeError, match="needs strategy='shared'"):
         make_form("paper_one_vs_rest").fit(X, y).model_  # noqa: B018
     with pytest.raises(ValueError, match="model_ needs complete dense samples"):
-        make_form("paper", views=list("aabbb")).fit(X, y).model_  # noqa: B018
+        make_form("paper", views={"a": [0, 1], "b": [2, 3, 4]}).fit(X, y).model_  # noqa: B018
 
 
 @every_form
@@ -234,7 +234,7 @@ def test_each_view_has_its_own_noise(make_form, form):
     y = np.arange(150) % 3
     X = np.hstack([rng.standard_normal((150, 5)), 10.0 * rng.standard_normal((150, 40))])
     X[:, :5] += 3.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
-    views = ["good"] * 5 + ["loud"] * 40
+    views = {"good": range(5), "loud": range(5, 45)}
     arguments = {"standardize": False, "n_components": 3, "n_sweeps": 10}
     apart = make_form(form, views=views, **arguments).fit(X[:60], y[:60])
     assert apart.score(X[60:], y[60:]) > 0.85

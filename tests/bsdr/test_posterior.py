@@ -196,11 +196,11 @@ def test_loadings_have_the_prior_covariance(n, d):
     X, new = correlated(n, d), correlated(30, d, seed=1)
     metric, full = Metric.learn(X, 0.5), dense(X, 0.5)
     b = metric.width
-    linear = np.vstack([metric.mean_gradient.T, metric.outside_loadings(np.eye(d))])
+    linear = np.vstack([metric.effects.T, metric.outside_loadings(np.eye(d))])
     assert_allclose(linear.T @ linear, full / d, atol=1e-10)
     rng = np.random.default_rng(6)
     inside, outside = rng.standard_normal((4, b)), rng.standard_normal((4, d))
-    q = inside @ metric.mean_gradient.T + metric.outside_loadings(outside)
+    q = inside @ metric.effects.T + metric.outside_loadings(outside)
     off = new - new @ metric.axes @ metric.axes.T
     expected = metric.whiten(new) @ inside.T + metric.outside * off @ outside.T
     assert_allclose(new @ q.T, expected, atol=1e-8)
@@ -312,7 +312,7 @@ def test_constant_features_do_not_change_the_metric(n, d):
     assert_allclose(b.outside_sd(wide_new), a.outside_sd(new), atol=1e-6)
     rng = np.random.default_rng(9)
     q = b.outside_loadings(rng.standard_normal((5, d + 4)))
-    q += rng.standard_normal((5, b.width)) @ b.mean_gradient.T
+    q += rng.standard_normal((5, b.width)) @ b.effects.T
     constant = ~wide.any(axis=0)
     assert constant.sum() == 4
     assert not q[:, constant].any()

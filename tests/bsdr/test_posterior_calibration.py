@@ -121,7 +121,7 @@ def run(n_sets, size="tall", target="multiclass", priors=PRIORS, seed=0):
             draws = problem.parameters(sample(problem, rng), rng=rng)
         outside = rng.standard_normal((*draws.outside.shape, X.shape[1]))
         scale = draws.scale[:, None, None]
-        loadings = draws.projection @ metric.mean_gradient.T
+        loadings = draws.projection @ metric.effects.T
         loadings += metric.outside_loadings(scale * outside)
         coef = np.swapaxes(loadings, 1, 2) @ draws.weights
         parameters = coef, draws.bias, np.log(draws.scale), draws.noise_scale

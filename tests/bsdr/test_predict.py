@@ -39,7 +39,7 @@ def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **size
         rng=np.random.default_rng(0),
         max_iter=n_iter,
     )
-    return X, MeanFieldPosterior(state=result.state, data=data, latent_scale=latent_scale)
+    return X, MeanFieldPosterior(state=result.posterior, data=data, latent_scale=latent_scale)
 
 
 def log_mean(values):

@@ -511,7 +511,7 @@ ARGUMENTS_REFUSED = {
     "standardize": FLAGS,
     "priors": ("paper", {"weight_shape": 1.0}, 3),
     "temperature": ("best", None, True, 0.0, -1.0, np.nan, np.inf),
-    "views": (["a", "b"], "abcd", 3, {"a": [0]}, {"a": [0, 99]}, [[0, 1], []]),
+    "views": (["a", "b"], "abcd", 3, {"a": [0]}, {"a": [0, 99]}, {"a": [0, 1], "b": []}),
     "kernel": ("gauss", 3, [], ["rbf", 3], "precomputed"),
     "unlabeled": ([0, 1],),
     "random_state": ("seed", -1, 1.5),

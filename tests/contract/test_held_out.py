@@ -58,23 +58,24 @@ def test_none_is_held_out_where_nothing_is_chosen(few):
     for model in (BSDRClassifier(temperature=1.0), BSDRClassifier(inference="laplace")):
         model.set_params(random_state=0).fit(X, y)
         assert model.held_out_log_proba_ is None
-        assert model.map_coordinates(X_new).shape == (110, 2)  # learned from its predictions
+        at = model.plane_.transform(model.predict_proba(X_new))  # learned from its predictions
+        assert at.shape == (110, 2)
 
 
 @pytest.mark.parametrize("name", ["BSDR", "BM2PCA", "D-GPLVM"])
 def test_coordinates_keep_the_predictions_of_new_samples(name, few):
     X, y, X_new, _ = few
     model = MODELS[name].fit(X, y)
-    at = model.map_coordinates(X_new)
+    at = model.plane_.transform(model.predict_proba(X_new))
     assert at.shape == (110, 2)
     by_plane = model.plane_.predict_log_proba(at).argmax(axis=1)
     assert np.mean(by_plane == model.predict(X_new)) > 0.95
     two = MODELS[name].fit(X[y > 0], y[y > 0])
-    assert two.map_coordinates(X_new).shape == (110, 1)
+    assert two.plane_.transform(two.predict_proba(X_new)).shape == (110, 1)
 
 
 def test_label_sets_have_no_plane():
     X, y = load_wine(return_X_y=True)
     model = BM2PCAClassifier(random_state=0).fit(X[::4], np.eye(3, dtype=int)[y[::4]])
     with pytest.raises(AttributeError, match="plane_ needs one class per sample"):
-        model.map_coordinates(X)
+        model.plane_  # noqa: B018

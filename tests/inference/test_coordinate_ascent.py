@@ -48,7 +48,7 @@ def test_ascends_to_the_maximum_and_reports_convergence():
     assert result.converged
     assert not result.interrupted
     assert_rises(result)
-    assert result.trace[-1] == info(result.state).elbo
+    assert result.trace[-1] == info(result.posterior).elbo
     assert TOP - result.trace[-1] < 1e-6
     assert result.restarts == (result.trace[-1],)
     gains = np.diff(result.trace)
@@ -82,7 +82,7 @@ def two_tops(x):
 def test_the_best_restart_is_kept_and_all_are_reported():
     starts = [-3.0, 0.1, -0.2, 2.0]
     result = fit(two_tops, init=lambda rng, restart: starts[restart], n_restarts=4)
-    assert result.state == pytest.approx(1.0, abs=1e-3)
+    assert result.posterior == pytest.approx(1.0, abs=1e-3)
     assert result.restarts == pytest.approx((0.0, 1.0, 0.0, 1.0), abs=1e-6)
     assert result.trace[-1] == max(result.restarts)
     assert result.converged
@@ -134,7 +134,7 @@ def test_an_extrapolation_that_does_not_pay_changes_nothing(unpack):
     guarded = fit(extrapolation=Extrapolation(pack=PLAIN.pack, unpack=unpack), max_iter=50)
     plain = fit(max_iter=50)
     np.testing.assert_array_equal(guarded.trace, plain.trace)
-    np.testing.assert_array_equal(guarded.state, plain.state)
+    np.testing.assert_array_equal(guarded.posterior, plain.posterior)
 
 
 def test_a_vector_that_does_not_move_is_not_extrapolated():
@@ -200,8 +200,8 @@ def test_an_interrupt_keeps_what_was_reached():
     assert result.interrupted
     assert not result.converged
     assert len(result.trace) == 5
-    np.testing.assert_array_equal(result.state, fit(max_iter=5).state)
-    assert result.trace[-1] == info(result.state).elbo
+    np.testing.assert_array_equal(result.posterior, fit(max_iter=5).posterior)
+    assert result.trace[-1] == info(result.posterior).elbo
 
 
 def test_an_interrupt_ends_all_restarts_and_keeps_the_best():
@@ -213,7 +213,7 @@ def test_an_interrupt_ends_all_restarts_and_keeps_the_best():
     )
     assert result.interrupted
     assert len(result.restarts) == 2
-    assert result.state == pytest.approx(1.0, abs=1e-3)
+    assert result.posterior == pytest.approx(1.0, abs=1e-3)
     assert result.converged  # the one that is returned was
 
 

@@ -121,7 +121,7 @@ def test_divergences_are_not_silent(fast_nuts):
 
 
 def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
-    options = {"n_iterations": 600, "learning_rate": 0.05, "n_starts": 2, "draws": 2000}
+    options = {"n_iterations": 600, "learning_rate": 0.05, "starts": [None] * 2, "draws": 2000}
     bias, sampled = run(fit_advi, model, 1, **options)
     mean, sd = exact(y)
     assert bias.shape[0] == 1
@@ -147,7 +147,7 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(engines.pm, "fit", partial(pm.fit, callbacks=[stop]))
-    _, sampled = run(fit_advi, model, 2, n_iterations=100, n_starts=3, draws=10)
+    _, sampled = run(fit_advi, model, 2, n_iterations=100, starts=[None] * 3, draws=10)
     assert sampled.interrupted
     assert sampled.fit["restarts"].shape == (1,)
     assert 1 <= len(sampled.fit["elbo"]) <= 40

@@ -112,7 +112,7 @@ def fit_mean_field(
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
-    return result.with_posterior(margin_posterior(result.state, data, task))
+    return replace(result, posterior=margin_posterior(result.posterior, data, task))
 
 
 def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:

@@ -38,10 +38,9 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
         Inference method. All but mean field need one shared subspace and complete dense samples of
         one view; NUTS and ADVI compile the PyMC model.
-    views : mapping, sequence or array-like of shape (n_features,), optional
-        Columns by the name of the view, the columns of each view, or the name of the view of each
-        feature. Every view has its own loadings, offset and noise. A view may be missing (NaN) in a
-        sample.
+    views : dict, optional
+        Lists of columns by the name of the view. Every view has its own loadings, offset and noise.
+        A view may be missing (NaN) in a sample.
     priors : Priors, optional
         Hyper-parameters; the paper's for mean field, proper ones for samplers.
     sampling : Sampling, optional

@@ -237,7 +237,7 @@ class PaperEstimator(BaseBSDR):
 
     def _make_tree(self) -> xr.DataTree:
         rng = np.random.default_rng(self._tree_seed)
-        return trees.mean_field_tree(self._result, self._context, rng=rng, attrs=super()._attrs())
+        return trees.mean_field_tree(self._result, self._context, rng=rng)
 
     def _attrs(self) -> dict[str, Any]:
         return super()._attrs() | {"latent_scale": self.latent_scale_}

@@ -1,13 +1,13 @@
 """Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
-from bsdr_models.bsdr.paper.mean_field import Data, State
+from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.predict import MeanFieldPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
@@ -15,7 +15,6 @@ from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import (
     Extrapolation,
-    FitResult,
     run_coordinate_ascent,
 )
 from bsdr_models.inference.result import Result
@@ -81,9 +80,10 @@ def fit_by_mean_field(
         progressbar=progressbar,
         **asdict(optimization),
     )
-    return found.with_posterior(
-        MeanFieldPosterior(state=found.state, data=data, latent_scale=context.latent_scale)
+    posterior = MeanFieldPosterior(
+        state=found.posterior, data=data, latent_scale=context.latent_scale
     )
+    return replace(found, posterior=posterior)
 
 
 def fit_mean_field(
@@ -93,7 +93,7 @@ def fit_mean_field(
     n_components: int,
     rng: np.random.Generator,
     **options: Any,
-) -> FitResult[State]:
+) -> Result:
     """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`.
 
     Every third sweep is extrapolated; further restarts are random.

@@ -14,13 +14,14 @@ from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
-from bsdr_models.bsdr.trees import Context, outlier_statistics
+from bsdr_models.bsdr.trees import Context
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 
 # Noise of real targets in draws of other models, and its power that is the precision.
@@ -73,7 +74,6 @@ def mean_field_tree(
     context: PaperContext,
     *,
     rng: np.random.Generator,
-    attrs: Mapping[str, Any],
 ) -> xr.DataTree:
     """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``."""
     posterior: MeanFieldPosterior = result.posterior
@@ -112,7 +112,6 @@ def mean_field_tree(
     }
     if context.projection_prior != "entrywise" or design.X.shape[1] == p:
         fit["projection_precision_mean"] = drop_tied(phi.mean[None], context.projection_prior)[0]
-    ended = {"converged": int(result.converged), "interrupted": int(result.interrupted)}
     return _build_tree(
         {name: values[None] for name, values in draws.items()},
         context,
@@ -124,7 +123,7 @@ def mean_field_tree(
         weights=state.weights.mean[1:],
         fit=fit,
         inference_method="mean_field",
-        attrs={**ended, **attrs},
+        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
         coords={"term": list(result.terms)},
     )
 
@@ -171,7 +170,8 @@ def _build_tree(
     if context.target == "multiclass":
         posterior["bias_centered"] = context.contrast(draws["bias"])
     contrast = context.contrast(weights)
-    outliers, reference = outlier_statistics(context.X, loadings)
+    reference = Reference.learn(context.X, loadings)
+    outliers = {} if reference is None else reference.compare_training(context.X)
     group = {
         "latent_mean": latent.mean,
         "latent_cov": latent.cov,
@@ -198,7 +198,7 @@ def _build_tree(
         attrs={
             "projection_prior": prior,
             "latent_scale": context.latent_scale,
-            **reference,
+            **({} if reference is None else reference.attrs()),
             **attrs,
         },
         **more,
