@@ -603,6 +603,35 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
             log_p[unlabelled] = self._log_proba(self._prepare(self._context.X[unlabelled]))
         return np.exp(log_p)
 
+    def map_coordinates(self, X: Any) -> FloatArray:
+        """Coordinates of samples in ``plane_``, by their predictions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2), or (n_samples, 1) for two classes
+
+        Raises
+        ------
+        AttributeError
+            If samples have several labels or tasks.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from bsdr_models import BM2PCAClassifier
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
+        >>> at = model.map_coordinates(X[200:])
+        >>> same = model.plane_.predict_log_proba(at).argmax(axis=1) == model.predict(X[200:])
+        >>> bool(same.mean() > 0.85)
+        True
+        """
+        return self.plane_.transform(self.predict_proba(X))
+
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
         log_p = self._log_proba(X)
         return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}

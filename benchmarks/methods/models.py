@@ -18,8 +18,9 @@ from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, Paper
 COLUMNWISE: dict[str, Any] = {"priors__projection_prior": "columnwise"}
 ARD = {**COLUMNWISE, "priors__latent_scale": 0.1, "priors": SPARSE}
 ONE_VS_REST: dict[str, Any] = {"loss__strategy": "one_vs_rest"}
-# Numbers of features in the six groups of mfeat.
-GROUPS = [216, 76, 64, 6, 240, 47]
+# Features of the six groups of mfeat.
+ENDS = {"fac": 216, "fou": 292, "kar": 356, "mor": 362, "pix": 602, "zer": 649}
+GROUPS = dict(zip(ENDS, map(range, (0, *ENDS.values()), ENDS.values()), strict=False))
 # Slopes C of the hinge in Figs. 2 and 3 of Du et al. (2015).
 COSTS = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0)
 # Weights of the discriminative prior in Figs. 1 and 3 of Urtasun and Darrell (2007).
@@ -55,8 +56,6 @@ def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any
     kind, arguments = next((k, of[method]) for k, of in ARGUMENTS.items() if method in of)
     if n_components:
         arguments = {**arguments, "n_components": min(n_components, training.X.shape[1])}
-    if sizes := arguments.get("views"):
-        arguments = {**arguments, "views": np.repeat(np.arange(len(sizes)), sizes)}
     model = kind(random_state=seed).set_params(**arguments)
     if isinstance(model, BM2PCAClassifier | PaperBM2PCAClassifier):
         model.set_params(standardize=not training.prepared)
