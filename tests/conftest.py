@@ -147,7 +147,7 @@ class Probe:
 def tile(state, n_chains):
     """The first chain of a state, many times."""
     values = {f.name: getattr(state, f.name) for f in fields(state)}
-    known = {name: value for name, value in values.items() if value is not None}
+    known = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     return replace(state, **{k: np.repeat(v[:1], n_chains, axis=0) for k, v in known.items()})
 
 

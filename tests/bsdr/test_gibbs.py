@@ -5,7 +5,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.paper import gibbs
@@ -158,31 +157,33 @@ class SilentNormals:
         return np.zeros(shape)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
-def test_scale_move_follows_the_joint_along_its_orbit(lab, target, conditionals):
-    """Density of g in g(T, W, b): joint times g^(d - 1), d the number of scaled entries."""
-    problem = lab.make_problem("entrywise", target)
-    state = some_state(problem)
-    probe = conditionals.Probe(1)
-    moved = gibbs.sample_scale(state, rng=probe)
-    ((shape, rate),) = probe.gammas
-    factor = moved.bias / state.bias
-    np.testing.assert_allclose(factor, np.sqrt(shape / rate)[:, None] * np.ones_like(factor))
-    np.testing.assert_allclose(moved.utilities / state.utilities, factor[0, 0])
-    np.testing.assert_allclose(moved.weights / state.weights, factor[0, 0])
+def test_short_steps_keep_the_energy(lab, kind, target, conditionals):
+    """The error is of second order in the step size if the force is the gradient of the energy."""
+    problem = lab.make_problem(kind, target)
+    state = replace(conditionals.tile(some_state(problem), 500), step_size=0.002)
+    rng = np.random.default_rng(47)
+    moved = gibbs.sample_trajectory(state, problem.data, problem.priors, rng=rng)
+    for name in ("projection", "latent", "weights", "bias"):
+        changed = getattr(moved, name) != getattr(state, name)
+        assert changed.reshape(500, -1).any(axis=1).mean() > 0.99, name
+    assert np.abs(moved.weights - state.weights).max() > 0.02
 
-    g = np.array([0.3, 0.8, 1.1, 2.0])
-    many = conditionals.tile(state, 4)
-    orbit = replace(
-        many,
-        utilities=g[:, None, None] * many.utilities,
-        weights=g[:, None, None] * many.weights,
-        bias=g[:, None] * many.bias,
-    )
-    d = state.utilities.size + state.weights.size + state.bias.size
-    expected = log_joint(lab, problem, orbit) + (d - 1) * np.log(g)
-    got = stats.gamma.logpdf(g**2, shape, scale=1.0 / rate) + np.log(2.0 * g)
-    np.testing.assert_allclose(np.diff(got), np.diff(expected), rtol=1e-9, atol=1e-9)
+
+def test_step_size_adapts(lab):
+    problem = lab.make_problem("entrywise", "multiclass")
+    sizes = [
+        gibbs.sample_trajectory(
+            replace(some_state(problem, n_chains=8), step_size=size, n_adapted=0),
+            problem.data,
+            problem.priors,
+            rng=np.random.default_rng(48),
+        ).step_size
+        / size
+        for size in (0.001, 1.0)
+    ]
+    assert sizes[0] > 1.0 > sizes[1]
 
 
 @pytest.mark.parametrize(("kind", "target"), list(zip(KINDS, TARGETS, strict=True)))

@@ -144,17 +144,34 @@ def latent_from_an_old_projection(monkeypatch):
     monkeypatch.setattr(gibbs, "sample_latent", lambda *args, rng: old["latent"])
 
 
-def scale_without_its_measure(monkeypatch):
-    """g^2 from Ga(d/2 - 1/2): the density of g with dg, not with the Haar measure dg / g."""
-    gamma = gibbs._gamma
-    sample = gibbs.sample_scale
+def trajectory_of_half_a_likelihood(monkeypatch):
+    """The energy, and so the acceptance, of trajectories has half the log likelihood."""
+    sample = gibbs._log_likelihood
+    monkeypatch.setattr(gibbs, "_log_likelihood", lambda eta, data: 0.5 * sample(eta, data))
 
-    def move(state, *, rng):
-        with monkeypatch.context() as patch:
-            patch.setattr(gibbs, "_gamma", lambda shape, rate, rng: gamma(shape - 0.5, rate, rng))
-            return sample(state, rng=rng)
 
-    monkeypatch.setattr(gibbs, "sample_scale", move)
+def trajectory_with_variance_for_scale(monkeypatch):
+    """latent_scale in place of its square in trajectories alone."""
+    sample = gibbs.sample_trajectory
+    wrong = Priors(latent_scale=PRIORS.latent_scale**0.5)
+    monkeypatch.setattr(
+        gibbs,
+        "sample_trajectory",
+        lambda state, data, priors, *, rng: sample(state, data, wrong, rng=rng),
+    )
+
+
+def utilities_before_the_trajectory(monkeypatch):
+    """T is drawn before the trajectory, which integrates it out, not after it."""
+    sample = gibbs.sample_trajectory
+    old = {}
+
+    def trajectory(state, data, priors, *, rng):
+        old["utilities"] = SAMPLE_UTILITIES(state, data, rng=rng)
+        return sample(state, data, priors, rng=rng)
+
+    monkeypatch.setattr(gibbs, "sample_trajectory", trajectory)
+    monkeypatch.setattr(gibbs, "sample_utilities", lambda *args, rng: old["utilities"])
 
 
 def variance_for_scale(monkeypatch):
@@ -168,8 +185,14 @@ def variance_for_scale(monkeypatch):
     )
 
 
-SAMPLE_LATENT = gibbs.sample_latent
-FAULTS = (variance_for_scale, latent_from_an_old_projection, scale_without_its_measure)
+SAMPLE_LATENT, SAMPLE_UTILITIES = gibbs.sample_latent, gibbs.sample_utilities
+FAULTS = (
+    variance_for_scale,
+    latent_from_an_old_projection,
+    trajectory_of_half_a_likelihood,
+    trajectory_with_variance_for_scale,
+    utilities_before_the_trajectory,
+)
 
 
 @pytest.mark.slow

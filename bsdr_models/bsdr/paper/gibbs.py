@@ -2,11 +2,11 @@ r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
 Each ``sample_*`` draws one block given all others, for C chains along the leading axis. The blocks
 are those of the paper [1]_, Appendix A, but Q and Z are one, with Z integrated out of the
-conditionals of Q, and a sweep ends with an exact move of the common scale of T, W and b, in which
-the paper's sweep mixes slowly.
+conditionals of Q.
 
 On separable classes the conditionals of W and Z given the utilities, and of Q given these, are far
-narrower than the posterior, and the sampler mixes poorly; NUTS on the marginal PyMC model does not.
+narrower than the posterior, so that these blocks alone mix poorly. A sweep of labels has a
+Hamiltonian trajectory of Z, Q, W and b given the precisions, without utilities.
 
 Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
 lambda, tau the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).
@@ -15,19 +15,32 @@ References
 ----------
 .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
        IEEE Transactions on Cybernetics 43(6).
+.. [2] A. Beskos, F. J. Pinski, J. M. Sanz-Serna, A. M. Stuart (2011). Hybrid Monte Carlo on Hilbert
+       spaces. Stochastic Processes and their Applications 121(10).
+.. [3] G. O. Roberts, J. S. Rosenthal (2007). Coupling and ergodicity of adaptive Markov chain Monte
+       Carlo algorithms. Journal of Applied Probability 44(2).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, precision_shape
+from bsdr_models.bsdr.posterior import label_log_likelihood
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky, draw_normal
 from bsdr_models.numerics.normal_tail import draw_above
-from bsdr_models.numerics.orthant import draw_argmax
+from bsdr_models.numerics.orthant import draw_argmax, moments
+
+# Trajectories: acceptance that the step size aims at, standard deviation of its log, length as an
+# angle, and most steps.
+ACCEPTANCE, JITTER, ANGLE, MAX_STEPS = 0.75, 0.2, 2.0, 40
+# Lapse rate of the force, which needs it to be finite far out. The energy has none.
+_LAPSE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +57,9 @@ class GibbsState:
     bias: FloatArray  # b, (C, K)
     utilities: FloatArray | None = None  # T, (C, N, K); of labels
     noise_precision: FloatArray | None = None  # tau, (C, K); of real targets
+    # Of the trajectories: the step size, and how often it was adapted.
+    step_size: float = 0.1
+    n_adapted: int = 0
 
 
 def init(
@@ -196,35 +212,104 @@ def sample_utilities(state: GibbsState, data: Data, *, rng: np.random.Generator)
     return sign * draw_above(sign * eta, 0.0, rng=rng)
 
 
-def sample_scale(state: GibbsState, *, rng: np.random.Generator) -> GibbsState:
-    r"""Scale T, W and b by a common factor g, which leaves the likelihood unchanged.
+def sample_trajectory(
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
+) -> GibbsState:
+    r"""Hamiltonian move of Z - X Q, Q, W and b given their precisions, with T integrated out.
 
-    With the Haar measure dg/g and d scaled entries,
+    In units of their prior standard deviations, x, the flow of the prior is a rotation, which is
+    solved exactly; steps are of the likelihood only [2]_. The energy is
 
-    .. math::
-        g^2 \sim Ga(d/2, S/2), \qquad
-        S = |T - Z W - b|^2 + \sum \psi w^2 + \sum \lambda b^2 .
+    .. math:: (|x|^2 + |v|^2) / 2 - \log p(y \mid Z W + b) .
+
+    The step size adapts to the acceptance, ever less [3]_. T has to be drawn next.
     """
-    assert state.utilities is not None
-    W, b, T = state.weights, state.bias, state.utilities
-    S = np.sum((T - _eta(state)) ** 2, axis=(1, 2))
-    S += np.sum(state.weight_precision * W**2, axis=(1, 2))
-    S += np.sum(state.bias_precision * b**2, axis=1)
-    n_scaled = (T.size + W.size + b.size) // len(T)
-    g = np.sqrt(_gamma(0.5 * n_scaled, 0.5 * S, rng))[:, None]
-    return replace(state, weights=g[:, None] * W, bias=g * b, utilities=g[:, None] * T)
+    X, Q = _dense(data).X, state.projection
+    parts = (state.latent - X @ Q, Q, state.weights, state.bias[:, None])
+    precisions = (
+        np.full_like(parts[0], priors.latent_scale**-2),
+        np.broadcast_to(state.projection_precision, Q.shape),
+        state.weight_precision,
+        state.bias_precision,
+    )
+    sd = 1.0 / np.sqrt(_pack(precisions))
+    cuts = np.cumsum([part[0].size for part in parts])[:-1]
+
+    def unpack(x: FloatArray) -> tuple[FloatArray, ...]:
+        pieces = zip(np.split(sd * x, cuts, axis=1), parts, strict=True)
+        offset, Q, W, b = (piece.reshape(part.shape) for piece, part in pieces)
+        return X @ Q + offset, Q, W, b
+
+    def force(x: FloatArray) -> FloatArray:
+        Z, _, W, b = unpack(x)
+        by_eta = _slope(Z @ W + b, data)
+        by_latent = by_eta @ W.mT
+        return sd * _pack((by_latent, X.T @ by_latent, Z.mT @ by_eta, by_eta.sum(axis=1)))
+
+    def energy(x: FloatArray, v: FloatArray) -> FloatArray:
+        Z, _, W, b = unpack(x)
+        return 0.5 * np.sum(x**2 + v**2, axis=1) - _log_likelihood(Z @ W + b, data)
+
+    start = x = _pack(parts) / sd
+    v = rng.standard_normal(x.shape)
+    before, push = energy(x, v), force(x)
+    h = state.step_size * np.exp(JITTER * rng.standard_normal((len(x), 1)))
+    for _ in range(min(int(np.ceil(ANGLE / state.step_size)), MAX_STEPS)):
+        v = v + 0.5 * h * push
+        x, v = np.cos(h) * x + np.sin(h) * v, np.cos(h) * v - np.sin(h) * x
+        push = force(x)
+        v = v + 0.5 * h * push
+    accepted = before - energy(x, v) > -rng.standard_exponential(len(x))
+    Z, Q, W, b = unpack(np.where(accepted[:, None], x, start))
+    gain = (accepted.mean() - ACCEPTANCE) / np.sqrt(1.0 + state.n_adapted)
+    return replace(
+        state,
+        projection=Q,
+        latent=Z,
+        weights=W,
+        bias=b[:, 0],
+        step_size=min(state.step_size * float(np.exp(gain)), 1.0),
+        n_adapted=state.n_adapted + 1,
+    )
 
 
 def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator) -> GibbsState:
-    """One sweep with Q and Z as a block, and the scale move."""
+    """One sweep: precisions, a trajectory and utilities of labels, Q and Z as a block, W and b.
+
+    Real outputs need no trajectory: their likelihood is not flat.
+    """
     state = replace(state, projection_precision=sample_projection_precision(state, priors, rng=rng))
-    state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
-    state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
     state = replace(state, bias_precision=sample_bias_precision(state, priors, rng=rng))
     state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
+    if data.target != "regression":
+        state = sample_trajectory(state, data, priors, rng=rng)
+    state = _sample_response(state, data, priors, rng)
+    state = replace(state, projection=sample_projection_collapsed(state, data, priors, rng=rng))
+    state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
     bias, weights = sample_weights(state, data, rng=rng)
-    state = _sample_response(replace(state, bias=bias, weights=weights), data, priors, rng)
-    return state if state.utilities is None else sample_scale(state, rng=rng)
+    return replace(state, bias=bias, weights=weights)
+
+
+def _log_likelihood(eta: FloatArray, data: Data) -> FloatArray:
+    """Log probability of the labels, (C,), from eta (C, N, K)."""
+    if data.target == "multilabel":
+        return log_ndtr(np.where(data.y, eta, -eta)).sum(axis=(1, 2))
+    y = np.broadcast_to(data.y, eta.shape[:2])
+    log_p = moments(eta.reshape(-1, eta.shape[2]), y.ravel()).log_prob
+    return log_p.reshape(y.shape).sum(axis=1)
+
+
+def _slope(eta: FloatArray, data: Data) -> FloatArray:
+    """Its gradient, (C, N, K), by a fast rule that is zero far out."""
+    shape = eta.shape if data.target == "multilabel" else eta.shape[:2]
+    y = np.broadcast_to(data.y, shape).reshape(-1, *shape[2:])
+    flat = eta.reshape(1, -1, eta.shape[2])
+    return label_log_likelihood(flat, y, data.target, _LAPSE)[1].reshape(eta.shape)
+
+
+def _pack(parts: Sequence[FloatArray]) -> FloatArray:
+    """Arrays (C, ...) side by side, (C, P)."""
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
 
 def _sample_response(
@@ -240,7 +325,7 @@ def to_variables(state: GibbsState, projection_prior: ProjectionPrior) -> dict[s
     """Values with the names and shapes of the augmented PyMC model, and a leading chain axis."""
     values = {name: getattr(state, name) for name in GibbsState.__dataclass_fields__}
     values["projection_precision"] = drop_tied(state.projection_precision, projection_prior)
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 def _dense(data: Data) -> DenseDesign:
