@@ -63,9 +63,8 @@ _FEW_SCORES, _MORE = 200, 3
 _ROUNDS, _PER_ROUND = 4, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
 _ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
-# Length of a trajectory as an angle of the rotation, on the path, and where scores are more than
-# loadings by so many, whose slowest linear predictors need longer ones; its range as factors, and
-# most steps.
+# Angle of rotation of a trajectory; on the path; and of draws where scores exceed loadings by so
+# many, whose slowest linear predictors need longer ones. Its range as factors, and most steps.
 _ANGLE, _PATH_ANGLE, _LONG_ANGLE, _MANY_SCORES = 2.5, 1.8, 3.5, 4000
 _SPREAD, _MAX_STEPS = (0.6, 1.3), 40
 # States whose curvature is averaged, and the scale of log tau in its standard deviations: given the
@@ -430,8 +429,7 @@ def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
     controls = np.stack([product[..., :n].sum(axis=2), product[..., n : n + j].sum(axis=2)], axis=2)
     derivative = np.sum(product[..., :n] + theta[..., :n] ** 2, axis=2)
     centred = (controls - controls.mean(axis=(0, 1))).reshape(-1, 2)
-    deviation = (derivative - derivative.mean()).ravel()
-    coefficients = np.linalg.lstsq(centred, deviation, rcond=1e-6)[0]
+    coefficients = np.linalg.lstsq(centred, derivative.ravel(), rcond=1e-6)[0]
     return np.asarray((derivative - np.add(controls, (n, j)) @ coefficients).mean(axis=0))
 
 
