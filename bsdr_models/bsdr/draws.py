@@ -139,7 +139,6 @@ class Coordinates:
             present = np.unique(y)
             means = np.stack([linear[y == label].mean(axis=0) for label in present])
             spread = means - means.mean(axis=0)
-            spread -= spread.mean(axis=1, keepdims=True)
         else:
             spread = linear - linear.mean(axis=0)
         _, size, rows = np.linalg.svd(spread, full_matrices=True)

@@ -232,9 +232,7 @@ def fit_by_laplace(
         n_draws = options.draws(N_INDEPENDENT)
         normal = fit_laplace(samples, response, rng=sample_rng, n_draws=n_draws, on_step=show)
         bar.total = bar.count
-    every = problem
-    if counts is not None:
-        every = replace(problem, y=np.repeat(np.arange(len(counts)), counts))
+    y = problem.y if counts is None else np.repeat(np.arange(len(counts)), counts)
     return _assemble(
         problem,
         feature_map,
@@ -244,7 +242,7 @@ def fit_by_laplace(
         trace=normal.trace,
         log_likelihood=normal.log_likelihood[None],
         log_evidence=normal.log_evidence,
-        log_evidence_empty=hmc.log_evidence_empty(every, rng=rng),
+        log_evidence_empty=hmc.log_evidence_empty(replace(problem, y=y), rng=rng),
         interrupted=normal.interrupted,
         pareto_k=normal.pareto_k if normal.converged else np.inf,
     )

@@ -63,9 +63,10 @@ _FEW_SCORES, _MORE = 200, 3
 _ROUNDS, _PER_ROUND = 4, 5
 # Target acceptance, first step size, its range and its jitter (standard deviation of the log).
 _ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
-# Length of a trajectory as an angle of the rotation, and of those for draws of more than so many
-# scores, whose slowest linear predictors need longer ones; its range as factors, and most steps.
-_ANGLE, _LONG_ANGLE, _MANY_SCORES, _SPREAD, _MAX_STEPS = 2.5, 3.5, 4000, (0.6, 1.3), 40
+# Angle of rotation of a trajectory; on the path; and of draws where scores exceed loadings by so
+# many, whose slowest linear predictors need longer ones. Its range as factors, and most steps.
+_ANGLE, _PATH_ANGLE, _LONG_ANGLE, _MANY_SCORES = 2.5, 1.8, 3.5, 4000
+_SPREAD, _MAX_STEPS = (0.6, 1.3), 40
 # States whose curvature is averaged, and the scale of log tau in its standard deviations: given the
 # loadings it varies less, and trajectories from large tau diverge at 1.
 _N_CURVED, _SHARE = 8, 0.6
@@ -300,18 +301,19 @@ def sample(
     theta[:, views] = theta[:, views].mean(axis=0)
     states, visited, steps = States.at(problem, theta), [theta], list[float]()
     step = float(path.steps[np.abs(path.nodes - mean).argmin()])
+    excess = len(problem.y) * len(problem.contrasts) - problem.n_loadings
+    angle = _LONG_ANGLE if excess > _MANY_SCORES else _ANGLE
     for i in range(_ROUNDS):
         whitening = Whitening.learn(problem, np.concatenate(visited), sd_log_scale=sd)
         visited = []
         for _ in range(_PER_ROUND):
-            states, accept, _ = move(problem, whitening, states, step, rng)
+            states, accept, _ = move(problem, whitening, states, step, rng, angle)
             states = _fit_views(problem, _move_scale(problem, states, rng))
             step = _adapt(step, accept)
             visited.append(states.theta)
             steps.append(step)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
-    angle = _ANGLE if len(problem.y) * len(problem.contrasts) <= _MANY_SCORES else _LONG_ANGLE
     draws, interrupted = list[tuple[np.ndarray, ...]](), False
     try:
         for i in range(n_draws):
@@ -389,7 +391,7 @@ def _follow_path(
         whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
         states, visited = States.at(problem, theta), []
         for i in range(n_warm_up + per_node):
-            states, accept, _ = move(problem, whitening, states, step, rng)
+            states, accept, _ = move(problem, whitening, states, step, rng, _PATH_ANGLE)
             step = _adapt(step, accept)
             if i < n_warm_up:
                 states = _fit_views(problem, states)
@@ -431,8 +433,7 @@ def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
     controls = np.stack([product[..., :n].sum(axis=2), product[..., n : n + j].sum(axis=2)], axis=2)
     derivative = np.sum(product[..., :n] + theta[..., :n] ** 2, axis=2)
     centred = (controls - controls.mean(axis=(0, 1))).reshape(-1, 2)
-    deviation = (derivative - derivative.mean()).ravel()
-    coefficients = np.linalg.lstsq(centred, deviation, rcond=1e-6)[0]
+    coefficients = np.linalg.lstsq(centred, derivative.ravel(), rcond=1e-6)[0]
     return np.asarray((derivative - np.add(controls, (n, j)) @ coefficients).mean(axis=0))
 
 
