@@ -9,7 +9,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
-from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
+from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
@@ -150,12 +150,8 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
     mode = fit_map(task, rng, **options)
     log_kernel, objective = mode.log_parameters[:3], mode.objective
     decoder = make_decoder(mode.latent, task.X, log_kernel, objective.gram)
-    messages: list[str | None] = []
-    if objective.mapping is not None and task.mapping.embeds:
-        draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
-        messages = [message]
-    else:
-        draw, left_out = _posterior_by_likelihood(decoder, mode.latent, task)
+    draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
+    messages = [message]
     posterior = Posterior(draws=(draw,))
     log_p, held_out = predict_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
@@ -218,27 +214,6 @@ def posterior_by_mapping(
     return Draw(embedder=embedder, classifier=classifier), coordinates, message
 
 
-def _posterior_by_likelihood(
-    decoder: Decoder, latent: FloatArray, task: Task
-) -> tuple[Draw, LatentCoordinates]:
-    """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
-
-    Samples that are not in the decoder are embedded as new samples.
-    """
-    embedder = LikelihoodEmbedder(decoder=decoder)
-    n, r = latent.shape
-    inside = evenly_spaced(n, DECODER_SAMPLES)
-    outside = np.setdiff1d(np.arange(n), inside)
-    mean, cov = np.empty((n, r)), np.empty((n, r, r))
-    for rows, embed in ((inside, embedder.embed_left_out), (outside, embedder.embed)):
-        if len(rows):
-            found = embed(task.X[rows])
-            mean[rows], cov[rows] = found.mean, found.cov
-    classifier = fit_gp_classifier(mean, task.y_index, priors=task.priors)
-    draw = Draw(embedder=embedder, classifier=classifier)
-    return draw, LatentCoordinates(mean=mean, cov=cov)
-
-
 def predict_left_out(posterior: Posterior, y_index: IntArray) -> tuple[FloatArray, HeldOutScore]:
     """Leave-one-out log probabilities (N, K), NaN of the only sample of a class; their score."""
     draws = posterior.draws
@@ -262,7 +237,6 @@ def make_decoder(
         signal_variance=signal * gram.variance,
         lengthscale=lengthscale,
         noise_variance=noise * gram.variance,
-        temper=gram.temper,
     )
 
 
