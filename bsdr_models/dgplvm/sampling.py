@@ -6,7 +6,6 @@ tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U 
 averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the step size.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -30,6 +29,7 @@ from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, Mode, Task, fit_map, ma
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 
@@ -43,12 +43,9 @@ ADVI_STEPS = 5_000
 ADVI_STARTS = (1e-6, 1.0)
 # Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
-# Predictions average over as many posterior draws, evenly spaced, as bring the largest standard
-# error of a leave-one-out probability below this, counted after every so many draws,
-DRAWS_ERROR, DRAWS_STEP = 0.01, 50
-# unless their classifiers would take more memory, in bytes.
-DRAWS_MEMORY = 2**28
-_GOLDEN = 0.6180339887498949
+# Predictions average over as many evenly spaced draws: standard errors are a tenth of the standard
+# deviation of a probability between draws.
+N_DRAWS = 100
 
 
 def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Generator) -> FitResult:
@@ -107,26 +104,14 @@ def draws_posterior(
     The kernel parameters of these classifiers are those at the mode: optimising them for each draw
     is expensive, and changes the average by less than 0.01.
     """
-    known, n = task.known, len(latents)
     at_mode, _, _ = posterior_by_mapping(mode, mode.latent, task)
     parameters = at_mode.classifier.functions.kernel.log_values
-    draws, left_out, probabilities = [], [], []
-    # The first draws of this order are evenly spaced, however many there are.
-    for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
-        draw, coordinates, _ = posterior_by_mapping(
-            mode, latents[i], task, kernel_parameters=parameters
-        )
-        draws.append(draw)
-        left_out.append(coordinates)
-        probabilities.append(np.exp(draw.classifier.left_out[known]))
-        size = len(draws)
-        if size % DRAWS_STEP == 0:
-            error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
-            if error < DRAWS_ERROR:
-                break
-        if (size + 1) * draw.classifier.functions.roots.nbytes > DRAWS_MEMORY:
-            break
-    return Posterior(draws=tuple(draws)), mixture(left_out)
+    parts = [
+        posterior_by_mapping(mode, latents[i], task, kernel_parameters=parameters)
+        for i in evenly_spaced(len(latents), N_DRAWS)
+    ]
+    posterior = Posterior(draws=tuple(draw for draw, *_ in parts))
+    return posterior, mixture([coordinates for _, coordinates, _ in parts])
 
 
 def _stacked(values: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ from matplotlib.collections import PathCollection
 from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, HingeLoss
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import features_table, plot_features
+from bsdr_models.plots.features import _correlations
 
 NAMES = ["ash", "hue", "proline", "alcohol"]
 LABELS = ["a", "b", "c"]
