@@ -102,7 +102,7 @@ VARIANTS = {
     "dgplvm": (DGPLVMClassifier(), MAP, "frame", "text"),
     "dgplvm, centres": (DGPLVMClassifier(), MAP | {"mapping__n_centres": 6}, "dense", "partly"),
     "dgplvm, inducing": (DGPLVMClassifier(), MAP, "many", "class"),
-    "dgplvm, sequences": (DGPLVMClassifier(), MAP | {"mapping__kind": "none"}, "dense", "sequence"),
+    "dgplvm, sequences": (DGPLVMClassifier(), MAP, "dense", "sequence"),
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),
     "dgplvm, paper, Laplace": (PaperDGPLVMClassifier(), PAPER_LAPLACE, "dense", "class"),
 }
