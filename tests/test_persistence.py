@@ -67,7 +67,6 @@ MAP |= {"random_state": 0}
 SHORT = {"optimization__max_iter": 15}
 PAPER_LAPLACE = SHORT | {"approximation": "laplace"}
 ONE_VS_REST = {"loss__strategy": "one_vs_rest"}
-LIKELIHOOD = MAP | {"mapping__placement": "likelihood", "mapping__n_centres": 6}
 
 # Name: estimator, its arguments, samples (see `features`), targets (see `targets`).
 VARIANTS = {
@@ -106,9 +105,9 @@ VARIANTS = {
     "bm2pca, gibbs": (PaperBM2PCAClassifier(2), MARGINS | GIBBS, "dense", "class"),
     "bm2pca, reals": (BM2PCARegressor(2), {"random_state": 0}, "gaps", "reals"),
     "dgplvm": (DGPLVMClassifier(), MAP, "frame", "text"),
-    "dgplvm, by likelihood": (DGPLVMClassifier(), LIKELIHOOD, "dense", "partly"),
+    "dgplvm, centres": (DGPLVMClassifier(), MAP | {"mapping__n_centres": 6}, "dense", "partly"),
     "dgplvm, inducing": (DGPLVMClassifier(), MAP, "many", "class"),
-    "dgplvm, sequences": (DGPLVMClassifier(), MAP | {"mapping__kind": "none"}, "dense", "sequence"),
+    "dgplvm, sequences": (DGPLVMClassifier(), MAP, "dense", "sequence"),
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),
     "dgplvm, paper, Laplace": (PaperDGPLVMClassifier(), PAPER_LAPLACE, "dense", "class"),
 }

@@ -64,7 +64,6 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "map_noise": lambda: plots.plot_map(noise),
         "features": lambda: plots.plot_features(tree, stability=stability),
         "biplot": lambda: plots.plot_biplot(tree),
-        "correlation_circle": lambda: plots.plot_biplot(tree, circle=True, n_features=15),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "comparison": lambda: plots.plot_comparison(comparison),
     }

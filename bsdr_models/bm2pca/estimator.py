@@ -12,6 +12,7 @@ from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper.engines import fit_completer
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.bm2pca.within_class_metric import is_large
 from bsdr_models.inference.result import Result
 from bsdr_models.options import COUNT, Number, StrOptions
 from bsdr_models.rng import RandomState
@@ -41,7 +42,8 @@ class BM2PCAClassifier(MarginClassifier):
         fewer than there are classes.
     metric_scale : float, numpy.inf or "cv", default="cv"
         Shrinkage of the within-class metric towards the Euclidean one, in multiples of the value of
-        maximal evidence, or chosen by cross-validation. Infinity is Euclidean.
+        maximal evidence, or chosen by cross-validation. Infinity is Euclidean, and so is always the
+        metric of more than 4000 sparse samples of more than 4000 features.
     loss : HingeLoss, optional
         C, a subspace for all classes or for each, and calibration of the probabilities, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
@@ -211,6 +213,8 @@ class BM2PCAClassifier(MarginClassifier):
         elif not (C is None or C == "cv"):
             costs = (float(C),)
         scales = SCALES if self.metric_scale == "cv" else (float(self.metric_scale),)
+        if is_large(task.X, task.Y):
+            scales = (np.inf,)
         return [{"C": cost, "metric_scale": scale} for cost in costs for scale in scales]
 
     def _complete(self, task: Task) -> Task:

@@ -10,9 +10,9 @@ from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.bm2pca.within_class_metric import (
     Metric,
+    SparseMetric,
     Spectrum,
-    TruncatedMetric,
-    fit_spectrum,
+    is_large,
 )
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.row_space import Rows
@@ -25,8 +25,8 @@ TOL = 1e-10
 PATH_TOL, PATH_ITER = 1e-8, 200
 
 
-def learn_within_class(task: Task) -> tuple[Spectrum, FloatArray]:
-    """Spectrum of the within-class scatter, and signs (N, K) for the margins.
+def learn_within_class(task: Task) -> tuple[Spectrum | SparseMetric, FloatArray]:
+    """Spectrum of the within-class scatter, if affordable, and signs (N, K) for the margins.
 
     Both use unlabelled samples of nearly certain class (`transduction`),
     if classes exclude each other; with several tasks, those unlabelled in one of them.
@@ -40,7 +40,7 @@ def learn_within_class(task: Task) -> tuple[Spectrum, FloatArray]:
         classes = fit_responsibilities(X, Y)
         if (shares := classes.shares) is not None:
             return Spectrum.fit(X, Y, responsibilities=shares), classes.signs
-    return fit_spectrum(X, Y), Y
+    return SparseMetric.fit(X, Y) if is_large(X, Y) else Spectrum.fit(X, Y), Y
 
 
 def _exclusive(Y: FloatArray) -> bool:
@@ -86,7 +86,7 @@ def path_scores(
 
 def _maximise(
     task: Task,
-    metric: Metric | TruncatedMetric,
+    metric: Metric | SparseMetric,
     signs: FloatArray,
     cost: float,
     *,

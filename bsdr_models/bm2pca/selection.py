@@ -22,7 +22,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature
 from bsdr_models.tasks import by_task
@@ -56,7 +56,7 @@ class Selection:
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
-    """Stratified subsample of at most `MAX_SAMPLES` of the labelled samples, and all others.
+    """Stratified subsample of about `MAX_SAMPLES` of the labelled samples, and all others.
 
     ``groups`` (N,) is the class of each sample, -1 without; or (N, T) its class in each of several
     tasks, by which the subsample is not stratified. ``keys`` (N,) are
@@ -64,13 +64,9 @@ def subsample(groups: IntArray, keys: IntArray) -> IntArray:
     """
     if groups.ndim == 2:
         groups = np.where((groups >= 0).any(axis=1), 0, -1)
-    rank = np.full(len(groups), -1.0)
-    for group in np.unique(groups[groups >= 0]):
-        members = np.flatnonzero(groups == group)
-        rank[members[np.argsort(keys[members], kind="stable")]] = np.arange(len(members))
-        rank[members] /= len(members)
-    grouped = np.flatnonzero(groups >= 0)
-    kept = grouped[np.argsort(rank[grouped], kind="stable")[:MAX_SAMPLES]]
+    order = np.argsort(keys, kind="stable")
+    order = order[groups[order] >= 0]
+    kept = order[stratified_subset(groups[order], MAX_SAMPLES)]
     return np.sort(np.concatenate([kept, np.flatnonzero(groups < 0)]))
 
 

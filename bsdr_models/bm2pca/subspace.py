@@ -31,7 +31,7 @@ from scipy.optimize import minimize
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, Hinge, multiclass_hinge, smooth_hinge
-from bsdr_models.bm2pca.within_class_metric import Metric, TruncatedMetric
+from bsdr_models.bm2pca.within_class_metric import Metric, SparseMetric
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
@@ -328,7 +328,7 @@ class SubspacePosterior:
     Without a projection in the state, one-vs-rest, class scores are the latent coordinates.
     """
 
-    metric: Metric | TruncatedMetric
+    metric: Metric | SparseMetric
     state: SubspaceState  # Q and H
     weight_cov: FloatArray  # Covariance of each column of H given Q, (K, 1 + R, 1 + R)
     # Covariance of each column of Q given H and the other columns, (R, A, A) over the A axes of the

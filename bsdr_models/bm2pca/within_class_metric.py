@@ -17,17 +17,9 @@ where the number g makes the mean of :math:`|a_n|^2` one; c = inf is the Euclide
 one if samples do not vary within classes. One decomposition, :class:`Spectrum`, serves every c; for
 N < d it needs inner products of samples alone.
 
-*Large sparse samples.* With thousands of samples and features S has too many eigenvectors, and X in
-its row space is a dense N x N array. Then (:func:`leading_spectrum`) Lanczos iterations, from
-products with the sparse X alone, find the leading eigenvectors E, and all other eigenvalues are
-replaced by their mean :math:`\bar s`. Up to a factor,
-
-.. math::
-    P = I + E \operatorname{diag}\Bigl\{\Bigl(\frac{\kappa + \bar s}{\kappa + s_j}\Bigr)^{1/2} - 1
-        \Bigr\} E^\top .
-
-Metric coordinates, as many as features, are represented by an operator, which suffices for a shared
-subspace.
+With thousands of sparse samples and features S has too many eigenvectors, and X in its row space is
+a dense N x N array. Then the metric is Euclidean (:class:`SparseMetric`), which on texts predicts
+as well.
 """
 
 from dataclasses import dataclass
@@ -37,7 +29,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh
 from scipy.optimize import brentq
-from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh
+from scipy.sparse.linalg import aslinearoperator
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.row_space import (
@@ -51,10 +43,8 @@ from bsdr_models.numerics.row_space import (
     weighted_mean,
 )
 
-# The metric of sparse X is truncated if samples and features both exceed this.
+# The metric of sparse X is Euclidean if samples and features both exceed this.
 MAX_EXACT = 4000
-# Number of leading directions.
-N_DIRECTIONS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,43 +84,43 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedMetric:
-    """The map a(x) = g P (x - t) with directions E (d, J), for training samples (N, d).
+class SparseMetric:
+    """The Euclidean metric of many sparse samples (N, d), whose coordinates are an operator."""
 
-    ``shrunk`` (J,) are gains along E relative to the other directions, whose gain is g.
-    """
-
-    kappa: float
     rows: Rows
     mean: FloatArray
-    directions: FloatArray
-    shrunk: FloatArray
-    outside_gain: float
+    outside_gain: float  # g
+
+    @classmethod
+    def fit(cls, X: Rows, Y: FloatArray) -> "SparseMetric":
+        """With t the mean of the labelled samples, whose signs Y (N, K) are not all zero."""
+        weight = Y.any(axis=1).astype(np.float64)
+        mean = weighted_mean(X, weight)
+        length = float(weight @ squared_distance(X, mean)) / float(weight.sum())
+        return cls(rows=X, mean=mean, outside_gain=1.0 / np.sqrt(length) if length > 0.0 else 1.0)
+
+    def metric(self, scale: float) -> "SparseMetric":
+        """The metric of every scale, as of a `Spectrum`."""
+        return self
 
     @property
     def A(self) -> Any:
         """Metric coordinates of the training samples, (N, d)."""
         return self.transform(self.rows)
 
-    @property
-    def _map(self) -> LinearOperator:
-        """The map g P, (d, d)."""
-        E = self.directions
-        along = aslinearoperator(E * (self.shrunk - 1.0)) @ aslinearoperator(E.T)
-        return self.outside_gain * (aslinearoperator(sparse.eye_array(len(E))) + along)
-
     def transform(self, rows: Rows) -> Any:
-        """Metric coordinates g P (x - t) of samples, (M, d), as an operator."""
+        """Metric coordinates g (x - t) of samples, (M, d), as an operator."""
         ones = aslinearoperator(np.ones((rows.shape[0], 1)))
-        return (aslinearoperator(rows) - ones @ aslinearoperator(self.mean[None])) @ self._map
+        centred = aslinearoperator(rows) - ones @ aslinearoperator(self.mean[None])
+        return self.outside_gain * centred
 
     def outside(self, rows: Rows) -> FloatArray:
-        """Zeros, (M,): the axes span all features."""
+        """Zeros, (M,): the axes are the features."""
         return np.zeros(rows.shape[0])
 
     def back(self, Q: FloatArray) -> FloatArray:
-        """Coefficients of x that have Q as coefficients of a: g P Q, (d, K)."""
-        return np.asarray(self._map @ Q)
+        """Coefficients of x that have Q as coefficients of a: (d, K)."""
+        return self.outside_gain * Q
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +132,6 @@ class Spectrum:
     within: FloatArray  # Eigenvalues s, (R,); those that are 0 separate classes perfectly
     kappa: float  # kappa_ev, infinite if all eigenvalues are 0
     axes: Axes
-    # rest, samples: If the axes are leading ones, mean of the other eigenvalues, and sparse X.
-    rest: float = 0.0
-    samples: Rows | None = None
 
     @classmethod
     def fit(
@@ -175,29 +162,17 @@ class Spectrum:
             within, rotation = _diagonalise(centred, rho, offsets)
             axes = DenseAxes(mean=mean, matrix=rotation)
         dof = float(rho.sum()) - offsets.shape[1]
-        kappa = evidence_kappa(within, np.ones(len(within)), dof, X.shape[1])
+        kappa = evidence_kappa(within, dof, X.shape[1])
         return cls(rows=axes.project(X), weight=weight, within=within, kappa=kappa, axes=axes)
 
-    def metric(self, scale: float) -> Metric | TruncatedMetric:
+    def metric(self, scale: float) -> Metric:
         """Metric of kappa = ``scale`` kappa_ev."""
         kappa = scale * self.kappa
-        shrunk = 1.0 / np.sqrt((1.0 + self.within / kappa) / (1.0 + self.rest / kappa))
-        A, mean = self.rows * shrunk, self.axes.mean
-        square = np.sum(A**2, axis=1)
-        if self.samples is not None:
-            square += squared_distance(self.samples, mean) - np.sum(self.rows**2, axis=1)
-        length = float(self.weight @ square) / float(self.weight.sum())
+        shrunk = 1.0 / np.sqrt(1.0 + self.within / kappa)
+        A = self.rows * shrunk
+        length = float(self.weight @ np.sum(A**2, axis=1)) / float(self.weight.sum())
         g = 1.0 / np.sqrt(length) if length > 0.0 else 1.0
-        if self.samples is None:
-            return Metric(kappa=kappa, A=g * A, gain=g * shrunk, outside_gain=g, axes=self.axes)
-        return TruncatedMetric(
-            kappa=kappa,
-            rows=self.samples,
-            mean=mean,
-            directions=self.axes.back(np.eye(len(self.within))),
-            shrunk=shrunk,
-            outside_gain=g,
-        )
+        return Metric(kappa=kappa, A=g * A, gain=g * shrunk, outside_gain=g, axes=self.axes)
 
 
 def sign_offsets(Y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -236,26 +211,24 @@ def effective_sizes(n_samples: float, n_features: float, rank: int) -> tuple[flo
     return n_samples, float(rank)
 
 
-def evidence_kappa(
-    eigenvalues: FloatArray, counts: FloatArray, n_samples: float, n_features: float
-) -> float:
-    r"""Kappa of the largest evidence, from eigenvalues s and their multiplicities, (J,).
+def evidence_kappa(eigenvalues: FloatArray, n_samples: float, n_features: float) -> float:
+    r"""Kappa of the largest evidence, from eigenvalues s, (J,).
 
     It is the root of :math:`\sum_j \kappa/(\kappa + s_j) = r - d n/(\nu_0 + n)`, r the rank, n and
     d of `effective_sizes`. The left side increases with kappa, so the root is unique; its bracket
     has a closed form. Infinite if no eigenvalue is positive.
     """
-    live = (eigenvalues > 0.0) & (counts > 0.0)
-    eigenvalues, counts, rank = eigenvalues[live], counts[live], float(counts[live].sum())
+    eigenvalues = eigenvalues[eigenvalues > 0.0]
+    rank = len(eigenvalues)
     if not rank:
         return np.inf
-    n, d = effective_sizes(n_samples, n_features, int(rank))
+    n, d = effective_sizes(n_samples, n_features, rank)
     target = rank - d * n / (d + 1.0 + n)
     low = target * eigenvalues.min() / rank
     high = target * eigenvalues.max() / (rank - target)
     low, high = np.log(min(low, high)) - 1e-6, np.log(max(low, high)) + 1e-6
     root = brentq(
-        lambda u: float(np.sum(counts / (1.0 + eigenvalues * np.exp(-u)))) - target,
+        lambda u: float(np.sum(1.0 / (1.0 + eigenvalues * np.exp(-u)))) - target,
         low,
         high,
         xtol=1e-12,
@@ -263,43 +236,6 @@ def evidence_kappa(
     return float(np.exp(root))
 
 
-def leading_spectrum(X: Rows, Y: FloatArray, *, n_directions: int = N_DIRECTIONS) -> Spectrum:
-    """Find the leading ``n_directions`` of the scatter of sparse X in CSR format, Y as above."""
-    labelled, offsets = sign_offsets(Y)
-    d = X.shape[1]
-    between = np.asarray(X.T @ offsets)
-    own = X[labelled > 0.0]
-
-    def scatter(v: FloatArray) -> FloatArray:
-        return np.asarray(own.T @ (own @ v)) - between @ (between.T @ v)
-
-    dof = float(labelled.sum()) - offsets.shape[1]
-    rank = int(min(dof, d))
-    # A fixed initial vector makes the result deterministic.
-    within, directions = eigsh(
-        LinearOperator((d, d), matvec=scatter, dtype=np.float64),
-        k=min(n_directions, rank, d - 1),
-        v0=np.random.default_rng(0).standard_normal(d),
-    )
-    within = np.where(within > RANK_TOL * within.max(), within, 0.0)
-    total = float(own.multiply(own).sum()) - float(np.vdot(between, between))
-    remaining, n_rest = total - float(within.sum()), rank - len(within)
-    rest = remaining / max(n_rest, 1) if remaining > RANK_TOL * total else 0.0
-    counts = np.append(np.ones(len(within)), n_rest)
-    axes = DenseAxes(mean=weighted_mean(X, labelled), matrix=directions)
-    return Spectrum(
-        rows=axes.project(X),
-        weight=labelled,
-        within=within,
-        kappa=evidence_kappa(np.append(within, rest), counts, dof, d),
-        axes=axes,
-        rest=rest,
-        samples=X,
-    )
-
-
-def fit_spectrum(X: Rows, Y: FloatArray) -> Spectrum:
-    """Exact decomposition if affordable, else the leading directions."""
-    if sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT:
-        return leading_spectrum(X, Y)
-    return Spectrum.fit(X, Y)
+def is_large(X: Rows, Y: FloatArray) -> bool:
+    """Whether labelled sparse samples are too many for eigenvectors: the metric is Euclidean."""
+    return sparse.issparse(X) and min(np.count_nonzero(Y.any(axis=1)), X.shape[1]) > MAX_EXACT

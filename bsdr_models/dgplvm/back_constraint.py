@@ -287,35 +287,31 @@ class MappingEmbedder:
             prior=prior, mean=mean, weights=weights, scale=scale, typical_variance=typical_variance
         )
 
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Means of the latent coordinates of samples (M, D), (M, R)."""
-        return self.mean_at(self.prior.features(self._kernel(X)))
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances of the latent coordinates of samples (M, D)."""
-        return self.embed_features(*self.features(X))
-
-    def features(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Features of the mapping (M, P), and variances (M,) without the scale."""
-        features = self.prior.features(self._kernel(X))
-        return features, self.prior.variance(features)
+    def _features(self, X: FloatArray) -> FloatArray:
+        """Features of the mapping, (M, P)."""
+        return self.prior.features(self._kernel(X))
 
     def _kernel(self, X: FloatArray) -> FloatArray:
         """Kernels of samples at the centres, (M, m)."""
         return np.exp(-self.prior.decay * squared_distances(X, self.prior.centres))
 
-    def mean_at(self, features: FloatArray) -> FloatArray:
-        """Means from features of the mapping (M, P), (M, R)."""
-        return self.mean + features @ self.weights
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Means of the latent coordinates of samples (M, D), (M, R)."""
+        return self.mean + self._features(X) @ self.weights
 
-    def embed_features(self, features: FloatArray, variance: FloatArray) -> LatentCoordinates:
-        """Means and covariances from features of the mapping (M, P), and variances (M,)."""
-        cov = (self.scale * variance)[:, None, None] * np.eye(len(self.mean))
-        return LatentCoordinates(mean=self.mean_at(features), cov=cov)
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Means and covariances of the latent coordinates of samples (M, D)."""
+        variance = self.scale * self.prior.variance(self._features(X))
+        cov = variance[:, None, None] * np.eye(len(self.mean))
+        return LatentCoordinates(mean=self.latent(X), cov=cov)
+
+    def relative_variance(self, X: FloatArray) -> FloatArray:
+        """Variance relative to the typical one, (M,)."""
+        return self.prior.variance(self._features(X)) / self.typical_variance
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of an infinitely distant sample, (M,)."""
-        return self._relative(self.features(X)[1])
+        return self._relative(self.prior.variance(self._features(X)))
 
     def out_of_range_left_out(self) -> FloatArray:
         """Relative variance of each training sample given the others, (N,)."""

@@ -152,8 +152,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        mean, _ = self._result.decoder.features(check_latent(Z, self._n_features_out))
-        return self._scaler.inverse(mean)
+        Z = check_latent(Z, self._n_features_out)
+        return self._scaler.inverse(self._result.decoder.features(Z))
 
     def _latent_means(self, X: FloatArray) -> FloatArray:
         latent: FloatArray = self._posterior.latent(X)

@@ -7,7 +7,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm import settings
-from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
@@ -35,7 +34,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         Hyper-parameters, such as weight and criterion of the discriminative prior, see
         :class:`bsdr_models.dgplvm.Priors`.
     mapping : Mapping, optional
-        Back-constraint and embedding of new samples, see :class:`bsdr_models.dgplvm.Mapping`.
+        Back-constraint, which embeds new samples, see :class:`bsdr_models.dgplvm.Mapping`.
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
     standardize : bool or "auto", default="auto"
@@ -43,8 +42,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         each if a few features have most of the variance, as with different units.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
-        average over evenly spaced draws, each of which needs a classifier of its own: as many as
-        bring the standard error of a probability below 0.01, or 256 MiB allow.
+        average over 100 evenly spaced draws, each of which needs a classifier of its own.
     optimization : Optimization, optional
         Restarts, iterations and tolerance of the search, see
         :class:`bsdr_models.dgplvm.Optimization`.
@@ -59,7 +57,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     latent_ : ndarray of shape (n_samples, n_components)
         Latent coordinates of the training samples, fitted with their labels.
     components_ : ndarray of shape (n_components, n_features)
-        Mean derivative of the mapping over the training samples; only with a mapping.
+        Mean derivative of the mapping over the training samples; not of samplers.
     feature_relevance_ : ndarray of shape (n_features,)
         Share of each feature in the squared derivatives of the mapping.
     relevance_ : ndarray of shape (n_components,)
@@ -187,11 +185,9 @@ class DGPLVMClassifier(BaseDGPLVM):
         ndarray of shape (n_samples,)
             Relative to an infinitely distant sample, between 0 and 1; near 1 the class is a guess.
         """
-        X = self._samples(X)
-        embedder = self._posterior.embedder
-        if not isinstance(embedder, MappingEmbedder):
-            raise AttributeError("out_of_range needs embedding by the mapping (placement='map')")
-        return embedder.out_of_range(X)
+        X = self._samples(X)  # raises NotFittedError
+        out_of_range: FloatArray = self._posterior.embedder.out_of_range(X)
+        return out_of_range
 
     @property
     def _method(self) -> settings.Inference:

@@ -201,13 +201,10 @@ def fit_gp_classifier(
     kernel_parameters: FloatArray | None = None,
     approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | float = 1.0,
-    conservative_latent: FloatArray | None = None,
 ) -> GPClassifier:
     """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
-    The kernel parameters t are optimised, on a subset of many samples, unless they are given. The
-    temperature fitted to ``conservative_latent`` (N, R), whose classes are less separated, is a
-    lower bound, to limit the confidence.
+    The kernel parameters t are optimised, on a subset of many samples, unless they are given.
     """
     known = y_index >= 0
     labelled, y = latent[known], y_index[known]
@@ -224,9 +221,6 @@ def fit_gp_classifier(
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident; width and noise of the mapping were chosen by the same left-out samples.
     temperature = fit_temperature(log_odds, y, shrink=True)
-    if conservative_latent is not None:
-        conservative = probit_log_odds(functions.probits(conservative_latent[known]))
-        temperature = max(temperature, fit_temperature(conservative, y, shrink=True))
     left_out = np.empty((len(latent), int(y.max()) + 1))
     classifier = GPClassifier(functions=functions, temperature=temperature, left_out=left_out)
     left_out[known] = from_log_odds(log_odds, temperature)

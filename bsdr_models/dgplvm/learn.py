@@ -9,13 +9,12 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
-from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
+from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
     leave_one_out,
     mapping_scale,
-    minimum_slope,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, Task, collapse, fit_map
@@ -42,12 +41,19 @@ class Draw:
     embedder: Any
     classifier: GPClassifier
 
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log class probabilities of samples (M, D), (M, K)."""
+        variance: FloatArray | float = 1.0
+        if isinstance(self.embedder, MappingEmbedder):
+            variance = self.embedder.relative_variance(X)
+        return self.classifier.log_probabilities(self.embedder.latent(X), variance)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
     """Average over posterior draws, whose components are aligned; a mode is a single draw.
 
-    Several draws have embedders by the same mapping. Predictions use one thread.
+    Predictions use one thread.
     """
 
     draws: tuple[Draw, ...]
@@ -60,30 +66,17 @@ class Posterior:
     def latent(self, X: FloatArray) -> FloatArray:
         """Mean latent coordinates of samples (M, D), (M, R)."""
         with one_thread():
-            return self.embedder.latent(X) if len(self.draws) == 1 else self.embed(X).mean
+            return np.asarray(np.mean([draw.embedder.latent(X) for draw in self.draws], axis=0))
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
         with one_thread():
-            if not isinstance(self.embedder, MappingEmbedder):
-                coordinates: LatentCoordinates = self.embedder.embed(X)
-                return coordinates
-            at = self.embedder.features(X)
-            return mixture([draw.embedder.embed_features(*at) for draw in self.draws])
+            return mixture([draw.embedder.embed(X) for draw in self.draws])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean class probabilities of samples (M, D), (M, K)."""
         with one_thread():
-            if not isinstance(self.embedder, MappingEmbedder):
-                return self.log_probabilities_at(self.embedder.latent(X))
-            features, variance = self.embedder.features(X)
-            log_p = (
-                draw.classifier.log_probabilities(
-                    draw.embedder.mean_at(features), variance / draw.embedder.typical_variance
-                )
-                for draw in self.draws
-            )
-            return log_mean(log_p, len(self.draws))
+            return log_mean((draw.log_probabilities(X) for draw in self.draws), len(self.draws))
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
@@ -150,12 +143,8 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
     mode = fit_map(task, rng, **options)
     log_kernel, objective = mode.log_parameters[:3], mode.objective
     decoder = make_decoder(mode.latent, task.X, log_kernel, objective.gram)
-    messages: list[str | None] = []
-    if objective.mapping is not None and task.mapping.embeds:
-        draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
-        messages = [message]
-    else:
-        draw, left_out = _posterior_by_likelihood(decoder, mode.latent, task)
+    draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
+    messages = [message]
     posterior = Posterior(draws=(draw,))
     log_p, held_out = predict_left_out(posterior, task.y_index)
     if (reason := lack_of_signal(held_out.named())) is not None:
@@ -191,23 +180,21 @@ def posterior_by_mapping(
     prior: MappingPrior = mode.objective.mapping
     left_out = leave_one_out(prior, latent, task.y_index, mode.tuples)
     scale = mapping_scale(left_out, latent, task.y_index)
-    conservative = message = None
+    message = None
     if not left_out.predictive:
-        least = minimum_slope(len(task.known))
-        conservative = enforce_centroid_order(left_out, latent, task.y_index, least)
         message = (
             "the mapping does not predict the classes: leave-one-out latent coordinates keep "
             f"{left_out.slope:.2f} of the distance between class centroids"
         )
+    ordered = enforce_centroid_order(left_out, latent, task.y_index)
     classifier = fit_gp_classifier(
-        enforce_centroid_order(left_out, latent, task.y_index),
+        ordered,
         task.y_index,
         priors=task.priors,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
-        conservative_latent=conservative,
     )
-    if not left_out.predictive:
+    if ordered is not left_out.latent:
         # The shift of `enforce_centroid_order` moves samples towards their own classes, as if they
         # could be predicted: leave-one-out predictions are without it.
         log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
@@ -216,27 +203,6 @@ def posterior_by_mapping(
     cov = scale * left_out.variance[:, None, None] * np.eye(latent.shape[1])
     coordinates = LatentCoordinates(mean=left_out.latent, cov=cov)
     return Draw(embedder=embedder, classifier=classifier), coordinates, message
-
-
-def _posterior_by_likelihood(
-    decoder: Decoder, latent: FloatArray, task: Task
-) -> tuple[Draw, LatentCoordinates]:
-    """Embedder by likelihood, and a classifier fitted to leave-one-out latent coordinates.
-
-    Samples that are not in the decoder are embedded as new samples.
-    """
-    embedder = LikelihoodEmbedder(decoder=decoder)
-    n, r = latent.shape
-    inside = evenly_spaced(n, DECODER_SAMPLES)
-    outside = np.setdiff1d(np.arange(n), inside)
-    mean, cov = np.empty((n, r)), np.empty((n, r, r))
-    for rows, embed in ((inside, embedder.embed_left_out), (outside, embedder.embed)):
-        if len(rows):
-            found = embed(task.X[rows])
-            mean[rows], cov[rows] = found.mean, found.cov
-    classifier = fit_gp_classifier(mean, task.y_index, priors=task.priors)
-    draw = Draw(embedder=embedder, classifier=classifier)
-    return draw, LatentCoordinates(mean=mean, cov=cov)
 
 
 def predict_left_out(posterior: Posterior, y_index: IntArray) -> tuple[FloatArray, HeldOutScore]:
@@ -262,7 +228,6 @@ def make_decoder(
         signal_variance=signal * gram.variance,
         lengthscale=lengthscale,
         noise_variance=noise * gram.variance,
-        temper=gram.temper,
     )
 
 

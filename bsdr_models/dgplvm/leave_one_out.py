@@ -103,25 +103,20 @@ def leave_one_out(
     return LeaveOneOutFit(latent=left_out, variance=variance, slope=slope)
 
 
-def minimum_slope(n_samples: int) -> float:
-    """Smallest slope assumed for a mapping that is not predictive: smaller for more samples."""
-    return MIN_SLOPE * min(1.0, FEW_SAMPLES / n_samples) ** 2
-
-
 def enforce_centroid_order(
-    fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray, least: float = MIN_SLOPE
+    fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray
 ) -> FloatArray:
-    """Leave-one-out latent coordinates, shifted by class until the slope is at least ``least``.
+    """Leave-one-out latent coordinates; of few samples shifted by class to the least slope.
 
     With a handful of samples the leave-one-out centroids may be in reverse order, and a classifier
     fitted to them would reverse the predictions of the mapping.
     """
-    if fit.slope >= least:
-        return fit.latent
     known = y_index >= 0
+    if fit.predictive or known.sum() > FEW_SAMPLES:
+        return fit.latent
     _, index = np.unique(y_index[known], return_inverse=True)
     shifted = fit.latent.copy()
-    shifted[known] += (least - fit.slope) * _centred_centroids(latent, y_index)[index]
+    shifted[known] += (MIN_SLOPE - fit.slope) * _centred_centroids(latent, y_index)[index]
     return shifted
 
 

@@ -76,8 +76,7 @@ class Task:
     @property
     def dense(self) -> bool:
         """Whether all samples are centres of the mapping."""
-        all_samples = self.mapping.n_centres is None and len(self.X) <= EXACT_SAMPLES
-        return all_samples and self.mapping.kind == "kernel"
+        return self.mapping.n_centres is None and len(self.X) <= EXACT_SAMPLES
 
     @property
     def dynamics_priors(self) -> tuple[LogNormal, ...]:
@@ -159,7 +158,7 @@ def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
     if np.isinf(task.priors.weight):
         mode = _fit_kernel(objective, latent, task.optimization)
     else:
-        initial = [latent if prior is None else shrink_towards_loo(prior, latent)]
+        initial = [shrink_towards_loo(prior, latent)]
         initial += task.starts(int(task.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, task.optimization, **options)
     return replace(mode, tuples=known[tuples], settings=settings)
@@ -231,8 +230,8 @@ def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
 
 def _mapping_and_initial(
     task: Task, tuples: IntArray, rng: np.random.Generator
-) -> tuple[MappingPrior | None, dict[str, float], FloatArray]:
-    """Prior of the mapping or None, its settings, and initial latent coordinates."""
+) -> tuple[MappingPrior, dict[str, float], FloatArray]:
+    """Prior of the mapping, its settings, and initial latent coordinates."""
     X, y, known, centres = task.X, task.y_index, task.known, None
     if not task.dense:
         size = min(task.mapping.n_centres or N_CENTRES, len(known))
@@ -250,15 +249,14 @@ def _mapping_and_initial(
     latent[known] = initial
     if len(known) < len(X):
         latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
-    prior = whole if task.mapping.kind == "kernel" else None
-    return prior, {"map_width": width, "map_noise": noise}, latent
+    return whole, {"map_width": width, "map_noise": noise}, latent
 
 
-def make_objective(task: Task, prior: MappingPrior | None, most: int | None = None) -> Objective:
-    """The objective F of a task; with a mapping, at most so many samples have a density in it."""
+def make_objective(task: Task, prior: MappingPrior, most: int | None = None) -> Objective:
+    """The objective F of a task, in which at most so many samples have a density."""
     n, known, X, weight = len(task.X), task.known, task.X, task.priors.weight
     modelled: IntArray | slice = slice(None)
-    if most is not None and n > most and prior is not None:
+    if most is not None and n > most:
         modelled = evenly_spaced(n, most)
         X = X[modelled] - X[modelled].mean(axis=0)
     gram = FeatureGram.of(X)

@@ -23,7 +23,6 @@ not independent. So these three factors are potentials, which predictive draws i
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,6 @@ def build_model(
     map_noise: float = 0.02,
     priors: Priors | None = None,
     unlabeled: Any = None,
-    density: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of D-GPLVM as a PyMC model with named dims.
 
@@ -86,9 +84,6 @@ def build_model(
     priors : Priors, optional
     unlabeled : object, optional
         Value of y that marks a missing label. Such samples do not enter J and c.
-    density : callable, optional
-        Replaces the three potentials, for a faster hand-written gradient: from symbolic
-        ``latent_raw`` and logarithms of a, :math:`\ell` and b (3,) to the sum of their logarithms.
 
     Returns
     -------
@@ -158,9 +153,6 @@ def build_model(
 
         latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
         J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion, features=Y))
-        if density is not None:
-            pm.Potential("density", density(U, pt.log(pt.stack([a, ell, b]))))
-            return model
         n_labeled = int((y_index >= 0).sum())
         K = kernel(latent, gram.variance * a, ell, gram.variance * b)
         log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
@@ -316,9 +308,8 @@ def class_separation(
                 return np.inf, np.zeros_like(X)
 
         return hand_written(value_and_gradient)(latent)
-    y_index = y
-    known = y_index >= 0
-    indicator = (y_index[known, None] == np.unique(y_index[known])).astype(np.float64)  # (N, K)
+    known = y >= 0
+    indicator = (y[known, None] == np.unique(y[known])).astype(np.float64)  # (N, K)
     mean = (indicator / indicator.sum(axis=0)).T
     X = latent[np.flatnonzero(known)]
     X = X - X.mean(axis=0)
@@ -335,9 +326,6 @@ def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int
         latent = with_principal_components(latent, Y, r)
     U = mapping.raw(shrink_towards_loo(mapping, latent))
     return U / np.sqrt((U**2).mean(axis=0))
-
-
-# Validation
 
 
 def _check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, list[Any]]:

@@ -6,10 +6,8 @@ tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U 
 averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the step size.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +29,7 @@ from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, Mode, Task, fit_map, ma
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 
@@ -44,14 +43,9 @@ ADVI_STEPS = 5_000
 ADVI_STARTS = (1e-6, 1.0)
 # Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
-# With the hand-written density full compilation takes longer than it saves.
-MODE = "FAST_COMPILE"
-# Predictions average over as many posterior draws, evenly spaced, as bring the largest standard
-# error of a leave-one-out probability below this, counted after every so many draws,
-DRAWS_ERROR, DRAWS_STEP = 0.01, 50
-# unless their classifiers would take more memory, in bytes.
-DRAWS_MEMORY = 2**28
-_GOLDEN = 0.6180339887498949
+# Predictions average over as many evenly spaced draws: standard errors are a tenth of the standard
+# deviation of a probability between draws.
+N_DRAWS = 100
 
 
 def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Generator) -> FitResult:
@@ -59,11 +53,6 @@ def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Gene
 
     An interrupt of the search of the mode is raised again: there are no draws yet to return.
     """
-    if not task.mapping.embeds:
-        raise ValueError(
-            "inference='nuts' and 'advi' need samples that are embedded by the mapping, with "
-            "placement='map' and kind='kernel'"
-        )
     check_declared(task)
     mode = fit_map(replace(task, optimization=replace(task.optimization, n_restarts=1)), rng)
     if mode.search.interrupted:
@@ -102,7 +91,7 @@ def check_declared(task: Task) -> None:
         raise ValueError("the PyMC model has no sequences; use inference='map'")
     if not task.dense:
         raise ValueError(
-            "the PyMC model needs a dense mapping (n_centres=None, kind='kernel', at most "
+            "the PyMC model needs a dense mapping (n_centres=None, at most "
             f"{EXACT_SAMPLES} samples)"
         )
 
@@ -115,26 +104,14 @@ def draws_posterior(
     The kernel parameters of these classifiers are those at the mode: optimising them for each draw
     is expensive, and changes the average by less than 0.01.
     """
-    known, n = task.known, len(latents)
     at_mode, _, _ = posterior_by_mapping(mode, mode.latent, task)
     parameters = at_mode.classifier.functions.kernel.log_values
-    draws, left_out, probabilities = [], [], []
-    # The first draws of this order are evenly spaced, however many there are.
-    for i in np.argsort(np.arange(n) * _GOLDEN % 1.0):
-        draw, coordinates, _ = posterior_by_mapping(
-            mode, latents[i], task, kernel_parameters=parameters
-        )
-        draws.append(draw)
-        left_out.append(coordinates)
-        probabilities.append(np.exp(draw.classifier.left_out[known]))
-        size = len(draws)
-        if size % DRAWS_STEP == 0:
-            error = float(np.std(probabilities, axis=0).max()) / math.sqrt(size)
-            if error < DRAWS_ERROR:
-                break
-        if (size + 1) * draw.classifier.functions.roots.nbytes > DRAWS_MEMORY:
-            break
-    return Posterior(draws=tuple(draws)), mixture(left_out)
+    parts = [
+        posterior_by_mapping(mode, latents[i], task, kernel_parameters=parameters)
+        for i in evenly_spaced(len(latents), N_DRAWS)
+    ]
+    posterior = Posterior(draws=tuple(draw for draw, *_ in parts))
+    return posterior, mixture([coordinates for _, coordinates, _ in parts])
 
 
 def _stacked(values: FloatArray) -> FloatArray:
@@ -150,7 +127,6 @@ def sample(
     from bsdr_models.inference import engines
 
     objective = make_objective(task, mode.objective.mapping)
-    density = engines.hand_written(partial(log_density, objective))
     x, covariance = curvature(objective, mode)
     # ADVI does not converge from a draw of the prior, where J is huge.
     spreads = ADVI_STARTS if engine == "advi" else (1.0,) * schedule.chains
@@ -159,10 +135,9 @@ def sample(
         "draws": schedule.draws,
         "var_names": NAMES,
         "starts": [_initial_values(objective, x, scale * covariance, rng) for scale in spreads],
-        "mode": MODE,
         "progressbar": schedule.progressbar,
     }
-    model = declare_model(task, mode.settings, density=density)
+    model = declare_model(task, mode.settings)
     if engine == "advi":
         sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
     else:
@@ -179,7 +154,7 @@ def sample(
     return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
 
 
-def declare_model(task: Task, settings: Mapping[str, float], *, density: Any = None) -> Any:
+def declare_model(task: Task, settings: Mapping[str, float]) -> Any:
     """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
@@ -194,24 +169,7 @@ def declare_model(task: Task, settings: Mapping[str, float], *, density: Any = N
         map_noise=settings["map_noise"],
         priors=task.priors,
         unlabeled=-1,
-        density=density,
     )
-
-
-def log_density(
-    objective: Objective, raw: FloatArray, log_kernel: FloatArray
-) -> tuple[float, FloatArray, FloatArray]:
-    """-F without the priors of the log parameters, which are in the PyMC model, and its gradients.
-
-    These are in U (N, R) and in the log parameters (3,). Minus infinity if a factorisation fails.
-    """
-    try:
-        value, gradient = objective(np.concatenate([raw.ravel(), log_kernel]))
-    except np.linalg.LinAlgError:
-        return -np.inf, np.zeros_like(raw), np.zeros_like(log_kernel)
-    by_raw, by_log = np.split(-gradient, [raw.size])
-    of_priors, derivative = objective.priors(log_kernel)
-    return of_priors - value, by_raw.reshape(raw.shape), by_log + derivative
 
 
 def curvature(objective: Objective, mode: Mode) -> tuple[FloatArray, FloatArray]:

@@ -167,17 +167,12 @@ class Mapping(Options):
 
     Parameters
     ----------
-    kind : {"kernel", "none"}, default="kernel"
-        Whether latent coordinates are a smooth function of the features.
     n_centres : int, optional
         Training samples at which the mapping has kernels: by default all, or 300 of more than
         2000; the cost is then linear in the number of samples.
     width, noise : float or "cv", default="cv"
         Width g and noise lambda of the mapping; "cv" minimises the leave-one-out error of the
         class indicators.
-    placement : {"map", "likelihood"}, default="map"
-        How samples are embedded: by the mapping, or by their likelihood, Eq. (14) of the paper,
-        which is the only way without a mapping.
 
     Raises
     ------
@@ -195,23 +190,14 @@ class Mapping(Options):
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
-        "kind": [StrOptions({"kernel", "none"})],
         "n_centres": [COUNT, None],
         "width": [POSITIVE, StrOptions({"cv"})],
         "noise": [POSITIVE, StrOptions({"cv"})],
-        "placement": [StrOptions({"map", "likelihood"})],
     }
 
-    kind: Literal["kernel", "none"] = "kernel"
     n_centres: int | None = None
     width: float | Literal["cv"] = "cv"
     noise: float | Literal["cv"] = "cv"
-    placement: Literal["map", "likelihood"] = "map"
-
-    @property
-    def embeds(self) -> bool:
-        """Whether samples are embedded by the mapping."""
-        return self.kind == "kernel" and self.placement == "map"
 
     @property
     def widths(self) -> Sequence[float]:

@@ -4,18 +4,17 @@ Every function takes the tree first and `ax=` (a new figure by default), and ret
 shows the figure or changes global settings. The figure of a given `ax` should use
 ``layout="constrained"``, which makes room for titles, captions and legends.
 
-The numbers behind a plot are in an xarray Dataset (see `to_dataframe`): `map_table`,
-`features_table` and `correlation_table`. Other plots show variables of the tree unchanged. Plots of
+The numbers behind a plot are in an xarray Dataset (see `to_dataframe`): `map_table` and
+`features_table`. Other plots show variables of the tree unchanged. Plots of
 predictions, searches and predictive checks are those of scikit-learn and ArviZ.
 """
 
-from bsdr_models.plots.biplot import correlation_table, plot_biplot
+from bsdr_models.plots.biplot import plot_biplot
 from bsdr_models.plots.diagnostics import plot_comparison, plot_outliers
 from bsdr_models.plots.features import features_table, plot_features
 from bsdr_models.plots.map import map_table, plot_map
 
 __all__ = [
-    "correlation_table",
     "features_table",
     "map_table",
     "plot_biplot",

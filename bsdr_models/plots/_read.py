@@ -102,20 +102,6 @@ def component_coordinates(
     return chosen, [f"component {name}" for name in dataset[COMPONENT].values[chosen]]
 
 
-def correlations(X: FloatArray, scores: FloatArray) -> FloatArray:
-    """Correlation of features with scores over samples where they are not NaN, (D, K)."""
-    seen = np.isfinite(X)
-    count = np.maximum(seen.sum(axis=0), 1)[:, None]
-    X = np.where(seen, X, 0.0)
-    X = np.where(seen, X - X.sum(axis=0) / count[:, 0], 0.0)
-    scores = scores - scores.mean(axis=0)
-    weight = seen.astype(np.float64).T
-    variance = weight @ scores**2 - (weight @ scores) ** 2 / count
-    scale = np.sqrt(np.sum(X**2, axis=0)[:, None] * np.maximum(variance, 0.0))
-    product = X.T @ scores
-    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0.0).clip(-1.0, 1.0)
-
-
 def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) -> Target:
     """Training labels of group `fit`, true or else predicted ones of `predictions`, or None.
 

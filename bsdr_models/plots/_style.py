@@ -5,6 +5,7 @@ References
 .. [1] M. A. Petroff (2021), Accessible color sequences for data visualization, arXiv:2107.02270.
 """
 
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -17,7 +18,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.text import Text
-from matplotlib.textpath import TextPath
 
 # Ten colours that remain distinct under common colour blindness [1].
 PALETTE = (
@@ -32,7 +32,7 @@ PALE = "#d0d0d0"
 PALER = "#e8e8e8"
 POSITIVE = PALETTE[0]
 NOTE_SIZE = 8.5
-HINTING = 1.13  # hinted letters are up to this much wider than their outlines
+LETTER = 0.58  # width of a letter relative to the size of a text
 MAX_NAMES = 18  # per legend column
 HALO = [Stroke(linewidth=3.0, foreground="white", alpha=0.8), Normal()]
 SHADES = "viridis"
@@ -169,14 +169,8 @@ def fix_layout(figure: Figure) -> None:
 
 
 def wrap(text: str, points: float) -> list[str]:
-    """Lines of at most that width."""
-    lines: list[str] = []
-    for word in text.split():
-        longer = f"{lines[-1]} {word}" if lines else word
-        outline = TextPath((0.0, 0.0), longer, size=NOTE_SIZE)
-        width = HINTING * outline.vertices[:, 0].max()
-        lines[-1:] = [longer] if width <= points or not lines else [lines[-1], word]
-    return lines
+    """Lines of at most about that width."""
+    return textwrap.wrap(text, max(int(points / (LETTER * NOTE_SIZE)), 1), break_long_words=False)
 
 
 def add_legend(ax: Axes, handles: Sequence[Artist], *, title: str | None = None) -> None:

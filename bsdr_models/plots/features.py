@@ -15,7 +15,6 @@ from bsdr_models.plots._read import (
     caveats,
     check_label,
     check_prob,
-    correlations,
     read,
 )
 from bsdr_models.plots._style import (
@@ -115,7 +114,7 @@ def features_table(
     elif "latent_mean" in fit:
         scores = fit["latent_mean"].transpose(OBS, COMPONENT).values
     if X is not None and scores is not None:
-        columns["alone"] = correlations(X, scores)
+        columns["alone"] = _correlations(X, scores)
     table = xr.Dataset(
         {name: ((FEATURE, effects.dim), values) for name, values in columns.items()},
         coords={FEATURE: effects.features, effects.dim: effects.outcomes},
@@ -246,6 +245,20 @@ def _samples(tree: xr.DataTree) -> FloatArray | None:
     if "constant_data" not in tree.children or "X" not in tree["constant_data"]:
         return None
     return np.asarray(tree["constant_data"]["X"].transpose(OBS, FEATURE).values, dtype=np.float64)
+
+
+def _correlations(X: FloatArray, scores: FloatArray) -> FloatArray:
+    """Correlation of features with scores over samples where they are not NaN, (D, K)."""
+    seen = np.isfinite(X)
+    count = np.maximum(seen.sum(axis=0), 1)[:, None]
+    X = np.where(seen, X, 0.0)
+    X = np.where(seen, X - X.sum(axis=0) / count[:, 0], 0.0)
+    scores = scores - scores.mean(axis=0)
+    weight = seen.astype(np.float64).T
+    variance = weight @ scores**2 - (weight @ scores) ** 2 / count
+    scale = np.sqrt(np.sum(X**2, axis=0)[:, None] * np.maximum(variance, 0.0))
+    product = X.T @ scores
+    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0.0).clip(-1.0, 1.0)
 
 
 def _panels(table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None) -> list[int]:

@@ -89,11 +89,16 @@ def slice_move(point, value, density, rng):
 def by_slices(problem, mode, *, seed, n_moves, burn):
     """A chain from the prior: raw positions and standardised log parameters in turn."""
     objective = make_objective(problem, mode.objective.mapping)
-    density, priors = partial(sampling.log_density, objective), objective.parameter_priors
+    priors = objective.parameter_priors
     median, log_sd = np.array([(prior.log_median, prior.log_sd) for prior in priors]).T
 
     def of_both(raw, standard):
-        return density(raw, median + log_sd * standard)[0]
+        logs = median + log_sd * standard
+        try:
+            value, _ = objective(np.concatenate([raw.ravel(), logs]))
+        except np.linalg.LinAlgError:
+            return -np.inf
+        return objective.priors(logs)[0] - value
 
     rng = np.random.default_rng(seed)
     raw = rng.standard_normal((len(problem.X), problem.n_components))

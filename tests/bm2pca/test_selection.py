@@ -60,7 +60,7 @@ def test_subsample_is_stratified(monkeypatch):
     groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
     counts = np.bincount(groups[subsample(groups, keys(groups))] + 1)
     assert counts[0] == 7
-    assert counts[1:].sum() == 50
+    assert 50 <= counts[1:].sum() <= 53
     np.testing.assert_allclose(counts[1:], np.array([40.0, 9.6, 0.4]), atol=1.0)
     assert counts[3] == 1
     few = np.repeat([0, 1, -1], [20, 30, 70])
@@ -209,7 +209,7 @@ def test_no_selection_without_held_out_samples():
 
 def candidates(n_features, *, multiclass=False, **arguments):
     """Of ten samples."""
-    task = SimpleNamespace(X=np.empty((10, n_features)), multiclass=multiclass)
+    task = SimpleNamespace(X=np.empty((10, n_features)), Y=np.ones((10, 1)), multiclass=multiclass)
     return BM2PCAClassifier().set_params(**arguments)._candidates(task)
 
 

@@ -69,10 +69,6 @@ CLASSIFIERS = {
     ),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_limit": DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf), random_state=0),
-    "dgplvm_free": DGPLVMClassifier(mapping=DGPLVMMapping(kind="none"), random_state=0),
-    "dgplvm_likelihood": DGPLVMClassifier(
-        mapping=DGPLVMMapping(placement="likelihood"), random_state=0
-    ),
     "dgplvm_centres": DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=12), random_state=0),
     "dgplvm_paper": PaperDGPLVMClassifier(
         optimization=DGPLVMOptimization(max_iter=25), random_state=0
@@ -113,7 +109,7 @@ OF_ENGINES = {
 # Labels are read as by another form of the same class.
 ALIKE = {
     *("bsdr_laplace", "bm2pca_paper_one_vs_rest", "bm2pca_gibbs"),
-    *("dgplvm_free", "dgplvm_centres"),
+    "dgplvm_centres",
 }
 
 # Expected warnings about bad input and short fits: every warning there is but

@@ -492,7 +492,6 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         (
             *("inference", "loss__strategy", "priors__criterion"),
-            *("mapping__kind", "mapping__placement"),
             *("criterion", "placement", "approximation"),
         ),
         CHOICES,

@@ -68,7 +68,6 @@ CHOICES = {
         {"priors__weight": np.inf, "mapping__n_centres": 3, **UNSCALED},
         {**SHORT, "mapping__width": 1.0, "mapping__noise": 0.1},
         {**SHORT, "priors__criterion": "local_fisher"},
-        {**SHORT, "mapping__kind": "none"},
         {**SHORT, "priors__criterion": "mcml"},
     ),
     "PaperDGPLVMClassifier": ({"optimization__max_iter": 3},),

@@ -19,9 +19,6 @@ MODELS = {
     "BM2PCA": BM2PCAClassifier(random_state=0),
     "BM2PCA of the paper": PaperBM2PCAClassifier(random_state=0),
     "D-GPLVM": DGPLVMClassifier(random_state=0),
-    "D-GPLVM by likelihood": DGPLVMClassifier(random_state=0).set_params(
-        mapping__placement="likelihood"
-    ),
 }
 
 

@@ -16,8 +16,6 @@ from bsdr_models.papers import PaperDGPLVMClassifier
 MODELS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
-    "free": {"mapping__kind": "none"},
-    "likelihood": {"mapping__placement": "likelihood"},
     "paper": {"optimization__max_iter": 25},
     "centres": {"mapping__n_centres": 12},
 }
@@ -116,13 +114,6 @@ def test_incompatible_arguments_raise(iris, monkeypatch, kind, arguments, match)
     monkeypatch.setattr(map_search, "run_map", None)  # before any work
     with pytest.raises(ValueError, match=match):
         kind().set_params(**arguments).fit(*iris)
-
-
-def test_out_of_range_needs_a_mapping(iris, fitted):
-    for name in ("free", "likelihood"):
-        with pytest.raises(AttributeError, match="embedding by the mapping"):
-            fitted(name).out_of_range(iris[0])
-    assert not hasattr(PaperDGPLVMClassifier, "out_of_range")
 
 
 @pytest.mark.parametrize(("n_components", "match"), [
@@ -249,13 +240,12 @@ def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch
 
 
 @pytest.mark.parametrize("n_samples", [44, 45])
-@pytest.mark.parametrize("name", ["default", "likelihood"])
-def test_sample_sizes_around_the_exact_limit(iris, assert_finite, monkeypatch, name, n_samples):
+def test_sample_sizes_around_the_exact_limit(iris, assert_finite, monkeypatch, n_samples):
     """Above the limit the mapping has few centres; few samples have a density."""
     monkeypatch.setattr(map_search, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(map_search, "N_CENTRES", 12)
     monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris
-    model = fit(make(name), X[:n_samples], y[:n_samples], EXPLAINED)
+    model = fit(make(), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.9

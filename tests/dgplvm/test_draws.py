@@ -56,17 +56,14 @@ def test_draws_at_the_mode_predict_as_the_mode(make):
 
 
 @pytest.mark.slow
-def test_as_many_draws_as_the_error_needs(monkeypatch):
+def test_a_hundred_draws_are_enough(monkeypatch):
+    """A tenth of the standard deviation of probabilities between these draws, .14, is left."""
     model, mode, new = fitted(classes)
-    assert len(average(model, mode, moved(mode, 200, 1e-3)).draws) == sampling.DRAWS_STEP
-    latents = moved(mode, 800, 1.0)
+    latents = moved(mode, 400, 1.0)
     some = average(model, mode, latents)
-    monkeypatch.setattr(sampling, "DRAWS_ERROR", 0.0)
+    monkeypatch.setattr(sampling, "N_DRAWS", 400)
     all_draws = average(model, mode, latents)
-    assert sampling.DRAWS_STEP < len(some.draws) < len(all_draws.draws) == 800
+    assert (len(some.draws), len(all_draws.draws)) == (100, 400)
     error = np.exp(some.log_probabilities(new)) - np.exp(all_draws.log_probabilities(new))
-    assert np.sqrt(np.mean(error**2)) < 0.01
-    assert np.abs(error).max() < 0.04
-    size = some.draws[0].classifier.functions.roots.nbytes
-    monkeypatch.setattr(sampling, "DRAWS_MEMORY", 7 * size)
-    assert len(average(model, mode, latents).draws) == 7
+    assert np.sqrt(np.mean(error**2)) < 0.014
+    assert np.abs(error).max() < 5.0 * 0.014

@@ -13,8 +13,6 @@ from bsdr_models.papers import PaperDGPLVMClassifier
 FORMS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
-    "free": {"mapping__kind": "none"},
-    "likelihood": {"mapping__placement": "likelihood"},
     "centres": {"mapping__n_centres": 25},
     "total": {"priors__criterion": "total"},
     "inverse_trace": {"priors__criterion": "inverse_trace"},
@@ -25,10 +23,9 @@ PAPER = {
     "paper": {"optimization__max_iter": 100},
     "paper, Laplace": {"optimization__max_iter": 100, "approximation": "laplace"},
     "paper, free": {"optimization__max_iter": 100, "mapping": "none", "weight": 10.0},
+    "paper, by likelihood": {"optimization__max_iter": 100, "placement": "likelihood"},
 }
-BY_MAP = [name for name in FORMS if name not in ("free", "likelihood")]
 every_form = pytest.mark.parametrize("name", FORMS | PAPER)
-by_map = pytest.mark.parametrize("name", BY_MAP)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +77,7 @@ def test_fitted_attributes(wine, models, name):
     prefix = type(model).__name__.lower()
     assert model.get_feature_names_out().tolist() == [f"{prefix}0", f"{prefix}1"]
     for attribute in ("components_", "feature_relevance_"):
-        assert hasattr(model, attribute) == (name in BY_MAP)
+        assert hasattr(model, attribute) == (name in FORMS)
     if name in PAPER:
         assert not hasattr(model, "map_width_")
     else:
@@ -89,7 +86,7 @@ def test_fitted_attributes(wine, models, name):
         assert model.map_noise_ in (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
-@pytest.mark.parametrize("name", ["default", "free", "likelihood"])
+@pytest.mark.parametrize("name", ["default", "paper, free"])
 def test_inverse_transform_beats_the_mean(wine, models, name):
     """Two components explain some of the 13 features."""
     train, test, _, _ = wine

@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -19,9 +18,8 @@ from bsdr_models.dgplvm import criteria, sampling
 from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
 from bsdr_models.dgplvm.paper.model import RAW_SCALE, declare
-from bsdr_models.dgplvm.paper.objective import fit_paper
+from bsdr_models.dgplvm.paper.objective import KernelMapping, fit_paper
 from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
-from bsdr_models.inference.engines import hand_written
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
 
@@ -213,33 +211,20 @@ def task_and_mode(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_hand_written_density_matches_the_declared_one(case):
+def test_the_objective_is_the_declared_density(case):
+    """Minus F, and the normal prior of the raw coordinates."""
     task, mode = task_and_mode(case)
-    density = hand_written(
-        partial(sampling.log_density, make_objective(task, mode.objective.mapping))
-    )
-    fused = sampling.declare_model(task, mode.settings, density=density)
-    declared_model = declared(case)
-    functions = [
-        model.logp_dlogp_function(ravel_inputs=True, **FAST) for model in (fused, declared_model)
-    ]
+    objective, model = make_objective(task, mode.objective.mapping), declared(case)
+    density = model.logp_dlogp_function(ravel_inputs=True, **FAST)
     for seed in range(3):
-        point = DictToArrayBijection.map(random_point(fused, seed))
-        (value, gradient), (expected, expected_gradient) = (f(point) for f in functions)
-        np.testing.assert_allclose(value, expected, rtol=1e-10)
-        np.testing.assert_allclose(
-            gradient, expected_gradient, rtol=1e-8, atol=1e-9 * np.abs(expected_gradient).max()
-        )
-
-
-def test_hand_written_density_of_coincident_coordinates_is_zero():
-    task, mode = task_and_mode("three classes")
-    objective = make_objective(task, mode.objective.mapping)
-    zeros = np.zeros((len(TWO), 2)), np.zeros(3)
-    value, by_raw, by_log = sampling.log_density(objective, *zeros)
-    assert value == -np.inf
-    assert not by_raw.any()
-    assert not by_log.any()
+        point = DictToArrayBijection.map(random_point(model, seed))
+        (value, gradient), (F, by_x) = density(point), objective(point.data)
+        raw = objective.unpack(point.data)[0]
+        np.testing.assert_allclose(value, stats.norm.logpdf(raw).sum() - F, rtol=1e-10)
+        expected = -by_x
+        expected[: raw.size] -= raw.ravel()
+        atol = 1e-9 * np.abs(expected).max()
+        np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=atol)
 
 
 def test_curvature_is_averaged_over_rotations():
@@ -272,7 +257,6 @@ def test_draws_are_aligned_to_the_mode():
     ("changes", "message"),
     [
         ({"priors": Priors(weight=np.inf)}, "finite weight"),
-        ({"mapping": Mapping(kind="none")}, "embedded by the mapping"),
         ({"mapping": Mapping(n_centres=3)}, "dense mapping"),
     ],
 )
@@ -331,7 +315,7 @@ def test_other_criteria_have_their_values_and_gradients(criterion):
     assert compiled(np.zeros((9, 2)))[0] == np.inf
 
 
-@pytest.mark.parametrize("mapping", ["kernel", "none"])
+@pytest.mark.parametrize("mapping", [KernelMapping, None])
 def test_the_papers_density_is_its_objective_within_bounds(mapping):
     """Eq. (13) at interior parameters, and the priors of log theta and the raw coordinates."""
     X, y = features(), np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
@@ -340,10 +324,9 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
         y_index=y,
         n_components=2,
         priors=Priors(weight=3.0),
-        mapping=Mapping(kind=mapping, width=2.0),
         optimization=Optimization(max_iter=1, n_restarts=1),
     )
-    objective = fit_paper(task, np.random.default_rng(0)).objective
+    objective = fit_paper(task, mapping and mapping.of(X, 2.0), np.random.default_rng(0)).objective
     model = declare(task, objective.mapping)
     low, high = objective.parameter_bounds
     log_density, rng = model.compile_logp(jacobian=False, **FAST), np.random.default_rng(2)

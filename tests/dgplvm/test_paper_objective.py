@@ -16,7 +16,7 @@ from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.objective import Objective
 from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper, theta_priors
-from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
+from bsdr_models.dgplvm.settings import Optimization, Priors
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
@@ -71,7 +71,7 @@ def wine(n, seed=3):
     return X[rows], y[rows]
 
 
-def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, mapping=None, **options):
+def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, free=False, **options):
     """Task and mode of the paper's objective."""
     task = Task(
         **options,
@@ -79,10 +79,10 @@ def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, mapping=No
         y_index=y,
         n_components=n_components,
         priors=Priors(weight=weight),
-        mapping=Mapping(**{"width": 2.0} | (mapping or {})),
         optimization=Optimization(n_restarts=starts, max_iter=max_iter),
     )
-    return task, fit_paper(task, rng_of(7, 0))
+    mapping = None if free else KernelMapping.of(X, 2.0)
+    return task, fit_paper(task, mapping, rng_of(7, 0))
 
 
 def test_value_is_the_sum_of_the_terms_of_the_paper():
@@ -132,7 +132,7 @@ def test_pack_and_unpack_are_inverse(mapping):
 def test_bounds_scale_with_the_features():
     """F of 7 Y at theta (49, 1, 49, 1/49) is F of Y and N D ln 7 + 2 ln 7."""
     X, y = wine(25)
-    one, other = (fit(Z, y, criterion="total", mapping={"kind": "none"}, max_iter=1)[1].objective
+    one, other = (fit(Z, y, criterion="total", free=True, max_iter=1)[1].objective
                   for Z in (X, 7.0 * X))  # fmt: skip
     shift = 2.0 * math.log(7.0) * np.array([1.0, 0.0, 1.0, -1.0])
     for a, b in zip(one.parameter_bounds, other.parameter_bounds, strict=True):
@@ -155,7 +155,7 @@ def test_mapping_embeds_training_and_new_samples_of_a_fit():
     assert np.mean(cdist(new, centroids).argmin(axis=1) == y[40:]) > 0.85
     # The objective is that without a mapping.
     _, full = fit(X[:40], y[:40], weight=10.0, max_iter=20)
-    free = fit(X[:40], y[:40], weight=10.0, mapping={"kind": "none"}, max_iter=1)[1].objective
+    free = fit(X[:40], y[:40], weight=10.0, free=True, max_iter=1)[1].objective
     at_end = free(free.pack(full.latent, full.log_parameters))[0]
     assert at_end == pytest.approx(full.search.value, abs=1e-6)
 

@@ -19,15 +19,13 @@ MODELS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
     "three": {"n_components": 3},
-    "free": {"mapping__kind": "none"},
-    "likelihood": {"mapping__placement": "likelihood"},
     "centres": {"mapping__n_centres": 12},
     "paper": {"optimization__max_iter": 40},
     "unlabelled": {"unlabeled": "?"},
     "starts": {"optimization__n_restarts": 4},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
-BY_MAP = [name for name in MODELS if name not in ("free", "likelihood", "paper")]
+BY_MAP = [name for name in MODELS if name != "paper"]
 
 
 def toy(name):

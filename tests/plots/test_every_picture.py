@@ -251,7 +251,6 @@ def test_two_axes_fit_a_constrained_figure(name):
         (plots.plot_map, (0, 2)),
         (plots.plot_map, 2),
         (plots.plot_biplot, (2, 0)),
-        (functools.partial(plots.plot_biplot, circle=True), (1, 2)),
     ],
 )
 def test_any_components_of_three(plot, components):

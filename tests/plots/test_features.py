@@ -8,6 +8,7 @@ from matplotlib.collections import PathCollection
 from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, HingeLoss
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import features_table, plot_features
+from bsdr_models.plots.features import _correlations
 
 NAMES = ["ash", "hue", "proline", "alcohol"]
 LABELS = ["a", "b", "c"]
@@ -76,6 +77,16 @@ def test_features_are_in_order_of_importance_over_centred_scores():
     coef = np.array([[[3.0, 1.0], [0.0, 0.0], [5.0, 5.0], [-1.0, 3.0]]])  # centred: 1, 0, 0, 2
     table = features_table(tree_of(coef))
     assert table["feature"].values.tolist() == ["alcohol", "ash", "hue", "proline"]
+
+
+def test_missing_entries_are_left_out_of_a_correlation():
+    rng = np.random.default_rng(0)
+    X, scores = rng.standard_normal((60, 2)), rng.standard_normal((60, 3))
+    X[:40, 1] = np.nan
+    found = _correlations(X, scores)
+    for d, seen in ((0, slice(None)), (1, slice(40, None))):
+        expected = [np.corrcoef(X[seen, d], score)[0, 1] for score in scores[seen].T]
+        np.testing.assert_allclose(found[d], expected, atol=1e-12)
 
 
 def test_alone_is_the_correlation_with_the_mean_score():

@@ -42,7 +42,6 @@ PICTURES = {
     "map of two classes": ("two", plots.plot_map, {}),
     "features": ("fit", plots.plot_features, {}),
     "biplot": ("fit", plots.plot_biplot, {}),
-    "correlation circle": ("fit", plots.plot_biplot, {"circle": True, "n_features": 15}),
 }
 
 

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
-from scipy.sparse.linalg import LinearOperator, svds
+from sklearn.decomposition import PCA
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.paper.views import View
-from bsdr_models.numerics.row_space import Rows, centred_gram, squared_distance
+from bsdr_models.numerics.row_space import Rows, squared_distance
 
-# Size of the smaller Gram matrix beyond which the principal axes are found by Lanczos iterations.
-MAX_GRAM = 1000
-# Axes with a smaller share of the largest eigenvalue are numerical noise.
+# Axes with a smaller share of the largest variance are numerical noise.
 _RANK_TOL = 1e-12
 
 
@@ -38,7 +36,7 @@ def target_coordinates(y: FloatArray, parts: Sequence[View]) -> FloatArray:
     u, s, _ = np.linalg.svd(y - y.mean(axis=1, keepdims=True), full_matrices=False)
     live = s > 1e-9 * s[:, :1]
     u = u[..., : int(live.sum(axis=1).min())]
-    stack, _ = _side_by_side(parts)  # its centre does not matter, as u is centred
+    stack = _side_by_side(parts)
     explained = np.stack([np.asarray(stack.T @ own).T for own in u])
     rotation, _, _ = np.linalg.svd(explained, full_matrices=False)
     return u @ rotation * np.sqrt(y.shape[1])
@@ -51,51 +49,30 @@ def residual(scores: FloatArray, targets: FloatArray) -> FloatArray:
 
 
 def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
-    """Unit-variance principal component scores of all views together, (N, <= R).
-
-    Uses the smaller Gram matrix, or products with X alone if that is large; sparse X is neither
-    centred nor made dense.
-    """
-    stack, centre = _side_by_side(parts)
+    """Unit-variance principal component scores of all views together, (N, <= R)."""
+    stack = _side_by_side(parts)
     n, d = stack.shape
-    if min(n, d) > max(MAX_GRAM, n_components):
-        centred = LinearOperator(
-            (n, d),
-            matvec=lambda v: stack @ v.ravel() - centre @ v.ravel(),
-            rmatvec=lambda u: stack.T @ u.ravel() - u.sum() * centre,
-            dtype=np.float64,
-        )
-        left, singular, _ = svds(centred, k=n_components, v0=np.ones(min(n, d)))
-        return left[:, ::-1][:, : _rank(singular**2, n_components)] * np.sqrt(n)
-    if d > n:
-        values, vectors = np.linalg.eigh(centred_gram(stack, centre))
-        return vectors[:, ::-1][:, : _rank(values, n_components)] * np.sqrt(n)
-    products = stack.T @ stack
-    products = products.toarray() if issparse(products) else products
-    values, vectors = np.linalg.eigh(products - n * np.outer(centre, centre))
-    rank = _rank(values, n_components)
-    axes = vectors[:, ::-1][:, :rank] * np.sqrt(n / values[::-1][:rank])
-    return np.asarray(stack @ axes - centre @ axes)
+    k = min(n_components, n - 1, d)
+    if k == 0 or np.abs(stack).max() == 0.0:
+        return np.zeros((n, 0))
+    # Lanczos iterations neither centre sparse samples nor make them dense; they do not find all.
+    solver = "covariance_eigh" if k == d else "arpack"
+    pca = PCA(k, svd_solver=solver, whiten=True, random_state=0)
+    scores = pca.fit_transform(stack) * np.sqrt(n / (n - 1.0))
+    variance = pca.explained_variance_
+    return np.asarray(scores[:, variance > _RANK_TOL * variance[0]])
 
 
-def _side_by_side(parts: Sequence[View]) -> tuple[Rows, FloatArray]:
-    """All views, each of unit total variance, (N, D), and their centre (D,)."""
-    blocks, centres = [], []
+def _side_by_side(parts: Sequence[View]) -> Rows:
+    """All views, each of unit total variance, or zero without variation, (N, D)."""
+    blocks = []
     for view in parts:
         X: Rows = view.X
         centre = view.total / np.maximum(view.count, 1.0)
         if view.mask is not None:
             X, centre = (X - centre) * view.mask, np.zeros(len(centre))
-        size = np.sqrt(max(float(squared_distance(X, centre).sum()), 1e-300))
-        blocks.append(X / size)
-        centres.append(centre / size)
+        square = float(squared_distance(X, centre).sum())
+        blocks.append(X * (square**-0.5 if square > _RANK_TOL * view.square else 0.0))
     if any(issparse(block) for block in blocks):
-        stack = hstack([csr_array(block) for block in blocks], format="csr")
-    else:
-        stack = np.concatenate(blocks, axis=1)
-    return stack, np.concatenate(centres)
-
-
-def _rank(values: FloatArray, n_components: int) -> int:
-    """Numerical rank, at most R, from the eigenvalues of a Gram matrix."""
-    return min(n_components, int((values > _RANK_TOL * values.max(initial=0.0)).sum()))
+        return hstack([csr_array(block) for block in blocks], format="csr")
+    return np.concatenate(blocks, axis=1)

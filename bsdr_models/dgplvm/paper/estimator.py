@@ -10,7 +10,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.decoder import Decoder, LikelihoodEmbedder
+from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.learn import (
     KERNEL,
@@ -21,14 +21,10 @@ from bsdr_models.dgplvm.learn import (
     make_result,
 )
 from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.objective import (
-    KernelMapping,
-    certain,
-    collapse,
-    fit_paper,
-)
+from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
+from bsdr_models.dgplvm.paper.objective import KernelMapping, certain, collapse, fit_paper
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
-from bsdr_models.dgplvm.settings import CriterionName, Mapping, Optimization, Priors
+from bsdr_models.dgplvm.settings import CriterionName, Optimization, Priors
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
 
@@ -145,15 +141,18 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.random_state = random_state
 
     def _task_options(self) -> dict[str, Any]:
-        mapping = Mapping(kind=self.mapping, width=self.width, placement=self.placement)
-        return {"priors": Priors(weight=self.weight, criterion=self.criterion), "mapping": mapping}
+        return {"priors": Priors(weight=self.weight, criterion=self.criterion)}
+
+    def _kernel_mapping(self, task: Task) -> KernelMapping | None:
+        return KernelMapping.of(task.X, self.width) if self.mapping == "kernel" else None
 
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         self._check_data(task.X, task.y_index)
-        fit = fit_paper(task, rng, progressbar=self.progressbar)
-        gram, mapping = fit.objective.gram, fit.objective.mapping
+        mapping = self._kernel_mapping(task)
+        fit = fit_paper(task, mapping, rng, progressbar=self.progressbar)
+        gram, theta = fit.objective.gram, np.exp(fit.log_parameters[:4])
         raw, _ = fit.objective.unpack(fit.search.x)
-        signal, inverse_width, bias, inverse_noise = np.exp(fit.log_parameters[:4]).tolist()
+        signal, inverse_width, bias, inverse_noise = theta.tolist()
         lengthscale, noise = inverse_width**-0.5, 1.0 / inverse_noise
         decoder = Decoder.of(
             fit.latent,
@@ -170,9 +169,10 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             priors=task.priors,
             approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
         )
-        embedder: Any = LikelihoodEmbedder(decoder=decoder)
-        if mapping is not None and task.mapping.embeds:
-            embedder = mapping.embedder(raw)
+        if mapping is not None and self.placement == "map":
+            embedder: Any = mapping.embedder(raw)
+        else:
+            embedder = LikelihoodEmbedder.of(fit.latent, task.X, theta)
         kernel = signal / gram.variance, lengthscale, noise / gram.variance
         return make_result(
             fit,
@@ -209,9 +209,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         from bsdr_models.dgplvm.paper.model import declare
 
         check_is_fitted(self)
-        task, mapping = self._task, None
-        if task.dynamics is not None:
+        if self._task.dynamics is not None:
             raise ValueError("the PyMC model has no sequences")
-        if task.mapping.kind == "kernel":
-            mapping = KernelMapping.of(task.X, float(task.mapping.width))
-        return self._context.name_dims(declare(task, mapping))
+        return self._context.name_dims(declare(self._task, self._kernel_mapping(self._task)))

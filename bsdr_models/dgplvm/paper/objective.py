@@ -134,15 +134,11 @@ def certain(latent: FloatArray) -> LatentCoordinates:
     return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
 
 
-def fit_paper(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
-    """Minimise the paper's objective within bounds; options are of `run_map`.
-
-    gamma of Eq. (18) is the width of the mapping over the median squared distance.
-    """
-    X, mapping = task.X, None
-    gram = FeatureGram.of(X - X.mean(axis=0))
-    if task.mapping.kind == "kernel":
-        mapping = KernelMapping.of(X, float(task.mapping.width))
+def fit_paper(
+    task: Task, mapping: KernelMapping | None, rng: np.random.Generator, **options: Any
+) -> Mode:
+    """Minimise the paper's objective within bounds; options are of `run_map`."""
+    gram = FeatureGram.of(task.X - task.X.mean(axis=0))
     objective = Objective(
         gram=gram,
         density=evaluate_paper,
