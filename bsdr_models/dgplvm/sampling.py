@@ -45,7 +45,7 @@ ADVI_STARTS = (1e-6, 1.0)
 STEP = 1e-5
 # Predictions average over as many evenly spaced draws: standard errors are a tenth of the standard
 # deviation of a probability between draws.
-N_DRAWS = 100
+N_DRAWS = 200
 
 
 def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Generator) -> FitResult:
