@@ -58,7 +58,7 @@ def regression():
         priors=SAMPLING,
         inference="gibbs",
         n_components=1,
-        sampling=Sampling(draws=1000, tune=200, chains=4),
+        sampling=Sampling(draws=2000, tune=200, chains=4),
         random_state=0,
     )
     return model.fit(X, y).idata_
