@@ -29,7 +29,7 @@ COMMON: dict[str, Any] = {"n_components": R, "priors": SAMPLING}
 
 ENGINES: dict[str, dict[str, Any]] = {
     "mean field": {"optimization__n_restarts": 3},
-    "Gibbs": {"inference": "gibbs", "sampling": Sampling(draws=2000, tune=1000)},
+    "Gibbs": {"inference": "gibbs", "sampling": Sampling(draws=1000, tune=500)},
 }
 
 

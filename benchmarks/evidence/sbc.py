@@ -72,8 +72,8 @@ class Plan:
     n_draws: int = 99
     n_chains: int = 16
     n_kept: int = 50
-    thin: int = 25
-    tune: int = 500
+    thin: int = 5
+    tune: int = 200
 
 
 def report(pictures: Path, plan: Plan | None = None) -> str:
