@@ -69,7 +69,7 @@ def quantities(model: BSDRClassifier) -> dict[str, FloatArray]:
     found = {
         "coefficients": tree["posterior"]["coef"].values,
         "centred biases": tree["posterior"]["bias_centered"].values,
-        "probabilities of training rows": np.exp(tree["log_likelihood"]["y"].values),
+        "probabilities of training samples": np.exp(tree["log_likelihood"]["y"].values),
     }
     return {name: each.reshape(*each.shape[:2], -1) for name, each in found.items()}
 

@@ -90,10 +90,10 @@ def report(pictures: Path, size: Size | None = None) -> str:
         )
     draw(shown).savefig(pictures / "null.png", dpi=72)
     head = ["method", "log loss, mean", "worst", f"above {AIM}", "3-NN, training map"]
-    head += ["3-NN, new rows", "fit s"]
+    head += ["3-NN, new samples", "fit s"]
     return (
-        f"{size.n_train} rows, {size.n_features} features, {N_CLASSES} arbitrary labels, "
-        f"{size.n_new} new rows, {size.n_seeds} seeds.\n\n" + table(head, rows)
+        f"{size.n_train} samples, {size.n_features} features, {N_CLASSES} arbitrary labels, "
+        f"{size.n_new} new samples, {size.n_seeds} seeds.\n\n" + table(head, rows)
     )
 
 
