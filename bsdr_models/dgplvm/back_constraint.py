@@ -295,19 +295,25 @@ class MappingEmbedder:
         """Kernels of samples at the centres, (M, m)."""
         return np.exp(-self.prior.decay * squared_distances(X, self.prior.centres))
 
+    def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means (M, R), and variances (M,) without the scale."""
+        features = self._features(X)
+        return self.mean + features @ self.weights, self.prior.variance(features)
+
     def latent(self, X: FloatArray) -> FloatArray:
         """Means of the latent coordinates of samples (M, D), (M, R)."""
         return self.mean + self._features(X) @ self.weights
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of the latent coordinates of samples (M, D)."""
-        variance = self.scale * self.prior.variance(self._features(X))
-        cov = variance[:, None, None] * np.eye(len(self.mean))
-        return LatentCoordinates(mean=self.latent(X), cov=cov)
+        mean, variance = self._moments(X)
+        cov = (self.scale * variance)[:, None, None] * np.eye(len(self.mean))
+        return LatentCoordinates(mean=mean, cov=cov)
 
-    def relative_variance(self, X: FloatArray) -> FloatArray:
-        """Variance relative to the typical one, (M,)."""
-        return self.prior.variance(self._features(X)) / self.typical_variance
+    def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means (M, R), and variances relative to the typical one, (M,)."""
+        mean, variance = self._moments(X)
+        return mean, variance / self.typical_variance
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of an infinitely distant sample, (M,)."""

@@ -35,7 +35,8 @@ KERNEL = ("signal_variance", "lengthscale", "noise_variance")
 class Draw:
     """Embedder and classifier, given one set of latent coordinates of the training samples.
 
-    The embedder has methods `latent` and `embed`.
+    The embedder has methods `latent` and `embed`, and `to_classify`: latent coordinates and their
+    relative variance.
     """
 
     embedder: Any
@@ -43,10 +44,7 @@ class Draw:
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log class probabilities of samples (M, D), (M, K)."""
-        variance: FloatArray | float = 1.0
-        if isinstance(self.embedder, MappingEmbedder):
-            variance = self.embedder.relative_variance(X)
-        return self.classifier.log_probabilities(self.embedder.latent(X), variance)
+        return self.classifier.log_probabilities(*self.embedder.to_classify(X))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

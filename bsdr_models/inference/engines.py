@@ -13,12 +13,11 @@ References
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pymc.variational.approximations import MeanField
 from pytensor.compile.mode import Mode, get_default_mode
@@ -66,7 +65,6 @@ def sample_nuts(
     target_accept: float = 0.95,
     covariance: FloatArray | None = None,
     starts: Sequence[Mapping[str, Any]] | None = None,
-    mode: str | None = None,
     progressbar: bool = False,
 ) -> Sampled:
     """Draw the variables ``var_names`` by NUTS: by nutpie if installed, else by PyMC.
@@ -76,13 +74,12 @@ def sample_nuts(
     estimates the posterior covariance of the unconstrained variables, in the order of
     ``model.value_vars``: it is then the fixed mass matrix of PyMC's sampler, whose warm-up adapts
     only the step size. ``starts`` are initial values of each chain by variable, PyMC's with jitter
-    by default, and ``mode`` is PyTensor's compilation mode, for PyMC's sampler. After a keyboard
-    interrupt it returns the draws that all begun chains have.
+    by default. After a keyboard interrupt it returns the draws that all begun chains have.
     """
     options: dict[str, Any] = {}
     if starts is not None:
         options["initvals"] = [dict(start) for start in starts]
-    with _quiet_pymc(not progressbar), _compiled(mode):
+    with _quiet_pymc(not progressbar):
         if covariance is None:
             options["target_accept"] = target_accept
         else:
@@ -128,7 +125,6 @@ def fit_advi(
     n_iterations: int = 10_000,
     learning_rate: float = 0.02,
     starts: Sequence[Mapping[str, Any] | None] = (None,),
-    mode: str | None = None,
     progressbar: bool = False,
 ) -> Sampled:
     """Fit independent normals by stochastic gradients (Adam), from PyMC's or given initial values.
@@ -140,14 +136,14 @@ def fit_advi(
     """
     best: MeanField | None = None
     restarts: list[float] = []
-    with model, _quiet_pymc(not progressbar), _compiled(mode):
+    with model, _quiet_pymc(not progressbar):
         for start in starts:
             approximation = pm.fit(
                 n_iterations,
                 method="advi",
                 start=start,
                 obj_optimizer=pm.adam(learning_rate=learning_rate),
-                compile_kwargs={"mode": _advi_mode() if mode is None else mode},
+                compile_kwargs={"mode": _advi_mode()},
                 random_seed=int(rng.integers(2**31)),
                 progressbar=progressbar,
             )
@@ -222,11 +218,6 @@ def _complete(
 def _advi_mode() -> Mode:
     """PyTensor's default without a rewrite that fails in Numba for axes of length one."""
     return get_default_mode().excluding("scalarize")
-
-
-def _compiled(mode: str | None) -> AbstractContextManager[Any]:
-    """Compile in this mode, also where PyMC does not accept it as an argument."""
-    return nullcontext() if mode is None else pytensor.config.change_flags(mode=mode)
 
 
 @contextmanager

@@ -150,15 +150,17 @@ def trajectory_of_half_a_likelihood(monkeypatch):
     monkeypatch.setattr(gibbs, "_log_likelihood", lambda eta, data: 0.5 * sample(eta, data))
 
 
-def trajectory_with_variance_for_scale(monkeypatch):
-    """latent_scale in place of its square in trajectories alone."""
-    sample = gibbs.sample_trajectory
+def plant_variance_for_scale(name, monkeypatch):
+    sample = getattr(gibbs, name)
     wrong = Priors(latent_scale=PRIORS.latent_scale**0.5)
     monkeypatch.setattr(
-        gibbs,
-        "sample_trajectory",
-        lambda state, data, priors, *, rng: sample(state, data, wrong, rng=rng),
+        gibbs, name, lambda state, data, priors, *, rng: sample(state, data, wrong, rng=rng)
     )
+
+
+def trajectory_with_variance_for_scale(monkeypatch):
+    """latent_scale in place of its square in trajectories alone."""
+    plant_variance_for_scale("sample_trajectory", monkeypatch)
 
 
 def utilities_before_the_trajectory(monkeypatch):
@@ -176,13 +178,7 @@ def utilities_before_the_trajectory(monkeypatch):
 
 def variance_for_scale(monkeypatch):
     """latent_scale in place of its square."""
-    sample = gibbs.sample_latent
-    wrong = Priors(latent_scale=PRIORS.latent_scale**0.5)
-    monkeypatch.setattr(
-        gibbs,
-        "sample_latent",
-        lambda state, data, priors, *, rng: sample(state, data, wrong, rng=rng),
-    )
+    plant_variance_for_scale("sample_latent", monkeypatch)
 
 
 SAMPLE_LATENT, SAMPLE_UTILITIES = gibbs.sample_latent, gibbs.sample_utilities

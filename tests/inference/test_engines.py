@@ -247,7 +247,7 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
     by_hand, _ = written_by_hand(y)
     mean, sd = exact(y)
     starts = [{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}]
-    options = {"covariance": sd**2 * np.eye(2), "starts": starts, **FAST}
+    options = {"covariance": sd**2 * np.eye(2), "starts": starts}
     bias, sampled = run(sample_nuts, by_hand, 6, draws=400, tune=100, chains=2, **options)
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
@@ -255,12 +255,12 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
     assert 0.3 < sampled.sample_stats["step_size"][:, -1].mean() < 2.0
 
 
-def test_advi_begins_where_it_is_told(y):
+def test_advi_begins_where_it_is_told(y, fast_fit):
     by_hand, _ = written_by_hand(y)
     mean, _ = exact(y)
     starts = [{"bias": mean + 50.0}, {"bias": mean + 7.0}]
     options = {"n_iterations": 3, "learning_rate": 1e-6, "draws": 200}
-    bias, sampled = run(fit_advi, by_hand, 7, starts=starts, **options, **FAST)
+    bias, sampled = run(fit_advi, by_hand, 7, starts=starts, **options)
     assert sampled.fit["restarts"].shape == (2,)
     # The nearer start has the better bound; draws are within five of PyMC's first sd.
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean + 7.0, atol=1.0)

@@ -64,6 +64,10 @@ class LikelihoodEmbedder:
         """Minima of samples (M, D), (M, R)."""
         return self.embed(X).mean
 
+    def to_classify(self, X: FloatArray) -> tuple[FloatArray, float]:
+        """Minima of samples, whose variances count as alike."""
+        return self.latent(X), 1.0
+
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """The best minimum of every sample (M, D), with the inverse Hessian as covariance."""
         _, precision, bias, _ = self.theta

@@ -128,6 +128,10 @@ class PaperEmbedder:
         """Latent coordinates of samples, with covariances of zero."""
         return certain(self.latent(X))
 
+    def to_classify(self, X: FloatArray) -> tuple[FloatArray, float]:
+        """Latent coordinates of samples, whose variances are alike."""
+        return self.latent(X), 1.0
+
 
 def certain(latent: FloatArray) -> LatentCoordinates:
     """Latent coordinates (N, R) with covariances of zero."""
