@@ -42,7 +42,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         each if a few features have most of the variance, as with different units.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
-        average over 100 evenly spaced draws, each of which needs a classifier of its own.
+        average over 200 evenly spaced draws, each of which needs a classifier of its own.
     optimization : Optimization, optional
         Restarts, iterations and tolerance of the search, see
         :class:`bsdr_models.dgplvm.Optimization`.
