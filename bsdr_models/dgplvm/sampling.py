@@ -43,7 +43,7 @@ ADVI_STEPS = 5_000
 ADVI_STARTS = (1e-6, 1.0)
 # Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
-# Predictions average over as many evenly spaced draws: standard errors are a tenth of the standard
+# Predictions average over as many evenly spaced draws: standard errors are 7 % of the standard
 # deviation of a probability between draws.
 N_DRAWS = 200
 
