@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from benchmarks import accuracy, datasets, fingerprint, people, report, rows, speed, timing
+from benchmarks import (
+    accuracy,
+    datasets,
+    fingerprint,
+    model_choice,
+    people,
+    report,
+    rows,
+    speed,
+    timing,
+)
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
 from benchmarks.tables import TABLES, Task
@@ -149,3 +159,12 @@ def test_every_part_of_speed_has_its_place_on_a_page():
     pages = speed.PAGE.read_text() + speed.FLOORS_PAGE.read_text()
     absent = [name for name in speed.PARTS if f"<!-- {name}: end -->" not in pages]
     assert not absent
+
+
+def test_the_choice_of_a_model_is_scored_by_new_samples():
+    noise = Task(source="noise", scheme="noise", sizes=(24, 3, 2), n_components=0)
+    found, seconds, losses = model_choice.choose(noise, TUNING_SEEDS[0])
+    assert set(losses.index) == set(found.models)
+    assert losses["none"] == pytest.approx(np.log(2.0))
+    assert np.isfinite(losses).all()
+    assert seconds > 0.0
