@@ -183,7 +183,10 @@ TABLES = {
         methods=("mean field", "BSDR", "MNP"),
     ),
     "retrieval": Table(
-        tasks=(_few("ORL", 2, 5), _few("ORL", 2, 10), _drawn("usps", 5, 100, 100)),
+        tasks=(
+            *(_few("ORL", 2, r) for r in (5, 10, 30)),
+            *(_drawn("usps", r, 100, 100) for r in (5, 9)),
+        ),
         methods=("mean field", "BSDR", "BM2PCA", "PCA + k-NN", "PLS-DA + k-NN", "full k-NN"),
         score="map",
         seeds=(300, 302),
