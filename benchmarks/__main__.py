@@ -2,7 +2,6 @@
 
 python -m benchmarks accuracy   fits on many splits, one line each
 python -m benchmarks report     tables and curves from these lines
-python -m benchmarks maps       what the maps draw, apart from predictions
 python -m benchmarks pictures   plots of single fits, as in the papers
 python -m benchmarks speed      times and their lower bounds
 python -m benchmarks scale      Laplace's method in memory, from disk and on workers
@@ -11,7 +10,7 @@ python -m benchmarks scale      Laplace's method in memory, from disk and on wor
 import importlib
 import sys
 
-BENCHMARKS = ("accuracy", "report", "maps", "pictures", "speed", "scale")
+BENCHMARKS = ("accuracy", "report", "pictures", "speed", "scale")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import json
 import random
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict
@@ -31,11 +31,11 @@ from sklearn.metrics import label_ranking_average_precision_score
 from sklearn.metrics.pairwise import cosine_similarity
 from threadpoolctl import threadpool_limits
 
-from benchmarks import datasets, fingerprint, timing
+from benchmarks import datasets, fingerprint, maps, timing
 from benchmarks.methods import METHODS
 from benchmarks.methods.base import ImpossibleError
 from benchmarks.page import command
-from benchmarks.protocols import Split, noise, seed_range
+from benchmarks.protocols import REPORTING_SEEDS, Split, noise, seed_range
 from benchmarks.tables import TABLES, Task
 from bsdr_models.metrics import expected_calibration_error
 
@@ -72,12 +72,27 @@ def mean_average_precision(
 
 
 def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
-    """Scores, costs and settings of one method on one split, or why it was skipped."""
-    return measure(task.split(seed), method, task.n_components, seed)
+    """Scores, costs and settings of one method on one split, or why it was skipped.
+
+    On the first of the reported splits samples of each class are fitted once more, with another
+    seed: ``labels_changed`` is the share of test samples with another class, ``variation`` the mean
+    total variation distance of their probabilities, ``map_changed`` that of the maps.
+    """
+    split = task.split(seed)
+    found, probability, at = _measure(split, method, task.n_components, seed)
+    if task.scheme == "per class" and seed == REPORTING_SEEDS.start and probability is not None:
+        _, other, moved = _measure(split, method, task.n_components, seed + 1)
+        assert other is not None
+        same = probability.argmax(axis=1) == other.argmax(axis=1)
+        found["labels_changed"] = float(np.mean(~same))
+        found["variation"] = 0.5 * float(np.abs(probability - other).sum(axis=1).mean())
+        if at is not None and moved is not None:
+            found["map_changed"] = maps.change(at, moved)
+    return found
 
 
 def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str, Any]:
-    """The same for given samples.
+    """The same for given samples, with one fit.
 
     Returns
     -------
@@ -86,8 +101,15 @@ def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str
         ``log_loss``, ``brier``, ``ece``; ``fit_seconds`` and ``predict_seconds`` of CPU, ``mib``
         of memory beyond that before the fit (None if unknown), and remarks of the fit. Methods with
         a subspace also have ``map``, the mean average precision of training samples ranked by
-        cosine with each test sample.
+        cosine with each test sample; maps of two coordinates the scores of `maps.scores`.
     """
+    return _measure(split, method, n_components, seed)[0]
+
+
+def _measure(
+    split: Split, method: str, n_components: int, seed: int
+) -> tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]:
+    """Scores, probabilities (M, K), and coordinates of the samples that a map draws."""
     chosen = METHODS[method]
     _warm(WARM[chosen.paper] if chosen.paper else method)
     with warnings.catch_warnings(), threadpool_limits(1):
@@ -98,7 +120,7 @@ def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str
         try:
             fitted = chosen.fit(split.training, n_components, seed)
         except ImpossibleError as reason:
-            return {"skipped": str(reason)}
+            return {"skipped": str(reason)}, None, None
         middle, above = time.process_time(), timing.peak() - before
         probability = fitted.predict(split.X_test)
         end = time.process_time()
@@ -106,13 +128,15 @@ def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str
         if fitted.transform is not None:
             queries, database = map(fitted.transform, (split.X_test, split.X_train))
             found["map"] = mean_average_precision(queries, split.y_test, database, split.y_train)
-    return {
-        **found,
+        at = maps.coordinates(chosen, fitted, split, n_components, probability)
+        if at is not None:
+            found |= maps.scores(at, split.y_test[maps.drawn(split.y_test)])
+    costs = {
         "fit_seconds": round(middle - begin, 4),
         "predict_seconds": round(end - middle, 4),
         "mib": round(above, 1) if known else None,
-        **fitted.record,
     }
+    return found | costs | fitted.record, probability, at
 
 
 @cache
@@ -168,19 +192,16 @@ def read(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def missing(
-    names: Iterable[str], seeds: range | None, methods: Iterable[str] | None, path: Path = RESULTS
+    names: Iterable[str], seeds: range | None, methods: Sequence[str] | None, path: Path = RESULTS
 ) -> list[Job]:
     """Fits that the tables still need, each once; unavailable data sets are left out."""
     done = {json.dumps(line["key"], sort_keys=True) for line in read(path)}
     wanted: dict[Job, None] = {}
     for name in names:
         table = TABLES[name]
-        for task in table.tasks:
-            if task.why_not:
-                continue
-            for method in methods or table.methods:
-                asked = task.asked_of(method)
-                wanted |= {(asked, method, s): None for s in seeds or range(*table.seeds)}
+        for task, method in table.pairs():
+            if not task.why_not and (methods is None or method in methods):
+                wanted |= {(task, method, s): None for s in seeds or range(*table.seeds)}
     return [job for job in wanted if json.dumps(key(*job), sort_keys=True) not in done]
 
 

@@ -38,7 +38,7 @@ def save(figure: Figure, path: Path) -> None:
     for dpi in (110, 90, 72):
         figure.savefig(path, dpi=dpi)
         with Image.open(path) as image:
-            small = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+            small = image.convert("RGB").quantize(256, kmeans=2, dither=Image.Dither.NONE)
         small.save(path, optimize=True)
         if path.stat().st_size <= MOST_BYTES:
             plt.close(figure)

@@ -1,116 +1,68 @@
-"""Maps by what they draw: two coordinates of each test sample, of every method.
-
-    python -m benchmarks maps --seeds 300:302            # print
-    python -m benchmarks maps --seeds 300:302 --write    # into docs/benchmarks.md
-
-Predictions take no part in these scores: methods of two dimensions draw their coordinates, models
-of the package, here with five components, what ``plot_map`` draws, and classifiers of all features
-the plane of their predictions.
-"""
-
-import json
-import warnings
-from pathlib import Path
+"""Scores of a map: what the coordinates that it draws of test samples say, and nothing else."""
 
 import numpy as np
-import pandas as pd
+from scipy.spatial import procrustes
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
-from benchmarks.methods import METHODS
-from benchmarks.methods.base import ImpossibleError
-from benchmarks.page import command, table, write
-from benchmarks.protocols import Split, per_class, seed_range
-from benchmarks.tables import OURS, PROJECTIONS, SETS
+from benchmarks.methods.base import Fitted, Method
+from benchmarks.protocols import Split
 from bsdr_models import PredictionPlane
+from bsdr_models.metrics import expected_calibration_error
 from bsdr_models.plots.map import MOST_LATENT
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-SOURCES = ("digits", "mfeat", "vowel", "usps", "11_Tumors", "ORL")
-OF_ALL_FEATURES = ("logistic regression", "RBF support vectors")
-METHODS_DRAWN = (*OURS, *PROJECTIONS, *OF_ALL_FEATURES)
 # Test samples of each class that are drawn, folds of the scores, and neighbours that vote.
 N_DRAWN, N_FOLDS, N_NEIGHBOURS = 60, 5, 5
-SCORES = ("neighbours", "coordinates")
 
 
-def draw(method: str, split: Split, seed: int) -> np.ndarray:
-    """Coordinates (M, 2) of the test samples in the map of a method."""
-    fitted = METHODS[method].fit(split.training, 5 if method in OURS else 2, seed)
-    many = split.training.n_classes > MOST_LATENT
-    if METHODS[method].full or (method in OURS and many):
-        return PredictionPlane().fit_transform(fitted.predict(split.X_test))
-    assert fitted.transform is not None
-    return np.asarray(fitted.transform(split.X_test))[:, :2]
+def drawn(y: np.ndarray) -> np.ndarray:
+    """Indices of the test samples that are drawn."""
+    return np.concatenate([np.flatnonzero(y == label)[:N_DRAWN] for label in np.unique(y)])
+
+
+def coordinates(
+    method: Method, fitted: Fitted, split: Split, n_components: int, probability: np.ndarray
+) -> np.ndarray | None:
+    """Coordinates (M, 1 or 2) of the drawn test samples; None with more than two components.
+
+    Probabilities (N, K) are those of all test samples. Classifiers of all features have the plane
+    of their predictions, models of the package with their default number of components what
+    ``plot_map`` draws.
+    """
+    if n_components > 2:
+        return None
+    shown = drawn(split.y_test)
+    chosen = bool(method.paper) and n_components == 0
+    if method.full or (chosen and probability.shape[1] > MOST_LATENT):
+        return PredictionPlane().fit_transform(probability[shown])
+    if fitted.transform is None:
+        return None
+    return np.asarray(fitted.transform(split.X_test[shown]))[:, :2]
 
 
 def scores(at: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """Cross-validated accuracy, among the points, of neighbours and of a linear classifier."""
-    readers = (
-        KNeighborsClassifier(N_NEIGHBOURS),
-        make_pipeline(StandardScaler(), LogisticRegression(C=100.0, max_iter=1000)),
-    )
+    """Cross-validated accuracy of neighbours and of logistic regression on coordinates (M, 2).
+
+    Of the latter the expected calibration error, too.
+    """
     cv = StratifiedKFold(N_FOLDS, shuffle=True, random_state=0)
-    found = [100.0 * cross_val_score(reader, at, y, cv=cv).mean() for reader in readers]
-    return dict(zip(SCORES, found, strict=True))
+    logistic = make_pipeline(StandardScaler(), LogisticRegression(C=100.0, max_iter=1000))
+    _, index = np.unique(y, return_inverse=True)
+    voted = cross_val_predict(KNeighborsClassifier(N_NEIGHBOURS), at, index, cv=cv)
+    read = cross_val_predict(logistic, at, index, cv=cv, method="predict_proba")
+    return {
+        "neighbours": float(np.mean(voted == index)),
+        "linear": float(np.mean(read.argmax(axis=1) == index)),
+        "linear_ece": expected_calibration_error(read, index),
+    }
 
 
-def measure(name: str, method: str, seed: int) -> dict[str, object]:
-    """Scores of one map."""
-    split = per_class(name, (SETS[name][0], N_DRAWN), seed)
-    line = {"set": name, "method": method, "seed": seed}
-    with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore")
-        try:
-            return line | scores(draw(method, split, seed), split.y_test)
-        except ImpossibleError:
-            return line
+def change(first: np.ndarray, second: np.ndarray) -> float:
+    """Root of the share of variance in which two maps of the same samples differ.
 
-
-def text(lines: pd.DataFrame) -> str:
-    """Accuracy of neighbours by set, and means over the sets of both scores, the best first."""
-    cells = lines.groupby(["method", "set"])[list(SCORES)].mean()
-    means = cells.groupby("method").mean().dropna()  # without methods whose library is missing
-    means = means.sort_values("neighbours", ascending=False)
-    names = [name for name in SOURCES if name in set(lines["set"])]
-    body = []
-    for method, (neighbours, coordinates) in means.iterrows():
-        own = [f"{cells['neighbours'].get((method, name), np.nan):.0f}" for name in names]
-        shown = f"**{method}**" if method in OURS else str(method)
-        body.append([shown, f"{neighbours:.0f}", f"{coordinates:.0f}", *own])
-    return table(["", "neighbours", "linear", *names], body)
-
-
-def main() -> None:
-    parser = command("benchmarks maps", __doc__)
-    parser.add_argument("--seeds", type=seed_range, default=range(300, 302))
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SOURCES)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS_DRAWN)
-    parser.add_argument("--lines", type=Path, help="file to which lines are added, and read from")
-    parser.add_argument("--write", action="store_true", help="put the table into the page")
-    arguments = parser.parse_args()
-    path, lines = arguments.lines, []
-    if path is not None and path.exists():
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-    done = {(line["set"], line["method"], line["seed"]) for line in lines}
-    for name in arguments.sets:
-        for method in arguments.methods:
-            for seed in arguments.seeds:
-                if (name, method, seed) in done:
-                    continue
-                lines.append(measure(name, method, seed))
-                if path is not None:
-                    with path.open("a") as file:
-                        file.write(json.dumps(lines[-1]) + "\n")
-    found = text(pd.DataFrame(lines))
-    if arguments.write:
-        write(PAGE, "maps", found)
-    print(found)
-
-
-if __name__ == "__main__":
-    main()
+    Shifts, rotations, reflections and one scale do not count.
+    """
+    return float(np.sqrt(procrustes(first, second)[2]))

@@ -1,4 +1,4 @@
-"""The comparison of ``docs/benchmarks.md``: sentences, a table and pictures from the lines."""
+"""The comparison of ``docs/benchmarks.md``: sentences, tables and pictures from the lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,21 @@ from scipy import stats
 from benchmarks.charts import save
 from benchmarks.page import table as as_markdown
 from benchmarks.rows import Row, of
-from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, Table
+from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, STACK, Table
 from bsdr_models.plots._names import Names
 from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE
 
-SCORES = ("accuracy", "log_loss", "ece", "seconds")
-SHADE = dict(zip(OURS, (PALETTE[0], PALETTE[1], PALETTE[2]), strict=True))
+SCORES = ("accuracy", "log_loss", "ece", "neighbours", "linear", "linear_ece")
+CHANGES = ("labels_changed", "variation", "map_changed")
+# A method and its number of components R; 0 is its default, or all features.
+Entry = tuple[str, int]
+PACKAGE: tuple[Entry, ...] = tuple((method, 0) for method in (STACK, *OURS))
+FULL: tuple[Entry, ...] = tuple((method, 0) for method in CLASSIFIERS)
+PREDICTIONS = (*PACKAGE, *FULL, *((method, 5) for method in PROJECTIONS))
+# Models with a limit of R components; predictions of BSDR do not depend on R.
+LIMITED = ("BM2PCA", "D-GPLVM", *PROJECTIONS)
+MAPS = (*PACKAGE, *FULL, *((method, 2) for method in LIMITED))
+SHADE = dict(zip((*OURS, STACK), PALETTE, strict=False))
 # Nats by which a mean log loss has to differ to be called lower or higher.
 EQUAL = 0.01
 # Of intervals, and bootstrap samples.
@@ -52,13 +61,11 @@ def paired(differences: np.ndarray) -> Interval:
 
 
 def mean_ranks(losses: np.ndarray) -> list[Interval]:
-    """Mean rank of each of L methods over B data sets, 1 the best, ties shared.
+    """Mean rank of each of L methods over B data sets, losses (B, L); 1 the best, ties shared.
 
-    Losses are (B, L) or (B, T, L); the T tasks of a set stay together. Intervals are percentiles of
-    the bootstrap over data sets.
+    Intervals are percentiles of the bootstrap over data sets.
     """
     ranks = stats.rankdata(losses, axis=-1)
-    ranks = ranks.reshape(len(ranks), -1, ranks.shape[-1]).mean(axis=1)  # (B, L)
     drawn = np.random.default_rng(0).integers(len(ranks), size=(N_RESAMPLES, len(ranks)))
     low, high = np.quantile(
         ranks[drawn].mean(axis=1), [0.5 - LEVEL / 2.0, 0.5 + LEVEL / 2.0], axis=0
@@ -71,7 +78,7 @@ def mean_ranks(losses: np.ndarray) -> list[Interval]:
 
 @dataclass(frozen=True)
 class People:
-    """Scores of a line for each set, R, method and seed; methods of all features are in every R."""
+    """A line of scores for each set, R, method and seed."""
 
     scores: pd.DataFrame
 
@@ -85,10 +92,9 @@ class People:
                 "method": method,
                 "seed": row["seed"],
                 "seconds": row["fit_seconds"] + row["predict_seconds"],
-                **{score: row[score] for score in SCORES[:3]},
+                **{score: row.get(score, np.nan) for score in (*SCORES, *CHANGES)},
             }
-            for task in table.tasks
-            for method in table.methods
+            for task, method in table.pairs()
             for row in of(rows, task, method)
             if row["seed"] in seeds
         ]
@@ -96,9 +102,9 @@ class People:
 
     @cached_property
     def means(self) -> pd.DataFrame:
-        """Means over splits by (R, set, method)."""
-        grouped = self.scores.groupby(["R", "set", "method"], sort=False)
-        return grouped[list(SCORES)].mean()
+        """Means over splits by (method, R, set); changes are of one split."""
+        grouped = self.scores.groupby(["method", "R", "set"])
+        return grouped[[*SCORES, "seconds", *CHANGES]].mean()
 
     @property
     def sets(self) -> list[str]:
@@ -110,24 +116,30 @@ class People:
         """Number of splits of each set."""
         return int(self.scores["seed"].nunique())
 
-    def losses(self, methods: Sequence[str], R: Sequence[int] = (2, 5)) -> np.ndarray:
-        """Mean log losses, (B, T, L): sets, numbers of components, methods."""
-        mean = self.means["log_loss"]
-        return np.array([[[mean[r, s, m] for m in methods] for r in R] for s in self.sets])
+    def ranks(
+        self, entries: Sequence[Entry], score: str = "log_loss", sign: float = 1.0
+    ) -> dict[Entry, Interval]:
+        """Mean ranks by a score, of which lower values times `sign` are better; best first."""
+        values = self.means[score]
+        losses = np.array([[sign * values[(*entry, s)] for entry in entries] for s in self.sets])
+        found = dict(zip(entries, mean_ranks(losses), strict=True))
+        return dict(sorted(found.items(), key=lambda item: item[1].mean))
 
-    def ranks(self, methods: Sequence[str], R: Sequence[int] = (2, 5)) -> dict[str, Interval]:
-        """Mean ranks by log loss."""
-        return dict(zip(methods, mean_ranks(self.losses(methods, R)), strict=True))
-
-    def difference(self, method: str, rival: str, name: str, R: int) -> Interval:
+    def difference(self, entry: Entry, rival: Entry, name: str) -> Interval:
         """Log loss of a method less that of a rival on the splits of a set."""
-        at = self.scores[(self.scores["set"] == name) & (self.scores["R"] == R)]
-        losses = at.pivot(index="seed", columns="method", values="log_loss")
-        return paired((losses[method] - losses[rival]).to_numpy())
+        at = self.scores[self.scores["set"] == name]
+        losses = at.pivot(index="seed", columns=["method", "R"], values="log_loss")
+        return paired((losses[entry] - losses[rival]).to_numpy())
 
-    def best(self, methods: Sequence[str], name: str, R: int) -> str:
+    def best(self, entries: Sequence[Entry], name: str) -> Entry:
         """The method of the lowest mean log loss on a set."""
-        return min(methods, key=lambda method: self.means["log_loss"][R, name, method])
+        return min(entries, key=lambda entry: self.means["log_loss"][(*entry, name)])
+
+
+def _label(entry: Entry, *, bold: bool = False) -> str:
+    method, r = entry
+    shown = f"**{method}**" if bold and method in (*OURS, STACK) else method
+    return f"{shown}, R = {r}" if r else shown
 
 
 def _number(interval: Interval) -> str:
@@ -138,109 +150,128 @@ def _join(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
 
 
+def _places(ranks: dict[Entry, Interval]) -> str:
+    """Mean ranks of the models of the package and of the best other method."""
+    rival = next(entry for entry in ranks if entry not in PACKAGE)
+    named = [entry for entry in ranks if entry in PACKAGE or entry == rival]
+    return _join([f"{_label(entry)} {_number(ranks[entry])}" for entry in named])
+
+
 def summary(people: People) -> str:
     """Mean ranks of ours and of the best other method."""
-    methods = (*OURS, *PROJECTIONS)
-    ranks = people.ranks(methods)
-    order = sorted(methods, key=lambda method: ranks[method].mean)
-    rival = next(method for method in order if method in PROJECTIONS)
+    ranks = people.ranks(PREDICTIONS)
     return (
-        f"Over {len(people.sets)} data sets, two and five components and {people.n_splits} splits, "
-        f"the lowest mean rank by log loss of {len(methods)} methods is that of **{order[0]}**, "
-        f"{_number(ranks[order[0]])}; "
-        + _join([f"{m} has {_number(ranks[m])}" for m in order if m in OURS and m != order[0]])
-        + f", the best other method, {rival}, {_number(ranks[rival])}."
+        f"Mean ranks by log loss among {len(ranks)} methods, over {len(people.sets)} data sets and "
+        f"{people.n_splits} splits, of the models of this package with their defaults and of the "
+        f"best other method: {_places(ranks)}."
     )
 
 
-def of_projections(people: People) -> str:
+def of_predictions(people: People) -> str:
     """Which method predicts best, where each of ours wins, and where it loses."""
-    methods = (*OURS, *PROJECTIONS)
-    n = len(people.sets) * 2
+    rivals = [entry for entry in PREDICTIONS if entry not in PACKAGE]
     lines = [summary(people), ""]
-    for method in OURS:
-        wins, losses, behind = 0, [], []
-        for r in (2, 5):
-            for name in people.sets:
-                rival = people.best(PROJECTIONS, name, r)
-                found = people.difference(method, rival, name, r)
-                wins += people.best(methods, name, r) == method
-                if found.mean > EQUAL:
-                    losses.append((found.mean, name, r, rival, found))
-                if found.low > 0.0:
-                    behind.append(name)
+    for own in PACKAGE:
+        wins, losses, behind = [], [], 0
+        for name in people.sets:
+            rival = people.best(rivals, name)
+            found = people.difference(own, rival, name)
+            if people.best([own, *rivals], name) == own:
+                wins.append(name)
+            if found.mean > EQUAL:
+                losses.append((found.mean, name, rival, found))
+            behind += found.low > 0.0
         text = (
-            f"- **{method}** has the lowest log loss of all in {wins} of {n} comparisons, and a "
-            f"higher one than the best rival of that set in {len(losses)}, with an interval above "
-            f"zero in {len(behind)}"
+            f"- **{own[0]}** has a lower log loss than all {len(rivals)} other methods on "
+            f"{len(wins)} of {len(people.sets)} sets, and a higher one than the best of them, by "
+            f"more than {EQUAL}, on {len(losses)}"
         )
         if losses:
-            _, name, r, rival, found = max(losses)
-            text += f"; most on {name} with R = {r}, {found} nats against {rival}"
+            _, name, rival, found = max(losses)
+            text += f" ({behind} with an interval above zero): "
+            text += f"{_join([each for _, each, *_ in losses])}; most on {name}, "
+            text += f"{found} nats against {_label(rival)}"
         lines.append(text + ".")
     return "\n".join(lines)
 
 
-def _table(ranks: dict[str, Interval], means: pd.DataFrame, suffix: str = "") -> str:
-    """Mean rank, accuracy, log loss, calibration and time of each method, best first."""
+def predictions_table(people: People) -> str:
+    """Ranks, accuracy, calibration, change with the seed and time, best first."""
+    ranks = people.ranks(PREDICTIONS)
     body = []
-    for method in sorted(ranks, key=lambda method: ranks[method].mean):
-        own = means.xs(method, level="method")
+    for entry, rank in ranks.items():
+        own = people.means.loc[entry]
         body.append(
             [
-                f"**{method}**{suffix}" if method in OURS else method,
-                _number(ranks[method]),
+                _label(entry, bold=True),
+                _number(rank),
                 f"{100 * own['accuracy'].mean():.1f}",
                 f"{own['log_loss'].mean():.2f}",
                 f"{own['ece'].mean():.3f}",
+                f"{100 * own['labels_changed'].mean():.1f}",
+                f"{100 * own['variation'].mean():.1f}",
                 f"{own['seconds'].median():.2g}",
             ]
         )
-    return as_markdown(["", "mean rank", "accuracy, %", "log loss", "ECE", "CPU s"], body)
+    head = ["", "mean rank", "accuracy", "log loss", "ECE", "labels", "probabilities", "CPU s"]
+    return as_markdown(head, body)
 
 
-def table(people: People) -> str:
-    """Ranks, accuracy, calibration and time of the methods of R dimensions."""
-    return _table(people.ranks((*OURS, *PROJECTIONS)), people.means)
+def of_maps(people: People) -> str:
+    """Which maps show the classes best, by neighbours."""
+    ranks = people.ranks(MAPS, "neighbours", -1.0)
+    projected = next(entry for entry in ranks if entry[1])
+    return (
+        f"Mean ranks by neighbours among {len(ranks)} maps: {_places(ranks)}; the best map of two "
+        f"fitted dimensions is that of {_label(projected)}, {_number(ranks[projected])}."
+    )
 
 
-def of_all_features(people: People) -> str:
-    """What few dimensions cost against classifiers of all features."""
-    lines = []
-    for r in (2, 5):
-        ranks = people.ranks((*OURS, *CLASSIFIERS), (r,))
-        order = sorted(ranks, key=lambda method: ranks[method].mean)
-        own = min(OURS, key=lambda method: ranks[method].mean)
-        better = [
-            name for name in people.sets if people.best((*OURS, *CLASSIFIERS), name, r) in OURS
-        ]
-        lines.append(
-            f"With R = {r} against {len(CLASSIFIERS)} classifiers of all features: the lowest mean "
-            f"rank is that of {order[0]}, {_number(ranks[order[0]])}; the best of the three models "
-            f"is {own}, {_number(ranks[own])}, and one of the three has the lowest log loss of all "
-            f"on {len(better)} of {len(people.sets)} sets"
-            + (f" ({_join(better)})." if better else ".")
+def maps_table(people: People) -> str:
+    """Ranks by neighbours, means of the scores, change with the seed and time, best first."""
+    ranks = people.ranks(MAPS, "neighbours", -1.0)
+    body = []
+    for entry, rank in ranks.items():
+        own = people.means.loc[entry]
+        body.append(
+            [
+                _label(entry, bold=True),
+                _number(rank),
+                f"{100 * own['neighbours'].mean():.1f}",
+                f"{100 * own['linear'].mean():.1f}",
+                f"{own['linear_ece'].mean():.3f}",
+                f"{own['map_changed'].mean():.2f}",
+                f"{own['seconds'].median():.2g}",
+            ]
         )
-    ranks = people.ranks((*OURS, *CLASSIFIERS), (5,))
-    return "\n\n".join([*lines, _table(ranks, people.means.loc[5], ", R = 5")])
+    head = ["", "mean rank", "neighbours", "linear", "ECE", "change", "CPU s"]
+    return as_markdown(head, body)
 
 
-def of_stack(people: People) -> str:
-    """The three models stacked, among classifiers of all features."""
-    ranks = people.ranks((*OURS, "stack", *CLASSIFIERS), (5,))
-    head = f"{len(people.sets)} sets, {people.n_splits} splits."
-    return f"{head}\n\n{_table(ranks, people.means.loc[5], ', R = 5')}"
+def of_components(people: People) -> str:
+    """Mean ranks and log loss of the methods that are limited to R components."""
+    both = {r: people.ranks([(method, r) for method in LIMITED]) for r in (2, 5)}
+    body = []
+    for method, _ in both[2]:
+        cells = []
+        for r in (2, 5):
+            own = people.means.loc[(method, r)]
+            cells += [_number(both[r][method, r]), f"{100 * own['accuracy'].mean():.1f}"]
+            cells.append(f"{own['log_loss'].mean():.2f}")
+        body.append([_label((method, 0), bold=True), *cells])
+    head = [f"R = {r}: {name}" for r in (2, 5) for name in ("mean rank", "accuracy", "log loss")]
+    return as_markdown(["", *head], body)
 
 
 def of_calibration(people: People) -> str:
     """Calibration errors of ours, by set."""
     parts = []
-    for method in OURS:
-        own = people.means["ece"].xs(method, level="method")
-        r, name = own.idxmax()
+    for entry in PACKAGE:
+        own = people.means["ece"].loc[entry]
         parts.append(
-            f"{method} has a mean error of {own.mean():.3f}, at most .05 in {(own <= 0.05).sum()} "
-            f"of {len(own)} comparisons, and the largest, {own.max():.3f}, on {name} with R = {r}"
+            f"{entry[0]} has a mean error of {own.mean():.3f}, at most .05 on "
+            f"{(own <= 0.05).sum()} of {len(own)} sets, and the largest, {own.max():.3f}, on "
+            f"{own.idxmax()}"
         )
     return "; ".join(parts) + "."
 
@@ -248,132 +279,120 @@ def of_calibration(people: People) -> str:
 def of_cost(people: People) -> str:
     """CPU seconds of ours."""
     parts = []
-    for method in OURS:
-        own = people.means["seconds"].xs(method, level="method")
-        r, name = own.idxmax()
+    for entry in PACKAGE:
+        own = people.means["seconds"].loc[entry]
         parts.append(
-            f"{method} takes {own.median():.2g} CPU seconds (median; at most {own.max():.2g}, "
-            f"{name} with R = {r})"
+            f"{entry[0]} takes {own.median():.2g} CPU seconds (median; at most {own.max():.2g}, "
+            f"{own.idxmax()})"
         )
     return _join(parts) + ", the choice of all settings and the predictions included."
 
 
 PARTS = {
-    "projections": of_projections,
-    "ranks": table,
-    "all-features": of_all_features,
+    "predictions": of_predictions,
+    "predictions-table": predictions_table,
+    "maps": of_maps,
+    "maps-table": maps_table,
+    "components": of_components,
     "calibration": of_calibration,
     "cost": of_cost,
 }
 
 
-def _shade(method: str) -> str:
-    return SHADE.get(method, GREY)
+def _shade(entry: Entry) -> str:
+    return SHADE.get(entry[0], GREY)
 
 
-def _plot_ranks(ax: Axes, ranks: dict[str, Interval], order: Sequence[str]) -> None:
+def _draw_ranks(ranks: dict[Entry, Interval], score: str) -> Figure:
     """A line for each method, the best above."""
-    for height, method in enumerate(order):
-        own = ranks[method]
-        ax.plot([own.low, own.high], [height] * 2, color=_shade(method), lw=2.0)
-        ax.plot(own.mean, height, "o", color=_shade(method), ms=6.0)
-    ax.set_xlabel("mean rank by log loss, 1 is best")
-    ax.grid(visible=False, axis="y")
-
-
-def draw_ranks(people: People) -> Figure:
-    """Mean ranks and their intervals."""
-    methods = (*OURS, *PROJECTIONS)
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.6), layout="constrained", sharey=True)
-        both = people.ranks(methods)
-        order = sorted(methods, key=lambda method: both[method].mean, reverse=True)
-        for ax, r in zip(axes, (2, 5), strict=True):
-            ranks = people.ranks(methods, (r,))
-            _plot_ranks(ax, ranks, order)
-            ax.set_title(f"R = {r}")
-            ax.set_xlim(0.5, len(methods) + 0.5)
-        axes[0].set_yticks(range(len(order)), order)
+        height = 0.7 + 0.21 * len(ranks)
+        figure, ax = plt.subplots(figsize=(6.8, height), layout="constrained")
+        order = list(ranks)[::-1]
+        for place, entry in enumerate(order):
+            own = ranks[entry]
+            ax.plot([own.low, own.high], [place] * 2, color=_shade(entry), lw=2.0)
+            ax.plot(own.mean, place, "o", color=_shade(entry), ms=6.0)
+        ax.set_yticks(range(len(order)), [_label(entry) for entry in order])
+        ax.set_ylim(-0.8, len(order) - 0.2)
+        ax.set_xlabel(f"mean rank by {score}, 1 is best")
+        ax.grid(visible=False, axis="y")
     return figure
+
+
+def draw_predictions(people: People) -> Figure:
+    """Mean ranks of predictions and their intervals."""
+    return _draw_ranks(people.ranks(PREDICTIONS), "log loss")
+
+
+def draw_maps(people: People) -> Figure:
+    """Mean ranks of maps and their intervals."""
+    return _draw_ranks(people.ranks(MAPS, "neighbours", -1.0), "accuracy of neighbours")
 
 
 def draw_sets(people: People) -> Figure:
     """Log loss of ours less that of the best rival of each set."""
-    names = people.sets
+    names, rivals = people.sets, [entry for entry in PREDICTIONS if entry not in PACKAGE]
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(7.6, 4.4), layout="constrained", sharey=True)
-        for ax, r in zip(axes, (2, 5), strict=True):
-            for row, name in enumerate(names):
-                rival = people.best(PROJECTIONS, name, r)
-                for index, method in enumerate(OURS):
-                    found = people.difference(method, rival, name, r)
-                    height = row + 0.22 * (index - 1)
-                    ax.plot([found.low, found.high], [height] * 2, color=SHADE[method], lw=1.4)
-                    label = method if row == 0 else None
-                    ax.plot(found.mean, height, "o", color=SHADE[method], ms=4.5, label=label)
-            ax.axvline(0.0, color=INK, lw=0.9)
-            ax.set_title(f"R = {r}")
-            ax.set_xlabel("log loss less that of the best rival")
-            ax.grid(visible=False, axis="y")
-        axes[0].set_yticks(range(len(names)), names)
-        axes[0].set_ylim(len(names) - 0.5, -0.5)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        figure, ax = plt.subplots(figsize=(6.8, 5.0), layout="constrained")
+        for row, name in enumerate(names):
+            rival = people.best(rivals, name)
+            for index, own in enumerate(PACKAGE):
+                found = people.difference(own, rival, name)
+                height, color = row + 0.2 * (index - 1.5), _shade(own)
+                ax.plot([found.low, found.high], [height] * 2, color=color, lw=1.4)
+                label = own[0] if row == 0 else None
+                ax.plot(found.mean, height, "o", color=color, ms=4.5, label=label)
+        ax.axvline(0.0, color=INK, lw=0.9)
+        ax.set_xlabel("log loss less that of the best of the other methods")
+        ax.grid(visible=False, axis="y")
+        named = [f"{name} ({_label(people.best(rivals, name))})" for name in names]
+        ax.set_yticks(range(len(names)), named)
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
 
-def _name_points(ax: Axes, points: dict[str, tuple[float, float]]) -> None:
-    for method, at in points.items():
-        ax.plot(*at, "o", color=_shade(method), ms=6.5 if method in OURS else 4.5)
+def _name_points(ax: Axes, points: dict[Entry, tuple[float, float]]) -> None:
+    for entry, at in points.items():
+        ax.plot(*at, "o", color=_shade(entry), ms=6.5 if entry in PACKAGE else 4.5)
     at = np.array(list(points.values()))
-    Names(ax, at, list(points), centre=at.mean(axis=0))
+    Names(ax, at, [_label(entry) for entry in points], centre=at.mean(axis=0))
 
 
 def draw_calibration(people: People) -> Figure:
     """Calibration error against accuracy, means over sets."""
-    methods = (*OURS, *PROJECTIONS)
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.8), layout="constrained", sharey=True)
-        for ax, r in zip(axes, (2, 5), strict=True):
-            means = people.means.loc[r].groupby("method")[["accuracy", "ece"]].mean()
-            ax.margins(0.18, 0.1)
-            _name_points(ax, {m: (100 * means["accuracy"][m], means["ece"][m]) for m in methods})
-            ax.set(title=f"R = {r}", xlabel="accuracy, %")
-        axes[0].set_ylabel("expected calibration error")
-        axes[0].set_ylim(bottom=0.0)
+        figure, ax = plt.subplots(figsize=(6.8, 5.2), layout="constrained")
+        means = people.means.groupby(["method", "R"])[["accuracy", "ece"]].mean()
+        ax.margins(0.14, 0.1)
+        ax.set_yscale("log")
+        ax.set_yticks((0.04, 0.06, 0.1, 0.2, 0.4), ("0.04", "0.06", "0.1", "0.2", "0.4"))
+        ax.set_yticks([], minor=True)
+        points = {e: (100 * means["accuracy"][e], means["ece"][e]) for e in PREDICTIONS}
+        _name_points(ax, points)
+        ax.set(xlabel="accuracy, %", ylabel="expected calibration error")
     return figure
 
 
 def draw_cost(people: People) -> Figure:
     """Mean rank against CPU seconds."""
-    methods = (*OURS, *PROJECTIONS)
     with mpl.rc_context(STYLE):
-        figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-        ranks = people.ranks(methods)
-        seconds = people.means["seconds"].groupby("method").median()
-        ax.margins(0.15, 0.08)
+        figure, ax = plt.subplots(figsize=(6.8, 4.6), layout="constrained")
+        ranks = people.ranks(PREDICTIONS)
+        seconds = people.means["seconds"].groupby(["method", "R"]).median()
+        ax.margins(0.14, 0.08)
         ax.set_xscale("log")
-        _name_points(ax, {m: (seconds[m], ranks[m].mean) for m in methods})
+        _name_points(ax, {entry: (seconds[entry], ranks[entry].mean) for entry in ranks})
         ax.xaxis.set_major_formatter("{x:g}")
         ax.set(xlabel="CPU seconds of a fit, median", ylabel="mean rank by log loss")
     return figure
 
 
-def draw_all_features(people: People) -> Figure:
-    """Mean ranks of ours, R = 5, among classifiers of all features."""
-    with mpl.rc_context(STYLE):
-        figure, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-        ranks = people.ranks((*OURS, *CLASSIFIERS), (5,))
-        order = sorted(ranks, key=lambda method: ranks[method].mean, reverse=True)
-        _plot_ranks(ax, ranks, order)
-        names = [f"{method}, R = 5" if method in OURS else method for method in order]
-        ax.set_yticks(range(len(order)), names)
-    return figure
-
-
 PICTURES = {
-    "ranks": draw_ranks,
+    "ranks": draw_predictions,
     "sets": draw_sets,
-    "all-features": draw_all_features,
+    "map-ranks": draw_maps,
     "calibration": draw_calibration,
     "cost": draw_cost,
 }
@@ -387,4 +406,6 @@ def draw(people: People, folder: Path) -> None:
 
 def write_csv(people: People, path: Path) -> None:
     """Write the means over splits, a line for each set, R and method."""
-    people.means.reset_index().round(4).to_csv(path, index=False, lineterminator="\n")
+    means = people.means.reset_index().sort_values(["R", "set"], kind="stable")
+    columns = ["R", "set", "method", *people.means.columns]
+    means[columns].round(4).to_csv(path, index=False, lineterminator="\n")

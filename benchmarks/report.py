@@ -72,7 +72,7 @@ def _cell(rows: Sequence[Row], task: Task, method: str, table: Table) -> str:
 def left_out(rows: Sequence[Row], table: Table) -> str:
     """Why a method has no result, one line per reason."""
     reasons: dict[str, list[str]] = {}
-    asked = {(task.asked_of(method), method) for task in table.tasks for method in table.methods}
+    asked = set(table.pairs())
     for row in rows:
         reason = row.get("skipped") or row.get("failed")
         if reason and (row["task"], row["method"]) in asked:
@@ -84,11 +84,9 @@ def left_out(rows: Sequence[Row], table: Table) -> str:
     )
 
 
-def people_of(
-    lines: Sequence[dict], seeds: range | None = None, name: str = "people"
-) -> people.People:
+def people_of(lines: Sequence[dict], seeds: range | None = None) -> people.People:
     """The comparison of all methods, of the complete splits if not of given ones."""
-    table = TABLES[name]
+    table = TABLES["people"]
     rows = newest(lines, seeds or range(*table.seeds))
     return people.People.of(rows, seeds or complete(table, rows), table)
 
@@ -112,9 +110,6 @@ def parts(lines: Sequence[dict], names: Sequence[str]) -> Iterator[tuple[Path, s
             found = people_of(lines)
             yield from ((PAGE, part, text(found)) for part, text in people.PARTS.items())
             yield CHOICE, "summary", people.summary(found)
-            continue
-        if name == "stack":
-            yield PAGE, name, people.of_stack(people_of(lines, name=name))
             continue
         rows, seeds = _rows(TABLES[name], lines)
         yield DOCS / f"{TABLES[name].page}.md", name, single_text(name, rows, seeds)
@@ -146,7 +141,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", action="store_true", help="put into the pages")
     arguments = parser.parse_args()
-    names = arguments.table or ["people", "stack", *SINGLE]
+    names = arguments.table or ["people", *SINGLE]
     lines = read(arguments.results)
     for page, name, text in parts(lines, names):
         if arguments.write:

@@ -87,10 +87,9 @@ def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
     """Number of fits of a table that have no line, unavailable sets excluded."""
     have = {(row["task"], row["method"], row["seed"]) for row in rows}
     wanted = {
-        (task.asked_of(method), method, seed)
-        for task in table.tasks
+        (task, method, seed)
+        for task, method in table.pairs()
         if not datasets.is_lost(task.source)
-        for method in table.methods
         for seed in seeds
     }
     return len(wanted - have)

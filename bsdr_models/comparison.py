@@ -5,11 +5,11 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.covariance import LedoitWolf
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
@@ -336,11 +336,59 @@ def pls_da(
     components: Sequence[int] = COMPONENTS, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0
 ) -> Pipeline:
     """PLS-DA: logistic regression on PLS scores, their number and the penalty cross-validated."""
-    model = make_pipeline(
-        PLSScores(scale=False), StandardScaler(), LogisticRegression(max_iter=2000)
-    )
-    grid = {"plsscores__n_components": list(components), "logisticregression__C": PENALTIES}
-    return _tuned(model, grid, n_folds, random_state)
+    return _pipeline(PLSDiscriminant(components, n_folds=n_folds, random_state=random_state))
+
+
+class PLSDiscriminant(ClassifierMixin, BaseEstimator):
+    """Logistic regression on the first PLS scores, which one fit has of all numbers."""
+
+    def __init__(
+        self,
+        components: Sequence[int] = COMPONENTS,
+        *,
+        n_folds: int = N_INNER_FOLDS,
+        random_state: int = 0,
+    ) -> None:
+        self.components = components
+        self.n_folds = n_folds
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose the number of scores and the penalty by log loss, then fit to all samples."""
+        self.classes_, index = np.unique(y, return_inverse=True)
+        folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=self.random_state)
+        losses = np.zeros((len(self.components), len(PENALTIES)))
+        for train, test in folds.split(X, index):
+            pls = PLSScores(max(self.components), scale=False).fit(X[train], index[train])
+            Z, Z_test = pls.transform(X[train]), pls.transform(X[test])
+            for losses_of_size, size in zip(losses, self.components, strict=True):
+                found = by_penalty(Z[:, :size], index[train], Z_test[:, :size])
+                losses_of_size += [log_losses(p, index[test]).sum() for p in found]
+        row, column = divmod(int(losses.argmin()), len(PENALTIES))
+        self.n_components_, self.C_ = self.components[row], PENALTIES[column]
+        pls = PLSScores(self.n_components_, scale=False)
+        logistic = LogisticRegression(C=self.C_, max_iter=2000)
+        self.model_ = make_pipeline(pls, StandardScaler(), logistic).fit(X, index)
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Class probabilities, (M, K)."""
+        return np.asarray(self.model_.predict_proba(X))
+
+    def predict(self, X: Any) -> Any:
+        """Classes, (M,)."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray]:
+    """Probabilities (M, K) of new samples by logistic regression, for each of PENALTIES.
+
+    Each search starts from the result of the last one.
+    """
+    scaler = StandardScaler().fit(Z)
+    Z, Z_new = scaler.transform(Z), scaler.transform(Z_new)
+    model = LogisticRegression(max_iter=2000, warm_start=True)
+    return [model.set_params(C=C).fit(Z, y).predict_proba(Z_new) for C in PENALTIES]
 
 
 def _tuned(model: Any, grid: Mapping[str, Any], n_folds: int, random_state: int) -> Pipeline:

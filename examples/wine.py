@@ -1,7 +1,8 @@
 """Demonstration on bundled data: ``python examples/wine.py``.
 
-Wine, 20 training samples per class: the three models and baselines. A page with scores and plots
-of the held-out samples, and the posteriors, are written to a folder.
+Wine, 20 training samples per class: the three models and baselines; handwritten digits: the map of
+ten classes. A page with scores and plots of the held-out samples, and the posteriors, are written
+to a folder.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 from rich.table import Table
 from sklearn.calibration import CalibrationDisplay
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_digits, load_wine
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
@@ -29,7 +30,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import plots
+from bsdr_models import StackedClassifier, plots
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
@@ -39,6 +40,8 @@ from bsdr_models.metrics import expected_calibration_error
 from bsdr_models.options import Sampling
 
 N_TRAIN, N_COMPONENTS, SEED = 20, 2, 20
+# Held-out digits that are drawn.
+N_DIGITS = 500
 FEATURE_NAMES = {
     "od280/od315_of_diluted_wines": "od280/od315",
     "alcalinity_of_ash": "alcalinity",
@@ -66,10 +69,15 @@ RELIABILITY = (
     "Of the wines that BSDR predicts with 80 %, eight in ten should be right: points on the "
     "diagonal are calibrated."
 )
+TEN_CLASSES = (
+    f"Handwritten digits, 64 pixels, {N_TRAIN} training samples per class: held-out digits in the "
+    "plane of the predictions of the three models stacked. Digits between two groups are those "
+    "that the models doubt."
+)
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
-<title>bsdr_models on Wine</title>
+<title>bsdr_models: Wine and digits</title>
 <style>
 body {{ font-family: sans-serif; max-width: 60em; margin: 2em auto; line-height: 1.4 }}
 img {{ max-width: 100% }}
@@ -87,6 +95,8 @@ probability and frequency.</p>
 <p>In the maps every wine is drawn where a model puts it without having seen its label; the
 background is the prediction at each place. Hollow points are doubtful, ringed ones wrong.</p>
 {sections}
+<h2>Ten classes</h2>
+{ten_classes}
 </html>
 """
 
@@ -198,6 +208,22 @@ def draw_pictures(fitted: Mapping[str, Any], X: Any, y: np.ndarray, folder: Path
     return {name: sentence for name, (_, sentence) in drawings.items()}
 
 
+def draw_digits(folder: Path) -> dict[str, str]:
+    """Draw the map of ten classes into a PNG file, and return its sentence by file name."""
+    import matplotlib.pyplot as plt
+
+    X, y = load_digits(return_X_y=True)
+    train, test = split(y, np.random.default_rng(SEED))
+    X = X[:, X[train].std(axis=0) > 0.0]
+    model = StackedClassifier(random_state=SEED).fit(X[train], y[train])
+    shown = np.random.default_rng(SEED).permutation(test)[:N_DIGITS]
+    ax = model.plot_map(X[shown], y[shown])
+    figure, name = ax.get_figure(root=True), "map_digits.png"
+    figure.savefig(folder / name, dpi=110)
+    plt.close(figure)
+    return {name: TEN_CLASSES}
+
+
 def draw_reliability(tree: xr.DataTree) -> Axes:
     """Draw how often predictions are right, by the probability of the predicted class."""
     new = tree["predictions"]
@@ -210,20 +236,31 @@ def draw_reliability(tree: xr.DataTree) -> Axes:
 
 
 def write_page(
-    path: Path, rows: list[list[str]], pictures: Mapping[str, str], *, n_test: int
+    path: Path,
+    rows: list[list[str]],
+    pictures: Mapping[str, str],
+    ten_classes: Mapping[str, str],
+    *,
+    n_test: int,
 ) -> None:
     """Write scores and pictures as one page."""
 
     def line(cells: list[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
+    def sections(parts: Mapping[str, str]) -> str:
+        return "\n".join(
+            f'<p><img src="{name}" alt="{html.escape(text)}"><br>{html.escape(text)}</p>'
+            for name, text in parts.items()
+        )
+
     table = [line(rows[0], "th"), *(line(row, "td") for row in rows[1:])]
-    sections = [
-        f'<p><img src="{name}" alt="{html.escape(text)}"><br>{html.escape(text)}</p>'
-        for name, text in pictures.items()
-    ]
     page = PAGE.format(
-        n_train=N_TRAIN, n_test=n_test, table="\n".join(table), sections="\n".join(sections)
+        n_train=N_TRAIN,
+        n_test=n_test,
+        table="\n".join(table),
+        sections=sections(pictures),
+        ten_classes=sections(ten_classes),
     )
     path.write_text(page, encoding="utf-8")
 
@@ -261,7 +298,8 @@ def main(arguments: list[str] | None = None) -> None:
     console.print(as_table(certainties, "Probability of the true class"))
 
     pictures = draw_pictures(fitted, X_test, names[y_test], folder)
-    write_page(folder / "index.html", scores, pictures, n_test=len(y_test))
+    digits = draw_digits(folder)
+    write_page(folder / "index.html", scores, pictures, digits, n_test=len(y_test))
     posteriors = []
     for title, model in fitted.items():
         posteriors.append(folder / f"wine_{_file_name(title)}.nc")

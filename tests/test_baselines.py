@@ -5,10 +5,17 @@ import pytest
 from sklearn.covariance import LedoitWolf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models.comparison import PENALTIES, logistic_regression, pls_da, shrinkage_lda
+from bsdr_models.comparison import (
+    PENALTIES,
+    PLSScores,
+    logistic_regression,
+    pls_da,
+    shrinkage_lda,
+)
 
 
 @pytest.fixture(scope="module", params=[4, 50], ids=["narrow", "wide"])
@@ -40,8 +47,18 @@ def test_shrinkage_lda_of_fewer_features_than_samples(classes):
         np.testing.assert_allclose(found, plain.predict_proba(new), atol=1e-9)
 
 
-def test_pls_da_chooses_its_components(classes):
+def test_pls_da_chooses_as_a_search_does_that_fits_every_number_of_scores(classes):
     X, y, new = classes
-    model = pls_da([1, 3], n_folds=2).fit(X, y)
-    assert model[-1].best_params_["plsscores__n_components"] in (1, 3)
-    np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0)
+    found = pls_da([1, 2, 3], n_folds=3).fit(X, y)
+    model = make_pipeline(
+        PLSScores(scale=False), StandardScaler(), LogisticRegression(max_iter=2000)
+    )
+    grid = {"plsscores__n_components": [1, 2, 3], "logisticregression__C": PENALTIES}
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    search = GridSearchCV(model, grid, scoring="neg_log_loss", cv=folds)
+    plain = make_pipeline(StandardScaler(), search).fit(X, y)
+    chosen = search.best_params_
+    assert found[-1].n_components_ == chosen["plsscores__n_components"]
+    assert chosen["logisticregression__C"] == found[-1].C_
+    np.testing.assert_allclose(found.predict_proba(new), plain.predict_proba(new), atol=1e-3)
+    np.testing.assert_array_equal(found.predict(new), plain.predict(new))

@@ -31,7 +31,7 @@ def test_demo_writes_a_page_with_pictures_and_posteriors(tmp_path, capsys):
     page = (folder / "index.html").read_text()
     shown = re.findall(r'<img src="([^"]+)"', page)
     assert sorted(shown) == sorted(path.name for path in folder.glob("*.png"))
-    assert {"map_bsdr.png", "map_bm2pca.png", "map_dgplvm.png", "features.png"} <= set(shown)
+    assert {"map_bsdr.png", "map_bm2pca.png", "map_dgplvm.png", "map_digits.png"} <= set(shown)
     for name in shown:
         picture = matplotlib.image.imread(folder / name)
         assert np.unique(picture.reshape(-1, 4), axis=0).shape[0] > 20

@@ -21,6 +21,7 @@ from benchmarks.page import command, write
 DOCS = Path(__file__).parents[2] / "docs"
 PARTS: dict[str, Callable[[Path], str]] = {
     "null": null.report,
+    "weak": null.report_weak,
     "coverage": coverage.report,
     "sbc": sbc.report,
 }

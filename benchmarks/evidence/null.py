@@ -1,8 +1,13 @@
-"""The models on pure noise, where a supervised map of training samples shows classes."""
+"""The models on noise and on weak signals.
+
+A supervised map of training samples shows classes of pure noise, and predictions of a weak signal
+may be worse than the class frequencies.
+"""
 
 import time
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.metrics import log_loss
 from sklearn.model_selection import LeaveOneOut, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -20,26 +26,30 @@ from benchmarks.page import table
 from benchmarks.pictures import scatter
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.comparison import logistic_regression
 from bsdr_models.plots._style import STYLE
 
 N_SEEDS, N_CLASSES, R, NEIGHBOURS = 10, 3, 2, 3
+# Differences of class means, in standard deviations of a feature.
+EFFECTS = (1.0, 1.5, 2.0, 3.0)
 # Largest log loss that counts as noise; uniform probabilities have 1.099.
 AIM = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Training samples, features, new samples, repetitions."""
+    """Training samples, features, new samples, repetitions, and differences of class means."""
 
     n_train: int = 60
     n_features: int = 200
     n_new: int = 2000
     n_seeds: int = N_SEEDS
+    effect: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Normal features and independent labels."""
+    """Normal features and labels, on which a feature of each class may depend."""
 
     X: FloatArray
     y: IntArray
@@ -59,6 +69,9 @@ METHODS: dict[str, Callable[[int], Any]] = {
     "D-GPLVM": lambda seed: DGPLVMClassifier(n_components=R, random_state=seed),
     "shrinkage LDA": lambda seed: lda(),
 }
+
+# Beside them where there is a signal.
+PENALISED = {"logistic regression": lambda seed: logistic_regression(random_state=seed)}
 
 
 def report(pictures: Path, size: Size | None = None) -> str:
@@ -97,11 +110,36 @@ def report(pictures: Path, size: Size | None = None) -> str:
     )
 
 
+def report_weak(pictures: Path, size: Size | None = None) -> str:
+    """Table of log losses by the strength of the signal, and of warnings that there is none."""
+    size = size or Size()
+    rows = []
+    for name, make in (METHODS | PENALISED).items():
+        cells = []
+        for effect in EFFECTS:
+            losses, doubted = [], 0
+            for seed in range(size.n_seeds):
+                data = noise(replace(size, effect=effect), seed)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    model = make(seed).fit(data.X, data.y)
+                doubted += any("no evidence" in str(each.message) for each in caught)
+                losses.append(log_loss(data.y_new, model.predict_proba(data.X_new)))
+            cells.append(f"{np.mean(losses):.3f}, {max(losses):.3f}, {doubted} of {len(losses)}")
+        rows.append([name, *cells])
+    return (
+        f"{size.n_train} samples, {size.n_features} features, {N_CLASSES} classes, {size.n_new} "
+        f"new samples, {size.n_seeds} seeds. Mean log loss, the worst, and fits that warn.\n\n"
+        + table(["method", *(f"effect {effect:g}" for effect in EFFECTS)], rows)
+    )
+
+
 def noise(size: Size, seed: int) -> Noise:
     """One data set, its labels balanced."""
     rng = np.random.default_rng([7, seed])
     X = rng.standard_normal((size.n_train + size.n_new, size.n_features))
     y, y_new = (rng.permutation(np.arange(n) % N_CLASSES) for n in (size.n_train, size.n_new))
+    X[:, :N_CLASSES] += size.effect * np.eye(N_CLASSES)[np.concatenate([y, y_new])]
     return Noise(X=X[: size.n_train], y=y, X_new=X[size.n_train :], y_new=y_new)
 
 

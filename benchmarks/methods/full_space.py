@@ -30,7 +30,7 @@ from benchmarks.methods.base import (
 )
 from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
-from bsdr_models.comparison import logistic_regression, pls_da, shrinkage_lda
+from bsdr_models.comparison import logistic_regression, pls_da
 
 # Above this many features boosting gets principal components: it took minutes with 40 classes.
 MANY_FEATURES, N_PRINCIPAL = 100, 30
@@ -75,8 +75,8 @@ def boosting(training: Training, n_components: int, seed: int) -> Fitted:
 def _baseline(training: Training, n_components: int, seed: int, *, make: Any) -> Fitted:
     """A baseline of the package, which chooses its own settings."""
     folds = inner_folds(training.y, seed)
-    chosen = {} if make is shrinkage_lda else {"random_state": seed}
-    if folds and chosen:
+    chosen: dict[str, Any] = {"random_state": seed}
+    if folds:
         chosen["n_folds"] = folds.n_splits
     if make is pls_da:
         chosen["components"] = [r for r in range(1, 16) if r < 0.8 * min(training.X.shape)]
@@ -131,7 +131,6 @@ def discriminant_then_process(training: Training, n_components: int, seed: int) 
 
 _FITS: dict[str, Any] = {
     "logistic regression": partial(_baseline, make=logistic_regression),
-    "LDA, all directions": partial(_baseline, make=shrinkage_lda),
     "PLS-DA, number chosen": partial(_baseline, make=pls_da),
     "naive Bayes": partial(
         _tuned, model=GaussianNB(), grid={"var_smoothing": (1e-6, 1e-2, 1e-1, 1.0, 10.0, 100.0)}

@@ -10,6 +10,7 @@ from benchmarks import (
     accuracy,
     datasets,
     fingerprint,
+    maps,
     model_choice,
     people,
     report,
@@ -20,6 +21,7 @@ from benchmarks import (
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
 from benchmarks.tables import TABLES, Task
+from bsdr_models import PredictionPlane
 
 WINE = Task(source="wine", scheme="per class", sizes=(10,), n_components=2)
 
@@ -135,14 +137,59 @@ def test_mean_average_precision_is_that_of_scikit_learn():
 
 
 def test_mean_ranks_and_their_intervals():
-    """Method 0 is always first; ties share a rank; sets are resampled with all of their tasks."""
+    """Method 0 is always first; ties share a rank."""
     losses = np.array([[0.1, 0.2, 0.3], [0.1, 0.4, 0.3], [0.1, 0.2, 0.2]])
     first, second, third = people.mean_ranks(losses)
     assert (first.mean, first.low, first.high) == (1.0, 1.0, 1.0)
     assert second.mean == third.mean == 2.5
     assert 2.0 <= second.low < second.mean < second.high <= 3.0
-    twice = people.mean_ranks(np.stack([losses, losses], axis=1))
-    assert twice == [first, second, third]
+
+
+def test_maps_are_scored_by_what_is_drawn():
+    """Clusters are read by both; on a ring within another neighbours read what a line cannot."""
+    rng, y = np.random.default_rng(0), np.arange(200) % 2
+    angle = rng.uniform(0.0, 2.0 * np.pi, 200)
+    rings = (1.0 + y[:, None]) * np.column_stack([np.cos(angle), np.sin(angle)])
+    clusters = rng.standard_normal((200, 2)) + 8.0 * y[:, None]
+    found = maps.scores(clusters, y)
+    assert found["neighbours"] == found["linear"] == 1.0
+    assert found["linear_ece"] < 0.01
+    found = maps.scores(rings, y)
+    assert found["neighbours"] > 0.95
+    assert found["linear"] < 0.7
+
+
+def test_maps_that_differ_by_rotation_and_scale_are_the_same():
+    rng = np.random.default_rng(0)
+    first, noise = rng.standard_normal((2, 50, 2))
+    turned = 3.0 * first[:, ::-1] + 1.0
+    assert maps.change(first, turned) == pytest.approx(0.0, abs=1e-7)
+    assert 0.05 < maps.change(first, turned + 0.3 * noise) < maps.change(first, turned + noise) < 1
+
+
+def test_changes_with_the_seed_are_those_of_the_first_reported_split():
+    """A projection without randomness is the same; other splits have one fit."""
+    first = accuracy.evaluate(WINE, "PCA", REPORTING_SEEDS.start)
+    assert first["map_changed"] == pytest.approx(0.0, abs=1e-7)
+    assert 0.0 <= first["labels_changed"] <= first["variation"] <= 0.2
+    assert "variation" not in accuracy.evaluate(WINE, "PCA", REPORTING_SEEDS.start + 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*are constant")
+def test_classifiers_and_models_are_drawn_in_the_plane_of_their_predictions():
+    """Two coordinates for ten classes, what the first two dimensions are for three."""
+    digits = Task(source="digits", scheme="per class", sizes=(5,), n_components=0)
+    split = digits.split(0)
+    method = METHODS["BM2PCA"]
+    fitted = method.fit(split.training, 0, 0)
+    probability = fitted.predict(split.X_test)
+    at = maps.coordinates(method, fitted, split, 0, probability)
+    shown = maps.drawn(split.y_test)
+    assert np.bincount(split.y_test[shown]).tolist() == [maps.N_DRAWN] * 10
+    np.testing.assert_array_equal(at, PredictionPlane().fit_transform(probability[shown]))
+    two = maps.coordinates(method, fitted, split, 2, probability)
+    np.testing.assert_array_equal(two, fitted.transform(split.X_test[shown])[:, :2])
+    assert maps.coordinates(method, fitted, split, 5, probability) is None
 
 
 @pytest.mark.skipif(not timing.reset_peak(), reason="the system keeps no such mark")

@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks import charts, people, report, rows
 from benchmarks.accuracy import read
-from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, SETS, SINGLE, TABLES, Table, Task
+from benchmarks.people import LIMITED, MAPS, PREDICTIONS
+from benchmarks.tables import SETS, SINGLE, TABLES, Table, Task
 
 WINE = Task(source="wine", scheme="per class", sizes=(10,), n_components=2)
 LINES = read(report.LINES)
@@ -22,7 +23,7 @@ def between(page, name):
     return page.read_text().partition(begin)[2].partition(end)[0]
 
 
-@pytest.mark.parametrize("name", ["people", "stack", *SINGLE])
+@pytest.mark.parametrize("name", ["people", *SINGLE])
 def test_pages_are_those_of_the_lines(name):
     """Every comparing sentence, and every cell."""
     for page, part, text in report.parts(LINES, [name]):
@@ -33,9 +34,12 @@ def test_every_method_ran_on_every_set():
     found = report.people_of(LINES)
     assert len(SETS) >= 12
     assert found.n_splits >= 3
-    counts = found.scores.groupby(["set", "R", "method"]).size()
-    assert len(counts) == len(SETS) * 2 * len((*OURS, *PROJECTIONS, *CLASSIFIERS))
+    counts = found.scores.groupby(["set", "method", "R"]).size()
+    assert len(counts) == len(SETS) * len({*PREDICTIONS, *MAPS, *((m, 5) for m in LIMITED)})
     assert set(counts) == {found.n_splits}
+    drawn = found.means.loc[[(*entry, name) for entry in MAPS for name in found.sets]]
+    assert drawn[["neighbours", "linear", "linear_ece", "map_changed"]].notna().all(axis=None)
+    assert found.means[["labels_changed", "variation"]].notna().all(axis=None)
 
 
 def test_the_page_for_people_is_short():
@@ -64,29 +68,39 @@ def test_pictures_are_there_and_small(page):
 
 @pytest.fixture
 def made_up():
-    """Two sets; BSDR is best on one, PCA on the other."""
+    """Two sets; BSDR is best on one, PCA on the other, whose map is the best of both."""
     rng = np.random.default_rng(0)
     losses = {"wine": {"BSDR": 0.1, "PCA": 0.3}, "iris": {"BSDR": 0.5, "PCA": 0.2}}
     lines = [
         {"set": name, "R": r, "method": method, "seed": seed, "accuracy": 0.9, "ece": 0.02}
         | {"seconds": 1.0, "log_loss": losses[name].get(method, 1.0) + 0.001 * rng.random()}
+        | {"neighbours": 0.9 if method == "PCA" else 0.8, "linear": 0.7, "linear_ece": 0.1}
+        | dict.fromkeys(people.CHANGES, 0.01)
         for name in losses
-        for r in (2, 5)
-        for method in (*OURS, *PROJECTIONS, *CLASSIFIERS)
+        for method, r in {*PREDICTIONS, *MAPS, *((m, 5) for m in LIMITED)}
         for seed in range(3)
     ]
     return people.People(people.pd.DataFrame(lines))
 
 
 def test_sentences_tell_wins_and_losses(made_up):
-    text = people.of_projections(made_up)
-    assert "**BSDR** has the lowest log loss of all in 2 of 4 comparisons" in text
-    assert "most on iris with R = 2" in text or "most on iris with R = 5" in text
-    assert "nats against PCA" in text
-    assert "one of the three has the lowest log loss of all on 2 of 2 sets (wine and iris)" in (
-        people.of_all_features(made_up)
+    text = people.of_predictions(made_up)
+    assert "**BSDR** has a lower log loss than all 18 other methods on 1 of 2 sets" in text
+    assert (
+        "by more than 0.01, on 1 (1 with an interval above zero): iris; most on iris, +0.3" in text
     )
-    assert "BSDR has a mean error of 0.020, at most .05 in 4 of 4" in people.of_calibration(made_up)
+    assert "nats against PCA, R = 5" in text
+    assert "**stack** has a lower log loss than all 18 other methods on 0 of 2 sets" in text
+    assert "BSDR has a mean error of 0.020, at most .05 on 2 of 2" in people.of_calibration(made_up)
+    assert "two fitted dimensions is that of PCA, R = 2, 1.0 [1.0, 1.0]" in people.of_maps(made_up)
+
+
+def test_tables_are_in_order_of_their_ranks(made_up):
+    lines = people.predictions_table(made_up).splitlines()[2:]
+    assert [line.split(" | ")[0].strip("| *") for line in lines[:2]] == ["BSDR", "PCA, R = 5"]
+    assert people.maps_table(made_up).splitlines()[2].startswith("| PCA, R = 2 | 1.0 [1.0, 1.0]")
+    for line in people.of_components(made_up).splitlines()[2:]:
+        assert line.count("|") == 8
 
 
 def test_a_table_ends_before_the_first_seed_with_a_gap():
