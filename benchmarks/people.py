@@ -259,7 +259,7 @@ def of_components(people: People) -> str:
             cells += [_number(both[r][method, r]), f"{100 * own['accuracy'].mean():.1f}"]
             cells.append(f"{own['log_loss'].mean():.2f}")
         body.append([_label((method, 0), bold=True), *cells])
-    head = [f"R = {r}: {name}" for r in (2, 5) for name in ("mean rank", "accuracy", "log loss")]
+    head = [name for r in (2, 5) for name in (f"mean rank, R = {r}", "accuracy", "log loss")]
     return as_markdown(["", *head], body)
 
 
