@@ -32,9 +32,9 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import StackedClassifier, plots
 from bsdr_models.arrays import FloatArray
+from bsdr_models.baselines import PENALTIES, PLSScores
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.comparison import PENALTIES, PLSScores
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.metrics import expected_calibration_error
 from bsdr_models.options import Sampling

@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models.comparison import (
+from bsdr_models.baselines import (
     PENALTIES,
     PLSScores,
     logistic_regression,

@@ -19,7 +19,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from bsdr_models import BSDRClassifier, StackedClassifier, compare_models, comparison
+from bsdr_models import BSDRClassifier, StackedClassifier, baselines, compare_models, comparison
 from bsdr_models.metrics import expected_calibration_error
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
@@ -41,6 +41,22 @@ class Broken(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X):
         raise NotImplementedError
+
+
+class Flattened(ClassifierMixin, BaseEstimator):
+    """A classifier whose probabilities are raised to a power below one."""
+
+    def __init__(self, model, power):
+        self.model, self.power = model, power
+
+    def fit(self, X, y):
+        self.fitted_ = clone(self.model).fit(X, y)
+        self.classes_ = self.fitted_.classes_
+        return self
+
+    def predict_proba(self, X):
+        raised = self.fitted_.predict_proba(X) ** self.power
+        return raised / raised.sum(axis=1, keepdims=True)
 
 
 def all_by(model):
@@ -146,12 +162,23 @@ def test_an_interrupt_of_the_stack_leaves_its_members(classes):
 
 def test_ties_go_to_the_simpler_model(classes):
     model = LinearDiscriminantAnalysis()
-    found = compare(*classes, all_by(model))
+    found = compare(*classes, all_by(model) | {"stack": KNeighborsClassifier(1)})
     assert found.recommended == "shrinkage LDA"
     assert found.recommendation.startswith("Take shrinkage LDA: its log loss")
     found = compare(*classes, {**all_by(KNeighborsClassifier(1)), "BSDR": model, "D-GPLVM": model})
     assert found.recommended == "BSDR"
     assert clone(found.models["BSDR"]).fit(*classes).score(*classes) > 0.8
+
+
+def test_small_leads_are_no_reason_to_leave_the_stack(classes):
+    model = LogisticRegression()
+    found = compare(*classes, all_by(model) | {"stack": Flattened(model, 0.7)})
+    assert 0.01 < found.table.loc["stack", "difference"] < 0.1
+    assert found.recommended == "stack"
+    assert "too small a lead" in found.recommendation
+    found = compare(*classes, all_by(model) | {"stack": Flattened(model, 0.1)})
+    assert found.table.loc["stack", "difference"] > 0.1
+    assert found.recommended == "shrinkage LDA"
 
 
 def test_nothing_is_recommended_for_noise():
@@ -218,7 +245,7 @@ def test_bad_requests_fail_before_any_fit(changes, error, message):
 def test_defaults_on_wine(wine, short_runs, monkeypatch):
     X, y = wine
     fits = []
-    monkeypatch.setattr(comparison, "PENALTIES", (0.01, 1.0))
+    monkeypatch.setattr(baselines, "PENALTIES", (0.01, 1.0))
     monkeypatch.setattr(comparison, "COMPONENTS", (1, 2))
     fit = BSDRClassifier.fit
     monkeypatch.setattr(

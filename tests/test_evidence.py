@@ -31,6 +31,18 @@ def test_null_has_a_row_per_method_and_a_picture(tmp_path):
     assert (tmp_path / "null.png").stat().st_size > 0
 
 
+def test_a_stronger_signal_is_predicted_better_and_doubted_less(tmp_path):
+    """Of 45 samples; class frequencies have a log loss of 1.099."""
+    size = null.Size(n_train=45, n_features=10, n_new=300, n_seeds=1)
+    rows = null.report_weak(tmp_path, size).splitlines()[4:]
+    assert [row.split(" | ")[0].strip("| ") for row in rows] == [*null.METHODS, *null.PENALISED]
+    for row in rows:
+        cells = [cell.split(", ") for cell in row.strip("| ").split(" | ")[1:]]
+        losses = [float(mean) for mean, _, _ in cells]
+        assert losses[-1] < 0.5 < losses[0]
+        assert cells[-1][-1] == "0 of 1"
+
+
 def test_coverage_has_a_row_per_engine(tmp_path):
     short = {
         "mean field": {},
@@ -72,21 +84,21 @@ def test_z_scores_are_of_size_one_for_draws_of_one_distribution_and_large_for_tw
     assert agreement.z_scores(certain, certain).size == 4 * 30
 
 
-@pytest.mark.parametrize(("target", "n", "d"), sbc.CASES.values())
-def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d):
+@pytest.mark.parametrize(("target", "n", "d", "priors"), sbc.CASES.values())
+def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d, priors):
     """Two samples of each quantity, one from the simulation and one from the package."""
     rng = np.random.default_rng(6)
     X, new = varying_together(n, d, rng)
-    truths = simulate_hierarchical(X, sbc.PRIORS, (5000, sbc.K), target, rng)
+    truths = simulate_hierarchical(X, priors, (5000, sbc.K), target, rng)
     metric = Metric.learn(X)
     problem = Problem.build(
-        metric.whiten(X), truths.y[0], n_labels=sbc.K, target=target, priors=sbc.PRIORS
+        metric.whiten(X), truths.y[0], n_labels=sbc.K, target=target, priors=priors
     )
     theta = rng.standard_normal((5000, problem.n_parameters))
-    theta[:, -1] = np.log(sbc.PRIORS.scale * np.abs(theta[:, -1]))
+    theta[:, -1] = np.log(priors.scale * np.abs(theta[:, -1]))
     theirs = sbc.of_draws(metric, problem.parameters(theta, rng=rng), new, rng)
     if target == "regression":
-        log_noise = rng.normal(sbc.PRIORS.noise_location, sbc.PRIORS.noise_width, 5000)
+        log_noise = rng.normal(priors.noise_location, priors.noise_width, 5000)
         theirs["noise scale"] = np.exp(log_noise)
     ours = sbc.of_truths(truths, new, target)
     assert ours.keys() == theirs.keys()
@@ -94,12 +106,12 @@ def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d):
         assert ks_2samp(values, theirs[name]).pvalue > 1e-3, name
 
 
-@pytest.mark.parametrize(("target", "n", "d"), sbc.CASES.values())
-def test_targets_are_simulated_with_the_likelihood_that_is_sampled(target, n, d):
+@pytest.mark.parametrize(("target", "n", "d", "priors"), sbc.CASES.values())
+def test_targets_are_simulated_with_the_likelihood_that_is_sampled(target, n, d, priors):
     """The sum of log likelihoods is within four standard errors of its expectation given eta."""
     rng = np.random.default_rng(7)
     X, _ = varying_together(n, d, rng)
-    truths = simulate_hierarchical(X, sbc.PRIORS, (4000, sbc.K), target, rng)
+    truths = simulate_hierarchical(X, priors, (4000, sbc.K), target, rng)
     if target == "regression":
         mean = -np.sum(np.log(truths.noise_scale) + 0.5 * np.log(2 * np.pi) + 0.5, axis=1)
         mean, variance = np.repeat(mean, n), np.full(len(mean) * n, 0.5 * sbc.K)
@@ -115,7 +127,7 @@ def test_targets_are_simulated_with_the_likelihood_that_is_sampled(target, n, d)
                 truths.eta,
                 np.full(n, one.argmax()) if target == "multiclass" else np.tile(one, (n, 1)),
                 target,
-                sbc.PRIORS.lapse,
+                priors.lapse,
             )[0].ravel()
             for one in outcomes
         ]

@@ -19,9 +19,9 @@ from sklearn.svm import SVC, LinearSVC
 
 from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
 from benchmarks.protocols import Training
+from bsdr_models.baselines import PLSScores
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.within_class_metric import Spectrum
-from bsdr_models.comparison import PLSScores
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)

@@ -1,0 +1,122 @@
+"""Classifiers made of scikit-learn with which :func:`bsdr_models.compare_models` compares."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.covariance import LedoitWolf
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.metrics import log_losses
+
+# Folds by which the classifiers choose their settings: inverse penalties of logistic
+# regression, for features of mean square one, and numbers of components of PLS-DA. With larger
+# penalties, which separable classes choose, the log loss of ten samples per class was higher.
+N_INNER_FOLDS = 5
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0)
+COMPONENTS = (1, 2, 3, 4, 5, 6, 8, 10, 15)
+
+
+class PLSScores(PLSRegression):
+    """Transformer by partial least squares regression on class indicators (PLS-DA)."""
+
+    def fit(self, X: Any, y: Any) -> "PLSScores":
+        """Fit to the labels, one per sample."""
+        indicators = OneHotEncoder(sparse_output=False).fit_transform(np.reshape(y, (-1, 1)))
+        super().fit(X, indicators)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> FloatArray:
+        """Fit, then transform X."""
+        return self.fit(X, y).transform(X)
+
+
+def shrinkage_lda() -> Pipeline:
+    """Linear discriminant analysis, its covariance shrunk as by Ledoit and Wolf."""
+    return _pipeline(LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=LedoitWolf()))
+
+
+def logistic_regression(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
+    """Logistic regression, its penalty chosen by cross-validation."""
+    return _tuned(LogisticRegression(max_iter=2000), {"C": PENALTIES}, n_folds, random_state)
+
+
+def pls_da(
+    components: Sequence[int] = COMPONENTS, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0
+) -> Pipeline:
+    """PLS-DA: logistic regression on PLS scores, their number and the penalty cross-validated."""
+    return _pipeline(PLSDiscriminant(components, n_folds=n_folds, random_state=random_state))
+
+
+class PLSDiscriminant(ClassifierMixin, BaseEstimator):
+    """Logistic regression on the first PLS scores, which one fit has of all numbers."""
+
+    def __init__(
+        self,
+        components: Sequence[int] = COMPONENTS,
+        *,
+        n_folds: int = N_INNER_FOLDS,
+        random_state: int = 0,
+    ) -> None:
+        self.components = components
+        self.n_folds = n_folds
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose the number of scores and the penalty by log loss, then fit to all samples."""
+        self.classes_, index = np.unique(y, return_inverse=True)
+        folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=self.random_state)
+        losses = np.zeros((len(self.components), len(PENALTIES)))
+        for train, test in folds.split(X, index):
+            pls = PLSScores(max(self.components), scale=False).fit(X[train], index[train])
+            Z, Z_test = pls.transform(X[train]), pls.transform(X[test])
+            for losses_of_size, size in zip(losses, self.components, strict=True):
+                found = by_penalty(Z[:, :size], index[train], Z_test[:, :size])
+                losses_of_size += [log_losses(p, index[test]).sum() for p in found]
+        row, column = divmod(int(losses.argmin()), len(PENALTIES))
+        self.n_components_, self.C_ = self.components[row], PENALTIES[column]
+        pls = PLSScores(self.n_components_, scale=False)
+        logistic = LogisticRegression(C=self.C_, max_iter=2000)
+        self.model_ = make_pipeline(pls, StandardScaler(), logistic).fit(X, index)
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Class probabilities, (M, K)."""
+        return np.asarray(self.model_.predict_proba(X))
+
+    def predict(self, X: Any) -> Any:
+        """Classes, (M,)."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray]:
+    """Probabilities (M, K) of new samples by logistic regression, for each of PENALTIES.
+
+    Each search starts from the result of the last one.
+    """
+    scaler = StandardScaler().fit(Z)
+    Z, Z_new = scaler.transform(Z), scaler.transform(Z_new)
+    model = LogisticRegression(max_iter=2000, warm_start=True)
+    return [model.set_params(C=C).fit(Z, y).predict_proba(Z_new) for C in PENALTIES]
+
+
+def _tuned(model: Any, grid: Mapping[str, Any], n_folds: int, random_state: int) -> Pipeline:
+    """Settings chosen by the log loss of stratified folds."""
+    folds = StratifiedKFold(n_folds, shuffle=True, random_state=random_state)
+    return _pipeline(GridSearchCV(model, grid, scoring="neg_log_loss", cv=folds))
+
+
+def _pipeline(model: Any) -> Pipeline:
+    """A model of standardised features in the coordinates of the samples' span, for speed.
+
+    Penalties, PLS and shrinkage towards a multiple of the identity ignore rotations.
+    """
+    return make_pipeline(StandardScaler(), PCA(svd_solver="full"), model)
