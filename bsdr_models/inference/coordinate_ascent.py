@@ -122,7 +122,8 @@ class _Ascent[S]:
                 state, info = self.step(how.unpack(proposal, self.state))
             except (np.linalg.LinAlgError, FloatingPointError, ValueError):
                 return
-        if info.elbo > self.elbo:
+            better = info.elbo > self.elbo  # terms may be infinite
+        if better:
             self.accept(state, info)
 
 
