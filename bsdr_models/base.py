@@ -39,7 +39,7 @@ from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import N_DRAWS, N_JOBS, check_parameters
+from bsdr_models.options import N_DRAWS, N_JOBS, StrOptions, check_parameters
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
@@ -67,6 +67,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
     _option_types: ClassVar[dict[str, type[Any]]] = {}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "metric": [StrOptions({"auto", "unit", "identity"})],
         "standardize": ["boolean"],
         "n_jobs": N_JOBS,
         "progressbar": ["boolean"],
