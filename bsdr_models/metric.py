@@ -39,7 +39,7 @@ from scipy.special import logsumexp
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.folds import stratified_subset
 
-Name = Literal["auto", "unit", "identity"]
+MetricName = Literal["auto", "unit", "identity"]
 Scale = Literal["common", "total", "within", "signal"]
 
 
@@ -334,7 +334,12 @@ def candidate_features(
 
 
 def choose_weights(
-    metric: Name, X: FloatArray, classes: IntArray | None, units: FloatArray, fold: IntArray
+    metric: MetricName,
+    X: FloatArray,
+    classes: IntArray | None,
+    units: FloatArray,
+    fold: IntArray,
+    n_folds: int | None = None,
 ) -> FloatArray:
     """Weights of the candidates from all samples, and from those of all folds but one, (1 + F, J).
 
@@ -342,11 +347,11 @@ def choose_weights(
     (N,) are 0 to F - 1, and -1 of samples that are in every training set. With fewer than two of
     them all candidates count alike.
     """
-    n_folds = int(fold.max(initial=-1)) + 1
+    n_folds = int(fold.max(initial=-1)) + 1 if n_folds is None else n_folds
     given = LABEL_BLIND if classes is None else dict.fromkeys(NAMES, 1.0 / len(NAMES))
     given = ALONE.get(metric, given)
     weights = np.tile([given.get(name, 0.0) for name in NAMES], (1 + n_folds, 1))
-    if metric != "auto" or classes is None or n_folds < 2:
+    if metric != "auto" or classes is None or len(np.unique(fold[fold >= 0])) < 2:
         return weights
     classes = classes.reshape(len(classes), -1)
     strata = np.unique(classes, axis=0, return_inverse=True)[1].reshape(-1)

@@ -19,11 +19,12 @@ from bsdr_models.arrays import FloatArray, IntArray
 
 # Bootstrap replicates.
 N_RESAMPLES = 1000
-# There is little evidence of a signal if the log Bayes factor is below the first (the second, if
-# samples were held out) and the lower end of a 90 % interval of the gain in held-out log score is
-# at most the last, in nats per sample. Settings chosen by the same samples gain about one nat in
-# all without a signal, and the standard error of so small a gain is as large as the gain itself.
-NO_SIGNAL, CERTAIN, N_STANDARD_ERRORS, MIN_GAIN = float(np.log(3.0)), 10.0, 1.28, 0.01
+# There is little evidence of a signal if the gain in held-out log score, in nats per sample, less
+# so many standard errors, the lower end of a 90 % interval, is at most the second. Settings chosen
+# by the same samples gain about one nat in all without a signal, and the standard error of so small
+# a gain is as large as the gain itself.
+N_STANDARD_ERRORS = 1.28
+MIN_GAIN = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +92,14 @@ class HeldOutScore:
 def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     """Say in words why targets may not depend on the features; None if they seem to.
 
-    The held-out log score decides, since Bayes factors of few samples of equally frequent classes
-    favour any model in which these need no biases; a great Bayes factor counts all the same, and so
-    does one above 3 where nothing was held out. A Bayes factor above 1/3 without a signal means
-    that there are too few samples to tell.
+    The held-out log score decides: the prior of the effects knows the labels of the training
+    samples, so that a Bayes factor would have no meaning. A gain that is positive, but not by more
+    than its standard error allows, means that there are too few samples to tell.
 
     Parameters
     ----------
     attrs : mapping
-        ``log_bayes_factor``; ``held_out_gain`` and ``held_out_gain_se``. Absent or NaN if unknown.
+        ``held_out_gain`` and ``held_out_gain_se``. Absent or NaN if unknown.
 
     See Also
     --------
@@ -108,21 +108,13 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     Examples
     --------
     >>> from bsdr_models.metrics import lack_of_signal
-    >>> lack_of_signal({"log_bayes_factor": -2.0})
-    'the Bayes factor against the model without features is 0.14'
-    >>> lack_of_signal({"log_bayes_factor": 0.5})
-    'too few samples to tell, the Bayes factor against the model without features is 1.6'
+    >>> lack_of_signal({"held_out_gain": 0.0, "held_out_gain_se": 0.02})
+    'the held-out log score gains 0.00 ± 0.02 nats over the class frequencies'
+    >>> lack_of_signal({"held_out_gain": 0.5, "held_out_gain_se": 0.1}) is None
+    True
     """
-    log_factor = attrs.get("log_bayes_factor", np.nan)
     gain, se = attrs.get("held_out_gain", np.nan), attrs.get("held_out_gain_se", np.nan)
-    gains = gain - N_STANDARD_ERRORS * se > MIN_GAIN
-    if gains or log_factor >= (NO_SIGNAL if np.isnan(gain) else CERTAIN):
-        return None
-    if not np.isnan(log_factor):
-        few = "too few samples to tell, " if log_factor > -NO_SIGNAL else ""
-        factor = f"{np.exp(log_factor):.2g}"
-        return f"{few}the Bayes factor against the model without features is {factor}"
-    if np.isnan(gain):
+    if np.isnan(gain) or gain - N_STANDARD_ERRORS * se > MIN_GAIN:
         return None
     few = "too few samples to tell, " if gain > MIN_GAIN else ""
     gain = round(gain, 2) + 0.0  # no -0.00

@@ -7,8 +7,8 @@ _PUBLIC = {
     "back_constraint": "dgplvm.model",
     "class_separation": "dgplvm.model",
     "margin_factor": "bm2pca.paper.model",
+    "metric_projection": "bsdr.model",
     "multinomial_probit": "bsdr.model",
-    "shrunk_projection": "bsdr.model",
 }
 
 __all__ = list(_PUBLIC)

@@ -116,7 +116,6 @@ def _fit(model: Any) -> dict[str, str]:
         error = model.log_evidence_error_
         known = f" ± {error:.1f}" if error > 0.0 else ""
         rows["log evidence"] = f"{model.log_evidence_:.1f}{known} nats"
-        rows["log Bayes factor"] = f"{model.log_bayes_factor_:.1f} nats against no features"
     early = getattr(model, "n_sweeps_", None) is not None
     rows["converged"] = "yes" if model.converged_ else "no, ended early" if early else "no"
     return rows

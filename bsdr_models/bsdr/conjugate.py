@@ -61,8 +61,8 @@ class Conjugate:
     log_likelihood: FloatArray  # of each draw, (S,)
     log_prior: FloatArray  # of standard normals, log tau and log sigma, (S,)
     log_evidence: float
-    log_evidence_empty: float  # without features
     log_score: FloatArray  # leave-one-out log predictive density, (N,)
+    log_score_empty: FloatArray  # that without features, (N,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +176,7 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
     views = None if problem.views is None else fit_views(problem)
     size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
     statistics = Statistics.learn(X * size, y, priors.bias_scale)
+    empty = Statistics.learn(X[:, :0], y, priors.bias_scale)
     grid = integrate(statistics, priors)
     log_tau, log_sigma = grid.draw(n_draws, rng)
     tau, sigma = np.exp(log_tau), np.exp(log_sigma)
@@ -200,8 +201,8 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
         log_likelihood=_log_likelihood(statistics, tau, sigma, normal, bias),
         log_prior=prior,
         log_evidence=grid.log_evidence,
-        log_evidence_empty=float(log_integral(*_noise_grid(statistics, priors, np.zeros(1))).sum()),
         log_score=average_leave_one_out(statistics, grid),
+        log_score_empty=average_leave_one_out(empty, integrate(empty, priors)),
     )
 
 

@@ -9,13 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
-from bsdr_models.bsdr.feature_map import (
-    FeatureMap,
-    Metric,
-    check_views,
-)
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, check_views
 from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
-from bsdr_models.bsdr.held_out import choose_map
+from bsdr_models.bsdr.held_out import choose_kernel, make_folds
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import Response, check_size
 from bsdr_models.bsdr.posterior import Problem, make_contrasts
@@ -23,6 +19,7 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks
+from bsdr_models.metric import MetricName
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
@@ -35,7 +32,6 @@ from bsdr_models.validation import (
     one_thread,
     read_views,
     sample_labels,
-    units_of_samples,
     validate_samples,
 )
 
@@ -72,7 +68,7 @@ class FullRankEstimator(BaseBSDR):
         views: Any = None,
         temperature: Literal["auto"] | float = "auto",
         priors: HierarchicalPriors | None = None,
-        standardize: bool = True,
+        metric: MetricName = "auto",
         sampling: Sampling | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
@@ -83,7 +79,7 @@ class FullRankEstimator(BaseBSDR):
         self.views = views
         self.temperature = temperature
         self.priors = priors
-        self.standardize = standardize
+        self.metric = metric
         self.sampling = sampling
         self.progressbar = progressbar
         self.random_state = random_state
@@ -108,7 +104,7 @@ class FullRankEstimator(BaseBSDR):
         if self._is_plain:
             self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
-        self._scaler = fit_scaler(X, standardize=self.standardize)
+        self._scaler = fit_scaler(X, standardize=True)
         for name, columns in views or ():
             if self._scaler.constant[columns].all():
                 raise ValueError(f"view {name!r} has no feature that varies")
@@ -118,23 +114,34 @@ class FullRankEstimator(BaseBSDR):
         if X.shape[0] < X.shape[1]:
             scaled = single_precision(scaled)
         rng = self._set_context(scaled, y, views=views, **context)
-        units = units_of_samples(scaled, standardize=self.standardize)
-        with one_thread(), self._fitting(X.shape), units:
-            feature_map, kernel = choose_map(
-                scaled, y, self.kernel, views, self._context.target, self._problem
-            )
+        with one_thread(), self._fitting(X.shape):
+            learner = choose_kernel(self._learner(), self._context.target, self._problem)
             fit = fit_problem(
-                self._problem(feature_map),
-                feature_map,
+                learner,
+                self._problem,
                 self.inference,
                 self._engine_options(),
                 declare=self._declare,
                 rng=rng,
             )
-            self._set_fitted(fit, kernel)
+            self._set_fitted(fit, learner.kernel)
         return self
 
-    def _problem(self, feature_map: FeatureMap, samples: IntArray | slice = slice(None)) -> Problem:
+    def _learner(self) -> MapLearner:
+        """What learns whitened features from the training samples in memory."""
+        context = self._context
+        X, y, target = context.X, context.targets, context.target
+        return MapLearner.of(
+            X,
+            None if target == "regression" else y.astype(np.int64),
+            self._scaler.units,
+            make_folds(X, y, target),
+            metric=self.metric,
+            kernel=self.kernel,
+            views=context.views,
+        )
+
+    def _problem(self, feature_map: FeatureMap, samples: IntArray) -> Problem:
         """The problem of some training samples with whitened features."""
         context = self._context
         return Problem.build(
@@ -164,8 +171,10 @@ class FullRankEstimator(BaseBSDR):
             whitened = feature_map.whiten(self._context.X)
             shares = feature_map.shares(draws.projection, draws.weights, whitened)
             self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
+        if (metric := feature_map.metric) is not None:
+            self.metric_weights_ = metric.shares
         self.kernel_, self.temperature_ = kernel, posterior.temperature
-        evidence = ("log_evidence", "log_evidence_error", "log_bayes_factor")
+        evidence = ("log_evidence", "log_evidence_error")
         for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
             setattr(self, f"{name}_", value)
 
@@ -278,8 +287,13 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and at least 1 without a signal.
     priors : HierarchicalPriors, optional
         Hyper-parameters.
-    standardize : bool, default=True
-        Scale the features to unit variance; otherwise they are only centred.
+    metric : {"auto", "unit", "identity"}, default="auto"
+        Prior covariance of the effects of the features (:mod:`bsdr_models.metric`). ``"auto"`` is
+        an average of several that are learned within classes, by how well they predict held-out
+        samples: a feature matters by how far it can separate the classes relative to its variation
+        within them. ``"unit"`` gives all features unit variance, ``"identity"`` leaves them as
+        they are. Real outputs have the average of two that know no labels, and functions given as
+        kernels see features of unit variance.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
         some 300 samples of ten classes. A chain of ``"hmc"`` holds the draws of two to eight chains
@@ -309,12 +323,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         are ``view_share`` of ``idata_``.
     temperature_ : float
         Temperature of class probabilities.
+    metric_weights_ : dict
+        Weights of the covariances that the metric averages, by name, of a model without views.
     log_evidence_, log_evidence_error_ : float
-        Log marginal likelihood of the training labels, in nats, with its standard error; NaN unless
-        by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``.
-    log_bayes_factor_ : float
-        Log Bayes factor against the model without features. Below log 3 there is little evidence
-        that the labels depend on the features.
+        Log marginal likelihood of the training labels given the metric, in nats, with its standard
+        error; NaN unless by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``. Since the
+        metric knows the labels, it is no evidence for a model against another.
     held_out_score_ : float
         Held-out log score: mean log probability of the labels that were held out to choose the
         temperature, at the selected one; NaN if none was. For several labels, per label.
@@ -347,15 +361,16 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     is that over draws, without the scale and shear that a draw gives all samples. With a kernel
     they are nonlinear functions of the features (:mod:`bsdr_models.bsdr.kernels`).
 
-    Draws, intervals and latent coordinates do not depend on the temperature. Whether the prior
-    covariance of the projection is the identity or a power of that of the features is chosen by
-    held-out samples. The priors assume features of unit variance.
+    Draws, intervals and latent coordinates do not depend on the temperature. They are those given
+    the metric. Folds relearn it, so that temperature and held-out scores do not know the labels of
+    the samples that are held out.
 
     `fit` also takes Dask arrays and single labels, by Laplace's method, which reads each chunk once
-    per evaluation. ``idata_`` contains an evenly spaced subsample of 2000.
+    per evaluation. ``idata_`` contains an evenly spaced subsample of 2000, from which the metric is
+    learned.
 
-    A fit warns if chains have not mixed, and if neither the Bayes factor nor the held-out gain
-    shows a signal, or there are too few samples to tell.
+    A fit warns if chains have not mixed, and if the held-out gain does not show a signal, or there
+    are too few samples to tell.
 
     References
     ----------
@@ -370,7 +385,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     >>> model = BSDRClassifier(random_state=0).fit(X, y)
     >>> model.transform(X).shape
     (178, 2)
-    >>> bool(model.log_bayes_factor_ > 100.0)  # against the model without features, in nats
+    >>> bool(model.held_out_gain_ > 0.9)  # over the class frequencies, in nats per sample
     True
     >>> curved = BSDRClassifier(kernel="matern", random_state=0).fit(X, y)
     >>> predictive = BSDRClassifier(temperature=1.0, random_state=0).fit(X, y)
@@ -394,7 +409,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         self.classes_, y = encode_labels(y)
         self._check_width(self.n_features_in_)
         check_size(self.n_features_in_, len(self.classes_) - 1)
-        self._scaler = fit_scaler_of_chunks(X, standardize=self.standardize)
+        self._scaler = fit_scaler_of_chunks(X, standardize=True)
         check_variation(self._scaler, stacklevel=4)
         kept = evenly_spaced(n_samples, N_KEPT)
         rng = self._set_context(
@@ -407,23 +422,21 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             kept=kept,
             n_samples=n_samples,
         )
-        metric = Metric.identity(~self._scaler.constant)
-        feature_map = FeatureMap.linear(metric)
+        feature_map = self._learner().learn()  # of the samples that are kept
         response = Response(
             target="multiclass",
             contrasts=make_contrasts(len(self.classes_), "multiclass"),
             priors=self._option("priors"),
             scaler=self._scaler,
-            metric=metric,
+            metric=feature_map.metric,
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
             fit = fit_by_laplace(
                 Chunks(X, y),
                 response,
-                self._problem(feature_map),
+                self._problem(feature_map, np.arange(len(kept))),
                 feature_map,
                 self._engine_options(),
-                counts=np.bincount(y),
                 rng=rng,
             )
             self._set_fitted(fit, self.kernel)
@@ -439,7 +452,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
 
     Parameters
     ----------
-    n_components, kernel, views, priors, standardize, sampling, progressbar, random_state
+    n_components, kernel, views, priors, metric, sampling, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
     inference : {"conjugate", "nuts", "advi"}, optional
         ``"conjugate"``, the default, are independent draws of the exact posterior: all but the

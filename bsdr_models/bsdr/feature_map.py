@@ -1,9 +1,10 @@
 r"""Whitened features, whose loadings are standard normal a priori.
 
 The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
-:math:`\phi_v` of view v, linear (:class:`Metric`) or of a kernel (:class:`KernelMap`), and its
-relative scale :math:`\lambda_v`, so that each matters alike however many features it has. Views are
-groups of features; one of all features has no relative scale.
+:math:`\phi_v` of view v, linear (:class:`~bsdr_models.metric.Metric`) or of a kernel
+(:class:`KernelMap`), and its relative scale :math:`\lambda_v`, so that each matters alike however
+many features it has. Views are groups of features, each with a metric of its own; one of all
+features has no relative scale.
 
 If every training sample has exactly one view, views are instruments that measure the same classes,
 each with its own projection to one latent space (Gönen 2013, Section V). A constant feature of each
@@ -20,14 +21,10 @@ from sklearn.linear_model import RidgeCV
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bsdr.kernels import AnyKernel, as_kernel
+from bsdr_models.bsdr.kernels import AnyKernel, UserKernel, as_kernel
+from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.folds import sample_keys
 
-# Directions with less than this share of the largest variance are dropped, and so are residuals of
-# samples with less than this share of the squared norm.
-_NO_VARIANCE = 1e-12
-# Least share by which covariances are shrunk.
-_LEAST_SHRUNK = 1e-3
 # Number of training samples up to which all are landmarks, and number of landmarks beyond.
 MOST_EXACT, N_LANDMARKS = 1500, 500
 # Share of the variance of the components that are left out together, and most components, which
@@ -37,96 +34,6 @@ NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
 _TINY, _INDEFINITE = 1e-10, 1e-6
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    r"""Prior covariance of a column of the projection, and the whitening that it gives.
-
-    With S the covariance of the features and Shat the estimate of Ledoit and Wolf [1]_, S shrunk by
-    a share rho towards a multiple mu of the identity, the covariance is
-    :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{-e}`, with c such that
-    :math:`\operatorname{tr}(\Lambda S) = \operatorname{tr} S`. The exponent e is 0 for the prior of
-    ridge regression and 1 for Zellner's g-prior.
-
-    References
-    ----------
-    .. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
-           matrices. Journal of Multivariate Analysis 88(2).
-    """
-
-    axes: FloatArray  # eigenvectors of S with nonzero eigenvalues, (D, B)
-    size: FloatArray  # roots of the eigenvalues of Lambda / D along them, (B,)
-    outside: float  # the same in every direction orthogonal to the axes
-    exponent: float = 0.0  # e
-
-    @classmethod
-    def learn(cls, X: FloatArray, exponent: float = 0.0) -> "Metric":
-        """From centred samples (N, D); constant features get no loadings."""
-        used, X = X.any(axis=0), X / np.abs(X).max()  # so that no square overflows
-        n, d = len(X), int(used.sum())
-        if X.shape[1] <= n:
-            value, axes = _spectrum(X.T @ X / n)
-        else:
-            value, vector = _spectrum(X @ X.T / n)
-            axes = X.T @ (vector / np.sqrt(n * value))
-        mu = value.sum() / d
-        distance = np.sum(value**2) - d * mu**2  # of S from mu I, squared
-        fourth = float(np.sum(np.sum(X**2, axis=1) ** 2))
-        error = (fourth / n - np.sum(value**2)) / n
-        rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, _LEAST_SHRUNK, 1.0))
-        inverse = ((1.0 - rho) * value + rho * mu) ** -exponent
-        c = value.sum() / np.sum(inverse * value)
-        return cls(
-            axes=np.ascontiguousarray(np.where(used[:, None], axes, 0.0)),
-            size=np.sqrt(c * inverse / d),
-            outside=float(np.sqrt(c * (rho * mu) ** -exponent / d)),
-            exponent=exponent,
-        )
-
-    @classmethod
-    def identity(cls, used: BoolArray) -> "Metric":
-        """That of ridge regression, exponent 0, in the axes of the features that vary, (D,)."""
-        size = 1.0 / np.sqrt(used.sum())
-        axes = np.eye(len(used))[:, used]
-        return cls(axes=axes, size=np.full(axes.shape[1], size), outside=float(size))
-
-    @property
-    def width(self) -> int:
-        """B."""
-        return len(self.size)
-
-    @property
-    def effects(self) -> FloatArray:
-        """Coefficients of whitened features, (D, B)."""
-        return self.axes * self.size
-
-    @property
-    def used(self) -> BoolArray:
-        """Features that vary, (D,)."""
-        return np.asarray(self.axes.any(axis=1))
-
-    def whiten(self, X: FloatArray) -> FloatArray:
-        """Whitened features (M, B) of samples (M, D)."""
-        return (X @ self.axes) * self.size
-
-    def outside_sd(self, X: FloatArray) -> FloatArray:
-        """Prior standard deviation of x'q for tau = 1 from directions outside the axes, (M,)."""
-        norm = np.sum(X**2, axis=1)
-        square = norm - np.sum((X @ self.axes) ** 2, axis=1)
-        # The root of a rounding error is not small.
-        return self.outside * np.sqrt(np.where(square > _NO_VARIANCE * norm, square, 0.0))
-
-    def outside_loadings(self, normal: FloatArray) -> FloatArray:
-        """Part of the projection orthogonal to the axes, (..., D), from normals (..., D)."""
-        return self.outside * (normal - (normal @ self.axes) @ self.axes.T) * self.used
-
-
-def _spectrum(S: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues that are not negligible, ascending, and their eigenvectors."""
-    value, vector = np.linalg.eigh(S)
-    kept = value > _NO_VARIANCE * value[-1]
-    return value[kept], vector[:, kept]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +55,7 @@ class KernelMap:
     """
 
     kernel: AnyKernel
+    metric: Metric | None  # in which the kernel sees samples; None of a function of the user
     landmarks: FloatArray  # (P, D)
     weights: FloatArray  # whitened features are k(x, L) times these, less shift, (P, B)
     shift: FloatArray  # (B,)
@@ -157,11 +65,13 @@ class KernelMap:
     effects: FloatArray  # of features, by least squares, (D, B)
 
     @classmethod
-    def learn(cls, X: FloatArray, kernel: AnyKernel) -> "KernelMap":
+    def learn(cls, X: FloatArray, kernel: AnyKernel, metric: Metric | None = None) -> "KernelMap":
         """From scaled samples (N, D).
 
         ValueError if the kernel is not positive semi-definite, or does not vary over the samples.
         """
+        given = X - X.mean(axis=0)
+        X = _in_metric(X, metric)
         index = np.arange(len(X))
         if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
             index = np.sort(np.argsort(sample_keys(X), kind="stable")[:N_LANDMARKS])
@@ -188,13 +98,14 @@ class KernelMap:
         axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
         return cls(
             kernel=kernel,
+            metric=metric,
             landmarks=landmarks,
             weights=to_landmarks @ axes,
             shift=centre @ axes,
             to_landmarks=to_landmarks,
             centre=centre,
             size=1.0 / total,
-            effects=lstsq(X - X.mean(axis=0), centred @ axes, lapack_driver="gelsy")[0],
+            effects=lstsq(given, centred @ axes, lapack_driver="gelsy")[0],
         )
 
     @property
@@ -204,10 +115,12 @@ class KernelMap:
 
     def whiten(self, X: FloatArray) -> FloatArray:
         """Whitened features (M, B) of samples (M, D)."""
+        X = _in_metric(X, self.metric)
         return self.kernel.matrix(X, self.landmarks) @ self.weights - self.shift
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Prior standard deviation for tau = 1 of what whitened features do not determine, (M,)."""
+        X = _in_metric(X, self.metric)
         cross = self.kernel.matrix(X, self.landmarks)
         psi = cross @ self.to_landmarks
         variance = self.kernel.variance(X)
@@ -216,6 +129,11 @@ class KernelMap:
         white = cross @ self.weights - self.shift
         square = self.size * (rest + around) - np.sum(white**2, axis=1)
         return np.sqrt(np.where(square < _TINY * self.size * (variance + around), 0.0, square))
+
+
+def _in_metric(X: FloatArray, metric: Metric | None) -> FloatArray:
+    """Scaled samples (M, D) as kernels see them, of unit variance on average."""
+    return X if metric is None else np.sqrt(X.shape[1]) * metric.map(X)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,34 +294,101 @@ class FeatureMap:
         return ridge.coef_.T, wanted - ridge.cv_results_[..., best]
 
 
-def learn_map(
-    X: FloatArray,
-    kernel: Any,
-    views: Sequence[tuple[str, IntArray]] | None,
-    exponent: float = 0.0,
-) -> FeatureMap:
-    """Whitened features from scaled samples (N, D), NaN where they lack views.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapLearner:
+    """Whitened features of the training samples, and of those without a fold.
 
-    ``kernel`` is that of every view; ``views`` are names and features; ``exponent`` is that of
-    linear kernels, see :class:`Metric`.
+    X
+        Scaled samples (N, D), NaN where they lack views.
+    classes
+        Of the samples, (N,), or whether they have each label, (N, T); None for real outputs.
+    views
+        Names and features of the views.
+    fold
+        Of each sample, (N,), -1 of those that are never held out.
+    weights
+        For each view, of the candidates of its metric without each fold, (1 + F, J).
     """
-    kernel = as_kernel(kernel)
-    names, columns = zip(*(views or [("", np.arange(X.shape[1]))]), strict=True)
-    lacking = lacking_views(X, columns)
-    maps: list[Metric | KernelMap] = []
-    for own, absent in zip(columns, lacking.T, strict=True):
-        part, linear = X[np.ix_(~absent, own)], kernel.name == "linear"
-        maps.append(Metric.learn(part, exponent) if linear else KernelMap.learn(part, kernel))
-    learned = FeatureMap(
-        names=names,
-        columns=columns,
-        maps=tuple(maps),
-        exclusive=bool(lacking.any()),
-        training=np.empty((0, 0)),
-    )
-    if learned.exclusive or len(maps) == 1:
-        return learned
-    return replace(learned, training=learned.whiten(X))
+
+    X: FloatArray
+    classes: IntArray | None
+    units: FloatArray
+    kernel: Any
+    views: tuple[tuple[str, IntArray], ...]
+    fold: IntArray
+    weights: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(
+        cls,
+        X: FloatArray,
+        classes: IntArray | None,
+        units: FloatArray,
+        fold: IntArray,
+        *,
+        metric: MetricName = "auto",
+        kernel: Any = "linear",
+        views: Sequence[tuple[str, IntArray]] | None = None,
+    ) -> "MapLearner":
+        """With weights from all samples that have a view, and from those of all folds but one."""
+        named = tuple(views or [("", np.arange(X.shape[1]))])
+        weights = []
+        n_folds = int(fold.max(initial=-1)) + 1
+        for columns, absent in zip(*_columns_and_lacking(X, named), strict=True):
+            part = X[np.ix_(~absent, columns)]
+            known = None if classes is None else classes[~absent]
+            own = fold[~absent]
+            weights.append(choose_weights(metric, part, known, units[columns], own, n_folds))
+        return cls(
+            X=X,
+            classes=classes,
+            units=units,
+            kernel=kernel,
+            views=named,
+            fold=fold,
+            weights=tuple(weights),
+        )
+
+    def learn(self, fold: int | None = None) -> FeatureMap:
+        """The map learned from all samples, or from those that are not in a fold."""
+        kernel = as_kernel(self.kernel)
+        row = 0 if fold is None else 1 + fold
+        train = np.ones(len(self.X), bool) if fold is None else self.fold != fold
+        all_columns, lacking = _columns_and_lacking(self.X, self.views)
+        maps: list[Metric | KernelMap] = []
+        for columns, absent, weights in zip(all_columns, lacking, self.weights, strict=True):
+            own = train & ~absent
+            if not own.any():  # all samples of an instrument are in one fold
+                own = ~absent
+            part = self.X[np.ix_(own, columns)]
+            if isinstance(kernel, UserKernel):
+                maps.append(KernelMap.learn(part, kernel))
+                continue
+            groups = Groups.one(len(part))
+            if self.classes is not None:
+                groups = Groups.of(self.classes[own])
+            units = self.units[columns]
+            metric = Metric.learn(part, groups, weights[row], units, centred=True)
+            linear = kernel.name == "linear"
+            maps.append(metric if linear else KernelMap.learn(part, kernel, metric))
+        learned = FeatureMap(
+            names=tuple(name for name, _ in self.views),
+            columns=tuple(all_columns),
+            maps=tuple(maps),
+            exclusive=bool(lacking.any()),
+            training=np.empty((0, 0)),
+        )
+        if learned.exclusive or len(maps) == 1:
+            return learned
+        return replace(learned, training=learned.whiten(self.X[train]))
+
+
+def _columns_and_lacking(
+    X: FloatArray, views: Sequence[tuple[str, IntArray]]
+) -> tuple[list[IntArray], BoolArray]:
+    """Features of each view, and which samples lack it, (V, N)."""
+    columns = [own for _, own in views]
+    return columns, lacking_views(X, columns).T
 
 
 def lacking_views(X: FloatArray, columns: Sequence[IntArray]) -> BoolArray:

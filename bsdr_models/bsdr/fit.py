@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Coordinates, Parameters, Posterior
-from bsdr_models.bsdr.feature_map import FeatureMap
-from bsdr_models.bsdr.held_out import choose_temperature
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
+from bsdr_models.bsdr.held_out import Build, choose_temperature
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Response, fit_laplace
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
@@ -69,17 +69,11 @@ class Fit(Result):
     log_prior: FloatArray | None = None  # as standard normals, (C, S)
     log_evidence: float = np.nan
     log_evidence_error: float = np.nan
-    log_evidence_empty: float = np.nan  # of the model without features
     held_out: HeldOutScore = field(default_factory=HeldOutScore)  # at the selected temperature
     r_hat: float = np.nan
     ess: float = np.nan
     pareto_k: float = np.nan  # of the importance ratios of Laplace's method
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
-
-    @property
-    def log_bayes_factor(self) -> float:
-        """Log Bayes factor against the model without features, in nats; NaN if unknown."""
-        return self.log_evidence - self.log_evidence_empty
 
     def attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
@@ -96,17 +90,14 @@ class Fit(Result):
             "ess_bulk": self.ess,
             "log_evidence": self.log_evidence,
             "log_evidence_error": self.log_evidence_error,
-            "log_bayes_factor": self.log_bayes_factor,
         }
         attrs |= {name: value for name, value in numbers.items() if np.isfinite(value)}
-        if (metric := posterior.feature_map.metric) is not None:
-            attrs["prior_exponent"] = metric.exponent
         return attrs | self.held_out.attrs()
 
 
 def fit_problem(
-    problem: Problem,
-    feature_map: FeatureMap,
+    learner: MapLearner,
+    build: Build,
     engine: Engine | None,
     options: Options,
     *,
@@ -115,9 +106,11 @@ def fit_problem(
 ) -> Fit:
     """Fit by an engine; by default one for the target and size of the problem.
 
-    ``declare`` returns the PyMC model of whitened features. KeyboardInterrupt if the user stops the
-    fit before there are draws.
+    ``build`` makes the problem of some samples, and ``declare`` the PyMC model of whitened
+    features. KeyboardInterrupt if the user stops the fit before there are draws.
     """
+    feature_map = learner.learn()
+    problem = build(feature_map, np.arange(len(learner.X)))
     if engine is None:
         few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
         engine = "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
@@ -125,7 +118,7 @@ def fit_problem(
     if engine == "conjugate":
         return _fit_conjugate(problem, feature_map, options, rng)
     if engine == "hmc":
-        return _fit_hmc(problem, feature_map, options, rng)
+        return _fit_hmc(problem, feature_map, learner, build, options, rng)
     if engine != "laplace":
         return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
     response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
@@ -143,7 +136,12 @@ def work(problem: Problem) -> float:
 
 
 def _fit_hmc(
-    problem: Problem, feature_map: FeatureMap, options: Options, rng: np.random.Generator
+    problem: Problem,
+    feature_map: FeatureMap,
+    learner: MapLearner,
+    build: Build,
+    options: Options,
+    rng: np.random.Generator,
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
@@ -162,7 +160,7 @@ def _fit_hmc(
     interrupted, held_out = sampled.interrupted, None
     if options.temperature is None and not interrupted:
         try:
-            held_out = choose_temperature(problem, sampled, rng=fold_rng)
+            held_out = choose_temperature(problem, sampled, learner, build, rng=fold_rng)
         except KeyboardInterrupt:  # the draws can still be used
             interrupted = True
     if held_out is not None:
@@ -179,7 +177,6 @@ def _fit_hmc(
         log_prior=sampled.log_prior.reshape(by_chain),
         log_evidence=sampled.log_evidence,
         log_evidence_error=sampled.log_evidence_error,
-        log_evidence_empty=sampled.log_evidence_empty,
         held_out=HeldOutScore() if held_out is None else held_out.score,
         held_out_log_proba=None if held_out is None else held_out.log_proba,
         interrupted=interrupted,
@@ -192,6 +189,7 @@ def _fit_conjugate(
 ) -> Fit:
     """The conjugate posterior of real outputs."""
     exact = fit_conjugate(problem, n_draws=options.draws(N_INDEPENDENT), rng=rng.spawn(1)[0])
+    gains = exact.log_score - exact.log_score_empty
     return _assemble(
         problem,
         feature_map,
@@ -203,8 +201,11 @@ def _fit_conjugate(
         log_prior=exact.log_prior[None],
         log_evidence=exact.log_evidence,
         log_evidence_error=0.0,
-        log_evidence_empty=exact.log_evidence_empty,
-        held_out=HeldOutScore(score=float(np.mean(exact.log_score))),
+        held_out=HeldOutScore(
+            score=float(np.mean(exact.log_score)),
+            gain=float(np.mean(gains)),
+            gain_se=float(np.std(gains, ddof=1) / np.sqrt(len(gains))),
+        ),
     )
 
 
@@ -215,13 +216,9 @@ def fit_by_laplace(
     feature_map: FeatureMap,
     options: Options,
     *,
-    counts: IntArray | None = None,
     rng: np.random.Generator,
 ) -> Fit:
-    """Fit by Laplace's method; ``problem`` has all samples, or some if there are ``counts``.
-
-    These are the numbers of samples of each class, (K,).
-    """
+    """Fit by Laplace's method; ``problem`` has all samples or some."""
     sample_rng, rng = rng.spawn(2)
     with ProgressBar(_N_STEPS, "BSDR, mode", enabled=options.progressbar) as bar:
 
@@ -232,7 +229,6 @@ def fit_by_laplace(
         n_draws = options.draws(N_INDEPENDENT)
         normal = fit_laplace(samples, response, rng=sample_rng, n_draws=n_draws, on_step=show)
         bar.total = bar.count
-    y = problem.y if counts is None else np.repeat(np.arange(len(counts)), counts)
     return _assemble(
         problem,
         feature_map,
@@ -242,7 +238,6 @@ def fit_by_laplace(
         trace=normal.trace,
         log_likelihood=normal.log_likelihood[None],
         log_evidence=normal.log_evidence,
-        log_evidence_empty=hmc.log_evidence_empty(replace(problem, y=y), rng=rng),
         interrupted=normal.interrupted,
         pareto_k=normal.pareto_k if normal.converged else np.inf,
     )
@@ -282,8 +277,8 @@ def _fit_pymc(
         return np.ascontiguousarray(values.reshape(-1, *values.shape[2:]))
 
     if (metric := feature_map.metric) is not None:
-        Q = stacked("projection")  # (S, D, J)
-        projection = np.swapaxes(Q, 1, 2) @ (metric.axes / metric.size)
+        normal = np.swapaxes(stacked("projection_offset"), 1, 2)  # (S, J, D)
+        projection = stacked("scale")[:, None, None] * (normal @ metric.axes)
     else:
         projection = np.swapaxes(stacked("basis_weights"), 1, 2)
     contrasts = problem.contrasts

@@ -1,17 +1,14 @@
-r"""Choices by held-out samples: the whitened features, and the temperature of class probabilities.
+r"""Choices by held-out samples: the kernel, and the temperature of class probabilities.
 
 The temperature (:mod:`bsdr_models.bsdr.draws`) maximises the log score of held-out samples,
-penalised by a normal prior of :math:`\log T`.
-
-Kernels and exponents of the prior covariance are compared by the same score, of fits that are
-cheaper: the mode given a fixed scale of the projection. The evidence would not serve: it prefers
-prior covariances that predict worse.
+penalised by a normal prior of :math:`\log T`. Kernels are compared by the same score, of fits that
+are cheaper: the mode given a fixed scale of the projection. Each fold learns its whitened features
+without the held-out samples, whose labels the metric would otherwise know.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -19,12 +16,12 @@ from scipy.optimize import minimize, minimize_scalar
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import log_probabilities, temper
-from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.hmc import Sampled, continue_on
-from bsdr_models.bsdr.kernels import Kernel, as_kernel
+from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
-from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
+from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
 WIDTHS = (1.0, 2.0, 4.0)
@@ -33,12 +30,17 @@ N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 12
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
 _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
-# Exponents of the prior covariance that are compared; least gain in nats per sample for another one
-# than the first, or another kernel than the linear one, and standard errors that this has to gain.
-EXPONENTS, _LEAST_GAIN, _N_STANDARD_ERRORS = (0.0, 0.5), 0.01, 1.645
-# Samples by which whitened features are compared, iterations of the search for a mode, and typical
-# curvature of the log likelihood of a sample.
-_N_COMPARED, _MAX_ITER, _CURVATURE = 500, 30, 0.05
+# Gain of a kernel over the linear one, in nats per sample, and in standard errors, that it needs.
+_LEAST_GAIN = 0.01
+_N_STANDARD_ERRORS = 1.645
+# Held-out samples by which kernels are compared.
+_N_COMPARED = 500
+# Iterations of the search for a mode, and typical curvature of the log likelihood of a sample.
+_MAX_ITER = 30
+_CURVATURE = 0.05
+
+# Problem of some training samples, by their indices, with the features of a map.
+type Build = Callable[[FeatureMap, IntArray], Problem]
 
 
 def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
@@ -56,16 +58,16 @@ def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: boo
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
 
 
-def make_folds(problem: Problem) -> IntArray:
-    """Fold of each sample, (N,), stratified by class; -1 for the only sample of a class.
+def make_folds(X: FloatArray, y: np.ndarray, target: Target) -> IntArray:
+    """Fold of each sample (N, D), stratified by class; -1 for the only sample of a class.
 
     There are at most as many folds as samples in the smallest class with two or more.
     """
-    n = len(problem.y)
-    groups = problem.y if problem.target == "multiclass" else np.zeros(n, dtype=np.int64)
+    n = len(y)
+    groups = y if target == "multiclass" else np.zeros(n, dtype=np.int64)
     sizes = np.bincount(groups)
     n_folds = min(N_FOLDS, int(sizes[sizes > 1].min(initial=n)))
-    return assign_folds(groups, sample_keys(problem.X), n_folds=n_folds)
+    return assign_folds(groups, sample_keys(X), n_folds=n_folds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +83,21 @@ class HeldOut:
     log_proba: FloatArray
 
 
-def choose_temperature(problem: Problem, sampled: Sampled, *, rng: np.random.Generator) -> HeldOut:
+def choose_temperature(
+    problem: Problem,
+    sampled: Sampled,
+    learner: MapLearner,
+    build: Build,
+    *,
+    rng: np.random.Generator,
+) -> HeldOut:
     """Temperature by folds of the samples, and their held-out predictions at it.
 
-    The chains of each fold start from the last states of those of all samples, and forget the
-    held-out labels within a few trajectories. Features are whitened as for all samples, which does
-    not use labels. As of new samples, directions that no other sample has are left out.
+    The chains of each fold start from the last states of those of all samples, in the whitened
+    features of the fold, and forget the held-out labels within a few trajectories. As of new
+    samples, directions that no other sample has are left out.
     """
-    folds, lapse = make_folds(problem), problem.priors.lapse
+    folds, lapse = learner.fold, problem.priors.lapse
     shape = len(folds), problem.contrasts.shape[1]
     log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
     if folds.max() < 1:
@@ -96,31 +105,27 @@ def choose_temperature(problem: Problem, sampled: Sampled, *, rng: np.random.Gen
             temperature=1.0, score=HeldOutScore(), log_proba=log_p.reshape(*shape, -1)[..., 0]
         )
     for fold, stream in enumerate(rng.spawn(int(folds.max()) + 1)):
-        out = folds == fold
+        out, feature_map = folds == fold, learner.learn(fold)
         theta = continue_on(
-            problem.select(~out), sampled, n_warm_up=_N_WARM_UP, n_draws=_N_KEPT, rng=stream
+            problem.select(~out),
+            build(feature_map, np.flatnonzero(~out)),
+            sampled,
+            n_warm_up=_N_WARM_UP,
+            n_draws=_N_KEPT,
+            rng=stream,
         )
-        held_out = _in_span(problem.select(out), problem.X[~out])
+        held_out = build(feature_map, np.flatnonzero(out))
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
     known = folds >= 0
-    evidence = {"log_bayes_factor": sampled.log_evidence - sampled.log_evidence_empty}
     for signal in (True, False):
         temperature, each = _score(log_p[known], problem.y[known], problem, signal=signal)
         score = HeldOutScore.of(each, problem.y[known])
-        if lack_of_signal(score.attrs() | evidence) is None:
+        if lack_of_signal(score.attrs()) is None:
             break
     log_p[known] = temper(log_p[known], temperature, lapse)
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
     return HeldOut(temperature=temperature, score=score, log_proba=log_p)
-
-
-def _in_span(problem: Problem, X: FloatArray) -> Problem:
-    """The problem with the parts of its samples that lie in the span of others, X (N, B)."""
-    if problem.views is not None or len(X) >= X.shape[1]:
-        return problem
-    basis = np.linalg.qr(X.T)[0]
-    return replace(problem, X=problem.X @ basis @ basis.T)
 
 
 def _score(
@@ -136,66 +141,48 @@ def _score(
     return temperature, score.reshape(index.shape)
 
 
-def choose_map(
-    X: FloatArray,
-    y: np.ndarray,
-    kernel: Any,
-    views: Sequence[tuple[str, IntArray]] | None,
-    target: Target,
-    build: Callable[[FeatureMap, IntArray], Problem],
-) -> tuple[FeatureMap, Any]:
-    """Whitened features with the best score of held-out samples, and their kernel.
+def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearner:
+    """With the kernel of an argument, or for ``"auto"`` of the best score of held-out samples.
 
-    ``kernel`` is an argument of estimators, and ``build`` makes the problem of some samples. Linear
-    kernels are compared with each exponent of their prior covariance, and another kernel must be
-    better by more than chance.
+    A kernel other than the linear one must be better by more than chance.
     """
-    automatic = isinstance(kernel, str) and kernel == "auto"
-    if automatic:
-        candidates = [(Kernel("linear"), exponent) for exponent in EXPONENTS]
-        candidates += [(Kernel("matern", width), 0.0) for width in WIDTHS]
-    else:
-        linear = as_kernel(kernel).name == "linear"
-        candidates = [(kernel, exponent) for exponent in (EXPONENTS if linear else EXPONENTS[:1])]
-    maps = [learn_map(X, each, views, exponent) for each, exponent in candidates]
-    if len(maps) == 1:
-        return maps[0], kernel
-    groups = y if target == "multiclass" else np.zeros(len(y), dtype=np.int64)
-    index = stratified_subset(groups, _N_COMPARED)
-    problems = [build(feature_map, index) for feature_map in maps]
+    if not (isinstance(learner.kernel, str) and learner.kernel == "auto"):
+        return learner
+    kernels = [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
+    learners = [replace(learner, kernel=kernel) for kernel in kernels]
     if target == "regression":
+        everything = np.arange(len(learner.X))
+        problems = (build(each.learn(), everything) for each in learners)
         exact = (fit_conjugate(p, n_draws=1, rng=np.random.default_rng(0)) for p in problems)
         scores = np.stack([each.log_score for each in exact])  # leave-one-out
     else:
-        scores = compare(problems)
-    mean = scores.mean(axis=1)
-    best = int(mean[0] + _LEAST_GAIN <= mean[1])
-    if not automatic:
-        return maps[best], kernel
-    other = len(EXPONENTS) + int(np.argmax(mean[len(EXPONENTS) :]))
-    gain = scores[other] - scores[best]
+        scores = np.stack([score_kernel(each, build) for each in learners])
+    best = 1 + int(np.argmax(scores[1:].mean(axis=1)))
+    gain = scores[best] - scores[0]
     error = np.std(gain, ddof=1) / math.sqrt(len(gain))
-    if gain.mean() >= max(_LEAST_GAIN, _N_STANDARD_ERRORS * error):
-        best = other
-    return maps[best], candidates[best][0]
+    enough = gain.mean() >= max(_LEAST_GAIN, _N_STANDARD_ERRORS * error)
+    return learners[best if enough else 0]
 
 
-def compare(problems: Sequence[Problem]) -> FloatArray:
-    """Held-out log scores of M samples, means over labels, with C sets of features: (C, M)."""
-    folds = make_folds(problems[0])
-    if folds.max() < 1:
-        return np.zeros((len(problems), len(folds)))
-    scores = []
-    for problem in problems:
-        log_p, y = [], []
-        for fold in range(int(folds.max()) + 1):
-            out = folds == fold
-            mode = find_mode(problem.select(~out), math.log(problem.priors.scale))
-            eta = problem.select(out).linear_predictor(mode[None])
-            log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
-            y.append(problem.y[out])
-        scores.append(_score(np.concatenate(log_p), np.concatenate(y), problem)[1])
-    return np.reshape(scores, (*np.shape(scores)[:2], -1)).mean(axis=2)
+def score_kernel(learner: MapLearner, build: Build) -> FloatArray:
+    """Log scores of M held-out samples at the mode given the rest, means over labels, (M,)."""
+    log_p, y = [], []
+    n_known = 0
+    for fold in range(int(learner.fold.max()) + 1):
+        feature_map, out = learner.learn(fold), learner.fold == fold
+        problem = build(feature_map, np.flatnonzero(~out))
+        mode = find_mode(problem, math.log(problem.priors.scale))
+        held_out = build(feature_map, np.flatnonzero(out))
+        eta = held_out.linear_predictor(mode[None])
+        log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
+        y.append(held_out.y)
+        n_known += len(held_out.y)
+        if n_known >= _N_COMPARED:
+            break
+    if len(y) < 2:
+        return np.zeros(len(learner.fold))
+    each = _score(np.concatenate(log_p), np.concatenate(y), problem)[1]
+    return np.asarray(each.reshape(len(each), -1).mean(axis=1))
 
 
 def find_mode(problem: Problem, log_scale: float) -> FloatArray:

@@ -258,17 +258,16 @@ def _fit_views(problem: Problem, states: States) -> States:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Draws of C chains; log evidences are in nats, of the model and of that without features."""
+    """Draws of C chains, and the log evidence of the model, in nats."""
 
     theta: FloatArray  # (C, T, P)
     log_likelihood: FloatArray  # (C, T)
     log_prior: FloatArray  # (C, T)
     divergent: np.ndarray  # (C, T)
     log_evidence: float
-    log_evidence_empty: float
     log_evidence_error: float  # standard error
-    whitening: Whitening  # and step size, for further trajectories
-    step: float
+    sd_log_scale: float  # posterior standard deviation of log tau
+    step: float  # step size, for further trajectories
     interrupted: bool = False  # by the user; there are fewer draws then
 
 
@@ -336,28 +335,55 @@ def sample(
         log_prior=log_prior,
         divergent=divergent,
         log_evidence=empty + float(np.logaddexp(logsumexp(path.log_density), np.log(below))),
-        log_evidence_empty=empty,
         log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_chains)),
-        whitening=whitening,
+        sd_log_scale=sd,
         step=step,
         interrupted=interrupted,
     )
 
 
 def continue_on(
-    problem: Problem, sampled: Sampled, *, n_warm_up: int, n_draws: int, rng: np.random.Generator
+    before: Problem,
+    problem: Problem,
+    sampled: Sampled,
+    *,
+    n_warm_up: int,
+    n_draws: int,
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Draws (S, P) for a part of the samples, from last states of at most about eight chains."""
+    """Draws (S, P) for a part of the samples, from last states of at most about eight chains.
+
+    ``before`` are these samples in the whitened features of the chains.
+    """
     step, draws = sampled.step, []
-    states = States.at(problem, sampled.theta[:: max(1, len(sampled.theta) // 8), -1])
+    theta = _translate(sampled.theta[:: max(1, len(sampled.theta) // 8), -1], before, problem)
+    whitening = Whitening.learn(problem, theta, sd_log_scale=sampled.sd_log_scale)
+    states = States.at(problem, theta)
     for i in range(n_warm_up + n_draws):
-        states, accept, _ = move(problem, sampled.whitening, states, step, rng)
+        states, accept, _ = move(problem, whitening, states, step, rng)
         states = _move_scale(problem, states, rng)
         if i < n_warm_up:
             step = _adapt(step, accept)
         else:
             draws.append(states.theta)
     return np.concatenate(draws)
+
+
+def _translate(theta: FloatArray, before: Problem, problem: Problem) -> FloatArray:
+    """Parameters (C, .) of the linear predictors of one problem for other whitened features."""
+    loadings, *rest = before.split(theta)
+    loadings = loadings * before.column_scale(theta)[:, :, None]
+    new = np.zeros((len(theta), problem.X.shape[1], loadings.shape[2]))
+    for view in range(max(problem.n_views, 1)):
+        own = slice(None) if problem.views is None else problem.views == view
+        same = slice(None) if before.views is None else before.views == view
+        map_ = np.linalg.lstsq(problem.X[:, own], before.X[:, same])[0]
+        new[:, own] = map_ @ loadings[:, same]
+    found = np.concatenate([new.reshape(len(theta), -1), *rest[:-1], rest[-1][:, None]], axis=1)
+    found[:, : problem.n_loadings] /= np.repeat(
+        np.broadcast_to(problem.column_scale(found), new.shape[:2]), new.shape[2], axis=1
+    )
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,6 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.optimize import brentq
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.posterior import (
     label_derivatives,
@@ -50,6 +49,7 @@ from bsdr_models.bsdr.posterior import (
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.chunks import Samples
+from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler
 
 # Largest number of loadings, whose precision is a matrix of that width.

@@ -23,9 +23,11 @@ from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.bsdr.feature_map import FeatureMap, Metric, learn_map
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
+from bsdr_models.bsdr.held_out import make_folds
 from bsdr_models.bsdr.posterior import make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.metric import Metric
 from bsdr_models.validation import check_features, column_names, encode_classes, read_views
 
 # A symbolic variable; the annotations of PyTensor are partial.
@@ -102,7 +104,16 @@ def build_model(
     if not isinstance(priors, HierarchicalPriors | None):
         raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
     X, features = check_features(X, y, 1)
-    feature_map = learn_map(X, kernel, read_views(views, features))
+    learner = MapLearner.of(
+        X,
+        None,
+        np.ones(X.shape[1]),
+        np.full(len(X), -1),
+        metric="identity",
+        kernel=kernel,
+        views=read_views(views, features),
+    )
+    feature_map = learner.learn()
     return declare_hierarchical(X, y, priors or HierarchicalPriors(), target, feature_map, features)
 
 
@@ -152,50 +163,55 @@ def declare_hierarchical(
     return model
 
 
-def shrunk_projection(offset: Tensor, X: FloatArray, exponent: float = 1.0) -> Tensor:
-    r"""Projection whose prior covariance is a power of the shrunk covariance of the features.
+def metric_projection(offset: Tensor, X: FloatArray, y: Any = None) -> Tensor:
+    r"""Projection whose prior covariance is the metric of the features.
 
     Parameters
     ----------
     offset : tensor of shape (D, R)
         Independent standard normal variables.
     X : ndarray of shape (N, D)
-        Centred samples.
-    exponent : float, default=1
-        e in the prior covariance :math:`\Lambda / D`, :math:`\Lambda = c^2 \hat S^{-e}`, with the
-        estimate of Ledoit and Wolf for :math:`\hat S`, and c such that the mean variance of the
-        projected samples does not depend on e. 0 is ridge regression, 1 Zellner's g-prior.
+        Samples that are centred and scaled to unit variance.
+    y : array-like of shape (N,), optional
+        Classes, from which the metric is learned; without them it does not know labels.
 
     Returns
     -------
     tensor of shape (D, R)
-        :math:`(\Lambda / D)^{1/2}` times the offsets, without a D x D matrix.
+        A root of the covariance :math:`\Lambda` of :mod:`bsdr_models.metric` times the offsets,
+        without a D x D matrix. The mean variance of the projected samples is one.
 
     See Also
     --------
-    build_model : a model with this prior.
+    build_model : a model with such a prior.
+    bsdr_models.SupervisedWhitening : the metric as a transformer.
 
     Examples
     --------
     >>> import pymc as pm
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.parts import shrunk_projection
-    >>> X = scale(load_wine().data)
+    >>> from bsdr_models.parts import metric_projection
+    >>> X, y = load_wine(return_X_y=True)
+    >>> X = scale(X)
     >>> with pm.Model():
     ...     offset = pm.Normal("offset", shape=(13, 2))
-    ...     latent = pm.Deterministic("latent", X @ shrunk_projection(offset, X))
+    ...     latent = pm.Deterministic("latent", X @ metric_projection(offset, X, y))
     >>> pm.draw(latent).shape
     (178, 2)
     """
-    return _root(Metric.learn(X, exponent), offset)
+    classes = None if y is None else encode_classes(np.asarray(y))[0]
+    fold = np.full(len(X), -1) if classes is None else make_folds(X, classes, "multiclass")
+    units = np.ones(X.shape[1])
+    metric = MapLearner.of(X, classes, units, fold).learn().metric
+    assert metric is not None
+    return _root(metric, offset)
 
 
 def _root(metric: Metric, offset: Tensor) -> Tensor:
-    """(Lambda / D)^(1/2) times offsets (D, J)."""
-    inside = metric.axes.T @ offset
-    outside = metric.outside * metric.used[:, None] * (offset - metric.axes @ inside)
-    return metric.axes @ (metric.size[:, None] * inside) + outside
+    """A root of the prior covariance times offsets (D, J)."""
+    removed = metric.turned @ (metric.removed[:, None] * (metric.turned.T @ offset))
+    return metric.diagonal[:, None] * (offset - removed)
 
 
 def _whitened_map(
