@@ -85,6 +85,10 @@ class _Mapping:
     mean_weights: FloatArray
     centres: FloatArray
 
+    def kernel(self, X: FloatArray) -> FloatArray:
+        """Kernels of samples (M, D) at the centres, (M, m)."""
+        return np.exp(-self.decay * squared_distances(X, self.centres))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseMapping(_Mapping):
@@ -263,37 +267,28 @@ class MappingEmbedder:
         s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
 
     ``weights`` (P, R) are coefficients of the features of the mapping, ``scale`` is s**2, and
-    ``typical_variance`` the mean variance of leave-one-out latent coordinates, without the scale.
+    ``left_out_variance`` (N,) the predictive variance of each training sample without it and the
+    scale, whose mean over labelled samples is ``typical_variance``.
     """
 
     prior: MappingPrior
     mean: FloatArray
     weights: FloatArray
-    scale: float
-    typical_variance: float
+    scale: float = 1.0
+    typical_variance: float = 1.0
+    left_out_variance: FloatArray
 
     @classmethod
-    def of(
-        cls,
-        prior: MappingPrior,
-        latent: FloatArray,
-        scale: float = 1.0,
-        typical_variance: float = 1.0,
-    ) -> "MappingEmbedder":
+    def of(cls, prior: MappingPrior, latent: FloatArray, **more: Any) -> "MappingEmbedder":
         """Condition the mapping on the latent coordinates of the training samples, (N, R)."""
         mean = prior.mean_weights @ latent
         weights = prior.weights(latent - mean)
-        return cls(
-            prior=prior, mean=mean, weights=weights, scale=scale, typical_variance=typical_variance
-        )
+        found = {"left_out_variance": prior.left_out_variance()} | more
+        return cls(prior=prior, mean=mean, weights=weights, **found)
 
     def _features(self, X: FloatArray) -> FloatArray:
         """Features of the mapping, (M, P)."""
-        return self.prior.features(self._kernel(X))
-
-    def _kernel(self, X: FloatArray) -> FloatArray:
-        """Kernels of samples at the centres, (M, m)."""
-        return np.exp(-self.prior.decay * squared_distances(X, self.prior.centres))
+        return self.prior.features(self.prior.kernel(X))
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (M, R), and variances (M,) without the scale."""
@@ -321,7 +316,7 @@ class MappingEmbedder:
 
     def out_of_range_left_out(self) -> FloatArray:
         """Relative variance of each training sample given the others, (N,)."""
-        return self._relative(self.prior.left_out_variance())
+        return self._relative(self.left_out_variance)
 
     def _relative(self, variance: FloatArray) -> FloatArray:
         far = self.prior.features(np.zeros((1, len(self.prior.centres))))
@@ -337,20 +332,24 @@ class MappingEmbedder:
         tail = np.asarray((1.0 + above) / (1.0 + len(reference)))
         return {"out_of_range": out_of_range, "tail_probability": tail}
 
-    def sensitivity(self, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mean and sd (D, R) over samples (M, D) of the derivatives of the latent coordinates.
+    def sensitivity(
+        self, X: FloatArray, effects: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean and sd (D, R) over samples (M, B) of the derivatives of the latent coordinates.
 
-        Also the share (D,) of each feature in the sum of squares over samples and components.
+        In features with coefficients ``effects`` (D, B) in the samples. Also the share (D,) of each
+        feature in the sum of squares over samples and components.
         """
         factors, n = self.prior.kernel_weights(self.weights), len(X)
-        total, square = np.zeros((2, X.shape[1], factors.shape[1]))
-        size = max(1, CHUNK_NUMBERS // X.shape[1])
+        places = self.prior.centres @ effects.T
+        total, square = np.zeros((2, len(effects), factors.shape[1]))
+        size = max(1, CHUNK_NUMBERS // len(effects))
         for start in range(0, n, size):
             chunk = X[start : start + size]
-            kernel = self._kernel(chunk)  # (M, m)
-            gradient = np.einsum("mr,md->mdr", kernel @ factors, chunk)
+            kernel = self.prior.kernel(chunk)  # (M, m)
+            gradient = np.einsum("mr,md->mdr", kernel @ factors, chunk @ effects.T)
             for r in range(factors.shape[1]):
-                gradient[:, :, r] -= (kernel * factors[:, r]) @ self.prior.centres
+                gradient[:, :, r] -= (kernel * factors[:, r]) @ places
             gradient *= -2.0 * self.prior.decay
             total += gradient.sum(axis=0)
             square += (gradient**2).sum(axis=0)

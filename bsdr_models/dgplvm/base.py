@@ -2,8 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -21,7 +20,8 @@ from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dims import LABEL, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context
-from bsdr_models.numerics.scaling import HUGE, Scaler
+from bsdr_models.metric import Metric
+from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     check_latent,
@@ -30,9 +30,6 @@ from bsdr_models.validation import (
     one_thread,
     warn_unless_mixed,
 )
-
-# Relative participation ratio of the variances below which features have different units.
-SAME_UNITS = 0.25
 
 
 class BaseDGPLVM(ProbabilisticClassifier):
@@ -48,7 +45,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
     n_components: int | None
     optimization: settings.Optimization | None
     unlabeled: Any
-    standardize: bool | Literal["auto"]
+    _metric: Metric
 
     def fit(self, X: Any, y: Any, *, sequence: Any = None) -> Self:
         """Fit latent coordinates, mapping and classifier.
@@ -82,14 +79,11 @@ class BaseDGPLVM(ProbabilisticClassifier):
         options = self._task_options()
         name, n_labelled = options["priors"].criterion, int((index >= 0).sum())
         criterion = choose_criterion(name, n_components, n_classes, n_labelled)
-        scaler = fit_scaler(X, standardize=True)
-        of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
-        self.standardized_ = bool(of_each)
-        self._scaler = scaler if of_each else common_scale(scaler)
+        self._scaler = self._choose_scale(fit_scaler(X, standardize=True))
         X = self._scaler.transform(X)
         with one_thread(), self._fitting(X.shape):
             task = self._task = Task(
-                X=X,
+                **self._in_metric(X, index),
                 y_index=index,
                 n_components=n_components,
                 criterion=criterion,
@@ -112,6 +106,14 @@ class BaseDGPLVM(ProbabilisticClassifier):
             )
             self._set_fitted(result, context)
         return self
+
+    def _choose_scale(self, scaler: Scaler) -> Scaler:
+        """Scaler of the features, of one that scales each to unit variance."""
+        return scaler
+
+    def _in_metric(self, X: FloatArray, index: IntArray) -> dict[str, Any]:
+        """Samples of the task, and their metric, from scaled samples (N, D) and classes (N,)."""
+        return {"X": X}
 
     @abstractmethod
     def _task_options(self) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             tune = self._schedule().tune
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
         elif isinstance(embedder, MappingEmbedder):
-            derivative, _, share = embedder.sensitivity(context.X)
+            derivative, _, share = self._sensitivity()
             self.components_, self.feature_relevance_ = derivative.T, share
 
     def inverse_transform(self, Z: Any) -> FloatArray:
@@ -155,6 +157,12 @@ class BaseDGPLVM(ProbabilisticClassifier):
         Z = check_latent(Z, self._n_features_out)
         return self._scaler.inverse(self._result.decoder.features(Z))
 
+    def _sensitivity(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Derivatives of the mapping in the scaled features, over the training samples."""
+        effects = np.pad(self._metric.effects, ((0, 0), (0, 1)))  # none outside of their span
+        embedder: MappingEmbedder = self._posterior.embedder
+        return embedder.sensitivity(self._task.X, effects)
+
     def _latent_means(self, X: FloatArray) -> FloatArray:
         latent: FloatArray = self._posterior.latent(X)
         return latent
@@ -165,9 +173,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if not isinstance(embedder, MappingEmbedder):
             return {}
         return embedder.outliers(embedder.out_of_range(X))
-
-    def _selected_params(self) -> dict[str, Any]:
-        return {"standardize": self.standardized_}
 
     @property
     def _messages(self) -> Sequence[str]:
@@ -194,7 +199,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         }
         if isinstance(embedder, MappingEmbedder):
             with one_thread():
-                derivative, sd, share = embedder.sensitivity(self._context.X)
+                derivative, sd, share = self._sensitivity()
                 fit |= embedder.outliers(embedder.out_of_range_left_out())
             fit |= {"projection_mean": derivative, "projection_sd": sd, "feature_relevance": share}
         groups: dict[str, dict[str, Any]] = {"fit": fit}
@@ -219,29 +224,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if "projection_sd" in fit:
             tree["fit/projection_sd"].attrs["over"] = "rows"
         return tree
-
-
-def common_scale(scaler: Scaler) -> Scaler:
-    """Scaler with a common divisor, the root mean square of the features, without overflow."""
-    varying, largest = ~scaler.constant, scaler.peak[~scaler.constant].max()
-    with np.errstate(over="ignore", under="ignore"):
-        sd = scaler.std * (scaler.peak / largest)
-        size = np.sqrt(np.sum(sd[varying] ** 2) / len(sd))
-        std = np.minimum(size * (largest / scaler.peak), HUGE)
-    return replace(scaler, std=np.where(varying, std, 1.0))
-
-
-def in_different_units(scaler: Scaler) -> bool:
-    """Whether a few of the D features have most of the variance of the samples.
-
-    The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
-    """
-    sd, d = np.where(scaler.constant, 0.0, scaler.scale), len(scaler.constant)
-    if d == 1:
-        return False
-    share = (sd / sd.max()) ** 2
-    ratio = share.sum() ** 2 / (share @ share)
-    return bool((ratio - 1.0) / (d - 1.0) < SAME_UNITS)
 
 
 def relevance(latent: FloatArray, index: IntArray) -> FloatArray:

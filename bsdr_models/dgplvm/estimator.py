@@ -1,17 +1,20 @@
 """Scikit-learn classifier of the recommended model."""
 
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
+from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
 from bsdr_models.dgplvm.learn import FitResult, learn_mode
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.sampling import declare_model, learn_draws
 from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
+from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 
@@ -37,9 +40,10 @@ class DGPLVMClassifier(BaseDGPLVM):
         Back-constraint, which embeds new samples, see :class:`bsdr_models.dgplvm.Mapping`.
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
-    standardize : bool or "auto", default="auto"
-        Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
-        each if a few features have most of the variance, as with different units.
+    metric : {"auto", "unit", "identity"}, default="auto"
+        Similarity of samples to the mapping: by an average of eight metrics, weighted by held-out
+        log losses; by features scaled to unit variance; or by the features in their own units. See
+        :mod:`bsdr_models.metric`.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over 200 evenly spaced draws, each of which needs a classifier of its own.
@@ -70,8 +74,8 @@ class DGPLVMClassifier(BaseDGPLVM):
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error. The fit
         warns if the gain less 1.28 standard errors is at most 0.01.
-    standardized_ : bool
-        Whether each feature was scaled to unit variance.
+    metric_weights_ : dict
+        Weights of the averaged metrics by name, the largest first.
     log_density_ : ndarray of shape (n_iter,)
         Log posterior density after each iteration, in nats, up to a constant.
     n_iter_ : int
@@ -133,7 +137,6 @@ class DGPLVMClassifier(BaseDGPLVM):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
         "inference": [StrOptions({"map", "nuts", "advi"})],
-        "standardize": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -144,7 +147,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         priors: Priors | None = None,
         mapping: Mapping | None = None,
         unlabeled: Any = None,
-        standardize: bool | Literal["auto"] = "auto",
+        metric: MetricName = "auto",
         sampling: Sampling | None = None,
         optimization: Optimization | None = None,
         progressbar: bool = False,
@@ -155,7 +158,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.priors = priors
         self.mapping = mapping
         self.unlabeled = unlabeled
-        self.standardize = standardize
+        self.metric = metric
         self.sampling = sampling
         self.optimization = optimization
         self.progressbar = progressbar
@@ -164,14 +167,22 @@ class DGPLVMClassifier(BaseDGPLVM):
     def _task_options(self) -> dict[str, Any]:
         return {"priors": self._option("priors"), "mapping": self._option("mapping")}
 
+    def _in_metric(self, X: FloatArray, index: IntArray) -> dict[str, Any]:
+        metric = FoldMetric.of(self.metric, X, index, self._scaler.units)
+        self._metric = metric.learn()
+        self.metric_weights_ = self._metric.shares
+        return {"X": in_metric(self._metric, X), "metric": metric}
+
+    def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
+        return in_metric(self._metric, X)
+
     def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
         if self.inference == "map":
             return learn_mode(task, rng, progressbar=self.progressbar)
         return learn_draws(self.inference, task, self._schedule(), rng)
 
     def _selected_params(self) -> dict[str, Any]:
-        chosen = {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
-        return chosen | super()._selected_params()
+        return {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
 
     def out_of_range(self, X: Any) -> FloatArray:
         """Predictive variance of the mapping: how far samples are from the training samples.
@@ -201,4 +212,5 @@ class DGPLVMClassifier(BaseDGPLVM):
         ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` find nothing to draw.
         """
         check_is_fitted(self)
-        return self._context.name_dims(declare_model(self._task, self._result.settings))
+        whitened = replace(self._context, feature_names=())
+        return whitened.name_dims(declare_model(self._task, self._result.settings))

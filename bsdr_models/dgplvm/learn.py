@@ -140,7 +140,7 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
     """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
     mode = fit_map(task, rng, **options)
     log_kernel, objective = mode.log_parameters[:3], mode.objective
-    decoder = make_decoder(mode.latent, task.X, log_kernel, objective.gram)
+    decoder = make_decoder(mode.latent, task.features, log_kernel, objective.gram)
     draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
     messages = [message]
     posterior = Posterior(draws=(draw,))
@@ -173,10 +173,10 @@ def posterior_by_mapping(
 ) -> tuple[Draw, LatentCoordinates, str | None]:
     """Embedder by the mapping, a classifier fitted to leave-one-out latent coordinates, a warning.
 
-    For the mapping and tuples of the mode, and any latent coordinates (N, R).
+    For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
     """
     prior: MappingPrior = mode.objective.mapping
-    left_out = leave_one_out(prior, latent, task.y_index, mode.tuples)
+    left_out = leave_one_out(prior, latent, task.y_index, mode.tuples, mode.folds)
     scale = mapping_scale(left_out, latent, task.y_index)
     message = None
     if not left_out.predictive:
@@ -197,7 +197,16 @@ def posterior_by_mapping(
         # could be predicted: leave-one-out predictions are without it.
         log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
         classifier = replace(classifier, left_out=log_p)
-    embedder = MappingEmbedder.of(prior, latent, scale, left_out.typical_variance)
+    variance = prior.left_out_variance()
+    for fold in mode.folds:
+        variance[fold.left_out] = fold.variance
+    embedder = MappingEmbedder.of(
+        prior,
+        latent,
+        scale=scale,
+        typical_variance=left_out.typical_variance,
+        left_out_variance=variance,
+    )
     cov = scale * left_out.variance[:, None, None] * np.eye(latent.shape[1])
     coordinates = LatentCoordinates(mean=left_out.latent, cov=cov)
     return Draw(embedder=embedder, classifier=classifier), coordinates, message

@@ -1,11 +1,13 @@
-r"""Leave-one-out latent coordinates, to which the classifier is fitted; class indicators.
+r"""Left-out latent coordinates, to which the classifier is fitted; class indicators.
 
 Training samples lie closer to their class centroids than new samples. Leaving a sample out of the
 mapping is closed form, but biased for few samples: without it the mean of the mapping moves away
 from its class. So one random sample of every other class is left out with it, and the result is
-averaged over such tuples. Unlabelled samples stay.
+averaged over such tuples. Unlabelled samples stay. A metric that was learned from the classes
+still knows that of the sample: then folds are left out of both metric and mapping.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +26,26 @@ MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
 # centroids; with more, a reversed order shows that the mapping is not predictive.
 FEW_SAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """Samples left out of a mapping and of the metric in which it is, and the other samples.
+
+    ``features`` (M, P) are those of the left-out samples in the mapping, ``variance`` (M,) their
+    predictive variances without the scale.
+    """
+
+    left_out: IntArray
+    rest: IntArray
+    prior: MappingPrior
+    features: FloatArray
+    variance: FloatArray
+
+    def predict(self, latent: FloatArray) -> FloatArray:
+        """Latent coordinates (M, R) of the left-out samples, given those of the others."""
+        mean = self.prior.mean_weights @ latent
+        return mean + self.features @ self.prior.weights(latent - mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +97,19 @@ def leave_out_tuples(y_index: IntArray, X: FloatArray) -> IntArray:
 
 
 def leave_one_out(
-    prior: MappingPrior, latent: FloatArray, y_index: IntArray, tuples: IntArray
+    prior: MappingPrior,
+    latent: FloatArray,
+    y_index: IntArray,
+    tuples: IntArray,
+    folds: Sequence[Fold] = (),
 ) -> LeaveOneOutFit:
-    r"""Leave-one-out latent coordinates of the labelled samples, from latent coordinates (N, R).
+    r"""Left-out latent coordinates of the labelled samples, from latent coordinates (N, R).
 
     .. math::
         \tilde x_I = x_I - (M_{II})^{-1} [M (X - 1 c^\top X)]_I
 
-    Classes are (N,), -1 without a label, and tuples are from :func:`leave_out_tuples`.
+    Classes are (N,), -1 without a label, and tuples are from :func:`leave_out_tuples`, of the
+    samples that are in no fold.
     """
     residual = prior.solve(latent - prior.mean_weights @ latent)
     n_tuples, size = tuples.shape[1:]
@@ -97,6 +124,9 @@ def leave_one_out(
         sample = index[:, 0, 0]
         left_out[sample] -= np.einsum("btl,btlr->br", column, residual[index]) / n_tuples
         variance[sample] = column[:, :, 0].mean(axis=1)
+    for fold in folds:
+        left_out[fold.left_out] = fold.predict(latent[fold.rest])
+        variance[fold.left_out] = fold.variance
     fitted = _centred_centroids(latent, y_index)
     predicted = _centred_centroids(left_out, y_index)
     slope = float(np.vdot(predicted, fitted) / np.vdot(fitted, fitted))

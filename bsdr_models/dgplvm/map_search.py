@@ -1,7 +1,7 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
@@ -20,7 +20,9 @@ from bsdr_models.dgplvm.back_constraint import (
 )
 from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
+from bsdr_models.dgplvm.fold_metric import FoldMetric, make_folds
 from bsdr_models.dgplvm.leave_one_out import (
+    Fold,
     initial_coordinates,
     leave_one_out,
     leave_out_tuples,
@@ -49,9 +51,10 @@ NO_SCATTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Training data, scaled and centred (N, D), classes (N,), -1 without a label, and options.
+    """Training samples (N, B), classes (N,), -1 without a label, and options.
 
-    ``criterion`` is that of the priors or what "auto" stands for; ``dynamics`` are for sequences.
+    Samples are in a metric, if it is given, else scaled features. ``criterion`` is that of the
+    priors or what "auto" stands for; ``dynamics`` are for sequences.
     """
 
     X: FloatArray
@@ -62,6 +65,12 @@ class Task:
     mapping: Mapping = field(default_factory=Mapping)
     optimization: Optimization = field(default_factory=Optimization)
     dynamics: Dynamics | None = None
+    metric: FoldMetric | None = None
+
+    @property
+    def features(self) -> FloatArray:
+        """Scaled features (N, D)."""
+        return self.X if self.metric is None else self.metric.features
 
     @property
     def known(self) -> IntArray:
@@ -108,7 +117,8 @@ class Mode:
     """Optimum of an objective: latent coordinates (N, R) and log parameters.
 
     Of the well-posed model also the ``settings`` of the mapping, by the names that the PyMC model
-    and trees give them, and the ``tuples`` (N_labelled, T, L) that are left out.
+    and trees give them, and what is left out: ``folds``, and ``tuples`` (L, T, K) of the labelled
+    samples in no fold.
     """
 
     objective: Objective
@@ -117,6 +127,7 @@ class Mode:
     search: MapResult
     settings: MappingType[str, float] = field(default_factory=dict)
     tuples: IntArray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.int64))
+    folds: tuple[Fold, ...] = ()
 
     @cached_property
     def terms(self) -> Terms:
@@ -152,8 +163,16 @@ def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
     those of :meth:`Task.starts`. The generator is for centres and random initialisations.
     """
     known = task.known
-    tuples = leave_out_tuples(task.y_index[known], task.X[known])
-    prior, settings, latent = _mapping_and_initial(task, tuples, rng)
+    tuples = leave_out_tuples(task.y_index[known], task.features[known])
+    centres = None
+    if not task.dense:
+        size = min(task.mapping.n_centres or N_CENTRES, len(known))
+        centres = np.sort(rng.choice(known, size, replace=False))
+    width, noise = choose_settings(task, tuples)
+    make = partial(
+        make_mapping, width=width, noise=noise, mean_variance=task.priors.map_mean_variance
+    )
+    prior, latent = _mapping_and_initial(task, tuples, centres, make)
     objective = make_objective(task, prior, N_MODELLED)
     if np.isinf(task.priors.weight):
         mode = _fit_kernel(objective, latent, task.optimization)
@@ -161,6 +180,11 @@ def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
         initial = [shrink_towards_loo(prior, latent)]
         initial += task.starts(int(task.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, task.optimization, **options)
+    if task.metric is not None:
+        folds = make_folds(task.metric, centres, make)
+        tuples = tuples[task.metric.fold[known] < 0]
+        mode = replace(mode, folds=folds)
+    settings = {"map_width": width, "map_noise": noise}
     return replace(mode, tuples=known[tuples], settings=settings)
 
 
@@ -214,7 +238,7 @@ def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
     if len(X) > SETTING_SAMPLES:
         subset = stratified_subset(y, SETTING_SAMPLES)
         X, y = X[subset], y[subset]
-        tuples = leave_out_tuples(y, X)
+        tuples = leave_out_tuples(y, task.features[task.known][subset])
     targets, weights = whitened_indicators(y), centroid_weights(y)
     make = partial(make_mapping, X, weights, mean_variance=task.priors.map_mean_variance)
 
@@ -229,37 +253,32 @@ def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
 
 
 def _mapping_and_initial(
-    task: Task, tuples: IntArray, rng: np.random.Generator
-) -> tuple[MappingPrior, dict[str, float], FloatArray]:
-    """Prior of the mapping, its settings, and initial latent coordinates."""
-    X, y, known, centres = task.X, task.y_index, task.known, None
-    if not task.dense:
-        size = min(task.mapping.n_centres or N_CENTRES, len(known))
-        centres = X[np.sort(rng.choice(known, size, replace=False))]
-    width, noise = choose_settings(task, tuples)
-    omega = task.priors.map_mean_variance
-    make = partial(make_mapping, centres=centres, noise=noise, mean_variance=omega)
-    whole = labelled = make(X, centroid_weights(y), width=width)
+    task: Task, tuples: IntArray, centres: IntArray | None, make: Callable[..., MappingPrior]
+) -> tuple[MappingPrior, FloatArray]:
+    """Prior of the mapping, and initial latent coordinates."""
+    X, y, known = task.X, task.y_index, task.known
+    places = None if centres is None else X[centres]
+    whole = labelled = make(X, centroid_weights(y), places)
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
         same = 2.0 * whole.decay * median_distance(X[known])
-        labelled = make(X[known], centroid_weights(y[known]), width=same)
+        labelled = make(X[known], centroid_weights(y[known]), places, width=same)
     initial = initial_coordinates(labelled, X[known], y[known], task.n_components, tuples)
     latent = np.empty((len(X), task.n_components))
     latent[known] = initial
     if len(known) < len(X):
         latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
-    return whole, {"map_width": width, "map_noise": noise}, latent
+    return whole, latent
 
 
 def make_objective(task: Task, prior: MappingPrior, most: int | None = None) -> Objective:
     """The objective F of a task, in which at most so many samples have a density."""
-    n, known, X, weight = len(task.X), task.known, task.X, task.priors.weight
+    n, known, weight = len(task.X), task.known, task.priors.weight
     modelled: IntArray | slice = slice(None)
     if most is not None and n > most:
         modelled = evenly_spaced(n, most)
-        X = X[modelled] - X[modelled].mean(axis=0)
-    gram = FeatureGram.of(X)
+    X = task.X[modelled]
+    gram = FeatureGram.of(X - X.mean(axis=0))
     return Objective(
         gram=gram,
         temper=gram.temper * n / len(X),

@@ -72,7 +72,7 @@ def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Gene
         latent=mean,
         left_out=left_out,
         variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
-        decoder=make_decoder(latents[typical], task.X, log_kernel, mode.objective.gram),
+        decoder=make_decoder(latents[typical], task.features, log_kernel, mode.objective.gram),
         held_out=held_out,
         held_out_log_proba=log_p,
         messages=() if reason is None else (no_signal(reason),),

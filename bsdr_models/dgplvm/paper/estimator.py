@@ -1,5 +1,6 @@
 """Scikit-learn classifier of the model as the paper prints it."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -25,9 +26,12 @@ from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
 from bsdr_models.dgplvm.paper.objective import KernelMapping, certain, collapse, fit_paper
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
 from bsdr_models.dgplvm.settings import CriterionName, Optimization, Priors
+from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
 
+# Relative participation ratio of the variances below which features have different units.
+SAME_UNITS = 0.25
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
 
@@ -59,7 +63,10 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         only way without a mapping.
     approximation : {"ep", "laplace"}, default="ep"
         Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
-    unlabeled, standardize, optimization, progressbar, random_state
+    standardize : bool or "auto", default="auto"
+        Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
+        each if a few features have most of the variance, as with different units.
+    unlabeled, optimization, progressbar, random_state
         As of :class:`bsdr_models.DGPLVMClassifier`.
 
     Attributes
@@ -70,7 +77,9 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         Share of each component in the scatter of the class centroids.
     log_density_ : ndarray of shape (n_iter,)
         Minus the objective after each iteration, in nats.
-    classes_, standardized_, n_iter_, converged_, interrupted_, idata_
+    standardized_ : bool
+        Whether each feature was scaled to unit variance.
+    classes_, n_iter_, converged_, interrupted_, idata_
         As of :class:`bsdr_models.DGPLVMClassifier`.
     model_ : pymc.Model
         The objective within bounds on the training samples.
@@ -139,6 +148,14 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.optimization = optimization
         self.progressbar = progressbar
         self.random_state = random_state
+
+    def _choose_scale(self, scaler: Scaler) -> Scaler:
+        of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
+        self.standardized_ = bool(of_each)
+        return scaler if of_each else common_scale(scaler)
+
+    def _selected_params(self) -> dict[str, Any]:
+        return {"standardize": self.standardized_}
 
     def _task_options(self) -> dict[str, Any]:
         return {"priors": Priors(weight=self.weight, criterion=self.criterion)}
@@ -212,3 +229,26 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         if self._task.dynamics is not None:
             raise ValueError("the PyMC model has no sequences")
         return self._context.name_dims(declare(self._task, self._kernel_mapping(self._task)))
+
+
+def common_scale(scaler: Scaler) -> Scaler:
+    """Scaler with a common divisor, the root mean square of the features, without overflow."""
+    varying, largest = ~scaler.constant, scaler.peak[~scaler.constant].max()
+    with np.errstate(over="ignore", under="ignore"):
+        sd = scaler.std * (scaler.peak / largest)
+        size = np.sqrt(np.sum(sd[varying] ** 2) / len(sd))
+        std = np.minimum(size * (largest / scaler.peak), HUGE)
+    return replace(scaler, std=np.where(varying, std, 1.0))
+
+
+def in_different_units(scaler: Scaler) -> bool:
+    """Whether a few of the D features have most of the variance of the samples.
+
+    The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
+    """
+    sd, d = np.where(scaler.constant, 0.0, scaler.scale), len(scaler.constant)
+    if d == 1:
+        return False
+    share = (sd / sd.max()) ** 2
+    ratio = share.sum() ** 2 / (share @ share)
+    return bool((ratio - 1.0) / (d - 1.0) < SAME_UNITS)
