@@ -72,7 +72,7 @@ def test_default_on_wine(wine, wine_model):
     assert log_loss(y_test, wine_model.predict_proba(test)) < 0.15
     assert wine_model._result.r_hat < 1.1
     assert wine_model.converged_ == (wine_model._result.r_hat < R_HAT_LIMIT)
-    assert wine_model.log_bayes_factor_ > 20.0
+    assert wine_model.held_out_gain_ > 0.5
 
 
 @quick
@@ -127,7 +127,7 @@ def test_fitted_attributes(wine, wine_model):
     np.testing.assert_allclose(wine_model.relevance_.sum(), 1.0)
     assert wine_model.n_components_ == 2
     assert 0.1 < wine_model.temperature_ < 1.5
-    assert wine_model.log_evidence_ < 0.0 < wine_model.log_bayes_factor_
+    assert wine_model.log_evidence_ < 0.0 < wine_model.held_out_gain_
     assert -np.log(3.0) < wine_model.held_out_score_ < 0.0
     assert wine_model.n_iter_ > 3
     assert not wine_model.interrupted_
@@ -158,11 +158,21 @@ def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     assert model.lower_bounds_.size == 0
 
 
-def test_centring_without_scaling(overlapping):
+@pytest.mark.parametrize("metric", ["unit", "identity"])
+def test_metric_that_the_user_names(overlapping, metric):
+    """Units of the features matter to the identity only."""
     X, y = overlapping
-    model = BSDRClassifier(standardize=False).set_params(**SHORT).fit(X, y)
-    np.testing.assert_array_equal(model.scale_, 1.0)
-    np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T)
+    units = np.geomspace(1.0, 100.0, X.shape[1])
+    models = [
+        BSDRClassifier(metric=metric).set_params(**SHORT).fit(each, y) for each in (X, X * units)
+    ]
+    name = {"unit": "unit variance", "identity": "as they are"}[metric]
+    assert models[0].metric_weights_[name] == 1.0
+    assert sum(models[0].metric_weights_.values()) == pytest.approx(1.0)
+    one, other = (m.predict_proba(each) for m, each in zip(models, (X, X * units), strict=True))
+    assert (np.abs(one - other).max() < 0.03) == (metric == "unit")
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    np.testing.assert_allclose(models[0].transform(X), scaled @ models[0].components_.T)
 
 
 def test_default_settings_are_those_of_the_paper():

@@ -283,11 +283,13 @@ def test_chains_forget_samples_that_are_held_out():
     problem = make_problem(n=40, d=2, signal=3.0)
     sampled = hmc.sample(problem, n_chains=16, n_draws=8, rng=np.random.default_rng(0))
     half = problem.select(np.arange(40) < 20)
-    theta = hmc.continue_on(half, sampled, n_warm_up=8, n_draws=40, rng=np.random.default_rng(1))
+    turned = replace(half, X=half.X @ [[0.6, -0.4], [1.2, 0.2]])  # other whitened features
+    options = {"n_warm_up": 8, "n_draws": 40, "rng": np.random.default_rng(1)}
+    theta = hmc.continue_on(half, turned, sampled, **options)
     assert theta.shape == (8 * 40, problem.n_parameters)
-    alone = hmc.sample(half, n_chains=16, n_draws=100, rng=np.random.default_rng(2)).theta
+    alone = hmc.sample(turned, n_chains=16, n_draws=100, rng=np.random.default_rng(2)).theta
     ours, theirs = (
-        half.linear_predictor(each.reshape(-1, each.shape[-1])) for each in (theta, alone)
+        turned.linear_predictor(each.reshape(-1, each.shape[-1])) for each in (theta, alone)
     )
     assert np.abs((ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)).max() < 0.4
 

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtr
 
 from bsdr_models.bsdr import laplace
-from bsdr_models.bsdr.feature_map import Metric
+from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.laplace import Response, fit_laplace
 from bsdr_models.bsdr.posterior import Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -36,8 +36,13 @@ def make_samples(target, n, d, k, *, seed=0, size=1.2):
 def make_problem(target, n, d, k, **options):
     X, y = make_samples(target, n, d, k, **options)
     X = Scaler.fit(X).transform(X)
-    X = Metric.learn(X).whiten(X)
-    return Problem.build(X, y, n_labels=k, target=target, priors=PRIORS)
+    return Problem.build(unit_metric(X).whiten(X), y, n_labels=k, target=target, priors=PRIORS)
+
+
+def unit_metric(X):
+    """Of scaled samples, without their labels."""
+    fold = np.full(len(X), -1)
+    return MapLearner.of(X, None, np.ones(X.shape[1]), fold, metric="unit").learn().metric
 
 
 def in_chunks(X, y, size):
@@ -91,7 +96,7 @@ def test_derivatives_of_scaled_samples_in_chunks():
     chunks = in_chunks(X, y, 40)
     contrasts = make_contrasts(3, "multiclass")
     response = Response(target="multiclass", contrasts=contrasts, priors=PRIORS, scaler=scaler)
-    metric = Metric.identity(~scaler.constant)
+    metric = unit_metric(scaler.transform(X))
     Z = metric.whiten(scaler.transform(X))
     problem = Problem.build(Z, y, n_labels=3, target="multiclass", priors=PRIORS)
     at = np.random.default_rng(1).standard_normal((4, 2))
@@ -204,7 +209,7 @@ def test_pareto_k_is_large_for_few_samples():
     X = rng.standard_normal((20, 40)) + 3.0 * np.eye(40)[:3][y]
     X = Scaler.fit(X).transform(X)
     problem = Problem.build(
-        Metric.learn(X).whiten(X), y, n_labels=3, target="multiclass", priors=PRIORS
+        unit_metric(X).whiten(X), y, n_labels=3, target="multiclass", priors=PRIORS
     )
     assert fit(problem, n_draws=1000).pareto_k > 0.7
 
@@ -254,9 +259,8 @@ def test_too_many_loadings_raise(monkeypatch):
 # ------------------------------------------------------------------------------- in chunks
 
 
-def fit_chunks(samples, scaler, target, k, n_draws=60):
+def fit_chunks(samples, metric, scaler, target, k, n_draws=60):
     """Its result, and the metric."""
-    metric = Metric.identity(~scaler.constant)
     response = Response(
         target=target,
         contrasts=make_contrasts(k, target),
@@ -292,18 +296,21 @@ def check_same(found, expected, *data):
 def test_chunks_have_the_posterior_of_all_samples(target, k):
     X, y = make_samples(target, 400, 5, k)
     scaler = Scaler.fit(X)
-    expected = fit_chunks(InMemory(X, y), scaler, target, k)
+    metric = unit_metric(scaler.transform(X))
+    expected = fit_chunks(InMemory(X, y), metric, scaler, target, k)
     order = np.random.default_rng(0).permutation(400)
-    found = fit_chunks(in_chunks(X[order], y[order], (17, 73, 1, 209, 100)), scaler, target, k)
+    chunks = in_chunks(X[order], y[order], (17, 73, 1, 209, 100))
+    found = fit_chunks(chunks, metric, scaler, target, k)
     check_same(found, expected, scaler, X, y, target, k)
 
 
 def test_samples_are_processed_in_parts(monkeypatch):
     X, y = make_samples("multiclass", 300, 4, 3)
     scaler, samples = Scaler.fit(X), InMemory(X, y)
-    expected = fit_chunks(samples, scaler, "multiclass", 3)
+    metric = unit_metric(scaler.transform(X))
+    expected = fit_chunks(samples, metric, scaler, "multiclass", 3)
     monkeypatch.setattr(laplace, "_ENTRIES", 200)
-    found = fit_chunks(samples, scaler, "multiclass", 3)
+    found = fit_chunks(samples, metric, scaler, "multiclass", 3)
     check_same(found, expected, scaler, X, y, "multiclass", 3)
 
 
@@ -311,7 +318,8 @@ def test_samples_are_processed_in_parts(monkeypatch):
 def test_workers_have_the_posterior_of_one_process(threads_cluster):
     X, y = make_samples("multiclass", 900, 6, 4)
     scaler = Scaler.fit(X)
-    expected = fit_chunks(InMemory(X, y), scaler, "multiclass", 4)
+    metric = unit_metric(scaler.transform(X))
+    expected = fit_chunks(InMemory(X, y), metric, scaler, "multiclass", 4)
     with threads_cluster.as_current():
-        found = fit_chunks(in_chunks(X, y, 130), scaler, "multiclass", 4)
+        found = fit_chunks(in_chunks(X, y, 130), metric, scaler, "multiclass", 4)
     check_same(found, expected, scaler, X, y, "multiclass", 4)

@@ -5,9 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import ndtr
-from sklearn.covariance import ledoit_wolf_shrinkage
 
-from bsdr_models.bsdr.feature_map import FeatureMap, Metric
+from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.model import declare_hierarchical
 from bsdr_models.bsdr.posterior import (
     Problem,
@@ -15,6 +14,7 @@ from bsdr_models.bsdr.posterior import (
     regression_log_likelihood,
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.metric import NAMES, Groups, Metric
 from bsdr_models.numerics import orthant
 
 # All differ, and none is neutral.
@@ -31,8 +31,6 @@ CASES = [
 ]
 VIEWS = np.array([0, 0, 1, 1, 1])
 every_case = pytest.mark.parametrize(("target", "k", "views"), CASES)
-tall_and_wide = pytest.mark.parametrize(("n", "d"), [(40, 6), (9, 40)])
-every_shape = pytest.mark.parametrize(("n", "d"), [(40, 6), (12, 12), (9, 40)])
 
 
 def make_problem(target="multiclass", k=4, views=False, *, n=9, seed=0):
@@ -86,15 +84,6 @@ def correlated(n, d, seed=0):
     X = rng.standard_normal((n, 3)) @ rng.standard_normal((3, d)) + rng.standard_normal((n, d))
     X *= np.linspace(0.5, 2.0, d)
     return X - X.mean(axis=0)
-
-
-def dense(X, exponent):
-    """Lambda of the documentation, with the shrinkage of scikit-learn, (D, D)."""
-    S = X.T @ X / len(X)
-    rho = ledoit_wolf_shrinkage(X, assume_centered=True)
-    value, vector = np.linalg.eigh((1.0 - rho) * S + rho * np.trace(S) / len(S) * np.eye(len(S)))
-    power = (vector * value**-exponent) @ vector.T
-    return power * np.trace(S) / np.trace(power @ S)
 
 
 @every_case
@@ -175,37 +164,6 @@ def test_prior_of_the_classes(target):
         assert_allclose(np.cov(values.T), scale**2 * centred, atol=0.05 * scale**2)
 
 
-@every_shape
-@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
-def test_metric_is_a_power_of_the_shrunk_covariance(n, d, exponent):
-    """Variances and covariances of x'p of training and new samples."""
-    X, new = correlated(n, d), correlated(30, d, seed=1)
-    metric, full = Metric.learn(X, exponent), dense(X, exponent)
-    inside = metric.whiten(new)
-    variance = np.sum(inside**2, axis=1) + metric.outside_sd(new) ** 2
-    assert_allclose(variance, np.einsum("nd,de,ne->n", new, full, new) / d, rtol=1e-8)
-    assert_allclose(metric.whiten(X) @ inside.T, X @ full @ new.T / d, atol=1e-8 * d)
-    assert_allclose(metric.outside_sd(X), 0.0, atol=1e-6)
-    assert metric.axes.shape == (d, min(d, n - 1))
-    assert np.sum(metric.whiten(X) ** 2) == pytest.approx(np.sum(X**2) / d)
-
-
-@tall_and_wide
-def test_loadings_have_the_prior_covariance(n, d):
-    """Covariance of the loadings, and their latent coordinates."""
-    X, new = correlated(n, d), correlated(30, d, seed=1)
-    metric, full = Metric.learn(X, 0.5), dense(X, 0.5)
-    b = metric.width
-    linear = np.vstack([metric.effects.T, metric.outside_loadings(np.eye(d))])
-    assert_allclose(linear.T @ linear, full / d, atol=1e-10)
-    rng = np.random.default_rng(6)
-    inside, outside = rng.standard_normal((4, b)), rng.standard_normal((4, d))
-    q = inside @ metric.effects.T + metric.outside_loadings(outside)
-    off = new - new @ metric.axes @ metric.axes.T
-    expected = metric.whiten(new) @ inside.T + metric.outside * off @ outside.T
-    assert_allclose(new @ q.T, expected, atol=1e-8)
-
-
 @pytest.mark.parametrize("wide", [False, True], ids=["many samples", "many features"])
 @pytest.mark.parametrize("target", ["multiclass", "multilabel", "regression"])
 def test_pymc_model_has_the_density_that_is_sampled(target, wide):
@@ -218,7 +176,9 @@ def test_pymc_model_has_the_density_that_is_sampled(target, wide):
         "multilabel": rng.random((n, k)) < 0.5,
         "regression": rng.standard_normal((n, k)),
     }[target]
-    metric = Metric.learn(X, 0.5)
+    classes = np.arange(n) % 2
+    equal = np.full(len(NAMES), 1.0 / len(NAMES))
+    metric = Metric.learn(X, Groups.of(classes), equal, 1.0 + np.arange(d), centred=True)
     given = y if target != "multilabel" else y.astype(int)
     model = declare_hierarchical(X, given, PRIORS, target, FeatureMap.linear(metric), range(d))
     logp = model.compile_logp(mode="FAST_COMPILE")
@@ -289,53 +249,3 @@ def test_subset_of_draws():
         some.linear_predictor(problem.X, outside),
         draws.linear_predictor(problem.X, outside)[[0, 3, 6, 9]],
     )
-
-
-@tall_and_wide
-def test_metric_of_ridge_regression_has_the_same_prior_in_the_axes_of_the_features(n, d):
-    X, new = correlated(n, d), correlated(30, d, seed=1)
-    X[:, 1] = new[:, 1] = 0.0
-    learned, given = Metric.learn(X), Metric.identity(X.any(axis=0))
-    kernels = (each.whiten(new) @ each.whiten(X).T for each in (given, learned))
-    assert_allclose(*kernels, atol=1e-12)
-    total = np.sum(learned.whiten(new) ** 2, axis=1) + learned.outside_sd(new) ** 2
-    assert_allclose(np.sum(given.whiten(new) ** 2, axis=1), total)
-
-
-@tall_and_wide
-def test_constant_features_do_not_change_the_metric(n, d):
-    X, new = correlated(n, d), correlated(30, d, seed=1)
-    place = np.array([0, 2, 2, d])
-    wide, wide_new = (np.insert(each, place, 0.0, axis=1) for each in (X, new))
-    a, b = Metric.learn(X, 0.5), Metric.learn(wide, 0.5)
-    assert_allclose(b.whiten(wide_new) @ b.whiten(wide).T, a.whiten(new) @ a.whiten(X).T)
-    assert_allclose(b.outside_sd(wide_new), a.outside_sd(new), atol=1e-6)
-    rng = np.random.default_rng(9)
-    q = b.outside_loadings(rng.standard_normal((5, d + 4)))
-    q += rng.standard_normal((5, b.width)) @ b.effects.T
-    constant = ~wide.any(axis=0)
-    assert constant.sum() == 4
-    assert not q[:, constant].any()
-    assert q[:, ~constant].all()
-
-
-@tall_and_wide
-@pytest.mark.parametrize("unit", [1e-160, 1e-5, 1e120])
-def test_metric_is_invariant_to_units(n, d, unit):
-    X = correlated(n, d)
-    a, b = Metric.learn(X, 0.5), Metric.learn(unit * X, 0.5)
-    assert_allclose(b.size, a.size)
-    assert b.outside == pytest.approx(a.outside)
-    assert_allclose(b.axes @ b.axes.T, a.axes @ a.axes.T, atol=1e-9)
-
-
-def test_copied_features_and_samples():
-    """Directions without variance are outside the axes."""
-    X = correlated(20, 4)
-    metric = Metric.learn(np.hstack([X, X]), 0.5)
-    assert metric.axes.shape == (8, 4)
-    new = np.zeros((1, 8))
-    new[0, [0, 4]] = 1.0, -1.0
-    assert_allclose(metric.whiten(new), 0.0, atol=1e-8)
-    assert metric.outside_sd(new)[0] == pytest.approx(np.sqrt(2.0) * metric.outside)
-    assert Metric.learn(np.vstack([X, X])).axes.shape == (4, 4)

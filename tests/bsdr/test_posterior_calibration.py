@@ -9,13 +9,12 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy.stats import chisquare
-from sklearn.covariance import ledoit_wolf_shrinkage
 
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.metric import NAMES, Groups, Metric
 
 PRIORS = HierarchicalPriors()
 K = 3
@@ -29,7 +28,6 @@ TIE = 1e-9
 N_NEW = 2
 # Chains, of which each gives a draw, and trajectories after adaptation.
 N_CHAINS, N_TRAJECTORIES = 32, 4
-EXPONENT = 0.5
 
 
 @pytest.fixture(autouse=True)
@@ -48,15 +46,18 @@ def features(n, d, rng):
     return X[:n] / unit, X[n:] / unit
 
 
+def learn_metric(X):
+    """The average of all candidates, for classes that have nothing to do with the targets."""
+    equal = np.full(len(NAMES), 1.0 / len(NAMES))
+    groups = Groups.of(np.arange(len(X)) % 3)
+    return Metric.learn(X, groups, equal, np.ones(X.shape[1]), centred=True)
+
+
 def prior_root(X):
-    """Square root of Lambda / D, (D, D)."""
-    n, d = X.shape
-    S = X.T @ X / n
-    rho = ledoit_wolf_shrinkage(X, assume_centered=True)
-    value, vector = np.linalg.eigh((1.0 - rho) * S + rho * np.trace(S) / d * np.eye(d))
-    power = (vector * value**-EXPONENT) @ vector.T
-    unit = np.trace(S) / np.trace(power @ S) / d
-    return np.sqrt(unit) * (vector * value ** (-0.5 * EXPONENT)) @ vector.T
+    """A root of the prior covariance of effects, (D, D)."""
+    metric = learn_metric(X)
+    turned = (metric.turned * metric.removed) @ metric.turned.T
+    return metric.diagonal[:, None] * (np.eye(X.shape[1]) - turned)
 
 
 def draw_truth(X, target, rng):
@@ -113,7 +114,7 @@ def run(n_sets, size="tall", target="multiclass", priors=PRIORS, seed=0):
     for rng in np.random.default_rng(seed).spawn(n_sets):
         X, new = features(*SIZES[size], rng)
         *truth, y = draw_truth(X, target, rng)
-        metric = Metric.learn(X, EXPONENT)
+        metric = learn_metric(X)
         problem = Problem.build(metric.whiten(X), y, n_labels=K, target=target, priors=priors)
         if target == "regression":
             draws = fit_conjugate(problem, n_draws=60, rng=rng).draws

@@ -15,7 +15,7 @@ import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
 from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model
 from bsdr_models.bsdr.draws import Parameters
-from bsdr_models.bsdr.feature_map import learn_map
+from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.validation import read_views
 
@@ -31,6 +31,13 @@ def wine():
 def fitted(**options):
     X, y = wine()
     return BSDRClassifier(sampling=QUICK, random_state=0, **options).fit(X[::2], y[::2])
+
+
+def learn_map(X, kernel, views):
+    """Without labels."""
+    options = {"metric": "identity", "kernel": kernel, "views": views}
+    fold = np.full(len(X), -1)
+    return MapLearner.of(X, None, np.ones(X.shape[1]), fold, **options).learn()
 
 
 def several(n=25, seed=0):
