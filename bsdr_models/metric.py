@@ -40,6 +40,7 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.folds import stratified_subset
 
 MetricName = Literal["auto", "unit", "identity"]
+Name = MetricName
 Scale = Literal["common", "total", "within", "signal"]
 
 
@@ -137,7 +138,7 @@ class Groups:
         n = len(X)
         total = np.einsum("nd,nd->d", X, X) / n
         varies = total > NO_VARIANCE * total.max(initial=0.0)
-        with np.errstate(divide="ignore"):  # of features negligible in their units
+        with np.errstate(divide="ignore", over="ignore"):  # of features negligible in their units
             found: dict[Scale, FloatArray] = {"common": 1.0 / units, "total": np.sqrt(total)}
         if needed & {"within", "signal"}:
             between = np.einsum("jd,jd->d", *2 * (self.basis.T @ X,))
@@ -222,7 +223,7 @@ class Metric:
                 inside = value**-exponent
                 factor = weight / float(inside @ square)
                 outside = factor * elsewhere**-exponent
-                diagonal += outside / divisor**2
+                diagonal += outside * (1.0 / divisor) ** 2
                 removed += outside - factor * inside
             if removed.any():
                 parts.append(axes / divisor[:, None] * np.sqrt(np.maximum(removed, 0.0)))
@@ -354,8 +355,9 @@ def choose_weights(
     if metric != "auto" or classes is None or len(np.unique(fold[fold >= 0])) < 2:
         return weights
     classes = classes.reshape(len(classes), -1)
-    strata = np.unique(classes, axis=0, return_inverse=True)[1].reshape(-1)
-    some = stratified_subset(strata, MOST_SAMPLES)
+    # Of each fold apart: classes of one do not decide which samples of another are taken.
+    strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
+    some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
     X, classes, fold = X[some], classes[some], fold[some]
     targets = [_indicators(own) for own in classes.T]
     shape = len(NAMES), len(PENALTIES), len(X), sum(own.shape[1] for own in targets)
