@@ -147,7 +147,7 @@ def synthetic() -> Figure:
     models: dict[str, Any] = {
         "PCA of all samples": PCA(2).fit(X),
         "BM2PCA, paper": PaperBM2PCAClassifier(2, standardize=False, random_state=0),
-        "BM2PCA": BM2PCAClassifier(1, standardize=False, random_state=0),
+        "BM2PCA": BM2PCAClassifier(1, random_state=0),
     }
     with mpl.rc_context(STYLE):
         figure, axes = plt.subplots(1, 3, figsize=(9.0, 3.2), layout="constrained")

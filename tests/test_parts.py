@@ -6,12 +6,11 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import integrate, stats
-from sklearn.covariance import LedoitWolf
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import scale
 
-from bsdr_models import bm2pca, bsdr, papers, parts
+from bsdr_models import SupervisedWhitening, bm2pca, bsdr, papers, parts
 
 FAST = {"mode": "FAST_COMPILE"}
 ETA = np.array([[[0.3, -1.2, 0.8], [4.0, 0.0, -2.0]], [[0.0, 0.0, 0.0], [-1.0, 2.5, 2.0]]])
@@ -53,16 +52,18 @@ def test_multinomial_probit(lapse):
         assert stats.chisquare(counts, 4000 * probability[index]).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("exponent", [0.0, 1.0])
-def test_covariance_of_a_shrunk_projection(exponent):
-    """The square of the root; the mean variance of the projected samples does not change."""
-    X = scale(load_wine().data[::6])
-    root = parts.shrunk_projection(pt.as_tensor(np.eye(13)), X, exponent).eval(**FAST)
-    shrunk = LedoitWolf(assume_centered=True).fit(X).covariance_
-    S = np.cov(X.T, bias=True)
-    shape = np.eye(13) if exponent == 0.0 else np.linalg.inv(shrunk)
-    expected = shape * np.trace(S) / np.trace(shape @ S) / 13
-    np.testing.assert_allclose(root @ root.T, expected, rtol=0.02, atol=0.02 * expected.max())
+@pytest.mark.parametrize("labelled", [False, True])
+def test_covariance_of_a_metric_projection(labelled):
+    """The projected samples have a mean variance of one, and those of the whitened features."""
+    wine = load_wine()
+    X, y = scale(wine.data[::6]), wine.target[::6] if labelled else None
+    root = parts.metric_projection(pt.as_tensor(np.eye(13)), X, y).eval(**FAST)
+    inner = X @ root @ root.T @ X.T
+    np.testing.assert_allclose(np.trace(inner) / len(X), 1.0)
+    if labelled:
+        whitened = SupervisedWhitening().fit_transform(wine.data[::6], y)
+        expected = whitened @ whitened.T
+        np.testing.assert_allclose(inner / inner.max(), expected / expected.max(), atol=1e-8)
 
 
 def test_covariance_of_a_back_constraint():

@@ -57,7 +57,7 @@ def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any
     if n_components:
         arguments = {**arguments, "n_components": min(n_components, training.X.shape[1])}
     model = kind(random_state=seed).set_params(**arguments)
-    if isinstance(model, BM2PCAClassifier | PaperBM2PCAClassifier):
+    if isinstance(model, PaperBM2PCAClassifier):
         model.set_params(standardize=not training.prepared)
     return model.fit(training.X, training.y)
 
@@ -65,19 +65,19 @@ def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any
 def record(model: Any) -> dict[str, Any]:
     """Remarks of a fit."""
     if isinstance(model, BM2PCAClassifier | PaperBM2PCAClassifier):
-        names = ("C_", "metric_scale_", "n_sweeps_", "temperature_", "n_iter_")
+        names = ("C_", "n_sweeps_", "temperature_", "n_iter_")
         return {name: float(getattr(model, name)) for name in names if hasattr(model, name)}
     found: dict[str, Any] = {"converged": bool(model.converged_), "n_iter": int(model.n_iter_)}
     if isinstance(model, DGPLVMClassifier | PaperDGPLVMClassifier):
         for name in ("map_width", "map_noise"):
             found[name] = float(getattr(model, f"{name}_", np.nan))
-        return found | {"standardized": bool(model.standardized_)}
+        return found
     norms = np.sqrt(np.sum(model.components_**2, axis=1))
     found["live"] = int(np.sum(model.relevance_ > LIVE))
     found["live_by_norm"] = int(np.sum(norms > LIVE * norms.max()))
     if isinstance(model, BSDRClassifier):
         found["temperature"] = float(model.temperature_)
-        found["log_bayes_factor"] = float(model.log_bayes_factor_)
+        found["held_out_gain"] = float(model.held_out_gain_)
     elif len(model.lower_bounds_):
         found["bound"] = float(model.lower_bounds_[-1])
     return found

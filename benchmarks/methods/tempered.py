@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse import issparse
 from scipy.special import expit, softmax
 from sklearn.decomposition import PCA
@@ -21,7 +22,6 @@ from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
 from benchmarks.protocols import Training
 from bsdr_models.baselines import PLSScores
 from bsdr_models.bm2pca import selection
-from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -37,29 +37,38 @@ Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 Reduction = Callable[[int, int], Any]
 # Number of components -> one machine for each setting.
 Settings = Callable[[int], list[Machine]]
+# Training samples and classes -> one preparation of the samples for each scaling.
+Preparation = Callable[[Training, np.ndarray], list[Any]]
+# Share of the largest variance below which coordinates are left out.
+NO_VARIANCE = 1e-12
+
+
+def scaled(training: Training, y: np.ndarray, *, rotated: bool = True) -> list["Prepared"]:
+    """Samples in each scaling that there is; if not rotated, in one, as scales do not matter."""
+    scalings = scalers(training)[: None if rotated else 1]
+    return [Prepared(scaler, training.X, rotated) for scaler in scalings]
 
 
 def fit(
-    training: Training, n_components: int, seed: int, *, settings: Settings, rotated: bool = True
+    training: Training,
+    n_components: int,
+    seed: int,
+    *,
+    settings: Settings,
+    prepare: Preparation = scaled,
 ) -> Fitted:
-    """Choose a scaling and a setting, then fit their machine to all training samples.
-
-    Machines to which a rotation of the features makes no difference get coordinates of the
-    samples' span; to the others the scale makes none.
-    """
+    """Choose a scaling and a setting, then fit their machine to all training samples."""
     classes, y = np.unique(training.y, return_inverse=True)
-    encoded = signs(y)
-    scalings = scalers(training)[: None if rotated else 1]
-    prepared = [_Prepared(scaler, training.X, encoded, rotated) for scaler in scalings]
+    prepared = prepare(training, y)
     choices = list(product(prepared, settings(n_components)))
     fold = assign_folds(y, sample_keys(prepared[0].samples), n_folds=selection.N_FOLDS)
-    sizes = (encoded.shape[1],)
+    sizes = (signs(y).shape[1],)
     scores, best, temperature = [], 0, 1.0
     rows = selection.rows_to_hold_out(fold, y)
     for test in rows:
         train = np.setdiff1d(np.arange(len(y)), test)
-        parts = ((each.samples, machine) for each, machine in choices)
-        found = [_column(machine(A[train], y[train], A[test])) for A, machine in parts]
+        parts = product([each.split(train, test) for each in prepared], settings(n_components))
+        found = [_column(machine(A, y[train], B)) for (A, B), machine in parts]
         scores.append(np.stack(found))
     if rows:
         truth = y[np.concatenate(rows), None]
@@ -78,19 +87,39 @@ def fit(
     return Fitted(predict=predict, record={"setting": best, "temperature_": temperature})
 
 
-class _Prepared:
-    """Scaled training samples of mean square length one, and the same map of new samples."""
+class Prepared:
+    """Scaled training samples of mean square length one, and the same map of new samples.
 
-    def __init__(self, scaler: Any, X: Any, encoded: np.ndarray, rotated: bool) -> None:
+    Machines to which a rotation of the features makes no difference get coordinates of the
+    samples' span.
+    """
+
+    def __init__(self, scaler: Any, X: Any, rotated: bool) -> None:
         # Counts of words are not centred; the protocol has scaled them.
         scale = (lambda rows: rows) if issparse(X) else scaler.fit(X).transform
         if rotated:
-            metric = Spectrum.fit(scale(X), encoded).metric(np.inf)
-            self.samples, self.transform = metric.A, lambda new: metric.transform(scale(new))
+            mean, axes = _span(scale(X))
+            self.transform = lambda new: scale(new) @ axes - mean @ axes
         else:
             size = UnitSize().fit(scale(X))
             self.transform = lambda new: size.transform(scale(new))
-            self.samples = self.transform(X)
+        self.samples = self.transform(X)
+
+    def split(self, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Training and held-out samples; their labels play no part."""
+        return self.samples[train], self.samples[test]
+
+
+def _span(rows: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (D,), and axes (D, B) of the span of samples whose mean square length is then one."""
+    mean = np.asarray(rows.mean(axis=0)).reshape(-1)
+    inner = rows @ rows.T
+    gram = inner.toarray() if issparse(inner) else inner
+    gram = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
+    value, vector = eigh(gram)
+    kept = value > NO_VARIANCE * value[-1]
+    vector = vector[:, kept] / np.sqrt(value[kept] * value.sum() / len(value))
+    return mean, rows.T @ vector - np.outer(mean, vector.sum(axis=0))
 
 
 def signs(y: np.ndarray) -> np.ndarray:
@@ -178,11 +207,12 @@ REDUCTIONS: dict[str, Reduction] = {
     "PLS": lambda size, _: PLSScores(size, scale=False),
     "LDA": lambda size, most: LinearDiscriminantAnalysis(n_components=min(size, most)),
 }
+UNROTATED = partial(scaled, rotated=False)
 _FITS: dict[str, Any] = {
     "linear SVM": partial(fit, settings=plain),
     "RBF support vectors": partial(fit, settings=gaussian),
-    "nearest shrunken centroids": partial(fit, settings=centroids, rotated=False),
-    "random forest": partial(fit, settings=forests, rotated=False),
+    "nearest shrunken centroids": partial(fit, settings=centroids, prepare=UNROTATED),
+    "random forest": partial(fit, settings=forests, prepare=UNROTATED),
     **{
         f"{name} + SVM": partial(fit, settings=partial(reduced, reduce=reduce))
         for name, reduce in REDUCTIONS.items()

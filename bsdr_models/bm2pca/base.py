@@ -63,6 +63,11 @@ class BaseBM2PCA(Estimator):
     _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
 
+    @property
+    def _standardized(self) -> bool:
+        """Whether each dense feature is scaled to unit variance; always if there is a metric."""
+        return getattr(self, "standardize", True)
+
     def _validate(self, X: Any, y: Any) -> Rows:
         """Training samples, validated."""
         if is_dask(X):
@@ -104,8 +109,8 @@ class BaseBM2PCA(Estimator):
         elif (empty := np.isnan(X).all(axis=1)).any():
             raise ValueError(f"sample {int(empty.argmax())} of X has no observed value")
         else:
-            scaler = fit_scaler(X, standardize=self.standardize)
-            self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
+            scaler = fit_scaler(X, standardize=self._standardized)
+            self._scaler = scaler if self._standardized else scaler.with_common_scale(X)
         self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
         return X if issparse(X) else self._scaler.transform(X)
 

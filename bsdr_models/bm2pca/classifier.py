@@ -13,7 +13,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.selection import PathScores, log_probabilities
+from bsdr_models.bm2pca.selection import Selection, Split, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, Labels, Task, encode, task_order
 from bsdr_models.dask_arrays import by_chunks
@@ -28,18 +28,19 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     """Fit and predictions of a max-margin classifier; subclasses have settings and an engine."""
 
     # Folds of equal classes rather than with pairs of samples of a class.
-    _balanced_folds: ClassVar[bool]
+    _balanced_folds: ClassVar[bool] = False
     # Setting without cross-validation, if it is a candidate.
-    _fallback: ClassVar[Candidate]
+    _fallback: ClassVar[Candidate] = {}
 
     @abstractmethod
     def _candidates(self, task: Task) -> list[Candidate]:
         """Settings to compare."""
 
-    @property
     @abstractmethod
-    def _path_scores(self) -> PathScores:
-        """Function that gives class scores of new samples under fits of all candidates."""
+    def _compare(
+        self, split: Split, candidates: list[Candidate], rng: np.random.Generator
+    ) -> tuple[Candidate, Selection]:
+        """Setting chosen, or averaged, by held-out samples, and how candidates compare."""
 
     @abstractmethod
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
@@ -48,6 +49,10 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     @abstractmethod
     def _set_loss(self, task: Task) -> Task:
         """The task with its loss; raise a ValueError if the engine cannot be fitted to it."""
+
+    def _weigh(self, task: Task, split: Split) -> Task:
+        """The task with weights of its metric, if the model has one."""
+        return task
 
     def _complete(self, task: Task) -> Task:
         """The task with missing values imputed, if the model needs it."""
@@ -90,7 +95,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         strategy = self._option("loss").strategy
         task = self._make_task(X, labels.signs, strategy=strategy, sizes=labels.sizes)
         self._observed = self._set_loss(task)
-        if self.standardize and not issparse(X):  # as of the samples in cross-validation
+        if self._standardized and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
@@ -105,7 +110,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _choose(
         self, labels: Labels, rng: np.random.Generator
     ) -> tuple[Candidate, FloatArray | None]:
-        """Choose the setting by cross-validation, if there are several, and the temperature.
+        """Choose the setting, if there are several, and the temperature by cross-validation.
 
         Also return the held-out log probabilities of the training samples.
         """
@@ -114,20 +119,12 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
         self.cv_results_: dict[str, Any] | None = None
         self._held_out = HeldOutScore()
+        split = selection.split(self._task.X, labels.groups, balanced=self._balanced_folds)
+        self._task = self._weigh(self._task, split)
         candidates = self._candidates(self._task)
         if len(candidates) == 1 and not fitted:
             return candidates[0], None
-        selected = selection.cross_validate(
-            self._task,
-            labels.groups,
-            self._path_scores,
-            candidates,
-            balanced=self._balanced_folds,
-            rng=rng,
-            n_jobs=self.n_jobs,
-            progressbar=self.progressbar,
-        )
-        if selected is None:
+        if not split.rows:
             warnings.warn(
                 "every class has one sample only: fallback settings "
                 "are used and probabilities are not calibrated",
@@ -136,15 +133,17 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             )
             fallback = (c for c in candidates if self._fallback.items() <= c.items())
             return next(fallback, candidates[0]), None
+        chosen, selected = self._compare(split, candidates, rng)
         self._held_out = selected.held_out
         self.cv_results_ = {
             "candidates": candidates,
             "accuracy": selected.accuracy,
             "log_loss": selected.log_loss,
+            "weight": selected.weight,
         }
         if fitted:
             self._set_temperature(selected.temperature, labels)
-        return candidates[selected.best], selected.log_proba
+        return chosen, split.spread(selected.log_proba, len(labels.groups))
 
     def _set_temperature(self, temperature: Any, labels: Labels) -> None:
         """Set ``temperature_``; that of a task without a held-out label is 1."""

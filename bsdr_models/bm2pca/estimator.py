@@ -1,7 +1,6 @@
 """Scikit-learn classifier of BM2PCA, the recommended model."""
 
 from dataclasses import replace
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,29 +9,27 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.bm2pca import label_free, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper.engines import fit_completer
+from bsdr_models.bm2pca.selection import Selection, Split
 from bsdr_models.bm2pca.settings import HingeLoss
+from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
 from bsdr_models.bm2pca.task import Candidate, Task
-from bsdr_models.bm2pca.within_class_metric import is_large
 from bsdr_models.inference.result import Result
-from bsdr_models.options import COUNT, Number, StrOptions
+from bsdr_models.metric import Name
+from bsdr_models.options import COUNT
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged
 
-# Compared costs, the first of which is the fallback. Few samples need one only, or two with the
+# Costs that are averaged; the first is the fallback. Few samples need one only, or two with the
 # hinge of all classes.
 COSTS: tuple[float, ...] = (10.0, 1.0, 0.1)
 MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
-# Compared scales of the metric, and the fallback.
-SCALES = (1.0, 10.0, 100.0, np.inf)
-SCALE = 10.0
 
 
 class BM2PCAClassifier(MarginClassifier):
     r"""Classification by Bayesian maximum margin principal component analysis (BM2PCA).
 
     Samples are embedded in a latent space in which linear max-margin classifiers separate the
-    classes [1]_. The embedding depends on the features alone, in a metric that discounts the
-    within-class variation. The model as printed in the paper is
+    classes [1]_. The embedding depends on the features alone, in a metric that is learned. The model as printed in the paper is
     :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
 
     Parameters
@@ -40,10 +37,10 @@ class BM2PCAClassifier(MarginClassifier):
     n_components : int, default=10
         R, dimension of the latent space, at most the number of features, and at most one component
         fewer than there are classes.
-    metric_scale : float, numpy.inf or "cv", default="cv"
-        Shrinkage of the within-class metric towards the Euclidean one, in multiples of the value of
-        maximal evidence, or chosen by cross-validation. Infinity is Euclidean, and so is always the
-        metric of more than 4000 sparse samples of more than 4000 features.
+    metric : {"auto", "unit", "identity"}, default="auto"
+        Metric of the features: learned, see :mod:`bsdr_models.metric`, Euclidean of features of
+        unit variance, or Euclidean of the features as given. So is always that of sparse samples of
+        more than 33 million entries, zeros included.
     loss : HingeLoss, optional
         C, a subspace for all classes or for each, and calibration of the probabilities, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
@@ -51,9 +48,6 @@ class BM2PCAClassifier(MarginClassifier):
         Marker in y of samples without a label, or of missing labels of one of several tasks. NaN
         stands for all kinds of missing values. By default every value is a class, -1 included, and
         a missing value is an error.
-    standardize : bool, default=True
-        Scale each feature to unit variance; otherwise all by one number. Sparse samples are
-        neither centred nor scaled, and stay sparse.
     max_iter : int, default=2000
         Iterations of the optimisation.
     n_jobs : int, optional
@@ -71,15 +65,17 @@ class BM2PCAClassifier(MarginClassifier):
         Linear map from complete scaled samples to latent coordinates, up to a shift.
     mean_, scale_ : ndarray of shape (n_features,)
         Centre and scale of the features; zeros and ones for sparse samples.
-    C_, metric_scale_ : float
-        Settings of the fit.
+    C_ : float
+        Cost of the fit.
+    metric_weights_ : dict
+        Weight of each candidate of the metric by name, the largest first.
     temperature_ : float or ndarray of shape (n_tasks,)
         Softmax temperature of the class scores.
     cv_results_ : dict or None
-        ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``.
+        ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``, and ``"weight"``.
     held_out_score_ : float
-        Log score, in nats per sample, of the samples that were held out to choose settings and
-        temperature, at the chosen ones; NaN if none was. For several labels or tasks, per label.
+        Log score, in nats per sample, of the samples that were held out to average costs and fit
+        the temperature; NaN if none was. For several labels or tasks, per label.
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error. The fit
         warns if the gain less 1.28 standard errors is at most 0.01.
@@ -105,8 +101,10 @@ class BM2PCAClassifier(MarginClassifier):
 
     Notes
     -----
-    With :math:`a_n = g\,(I + S / \kappa)^{-1/2} (x_n - t)` and S the within-class
-    scatter, which discounts features that vary within classes, latent coordinates are
+    The metric is a covariance :math:`\Lambda` of the effects of the features, an average of eight
+    candidates that are learned within classes and weighted by held-out log loss. All three models
+    have it (:mod:`bsdr_models.metric`). Whitened features :math:`a_n`, with
+    :math:`a_n^\top a_m = (x_n - t)^\top \Lambda (x_m - t)`, have latent coordinates
     :math:`z_n = Q^\top a_n` plus a little noise. With signs :math:`y_{nc} = \pm 1` and class scores
     :math:`f_{nc} = \eta_c^\top z_n + \eta_{c0}`, a label has the factor
 
@@ -115,10 +113,11 @@ class BM2PCAClassifier(MarginClassifier):
 
     If there are fewer components than classes less one, or more samples than features, the loss
     compares the classes with each other instead of each with all others [2]_. Training and new
-    samples are embedded alike, the fit converges, and cross-validation chooses :math:`\kappa`.
+    samples are embedded alike, and the fit converges.
 
     :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is a pseudo-likelihood: it gives neither
-    probabilities nor draws of labels, and its evidence cannot choose C, which is cross-validated.
+    probabilities nor draws of labels, and its evidence cannot choose C. This is the geometric mean
+    of a few values, with weights that are powers of their held-out likelihood.
 
     Missing values (NaN) are imputed by a factor model of the features alone. Standardised values of
     new samples are bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
@@ -158,31 +157,25 @@ class BM2PCAClassifier(MarginClassifier):
     _option_types: ClassVar[dict[str, type[Any]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,
-        "metric_scale": [Number(Real, 0.0, np.inf, closed="right"), StrOptions({"cv"})],
         "max_iter": [COUNT],
     }
-    _balanced_folds = False
-    _fallback: ClassVar[Candidate] = {"metric_scale": SCALE}
-    _path_scores = staticmethod(label_free.path_scores)
 
     def __init__(
         self,
         n_components: int = 10,
         *,
-        metric_scale: float | str = "cv",
+        metric: Name = "auto",
         loss: HingeLoss | None = None,
         unlabeled: Any = None,
-        standardize: bool = True,
         max_iter: int = 2000,
         n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
-        self.metric_scale = metric_scale
+        self.metric = metric
         self.loss = loss
         self.unlabeled = unlabeled
-        self.standardize = standardize
         self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.progressbar = progressbar
@@ -193,16 +186,17 @@ class BM2PCAClassifier(MarginClassifier):
         n, d = task.X.shape
         few = int(self.n_components) < sum(max(size - 1, 1) for size in task.sizes)
         several = task.strategy == "shared" and max(task.sizes, default=0) > 2
-        if task.strategy == "one_vs_rest" and min(n, d) > subspace.MAX_AXES:
+        large = is_large(task.X) or min(n, d) > subspace.MAX_AXES
+        if task.strategy == "one_vs_rest" and large:
             raise ValueError(
                 f"one classifier for each label cannot be learned from {n} samples of {d} "
-                f"features: one of the numbers must be at most {subspace.MAX_AXES}; a shared "
-                "subspace can"
+                f"features: one of the numbers must be at most {subspace.MAX_AXES}, and their "
+                f"product, if samples are sparse, {MAX_DENSE}; a shared subspace can"
             )
         return replace(task, multiclass=several and (few or n > d))
 
     def _candidates(self, task: Task) -> list[Candidate]:
-        """Values of C and of the metric scale.
+        """Values of C.
 
         If samples do not outnumber features, any labels are linearly separable, and all larger
         costs lead to about the same fit of the labels one by one.
@@ -212,10 +206,19 @@ class BM2PCAClassifier(MarginClassifier):
             costs = costs[: 1 + task.multiclass]
         elif not (C is None or C == "cv"):
             costs = (float(C),)
-        scales = SCALES if self.metric_scale == "cv" else (float(self.metric_scale),)
-        if is_large(task.X, task.Y):
-            scales = (np.inf,)
-        return [{"C": cost, "metric_scale": scale} for cost in costs for scale in scales]
+        return [{"C": cost} for cost in costs]
+
+    def _weigh(self, task: Task, split: Split) -> Task:
+        return label_free.weigh_metric(task, self.metric, self._scaler.units, split)
+
+    def _compare(
+        self, split: Split, candidates: list[Candidate], rng: np.random.Generator
+    ) -> tuple[Candidate, Selection]:
+        costs = [float(each["C"]) for each in candidates]
+        found = label_free.cross_validate(
+            self._task, split, costs, n_jobs=self.n_jobs, progressbar=self.progressbar
+        )
+        return {"C": label_free.mean_cost(costs, found.weight)}, found
 
     def _complete(self, task: Task) -> Task:
         if task.complete:
@@ -224,13 +227,11 @@ class BM2PCAClassifier(MarginClassifier):
         return replace(task, X=self._completer.impute(task.X))
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
-        self.metric_scale_ = chosen["metric_scale"]
-        return label_free.fit_label_free(
-            self._task, cost=self.C_, scale=self.metric_scale_, max_iter=int(self.max_iter)
-        )
+        return label_free.fit_label_free(self._task, cost=self.C_, max_iter=int(self.max_iter))
 
     def _report(self, result: Result, chosen: Candidate) -> None:
         super()._report(result, chosen)
+        self.metric_weights_ = result.posterior.metric.shares
         if not (result.converged or result.interrupted):
             warn_not_converged(self.max_iter, label_free.TOL, stacklevel=4)
 
@@ -246,8 +247,5 @@ class BM2PCAClassifier(MarginClassifier):
         check_is_fitted(self)
         return self._context.name_dims(model.declare(self._task, self._posterior))
 
-    def _selected_params(self) -> dict[str, Any]:
-        return {"metric_scale": self.metric_scale_, **super()._selected_params()}
-
     def _model_attrs(self) -> dict[str, Any]:
-        return {"objective": "objective", "metric_scale": float(self.metric_scale_)}
+        return {"objective": "objective", "metric": self.metric}

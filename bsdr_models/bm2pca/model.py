@@ -1,7 +1,7 @@
 r"""The recommended BM2PCA as a PyMC model: the pseudo-posterior whose mode its engine finds.
 
-With metric coordinates :math:`a_n`, a fixed linear map of the features
-(:mod:`~bsdr_models.bm2pca.within_class_metric`),
+With whitened features :math:`a_n`, a fixed linear map of the features
+(:mod:`~bsdr_models.metric`),
 
 .. math::
     q_{ji} \sim N(0, 1 / \rho), \quad \eta_{ci} \sim N(0, 1 / \nu), \quad
@@ -9,8 +9,8 @@ With metric coordinates :math:`a_n`, a fixed linear map of the features
     \phi_n = e^{-C L(y_n, f_n, \sigma^2 |\eta|^2)},
 
 where L is a hinge that the variance of the latent coordinates smooths
-(:mod:`~bsdr_models.bm2pca.smooth_hinge`). One-vs-rest has no Q and weights of the metric
-coordinates.
+(:mod:`~bsdr_models.bm2pca.smooth_hinge`). One-vs-rest has no Q and weights of the whitened
+features.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
 from scipy.sparse import issparse
 
-from bsdr_models.bm2pca.label_free import learn_within_class
+from bsdr_models.bm2pca.label_free import pseudo_labels
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import SubspacePosterior
 from bsdr_models.bm2pca.task import Task
@@ -40,9 +40,9 @@ def declare(task: Task, posterior: SubspacePosterior) -> pm.Model:
     if issparse(task.X):
         raise ValueError("model_ needs dense samples")
     settings, metric = posterior.settings, posterior.metric
-    signs, axis = learn_within_class(task)[1], task.score_axis
+    signs, axis = pseudo_labels(task)[0], task.score_axis
     (n, d), k = task.X.shape, signs.shape[1]
-    slopes = metric.back(np.eye(metric.A.shape[1]))  # of the metric coordinates, (D, B)
+    slopes = metric.effects  # of the whitened features, (D, B)
     sd = settings.weight_precision**-0.5
     coords = {OBS: range(n), FEATURE: range(d), BASIS: range(slopes.shape[1]), axis: range(k)}
     with pm.Model(coords=coords) as model:

@@ -1,11 +1,12 @@
 r"""Cross-validation of settings and softmax temperature.
 
-The candidate with the smallest held-out log loss is chosen, each at its own best temperature.
-Accuracy is too coarse for few held-out samples. Folds differ by model:
+Candidates are compared by held-out log loss, each at its own best temperature. Accuracy is too
+coarse for few held-out samples. Of the paper's model the best one is chosen. Of the recommended one
+costs are averaged, with weights that are powers of the held-out likelihood. Folds differ by model:
 
 - The paper's model overfits with the number of sweeps, and how fast depends on the size of the
   classes, so there are as many folds as a class has samples (`balanced_folds`).
-- The within-class metric needs two samples of one class, which five folds leave to some classes.
+- The metric needs two samples of one class, which five folds leave to some classes.
 
 Several tasks have one setting and a temperature each. A sample is held out with its labels of all
 tasks; the loss is the mean over all known labels of held-out samples.
@@ -16,11 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import log_expit, log_softmax
+from scipy.special import log_expit, log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.metric import SHARPNESS
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
@@ -43,16 +45,20 @@ type PathScores = Callable[[Task, Rows, Sequence[Candidate], np.random.Generator
 class Selection:
     """Result of the cross-validation of G candidates."""
 
-    best: int  # Index of the chosen candidate
+    weight: FloatArray  # Of each candidate, (G,): one for the chosen one, or of an average
     # accuracy, log_loss: Of held-out samples, (G,); the loss is at the best temperature.
     accuracy: FloatArray
     log_loss: FloatArray
-    # Softmax temperature of the chosen candidate; of several tasks, (T,), NaN without a held-out
+    # Softmax temperature of the chosen candidate, or of the average; of several tasks, (T,), NaN without a held-out
     # label.
     temperature: float | FloatArray
     held_out: HeldOutScore  # Log score of `log_proba`
-    # As of `log_probabilities`, of held-out samples; from `cross_validate` of all, NaN of others.
-    log_proba: FloatArray
+    log_proba: FloatArray  # As of `log_probabilities`, of held-out samples
+
+    @property
+    def best(self) -> int:
+        """Index of the candidate of largest weight."""
+        return int(self.weight.argmax())
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
@@ -80,46 +86,64 @@ def balanced_folds(groups: IntArray) -> int:
     return int(np.clip(np.median(sizes[sizes > 0]), 2, N_FOLDS))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Samples of a cross-validation, about `MAX_SAMPLES` of the labelled ones and all others."""
+
+    index: IntArray  # positions among all samples, (I,)
+    keys: IntArray  # `numerics.folds.sample_keys`, (I,)
+    fold: IntArray  # -1 if never held out, (I,)
+    rows: list[IntArray]  # held-out samples by fold, positions in the index
+
+    @property
+    def held_out(self) -> IntArray:
+        """All held-out samples, positions in the index, (M,)."""
+        return np.concatenate(self.rows)
+
+    def spread(self, values: FloatArray, n_samples: int) -> FloatArray:
+        """Values of the held-out samples (M, K) among all (N, K), NaN of others."""
+        found = np.full((n_samples, values.shape[1]), np.nan)
+        found[self.index[self.held_out]] = values
+        return found
+
+
+def split(X: Rows, groups: IntArray, *, balanced: bool) -> Split:
+    """Folds of samples of `Labels.groups`; ``balanced`` is for as many as of `balanced_folds`."""
+    keys = sample_keys(X)
+    index = subsample(groups, keys)
+    if len(index) < len(groups):
+        logger.info("%d of %d samples are used for cross-validation", len(index), len(groups))
+    keys, groups = keys[index], groups[index]
+    n_folds = balanced_folds(groups) if balanced else N_FOLDS
+    fold = assign_folds(groups, keys, n_folds=n_folds)
+    return Split(index=index, keys=keys, fold=fold, rows=rows_to_hold_out(fold, groups))
+
+
 def cross_validate(
     task: Task,
-    groups: IntArray,
+    split: Split,
     path_scores: PathScores,
     candidates: Sequence[Candidate],
     *,
     rng: np.random.Generator,
-    balanced: bool,
     n_jobs: int | None = 1,
     progressbar: bool = False,
-) -> Selection | None:
-    """Compare candidates on held-out samples of `Labels.groups`; None if none can be held out.
-
-    ``balanced`` is for folds as of `balanced_folds`.
-    """
-    n_samples, keys = len(groups), sample_keys(task.X)
-    index = subsample(groups, keys)
-    if len(index) < n_samples:
-        logger.info("%d of %d samples are used for cross-validation", len(index), n_samples)
-    groups, task = groups[index], task.subset(index)
-    n_folds = balanced_folds(groups) if balanced else N_FOLDS
-    fold = assign_folds(groups, keys[index], n_folds=n_folds)
-    rows = rows_to_hold_out(fold, groups)
-    if not rows:
-        return None
+) -> Selection:
+    """Choose the best of the candidates by held-out samples."""
+    task, rows = task.subset(split.index), split.rows
     streams = rng.spawn(len(rows))
 
     def held_out(number: int) -> FloatArray:
-        train = np.setdiff1d(np.arange(len(fold)), rows[number])
+        train = np.setdiff1d(np.arange(len(split.fold)), rows[number])
         return path_scores(task.subset(train), task.X[rows[number]], candidates, streams[number])
 
     numbers, what = range(len(rows)), "BM2PCA, folds"
     outcome = run_tasks(held_out, numbers, n_jobs=n_jobs, what=what, progressbar=progressbar)
     if outcome.interrupted:
         raise KeyboardInterrupt
-    scores, out = np.concatenate(list(outcome.results.values()), axis=1), np.concatenate(rows)
-    found = judge_choice(scores, class_index(task.Y[out], task.sizes), task.sizes, fold[out])
-    log_proba = np.full((n_samples, found.log_proba.shape[1]), np.nan)
-    log_proba[index[out]] = found.log_proba
-    return replace(found, log_proba=log_proba)
+    scores = np.concatenate(list(outcome.results.values()), axis=1)
+    truth = class_index(task.Y[split.held_out], task.sizes)
+    return judge_choice(scores, truth, task.sizes, split.fold[split.held_out])
 
 
 def rows_to_hold_out(fold: IntArray, groups: IntArray) -> list[IntArray]:
@@ -175,13 +199,21 @@ def best_of(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Sele
     log_loss = np.array([-each.score for each in held_out])
     best = int(log_loss.argmin())
     return Selection(
-        best=best,
+        weight=np.eye(len(scores))[best],
         accuracy=np.array(accuracy),
         log_loss=log_loss,
         temperature=temperature[best],
         held_out=held_out[best],
         log_proba=log_probabilities(scores[best], temperature[best], sizes),
     )
+
+
+def average(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> FloatArray:
+    """Weights (G,) of an average of candidates; equal without a held-out sample."""
+    if not len(truth):
+        return np.full(len(scores), 1.0 / len(scores))
+    loss = best_of(scores, truth, sizes).log_loss
+    return np.asarray(softmax(-SHARPNESS * len(truth) * loss))
 
 
 def temperature_of(

@@ -1,7 +1,7 @@
-r"""Max-margin classifiers in the within-class metric, in a common subspace or one-vs-rest.
+r"""Max-margin classifiers of whitened features, in a common subspace or one-vs-rest.
 
-Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with metric coordinates a_n
-(`within_class_metric`). With :math:`\tilde z = [1; Q^\top a]`, class scores
+Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with whitened features a_n
+(`bsdr_models.metric`). With :math:`\tilde z = [1; Q^\top a]`, class scores
 :math:`f = H^\top \tilde z` and :math:`\eta_c` the columns of H below the bias, Q and H are the
 maximum of
 
@@ -28,16 +28,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, Hinge, multiclass_hinge, smooth_hinge
-from bsdr_models.bm2pca.within_class_metric import Metric, SparseMetric
+from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense
+from bsdr_models.metric import Metric
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
 
 # Most axes of a metric for which the covariance of the projection is computed.
 MAX_AXES = 2000
+# Numbers per dense block of sparse samples.
+BLOCK = 2**22
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
 # means, which exceeds that of the weights where classes are many.
 BIAS_PRECISION = 0.01
@@ -81,7 +85,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubspaceState:
-    """Q, (R, k), over metric coordinates, None for the identity, and H = [bias; weights]."""
+    """Q, (B, k), over whitened features, None for the identity, and H = [bias; weights]."""
 
     projection: FloatArray | None
     weights: FloatArray
@@ -305,14 +309,14 @@ def score_variance(
 
 
 def projection_covariance(
-    state: SubspaceState, A: FloatArray, Y: FloatArray, settings: Settings
+    state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
 ) -> FloatArray | None:
-    r"""Conditional covariance of each column of Q, (R, A, A); None without Q, or too many axes.
+    r"""Conditional covariance of each column of Q, (R, B, B); None without Q, or too many axes.
 
     It is that of the conjugate factor at the maximum,
     :math:`(\rho I + C^2 \sum_{nc} w_{nc} h_{jc}^2 a_n a_n^\top)^{-1}`.
     """
-    if state.projection is None or A.shape[1] > MAX_AXES:
+    if state.projection is None or A.shape[1] > MAX_AXES or not isinstance(A, np.ndarray):
         return None
     precisions = curvature(state, A, Y, settings)  # (N, K)
     weights = precisions @ (state.weights[1:] ** 2).T  # (N, R)
@@ -321,9 +325,16 @@ def projection_covariance(
     return inv_spd(stack, name="projection precision")[0]
 
 
+def whiten(metric: Metric | SparseMetric, X: Rows) -> Any:
+    """Whitened features of samples, (M, B), without centring a sparse X."""
+    if issparse(X) and isinstance(metric, Metric):
+        return X @ metric.effects - metric.mean @ metric.effects
+    return metric.whiten(X)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubspacePosterior:
-    """One subspace in the within-class metric, or one classifier for each outcome.
+    """One subspace of the whitened features, or one classifier for each outcome.
 
     Without a projection in the state, one-vs-rest, class scores are the latent coordinates.
     """
@@ -331,7 +342,7 @@ class SubspacePosterior:
     metric: Metric | SparseMetric
     state: SubspaceState  # Q and H
     weight_cov: FloatArray  # Covariance of each column of H given Q, (K, 1 + R, 1 + R)
-    # Covariance of each column of Q given H and the other columns, (R, A, A) over the A axes of the
+    # Covariance of each column of Q given H and the other columns, (R, B, B) over the B axes of the
     # metric; None with too many axes.
     projection_cov: FloatArray | None
     settings: Settings
@@ -344,12 +355,12 @@ class SubspacePosterior:
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
-        A = self.metric.transform(X)
+        A = whiten(self.metric, X)
         return self.state.scores(A) if self.one_vs_rest else self.state.latent(A)
 
     def embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates; their covariance neglects correlations of Q's columns and H."""
-        A, settings = self.metric.transform(X), self.settings
+        A, settings = whiten(self.metric, X), self.settings
         if self.one_vs_rest:
             mean, precision = self.state.scores(A), settings.weight_precision
             variance = score_variance(self.state, A, self.weight_cov, settings)
@@ -358,8 +369,16 @@ class SubspacePosterior:
             variance = np.full(mean.shape, settings.latent_variance)
             if self.projection_cov is not None:
                 variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
-        variance = variance + self.metric.outside(X)[:, None] / precision
+        variance = variance + self._outside(X)[:, None] / precision
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
+
+    def _outside(self, X: Rows) -> FloatArray:
+        """Squared length of whitened samples orthogonal to the axes, (M,)."""
+        if isinstance(self.metric, SparseMetric):
+            return np.zeros(X.shape[0])
+        step = max(1, BLOCK // X.shape[1]) if issparse(X) else X.shape[0]
+        blocks = (X[start : start + step] for start in range(0, X.shape[0], step))
+        return np.concatenate([self.metric.outside_sd(as_dense(own)) for own in blocks]) ** 2
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean class scores at latent coordinates (G, R): (G, K)."""
@@ -383,7 +402,7 @@ class SubspacePosterior:
         weights, bias = full[:, 1:], full[:, 0]
         Q = self.state.projection
         if Q is None:
-            coef = np.stack([self.metric.back(each) for each in weights])
+            coef = self.metric.effects @ weights
             free = {"metric_weights": weights, "bias": bias}
         else:
             coef = self.projection @ weights
@@ -395,4 +414,4 @@ class SubspacePosterior:
     def projection(self) -> FloatArray:
         """Linear map from scaled features to latent coordinates, (P, R)."""
         Q = self.state.projection
-        return self.metric.back(self.state.weights[1:] if Q is None else Q)
+        return np.asarray(self.metric.effects @ (self.state.weights[1:] if Q is None else Q))

@@ -36,6 +36,10 @@ class Task:
     sizes: tuple[int, ...] = ()
     # Whether the loss of the label-free subspace is the hinge of all classes of a task.
     multiclass: bool = False
+    # Units of the features, (P,), and weights of the candidates of the metric, from all samples and
+    # without each fold, (1 + F, J), of `bsdr_models.metric`; None for the Euclidean metric.
+    units: FloatArray | None = None
+    metric_weights: FloatArray | None = None
     priors: Priors = PAPER
 
     @property

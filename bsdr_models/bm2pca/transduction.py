@@ -5,7 +5,8 @@ likelihood of the labelled samples. Unlabelled samples of nearly certain class a
 ones by the metric and the hinge, through ``shares`` and ``signs``, if they improve the
 cross-validated log likelihood of the labelled samples by more than its standard error.
 
-The model of the metric (`within_class_metric`) is a mixture if labels are missing. With offsets and
+The model is a mixture of normal classes with flat priors of their means and a common covariance
+:math:`\Psi \sim IW(D + 1, \kappa I)`, where kappa has the largest evidence. With means and
 covariance integrated out, the class of a sample given those of all others has in closed form, up to
 terms common to all classes,
 
@@ -34,13 +35,13 @@ References
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.linalg import eigh
+from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from bsdr_models.arrays import BoolArray, FloatArray
-from bsdr_models.bm2pca.within_class_metric import Spectrum
 from bsdr_models.numerics.folds import assign_folds
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.row_space import RANK_TOL
 
 # Smallest probability of a nearly certain class.
 CERTAIN = 0.95
@@ -95,8 +96,8 @@ class Transduction:
         return np.where((self.certain & ~self.labelled)[:, None], found, self.given)
 
 
-def fit_responsibilities(X: Rows, Y: FloatArray) -> Transduction:
-    """Class probabilities of unlabelled samples among complete samples X (N, d).
+def fit_responsibilities(X: FloatArray, Y: FloatArray) -> Transduction:
+    """Class probabilities of unlabelled samples among complete samples X (N, P).
 
     Y (N, K) holds the signs of exclusive classes: one +1 for a labelled sample, or one column of
     signs for two classes; zeros without a label.
@@ -109,14 +110,14 @@ def fit_responsibilities(X: Rows, Y: FloatArray) -> Transduction:
     known = classes[:, present]
     shares = known.sum(axis=0) + EVEN_SAMPLES
     shares = shares / shares.sum()
-    total = decompose(decompose(X).rows)  # in coordinates of the row space
-    part = substitute(total, known, shares, tol=TOL, max_iter=MAX_ITER)
-    logits = predictive(total, part)
+    X = row_coordinates(X)
+    part = substitute(X, known, shares, tol=TOL, max_iter=MAX_ITER)
+    logits = predictive(X, part)
     beta = temperature(logits[labelled], known[labelled])
     responsibilities = classes.copy()
     responsibilities[np.ix_(~labelled, present)] = capped_softmax(beta * logits[~labelled], shares)
     result = replace(result, responsibilities=responsibilities, temperature=beta)
-    if len(gains := _held_out(total, known, shares)):
+    if len(gains := _held_out(X, known, shares)):
         error = float(np.std(gains) / np.sqrt(len(gains)))
         result = replace(result, gain=float(np.mean(gains)), gain_error=error)
     return result
@@ -132,7 +133,7 @@ def temperature(logits: FloatArray, classes: FloatArray) -> float:
     return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
 
 
-def _held_out(total: Spectrum, classes: FloatArray, shares: FloatArray) -> FloatArray:
+def _held_out(X: FloatArray, classes: FloatArray, shares: FloatArray) -> FloatArray:
     """Gain of the held-out log likelihood by unlabelled samples, (M,).
 
     Both fits have their own temperature. Every fold is refitted, because responsibilities of
@@ -144,9 +145,9 @@ def _held_out(total: Spectrum, classes: FloatArray, shares: FloatArray) -> Float
     for number in range(fold.max() + 1):
         own = fold == number
         visible = np.where(own[:, None], 0.0, classes)
-        part = substitute(total, visible, shares, tol=0.0, max_iter=FOLD_ITER)
+        part = substitute(X, visible, shares, tol=0.0, max_iter=FOLD_ITER)
         for logits, sums in zip(scores, (visible, part), strict=True):
-            logits[own] = predictive(total, sums)[own]
+            logits[own] = predictive(X, sums)[own]
     right = classes[fold >= 0]
     supervised, transductive = (
         np.sum(right * log_softmax(temperature(logits, right) * logits, axis=1), axis=1)
@@ -155,14 +156,64 @@ def _held_out(total: Spectrum, classes: FloatArray, shares: FloatArray) -> Float
     return np.asarray(transductive - supervised)
 
 
-def decompose(X: Rows) -> Spectrum:
-    """Decompose the scatter of all samples around their mean."""
-    everything = np.ones((X.shape[0], 1))
-    return Spectrum.fit(X, everything, responsibilities=everything)
+def row_coordinates(X: FloatArray) -> FloatArray:
+    """Coordinates (N, D) of centred samples along the axes in which they vary."""
+    X = X - X.mean(axis=0)
+    wide = len(X) <= X.shape[1]
+    square, axes = eigh(X @ X.T if wide else X.T @ X)
+    kept = square > RANK_TOL * max(square[-1], 0.0)
+    return axes[:, kept] * np.sqrt(square[kept]) if wide else X @ axes[:, kept]
+
+
+def effective_sizes(n_samples: float, n_features: float, rank: int) -> tuple[float, float]:
+    """n and D of a scatter of the given rank.
+
+    In general position the rank is the smaller of the two. It is lower with repeated samples or
+    dependent features, where the evidence is unbounded at kappa = 0; the smaller of n and D is
+    therefore set to the rank.
+    """
+    if n_samples <= n_features:
+        return (float(rank) if rank < np.floor(n_samples) else n_samples), float(n_features)
+    return n_samples, float(rank)
+
+
+def evidence_kappa(eigenvalues: FloatArray, n_samples: float, n_features: float) -> float:
+    r"""Kappa of the largest evidence, from eigenvalues s of the scatter, (J,).
+
+    With :math:`\nu_0 = D + 1` it is the root of :math:`\sum_j \kappa/(\kappa + s_j) = r - D n /
+    (\nu_0 + n)`, r the rank, n and D of `effective_sizes`. The left side increases with kappa, so
+    the root is unique; its bracket has a closed form. Infinite if no eigenvalue is positive.
+    """
+    eigenvalues = eigenvalues[eigenvalues > 0.0]
+    rank = len(eigenvalues)
+    if not rank:
+        return np.inf
+    n, d = effective_sizes(n_samples, n_features, rank)
+    target = rank - d * n / (d + 1.0 + n)
+    low = target * eigenvalues.min() / rank
+    high = target * eigenvalues.max() / (rank - target)
+    low, high = np.log(min(low, high)) - 1e-6, np.log(max(low, high)) + 1e-6
+    root = brentq(
+        lambda u: float(np.sum(1.0 / (1.0 + eigenvalues * np.exp(-u)))) - target,
+        low,
+        high,
+        xtol=1e-12,
+    )
+    return float(np.exp(root))
+
+
+def shrunk_scatter(X: FloatArray, part: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Eigenvalues (D,) and eigenvectors of the within-class scatter of X (N, D), and kappa."""
+    count = part.sum(axis=0)
+    between = X.T @ (part / np.sqrt(count))
+    total = X.T @ (part.sum(axis=1)[:, None] * X)
+    value, axes = eigh(total - between @ between.T)
+    value = np.where(value > RANK_TOL * np.trace(total), value, 0.0)
+    return value, axes, evidence_kappa(value, float(count.sum()) - len(count), X.shape[1])
 
 
 def substitute(
-    total: Spectrum, classes: FloatArray, shares: FloatArray, *, tol: float, max_iter: int
+    X: FloatArray, classes: FloatArray, shares: FloatArray, *, tol: float, max_iter: int
 ) -> FloatArray:
     """Responsibilities (N, K) by damped fixed-point iteration.
 
@@ -172,14 +223,14 @@ def substitute(
     """
     free, part = ~classes.any(axis=1), classes.copy()
     for number in range(max_iter):
-        step = capped_softmax(predictive(total, part)[free], shares) - part[free]
+        step = capped_softmax(predictive(X, part)[free], shares) - part[free]
         part[free] += step if number == 0 else 0.5 * step
         if 0.5 * float(np.abs(step).sum()) / len(step) < tol:
             break
     return part
 
 
-def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
+def predictive(X: FloatArray, part: FloatArray) -> FloatArray:
     r"""Log probability of each sample under each class given the other samples, (N, K).
 
     It holds up to a term common to the classes of a sample. Without sample n, of responsibilities
@@ -191,32 +242,33 @@ def predictive(total: Spectrum, part: FloatArray) -> FloatArray:
         h_c = \frac{p_{nc} N_c}{N_c - p_{nc}}, \qquad \delta_c = x_n - m_c,
 
     so with K x K matrices :math:`G = \Delta (\kappa I + S)^{-1} \Delta^\top` the quadratic forms
-    are the diagonal of :math:`G + G H^{1/2} (I - H^{1/2} G H^{1/2})^{-1} H^{1/2} G`. ``total``
-    holds all samples in D coordinates; its scatter replaces S if classes have no variation.
-    ``part`` (N, K) are responsibilities; no class is empty.
+    are the diagonal of :math:`G + G H^{1/2} (I - H^{1/2} G H^{1/2})^{-1} H^{1/2} G`. X (N, D) are
+    `row_coordinates`; the scatter of all samples replaces S if classes have no variation. ``part``
+    (N, K) are responsibilities; no class is empty.
     """
-    size = total.rows.shape[1]
-    spectrum = Spectrum.fit(total.rows, part, responsibilities=part)
-    metric = (spectrum if np.isfinite(spectrum.kappa) else total).metric(1.0)
-    unit = 1.0 / (metric.outside_gain**2 * metric.kappa)
-    rest = unit * metric.outside(total.rows)
-    count, weight = part.sum(axis=0), part.sum(axis=1)
-    means = (part.T @ metric.A) / count[:, None]
+    size = X.shape[1]
+    value, axes, kappa = shrunk_scatter(X, part)
+    if not np.isfinite(kappa):
+        value, axes, kappa = shrunk_scatter(X, np.ones((len(X), 1)))
+    A = (X @ axes) / np.sqrt(kappa + value)
+    count = part.sum(axis=0)
+    weight = part.sum(axis=1)
+    means = (part.T @ A) / count[:, None]
     dof = size + 1.0 + count.sum() - len(count)
     logits = np.empty(part.shape)
     step = max(1, _BLOCK // len(count) ** 2)
     for block in (slice(start, start + step) for start in range(0, len(part), step)):
-        p, a = part[block], metric.A[block]
+        p, a = part[block], A[block]
         others = np.maximum(count - p, _NO_COUNT)
         inflation = count / others
         cross = a @ means.T
         G = np.sum(a**2, axis=1)[:, None, None] - cross[:, :, None] - cross[:, None, :]
-        G = unit * (G + means @ means.T)
+        G = G + means @ means.T
         root = np.sqrt(p * inflation)
         rooted = root[:, :, None] * G
         B = np.eye(len(count)) - rooted * root[:, None, :]
         square = np.einsum("ncc->nc", G) + np.sum(rooted * np.linalg.solve(B, rooted), axis=1)
-        square = inflation**2 * square + rest[block, None]
+        square = inflation**2 * square
         spread = 1.0 + 1.0 / others
         power = 0.5 * (dof + 1.0 - weight[block])[:, None]
         logits[block] = -power * np.log1p(square / spread) - 0.5 * size * np.log(spread)

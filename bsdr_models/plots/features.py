@@ -65,7 +65,7 @@ def features_table(
         `high` of the central interval and `low_50` and `high_50` of that of 50 %, and
         `sign_probability`, the share of draws with the more frequent sign. `coef` is the effect on
         a class score per unit of the feature that the model sees, a standard deviation unless
-        ``standardize=False``, given the other features. Except for real outputs, draws are first
+        samples are sparse or ``standardize=False``, given the other features. Except for real outputs, draws are first
         scaled to their median root mean square: the common size, hardly bounded if classes
         separate, says nothing of a feature.
 
@@ -341,7 +341,11 @@ def _draw_selected(panel: Axes, share: FloatArray, chance: float) -> None:
 
 def _unit(tree: xr.DataTree) -> str:
     """Unit of the features that the model sees."""
-    standardize = json.loads(tree.attrs.get("config", "{}")).get("standardize")
+    config = json.loads(tree.attrs.get("config", "{}"))
+    if "metric" in config:  # BM2PCA never scales sparse samples, which no tree holds
+        scaled = tree.attrs["model"] != "bm2pca" or _samples(tree) is not None
+        return "SD" if scaled else "scaled unit"
+    standardize = config.get("standardize")
     if standardize is True:
         return "SD"
     # BSDR leaves the unit of each feature; BM2PCA gives all features one scale.

@@ -499,7 +499,8 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         ("weight", "width", "mapping__width", "mapping__noise"), (*POSITIVE, np.inf, True)
     ),
-    **dict.fromkeys(("priors__weight", "metric_scale"), (*POSITIVE, True)),
+    "priors__weight": (*POSITIVE, True),
+    "metric": ("euclidean", None, True, 1.0),
     **dict.fromkeys(("sampling", "optimization", "mapping", "loss"), ("few", 3, {})),
     "tol": (-1e-3, np.nan, np.inf, "small", True),
     "loss__C": (*POSITIVE, np.inf, True),

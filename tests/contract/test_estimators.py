@@ -47,9 +47,9 @@ def test_as_a_step_of_a_pipeline(frames, kind):
     assert steps.score(X, y) > 0.7
     assert steps[:-1].get_feature_names_out().tolist() == plain.get_feature_names_out().tolist()
     step = kind.lower()
-    steps.set_params(**{f"{step}__n_components": 1, f"{step}__standardize": False})
+    steps.set_params(**{f"{step}__n_components": 1, f"{step}__progressbar": True})
     assert steps[0].n_components == 1
-    assert steps[0].standardize is False
+    assert steps[0].progressbar is True
 
 
 GRIDS = {

@@ -51,12 +51,12 @@ PAPER = (
     {"priors__latent_scale": 0.3, "priors__projection_prior": "columnwise", **UNSCALED},
 )
 CHOICES = {
-    "BSDRClassifier": ({"temperature": "auto"}, {"temperature": 1.0, **UNSCALED}),
+    "BSDRClassifier": ({"temperature": "auto"}, {"temperature": 1.0, "metric": "identity"}),
     "PaperBSDRClassifier": PAPER,
     "PaperBSDRRegressor": PAPER,
     "BM2PCAClassifier": (
-        {"metric_scale": np.inf, "max_iter": 20},
-        {"metric_scale": 1.0, "loss__strategy": "one_vs_rest", "max_iter": 20},
+        {"metric": "identity", "max_iter": 20},
+        {"metric": "unit", "loss__strategy": "one_vs_rest", "max_iter": 20},
     ),
     "PaperBM2PCAClassifier": (
         {"n_sweeps": 3, **UNSCALED},
@@ -65,13 +65,13 @@ CHOICES = {
     ),
     "DGPLVMClassifier": (
         {"priors__weight": np.inf},
-        {"priors__weight": np.inf, "mapping__n_centres": 3, **UNSCALED},
+        {"priors__weight": np.inf, "mapping__n_centres": 3, "metric": "identity"},
         {**SHORT, "mapping__width": 1.0, "mapping__noise": 0.1},
         {**SHORT, "priors__criterion": "local_fisher"},
         {**SHORT, "priors__criterion": "mcml"},
     ),
     "PaperDGPLVMClassifier": ({"optimization__max_iter": 3},),
-    "BSDRRegressor": ({}, UNSCALED),
+    "BSDRRegressor": ({}, {"metric": "identity"}),
     "BM2PCARegressor": (
         {"max_iter": 4},
         {"max_iter": 4, **UNSCALED},

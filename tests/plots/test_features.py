@@ -192,10 +192,8 @@ def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
     for standardize, unit in ((True, "per SD of"), (False, "per unit of")):
         model = PaperBSDRClassifier(standardize=standardize, random_state=0)
         assert unit in plot_features(model.fit(X + y[:, None], y).idata_).get_xlabel()
-    model = BM2PCAClassifier(standardize=False, loss=HingeLoss(C=1.0), random_state=0).fit(
-        X + y[:, None], y
-    )
-    assert "per scaled unit of" in plot_features(model.idata_).get_xlabel()
+    model = BM2PCAClassifier(loss=HingeLoss(C=1.0), random_state=0).fit(X + y[:, None], y)
+    assert "per SD of" in plot_features(model.idata_).get_xlabel()
 
 
 @pytest.mark.parametrize(

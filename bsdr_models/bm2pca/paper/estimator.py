@@ -7,7 +7,7 @@ import numpy as np
 from bsdr_models.bm2pca.base import ConjugateEstimator
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper import engines
-from bsdr_models.bm2pca.selection import PathScores
+from bsdr_models.bm2pca.selection import Selection, Split, cross_validate
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
 from bsdr_models.bm2pca.task import Candidate, Task
@@ -184,11 +184,20 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             sweeps = SWEEPS if n_sweeps == "cv" else (int(n_sweeps),)
         return [{"C": cost, "n_sweeps": number} for cost in costs for number in sweeps]
 
-    @property
-    def _path_scores(self) -> PathScores:
-        if self.inference == "mean_field":
-            return engines.path_scores_of_sweeps
-        return engines.path_scores_of_draws
+    def _compare(
+        self, split: Split, candidates: list[Candidate], rng: np.random.Generator
+    ) -> tuple[Candidate, Selection]:
+        mean_field = self.inference == "mean_field"
+        found = cross_validate(
+            self._task,
+            split,
+            engines.path_scores_of_sweeps if mean_field else engines.path_scores_of_draws,
+            candidates,
+            rng=rng,
+            n_jobs=self.n_jobs,
+            progressbar=self.progressbar,
+        )
+        return candidates[found.best], found
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
         if self.inference != "mean_field":
