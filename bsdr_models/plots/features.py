@@ -65,9 +65,9 @@ def features_table(
         `high` of the central interval and `low_50` and `high_50` of that of 50 %, and
         `sign_probability`, the share of draws with the more frequent sign. `coef` is the effect on
         a class score per unit of the feature that the model sees, a standard deviation unless
-        samples are sparse or ``standardize=False``, given the other features. Except for real outputs, draws are first
-        scaled to their median root mean square: the common size, hardly bounded if classes
-        separate, says nothing of a feature.
+        samples are sparse or ``standardize=False``, given the other features. Except
+        for real outputs, draws are first scaled to their median root mean square: the common size,
+        hardly bounded if classes separate, says nothing of a feature.
 
         `alone` (feature, outcome), if the tree holds X, is the structure coefficient: the
         correlation of the feature with the posterior mean of the class score over the training
