@@ -79,8 +79,7 @@ LEAST_SEPARATION = 1e-3
 LEAST_SHRUNK = 1e-3
 # Variances, and squared lengths of residuals, below this share of the largest are rounding errors.
 NO_VARIANCE = 1e-12
-# Folds of the samples by which candidates are weighted, and most of these samples.
-N_FOLDS = 5
+# Most samples by which candidates are weighted.
 MOST_SAMPLES = 300
 # Penalties of ridge regression, in units of the mean squared length of a sample.
 PENALTIES = np.array([0.003, 0.03, 0.3, 3.0])

@@ -14,6 +14,8 @@ from bsdr_models.validation import R_HAT_LIMIT
 
 # Largest number of classes, and of components, that are listed.
 MAX_LISTED = 8
+# Smallest weight of the metric that is listed.
+LISTED = 0.05
 ENGINES = {
     "hmc": "Hamiltonian Monte Carlo",
     "conjugate": "independent draws of the exact posterior",
@@ -47,7 +49,7 @@ def summarise(model: Any) -> pd.DataFrame:
     rows = {"model": type(model).__name__}
     for name, value in model.selected_params().items():
         rows[name] = f"{value:.3g}" if isinstance(value, float) else str(value)
-    rows |= _data(model) | _fit(model) | _components(model) | _predictions(model)
+    rows |= _data(model) | _metric(model) | _fit(model) | _components(model) | _predictions(model)
     remarks = _remarks(model)
     index = [*rows, *["remark"] * len(remarks)]
     return pd.DataFrame({"value": [*rows.values(), *remarks]}, index=index)
@@ -94,6 +96,17 @@ def _data(model: Any) -> dict[str, str]:
     return rows
 
 
+def _metric(model: Any) -> dict[str, str]:
+    """Weights of the candidates of the metric, the largest first; of each view."""
+    weights = getattr(model, "metric_weights_", {})
+    rows = {}
+    for view, own in (weights if hasattr(model, "views_") else {"": weights}).items():
+        listed = [f"{name} {share:.0%}" for name, share in own.items() if share >= LISTED]
+        if listed:
+            rows[f"metric of {view}" if view else "metric"] = ", ".join(listed)
+    return rows
+
+
 def _diagnostics(model: Any) -> Mapping[str, Any]:
     """Attributes of the tree, without making it."""
     made = {} if model._tree is None else model._tree.attrs
@@ -103,13 +116,14 @@ def _diagnostics(model: Any) -> Mapping[str, Any]:
 def _fit(model: Any) -> dict[str, str]:
     """Engine, its length and its diagnostics."""
     attrs, method = _diagnostics(model), model._method
-    rows = {"inference": "maximum of the objective" if "metric_scale" in attrs else ENGINES[method]}
+    optimum = attrs.get("objective") == "objective"
+    rows = {"inference": "maximum of the objective" if optimum else ENGINES[method]}
     if method not in ("conjugate", "stack"):
         rows["draws of a chain" if method == "hmc" else "iterations"] = f"{model.n_iter_}"
     for name, what in (("lower_bounds_", "lower bound"), ("log_density_", "log density")):
         values: FloatArray = getattr(model, name, np.empty(0))
         if len(values):
-            rows["objective" if "metric_scale" in attrs else what] = f"{values[-1]:.6g}"
+            rows["objective" if optimum else what] = f"{values[-1]:.6g}"
     if "r_hat" in attrs:
         rows["R-hat"], rows["bulk ESS"] = f"{attrs['r_hat']:.3g}", f"{attrs['ess_bulk']:.0f}"
     if np.isfinite(getattr(model, "log_evidence_", np.nan)):
@@ -156,7 +170,7 @@ def _remarks(model: Any) -> list[str]:
     reason = lack_of_signal(attrs)
     messages = [*model._messages, *([] if reason is None else [no_signal(reason)])]
     remarks = [message[0].upper() + message[1:] + "." for message in messages]
-    if "metric_scale" in attrs:
+    if attrs.get("objective") == "objective":
         remarks.append(CONDITIONAL)
     elif method in NARROW:
         remarks.append(NARROW[method])

@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.metric import N_FOLDS, Groups, Metric, MetricName, choose_weights
-from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
+from bsdr_models.numerics.folds import make_folds
 from bsdr_models.options import StrOptions, check_parameters
 
 
@@ -90,7 +90,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         X = self._scaler.transform(X)
         units = self._scaler.units
         with validation.one_thread():
-            fold = _make_folds(X, classes)
+            fold = make_folds(X, classes)
             weights = choose_weights(self.metric, X, classes, units, fold, by_fold=False)
             metric = Metric.learn(X, Groups.of(classes), weights[0], units, centred=True)
         self.metric_weights_ = metric.shares
@@ -135,10 +135,3 @@ def _read_classes(y: Any) -> IntArray:
     if (y == y[0]).all():
         raise ValueError("every label of y is the same in every sample")
     return np.asarray(y, dtype=np.int64)
-
-
-def _make_folds(X: FloatArray, classes: IntArray) -> IntArray:
-    """Fold of each sample, (N,); at most as many as samples in the smallest class of several."""
-    sizes = np.bincount(classes) if classes.ndim == 1 else np.array([len(X)])
-    n_folds = min(N_FOLDS, int(sizes[sizes > 1].min(initial=len(X))))
-    return assign_folds(classes, sample_keys(X), n_folds=n_folds)

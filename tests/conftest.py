@@ -26,19 +26,19 @@ def iris():
 
 # Draws of a chain, rounds of adaptation, trajectories of a fold and at a node of the path.
 SHORT_RUNS = {
-    "fit._DRAWS": 64,
-    "hmc._ROUNDS": 3,
-    "hmc._PER_NODE": 1,
-    "held_out.N_FOLDS": 2,
-    "held_out._N_WARM_UP": 2,
-    "held_out._N_KEPT": 2,
+    "bsdr.fit._DRAWS": 64,
+    "bsdr.hmc._ROUNDS": 3,
+    "bsdr.hmc._PER_NODE": 1,
+    "numerics.folds.N_FOLDS": 2,
+    "bsdr.held_out._N_WARM_UP": 2,
+    "bsdr.held_out._N_KEPT": 2,
 }
 
 
 @pytest.fixture(scope="session")
 def short_run_settings():
     """Names of constants and their values in short runs."""
-    return {f"bsdr_models.bsdr.{name}": number for name, number in SHORT_RUNS.items()}
+    return {f"bsdr_models.{name}": number for name, number in SHORT_RUNS.items()}
 
 
 @pytest.fixture

@@ -63,10 +63,10 @@ def assert_unfitted(model):
 def test_the_ascent_of_a_classifier(monkeypatch, interrupt, call, strategy):
     interrupt(subspace, "objective", call)
     loss = HingeLoss(C=0.1, strategy=strategy, calibrate=False)
-    model = BM2PCAClassifier(loss=loss, metric_scale=10.0).fit(X, y)
+    model = BM2PCAClassifier(loss=loss).fit(X, y)
     assert_usable(model)
     assert (np.diff(model.lower_bounds_) >= 0.0).all()
-    whole = BM2PCAClassifier(loss=loss, metric_scale=10.0)
+    whole = BM2PCAClassifier(loss=loss)
     monkeypatch.undo()
     n = model.n_iter_
     np.testing.assert_array_equal(whole.fit(X, y).lower_bounds_[:n], model.lower_bounds_)
@@ -117,7 +117,7 @@ def test_an_interrupt_before_there_is_anything_to_keep(monkeypatch, interrupt, c
     [
         BSDRClassifier().set_params(**EXACT),
         PaperBSDRClassifier(random_state=0),
-        BM2PCAClassifier(loss=HingeLoss(C=0.1, calibrate=False), metric_scale=10.0),
+        BM2PCAClassifier(loss=HingeLoss(C=0.1, calibrate=False)),
         DGPLVMClassifier(),
     ],
     ids=lambda model: type(model).__name__,

@@ -42,7 +42,7 @@ from bsdr_models import (
     Sampling,
     persistence,
 )
-from bsdr_models.bm2pca import subspace, within_class_metric
+from bsdr_models.bm2pca import subspace
 from bsdr_models.bsdr import Kernel
 from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.papers import (
@@ -61,7 +61,6 @@ MEAN_FIELD = {"priors__latent_scale": 0.3, "optimization__max_iter": 30, "random
 COLUMNWISE = MEAN_FIELD | {"priors__projection_prior": "columnwise"}
 MARGINS = {"loss__C": 1.0, "loss__calibrate": False, "random_state": 0}
 PAPER = MARGINS | {"n_sweeps": 4}
-LABEL_FREE = MARGINS | {"metric_scale": 1.0}
 MAP = {"mapping__width": 2.0, "mapping__noise": 0.1, "optimization__max_iter": 40}
 MAP |= {"random_state": 0}
 SHORT = {"optimization__max_iter": 15}
@@ -86,10 +85,10 @@ VARIANTS = {
     "bsdr, paper, gibbs": (PaperBSDRClassifier(), GIBBS, "dense", "class"),
     "bsdr, paper, real": (PaperBSDRRegressor(), MEAN_FIELD, "dense", "real"),
     "bm2pca": (BM2PCAClassifier(2), {"random_state": 0}, "frame", "text"),
-    "bm2pca, one against rest": (BM2PCAClassifier(2), LABEL_FREE | ONE_VS_REST, "wide", "class"),
-    "bm2pca, truncated": (BM2PCAClassifier(2), LABEL_FREE, "many sparse", "class"),
-    "bm2pca, gaps": (BM2PCAClassifier(2), LABEL_FREE, "gaps", "labels"),
-    "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled="?"), LABEL_FREE, "sparse", "partly text"),
+    "bm2pca, one against rest": (BM2PCAClassifier(2), MARGINS | ONE_VS_REST, "wide", "class"),
+    "bm2pca, truncated": (BM2PCAClassifier(2), MARGINS, "many sparse", "class"),
+    "bm2pca, gaps": (BM2PCAClassifier(2), MARGINS, "gaps", "labels"),
+    "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled="?"), MARGINS, "sparse", "partly text"),
     "bm2pca, paper": (
         PaperBM2PCAClassifier(2, views={"a": [0, 1], "b": [2, 3]}),
         PAPER,
@@ -163,7 +162,7 @@ def fitted(estimator, arguments, rows, target):
         if rows == "many":  # for a classifier of all of them
             patch.setattr(gp_classifier, "INDUCING_SAMPLES", 8)
         if rows == "many sparse":
-            patch.setattr(within_class_metric, "MAX_EXACT", 5)
+            patch.setattr(sparse_metric, "MAX_DENSE", 5)
             patch.setattr(subspace, "MAX_AXES", 5)
         return clone(estimator).set_params(**arguments).fit(X, y, **keywords), X
 

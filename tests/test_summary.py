@@ -37,7 +37,7 @@ ESTIMATORS = {
     "bsdr paper real": PaperBSDRRegressor().set_params(**ONE_SCALE),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
     "bm2pca one against rest": bsdr_models.BM2PCAClassifier(
-        loss=HingeLoss(strategy="one_vs_rest"), metric_scale=1.0
+        loss=HingeLoss(strategy="one_vs_rest"), metric="unit"
     ),
     "bm2pca paper": PaperBM2PCAClassifier(random_state=0),
     "bm2pca real": bsdr_models.BM2PCARegressor(n_components=2, random_state=0),

@@ -11,7 +11,7 @@ from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, check_views
 from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
-from bsdr_models.bsdr.held_out import choose_kernel, make_folds
+from bsdr_models.bsdr.held_out import choose_kernel
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import Response, check_size
 from bsdr_models.bsdr.posterior import Problem, make_contrasts
@@ -20,7 +20,7 @@ from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.metric import MetricName
-from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.folds import evenly_spaced, make_folds
 from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 from bsdr_models.rng import RandomState
@@ -130,12 +130,13 @@ class FullRankEstimator(BaseBSDR):
     def _learner(self) -> MapLearner:
         """What learns whitened features from the training samples in memory."""
         context = self._context
-        X, y, target = context.X, context.targets, context.target
+        regression = context.target == "regression"
+        classes = None if regression else context.targets.astype(np.int64)
         return MapLearner.of(
-            X,
-            None if target == "regression" else y.astype(np.int64),
+            context.X,
+            classes,
             self._scaler.units,
-            make_folds(X, y, target),
+            make_folds(context.X, classes),
             metric=self.metric,
             kernel=self.kernel,
             views=context.views,
@@ -171,8 +172,7 @@ class FullRankEstimator(BaseBSDR):
             whitened = feature_map.whiten(self._context.X)
             shares = feature_map.shares(draws.projection, draws.weights, whitened)
             self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
-        if (metric := feature_map.metric) is not None:
-            self.metric_weights_ = metric.shares
+        self.metric_weights_ = feature_map.metric_weights
         self.kernel_, self.temperature_ = kernel, posterior.temperature
         evidence = ("log_evidence", "log_evidence_error")
         for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
@@ -324,7 +324,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     temperature_ : float
         Temperature of class probabilities.
     metric_weights_ : dict
-        Weights of the covariances that the metric averages, by name, of a model without views.
+        Weights of the covariances that the metric averages by name, the largest first; with views
+        a dict for each view. Empty if the kernel is a function.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels given the metric, in nats, with its standard
         error; NaN unless by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``. Since the

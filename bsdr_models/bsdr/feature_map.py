@@ -168,6 +168,16 @@ class FeatureMap:
         return self.maps[0] if self.n_views == 1 and isinstance(self.maps[0], Metric) else None
 
     @property
+    def metric_weights(self) -> dict[str, Any]:
+        """Weights of the candidates of the metric by name, for several views by view and name."""
+        metrics = {
+            name: own if isinstance(own, Metric) else own.metric
+            for name, own in zip(self.names, self.maps, strict=True)
+        }
+        shares = {name: metric.shares for name, metric in metrics.items() if metric is not None}
+        return shares if self.n_views > 1 else shares.get(self.names[0], {})
+
+    @property
     def index(self) -> IntArray | None:
         """View of each whitened feature, (B,); None for one view."""
         return None if self.n_views == 1 else np.repeat(np.arange(self.n_views), self._widths)

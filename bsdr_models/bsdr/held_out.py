@@ -21,12 +21,11 @@ from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
-from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
 WIDTHS = (1.0, 2.0, 4.0)
-# Folds; trajectories of each before and for its draws.
-N_FOLDS, _N_WARM_UP, _N_KEPT = 5, 6, 12
+# Trajectories of each fold before and for its draws.
+_N_WARM_UP, _N_KEPT = 6, 12
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
 # nine data sets, and the range of T.
 _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
@@ -56,18 +55,6 @@ def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: boo
 
     bounds = math.log(_RANGE[0]) if signal else 0.0, math.log(_RANGE[1])
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
-
-
-def make_folds(X: FloatArray, y: np.ndarray, target: Target) -> IntArray:
-    """Fold of each sample (N, D), stratified by class; -1 for the only sample of a class.
-
-    There are at most as many folds as samples in the smallest class with two or more.
-    """
-    n = len(y)
-    groups = y if target == "multiclass" else np.zeros(n, dtype=np.int64)
-    sizes = np.bincount(groups)
-    n_folds = min(N_FOLDS, int(sizes[sizes > 1].min(initial=n)))
-    return assign_folds(groups, sample_keys(X), n_folds=n_folds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,10 @@ from pytensor.tensor.special import logsumexp
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.bsdr.held_out import make_folds
 from bsdr_models.bsdr.posterior import make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.metric import Metric
+from bsdr_models.numerics.folds import make_folds
 from bsdr_models.validation import check_features, column_names, encode_classes, read_views
 
 # A symbolic variable; the annotations of PyTensor are partial.
@@ -201,7 +201,7 @@ def metric_projection(offset: Tensor, X: FloatArray, y: Any = None) -> Tensor:
     (178, 2)
     """
     classes = None if y is None else encode_classes(np.asarray(y))[0]
-    fold = np.full(len(X), -1) if classes is None else make_folds(X, classes, "multiclass")
+    fold = np.full(len(X), -1) if classes is None else make_folds(X, classes)
     units = np.ones(X.shape[1])
     metric = MapLearner.of(X, classes, units, fold).learn().metric
     assert metric is not None

@@ -8,6 +8,8 @@ from scipy.sparse import csr_array, issparse
 
 from bsdr_models.arrays import IntArray
 
+# Folds, at most.
+N_FOLDS = 5
 # Decimals that count, in units of the root mean square of all features: far above rounding errors,
 # which depend on the order.
 _DECIMALS = 6
@@ -29,6 +31,18 @@ def sample_keys(X: Any) -> IntArray:
         values = np.sort(np.nan_to_num(np.round(np.abs(values) / size, _DECIMALS), nan=np.inf))
         found[n] = crc32(values[values != 0.0].tobytes())
     return found
+
+
+def make_folds(X: Any, classes: IntArray | None) -> IntArray:
+    """Fold of each sample (N, D), stratified by class, (N,) or (N, T), -1 if it is unknown.
+
+    There are at most as many folds as samples in the smallest class with two or more. Real outputs
+    have no classes.
+    """
+    groups = np.zeros(X.shape[0], dtype=np.int64) if classes is None else classes
+    size = np.bincount(groups[groups >= 0]) if groups.ndim == 1 else np.array([len(groups)])
+    n_folds = min(N_FOLDS, int(size[size > 1].min(initial=len(groups))))
+    return assign_folds(groups, sample_keys(X), n_folds=n_folds)
 
 
 def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:

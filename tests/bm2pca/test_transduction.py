@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from bsdr_models.bm2pca.within_class_metric import Spectrum
 from scipy.special import softmax
 from sklearn.datasets import load_digits
 
 from bsdr_models.bm2pca import subspace, transduction
 from bsdr_models.bm2pca.transduction import fit_responsibilities
-from bsdr_models.bm2pca.within_class_metric import Spectrum
 
 # N, d, K
 SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}

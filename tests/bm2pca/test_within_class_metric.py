@@ -2,10 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import linalg, optimize, sparse, stats
-
-from bsdr_models import BM2PCAClassifier, HingeLoss
-from bsdr_models.bm2pca import subspace, within_class_metric
 from bsdr_models.bm2pca.within_class_metric import (
     SparseMetric,
     Spectrum,
@@ -13,6 +9,10 @@ from bsdr_models.bm2pca.within_class_metric import (
     evidence_kappa,
     is_large,
 )
+from scipy import linalg, optimize, sparse, stats
+
+from bsdr_models import BM2PCAClassifier, HingeLoss
+from bsdr_models.bm2pca import subspace, within_class_metric
 
 # N, d, K
 SHAPES = {"tall": (30, 4, 3), "wide": (9, 14, 3), "single": (8, 1, 2), "square": (7, 7, 2)}

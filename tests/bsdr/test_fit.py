@@ -17,8 +17,9 @@ from bsdr_models.bsdr import fit as fits
 from bsdr_models.bsdr import held_out, hmc, probit_choice
 from bsdr_models.bsdr.draws import Coordinates, temper
 from bsdr_models.bsdr.feature_map import MapLearner
-from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature, make_folds
+from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature
 from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.numerics.folds import make_folds
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.validation import R_HAT_LIMIT
 
@@ -238,22 +239,6 @@ def test_temperature_is_selected_by_held_out_samples(fitted, target):
     assert one.idata_["posterior"].equals(model.idata_["posterior"])
 
 
-def folds(y, target="multiclass"):
-    X = np.random.default_rng(5).standard_normal((len(y), 3))
-    return make_folds(X, y, target)
-
-
-def test_folds_are_stratified_and_leave_no_class_out(monkeypatch):
-    monkeypatch.setattr(held_out, "N_FOLDS", 5)
-    y = np.repeat([0, 1, 2], [23, 11, 1])
-    fold = folds(y)
-    assert fold[-1] == -1
-    counts = np.array([np.bincount(y[fold == f], minlength=3)[:2] for f in range(5)])
-    assert np.ptp(counts, axis=0).max() <= 1
-    assert folds(np.arange(4)).max() == -1  # a single sample of each class
-    assert np.ptp(np.bincount(folds(np.zeros((12, 2), dtype=bool), "multilabel"))) <= 1
-
-
 def test_classes_of_one_sample_cannot_be_held_out():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((3, 2)), np.arange(3)
@@ -270,7 +255,7 @@ def test_classes_of_one_sample_cannot_be_held_out():
 
 def learner(X, y, target="multiclass", **options):
     classes = y.astype(int)
-    return MapLearner.of(X, classes, np.ones(X.shape[1]), make_folds(X, y, target), **options)
+    return MapLearner.of(X, classes, np.ones(X.shape[1]), make_folds(X, classes), **options)
 
 
 def builder(X, y, target="multiclass"):

@@ -41,7 +41,7 @@ FEW_DRAWS = {
 }
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
 BSDR_PAPER = {"optimization__max_iter": 15, "random_state": 0}
-FREE = {"metric_scale": 10.0, "loss__calibrate": False, "random_state": 0}
+FREE = {"loss__calibrate": False, "random_state": 0}
 MARGINS = {
     "loss__C": 10.0,
     "n_sweeps": 5,

@@ -140,7 +140,7 @@ SEARCHES = {
     "BSDRClassifier": {"temperature": "auto"},
     "BSDRRegressor": {},
     "PaperBSDRClassifier": {},
-    "BM2PCAClassifier": {"metric_scale": "cv", "loss": HingeLoss(C="cv")},
+    "BM2PCAClassifier": {"loss": HingeLoss(C="cv")},
     "PaperBM2PCAClassifier": {"n_components": 2, "loss": None, "n_sweeps": "cv"},
     "BM2PCARegressor": {"loss": None},
     "DGPLVMClassifier": {"priors": None},

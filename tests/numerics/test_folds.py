@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys
 
 
 def draw(n, d, seed=0):
@@ -21,6 +21,30 @@ def test_folds_partition_the_samples_and_are_stratified(n_folds):
     for group in range(4):
         assert np.ptp(np.bincount(fold[groups == group], minlength=n_folds)) <= 1
     assert np.ptp(np.bincount(fold)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_folds"), [([23, 11, 1], 5), ([23, 3], 3), ([1, 1, 1, 1], 0), ([40, 2, 0, 1], 2)]
+)
+def test_there_are_as_many_folds_as_samples_of_the_smallest_class_of_several(sizes, n_folds):
+    classes = np.repeat(np.arange(len(sizes)), sizes)
+    fold = make_folds(draw(len(classes), 3), classes)
+    assert fold.max() + 1 == n_folds
+    alone = np.array(sizes)[classes] == 1
+    np.testing.assert_array_equal(fold == -1, alone)
+    everything = np.append(classes, -1)
+    assert make_folds(draw(len(everything), 3), everything)[-1] == -1
+
+
+def test_folds_of_real_outputs_and_of_label_sets():
+    X = draw(23, 3)
+    assert np.ptp(np.bincount(make_folds(X, None), minlength=5)) <= 1
+    labels = (draw(23, 2, seed=1) > 0.3).astype(int)
+    fold = make_folds(X, labels)
+    assert fold.max() == 4
+    for own in labels.T:
+        count = np.bincount(fold[(own == 1) & (fold >= 0)], minlength=5)
+        assert np.ptp(count) <= 2
 
 
 def test_singletons_and_samples_without_a_group_are_never_held_out():
