@@ -9,7 +9,6 @@ from scipy.stats import ks_2samp
 from benchmarks import page
 from benchmarks.evidence import agreement, coverage, null, sbc
 from benchmarks.evidence.simulate import features, simulate, simulate_hierarchical, varying_together
-from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING
 
@@ -90,8 +89,7 @@ def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d, 
     rng = np.random.default_rng(6)
     X, new = varying_together(n, d, rng)
     truths = simulate_hierarchical(X, priors, (5000, sbc.K), target, rng)
-    fold = np.full(len(X), -1)
-    metric = MapLearner.of(X, None, np.ones(d), fold, metric="identity").learn().metric
+    metric = sbc.euclidean(X)
     problem = Problem.build(
         metric.whiten(X), truths.y[0], n_labels=sbc.K, target=target, priors=priors
     )

@@ -61,7 +61,7 @@ def test_covariance_of_a_metric_projection(labelled):
     inner = X @ root @ root.T @ X.T
     np.testing.assert_allclose(np.trace(inner) / len(X), 1.0)
     if labelled:
-        whitened = SupervisedWhitening().fit_transform(wine.data[::6], y)
+        whitened = SupervisedWhitening().fit_transform(X, y)
         expected = whitened @ whitened.T
         np.testing.assert_allclose(inner / inner.max(), expected / expected.max(), atol=1e-8)
 

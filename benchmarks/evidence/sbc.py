@@ -30,7 +30,7 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Parameters
-from bsdr_models.bsdr.feature_map import Metric
+from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.bsdr.paper.fit import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
@@ -39,6 +39,7 @@ from bsdr_models.bsdr.paper.trees import draw_deviations
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.inference.sampling import run_gibbs
+from bsdr_models.metric import Metric
 from bsdr_models.numerics.design import DenseDesign
 
 PRIORS, K = HierarchicalPriors(), 3
@@ -114,7 +115,7 @@ def by_default(target: Target, n: int, d: int, priors: HierarchicalPriors, plan:
     for rng in np.random.default_rng(SEED).spawn(plan.n_sets):
         X, new = varying_together(n, d, rng)
         truth = simulate_hierarchical(X, priors, (1, K), target, rng)
-        metric = Metric.learn(X)
+        metric = euclidean(X)
         problem = Problem.build(
             metric.whiten(X), truth.y[0], n_labels=K, target=target, priors=priors
         )
@@ -134,6 +135,15 @@ def by_default(target: Target, n: int, d: int, priors: HierarchicalPriors, plan:
         true["log likelihood"] = log_likelihood(truth, target).sum(axis=1)
         rows.append({name: rank(true[name], draws[name], rng) for name in draws})
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def euclidean(X: FloatArray) -> Metric:
+    """The metric under which coefficients are simulated, which no label has part in."""
+    n, d = X.shape
+    learner = MapLearner.of(X, None, np.ones(d), np.full(n, -1), metric="identity")
+    metric = learner.learn().metric
+    assert metric is not None
+    return metric
 
 
 def of_draws(

@@ -12,12 +12,10 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.neighbors import NearestCentroid
-from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
 from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
@@ -204,32 +202,17 @@ def reduced(r: int, *, reduce: Reduction) -> list[Machine]:
     return [partial(_reduced, reduce=reduce, size=r, cost=c) for c in COSTS]
 
 
-class Fisherfaces(TransformerMixin, BaseEstimator):
-    """Linear discriminant analysis of principal components, as many as can vary within classes.
-
-    With more of them the scatter within classes has no inverse, and the result depends on the axes.
-    """
-
-    def __init__(self, n_components: int) -> None:
-        self.n_components = n_components
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "Fisherfaces":
-        """Fit both steps."""
-        most = max(len(X) - len(np.unique(y)), 1)
-        principal = PCA(min(most, X.shape[1]), svd_solver="full")
-        discriminant = LinearDiscriminantAnalysis(n_components=min(self.n_components, most))
-        self.steps_ = make_pipeline(principal, discriminant).fit(X, y)
-        return self
-
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        """Discriminants of samples."""
-        return np.asarray(self.steps_.transform(X))
+def _discriminants(size: int, most: int) -> LinearDiscriminantAnalysis:
+    """Linear discriminants of a shrunk covariance: at most one fewer than there are classes."""
+    return LinearDiscriminantAnalysis(
+        solver="eigen", shrinkage="auto", n_components=min(size, most)
+    )
 
 
 REDUCTIONS: dict[str, Reduction] = {
     "PCA": lambda size, _: PCA(size, svd_solver="full"),
     "PLS": lambda size, _: PLSScores(size, scale=False),
-    "LDA": lambda size, most: Fisherfaces(min(size, most)),
+    "LDA": _discriminants,
 }
 UNROTATED = partial(scaled, rotated=False)
 _FITS: dict[str, Any] = {
