@@ -149,7 +149,12 @@ class Groups:
             ratio = np.divide(between, within, out=np.ones_like(within), where=varies)
             excess = np.maximum(ratio - 1.0, 0.0) + LEAST_SEPARATION
             found["signal"] = np.sqrt(within / excess)
-        return {name: np.where(varies, found[name], np.inf) for name in needed}
+        # In one order, since the order of a set differs between processes.
+        return {
+            name: np.where(varies, divisor, np.inf)
+            for name, divisor in found.items()
+            if name in needed
+        }
 
     def shrink(self, X: FloatArray, n_features: int) -> tuple[FloatArray, FloatArray, float]:
         """Spectrum of the shrunk within-class covariance of samples in B axes, (N, B).

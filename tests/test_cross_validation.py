@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("short_runs")
 
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
 OURS = {
-    "BSDR": BSDRClassifier(sampling=Sampling(chains=1, draws=40), temperature=1.0, random_state=0),
+    "BSDR": BSDRClassifier(sampling=Sampling(chains=1, draws=40), random_state=0),
     "BM2PCA": BM2PCAClassifier(random_state=0),
     "DGPLVM": DGPLVMClassifier(random_state=0),
 }
