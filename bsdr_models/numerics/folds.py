@@ -33,16 +33,53 @@ def sample_keys(X: Any) -> IntArray:
     return found
 
 
-def make_folds(X: Any, classes: IntArray | None) -> IntArray:
+def make_folds(X: Any, classes: IntArray | None, groups: IntArray | None = None) -> IntArray:
     """Fold of each sample (N, D), stratified by class, (N,) or (N, T), -1 if it is unknown.
 
     There are at most as many folds as samples in the smallest class with two or more. Real outputs
-    have no classes.
+    have no classes. Samples of one group, (N,), are in one fold: then groups take the place of
+    samples, and are never held out if they have all samples of a class.
     """
-    groups = np.zeros(X.shape[0], dtype=np.int64) if classes is None else classes
-    size = np.bincount(groups[groups >= 0]) if groups.ndim == 1 else np.array([len(groups)])
-    n_folds = min(N_FOLDS, int(size[size > 1].min(initial=len(groups))))
-    return assign_folds(groups, sample_keys(X), n_folds=n_folds)
+    strata = np.zeros(X.shape[0], dtype=np.int64) if classes is None else classes
+    if groups is not None:
+        return _folds_of_groups(strata, groups)
+    size = np.bincount(strata[strata >= 0]) if strata.ndim == 1 else np.array([len(strata)])
+    n_folds = min(N_FOLDS, int(size[size > 1].min(initial=len(strata))))
+    return assign_folds(strata, sample_keys(X), n_folds=n_folds)
+
+
+def _folds_of_groups(strata: IntArray, groups: IntArray) -> IntArray:
+    """Fold of each sample, (N,), that of its group; -1 without a class in any task.
+
+    The groups with the largest shares of a class are first, and each goes to the fold in which
+    classes are then spread most evenly over the folds.
+    """
+    columns = strata.reshape(len(strata), -1)
+    names, index = np.unique(groups, return_inverse=True)
+    counts = []
+    for own in columns.T:
+        count = np.zeros((len(names), int(own.max(initial=0)) + 1))
+        np.add.at(count, (index[own >= 0], own[own >= 0]), 1.0)
+        counts.append(count)
+    count = np.concatenate(counts, axis=1)  # samples of each class in each group, (G, K)
+    n_groups = np.count_nonzero(count, axis=0)
+    alone = (count[:, n_groups == 1] > 0.0).any(axis=1)
+    n_folds = min(N_FOLDS, int(n_groups[n_groups > 1].min(initial=np.count_nonzero(~alone))))
+    fold_of = np.full(len(names), -1, dtype=np.int64)
+    if n_folds > 1:
+        share = count / np.maximum(count.sum(axis=0), 1.0)
+        total = np.zeros((n_folds, share.shape[1]))
+        for group in np.argsort(-share.max(axis=1), kind="stable"):
+            if not alone[group]:
+                choices = total + np.eye(n_folds)[:, :, None] * share[group]  # (F, F, K)
+                fold_of[group] = int(choices.var(axis=1).sum(axis=1).argmin())
+                total = choices[fold_of[group]]
+        for has in (count > 0.0).T:  # a class may not be in one fold alone
+            if len(np.unique(fold_of[has])) == 1:
+                fold_of[np.flatnonzero(has)[0]] = -1
+    fold = fold_of[index]
+    fold[(columns < 0).all(axis=1)] = -1
+    return fold
 
 
 def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:

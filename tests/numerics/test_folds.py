@@ -47,6 +47,52 @@ def test_folds_of_real_outputs_and_of_label_sets():
         assert np.ptp(count) <= 2
 
 
+def test_groups_are_in_one_fold_and_classes_in_all():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(24), 5)
+    classes = np.arange(24)[groups] % 3
+    fold = make_folds(draw(120, 3), classes, groups)
+    assert fold.max() == 4
+    for group in range(24):
+        assert len(np.unique(fold[groups == group])) == 1
+    for own in range(3):
+        assert np.ptp(np.bincount(fold[classes == own], minlength=5)) <= 5
+    order = rng.permutation(120)
+    again = make_folds(draw(120, 3)[order], classes[order], groups[order])
+    np.testing.assert_array_equal(again, fold[order])
+
+
+@pytest.mark.parametrize(
+    ("classes", "groups", "expected"),
+    [
+        ([0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 0, 1]),  # two groups
+        ([0, 0, 1, 1], [0, 0, 0, 0], [-1, -1, -1, -1]),  # one group
+        ([0, 0, 1, 1], [0, 0, 1, 1], [-1, -1, -1, -1]),  # a group of each class
+        ([0, 1, 0, 1, 0, 1, 2], [0, 0, 1, 1, 2, 2, 2], [0, 0, 1, 1, -1, -1, -1]),
+        ([0, -1, 0, -1], [0, 0, 1, 2], [0, -1, 1, -1]),  # without a class
+    ],
+)
+def test_few_groups(classes, groups, expected):
+    fold = make_folds(draw(len(classes), 2), np.array(classes), np.array(groups))
+    np.testing.assert_array_equal(fold, expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_class_is_held_out_whole(seed):
+    rng = np.random.default_rng(seed)
+    groups, classes = rng.integers(7, size=40), rng.integers(4, size=40)
+    fold = make_folds(draw(40, 2), classes, groups)
+    for held_out in range(fold.max() + 1):
+        assert set(classes[fold == held_out]) <= set(classes[fold != held_out])
+
+
+def test_groups_of_real_outputs():
+    groups = np.repeat(np.arange(11), 4)
+    fold = make_folds(draw(44, 2), None, groups)
+    assert np.ptp(np.bincount(fold)) <= 4
+    assert len(np.unique(np.column_stack([groups, fold]), axis=0)) == 11
+
+
 def test_singletons_and_samples_without_a_group_are_never_held_out():
     groups = np.array([0, 1, 1, -1, -1, 2, 2, 2])
     fold = assign_folds(groups, sample_keys(draw(8, 3)), n_folds=5)
