@@ -44,7 +44,7 @@ class HeldOutScore:
     """Log score of held-out labels, in nats; NaN if none was held out.
 
     The gain is the score less that of the class frequencies of the training samples, which ignore
-    the features; ``gain_se`` is its standard error over samples.
+    the features; ``gain_se`` is its standard error over samples, or groups of them.
     """
 
     score: float = np.nan
@@ -53,16 +53,24 @@ class HeldOutScore:
 
     @classmethod
     def of(
-        cls, log_p: FloatArray, y: np.ndarray, frequency: FloatArray | None = None
+        cls,
+        log_p: FloatArray,
+        y: np.ndarray,
+        frequency: FloatArray | None = None,
+        *,
+        groups: IntArray | None = None,
     ) -> "HeldOutScore":
         """Score of the log probabilities of held-out labels y, (M,) or (M, K), NaN where unknown.
 
         ``frequency`` is that of each label among the training samples, by default that in y, of
-        which a cross-validation holds out every one. With fewer than two samples all is NaN.
+        which a cross-validation holds out every one. With fewer than two samples, or ``groups``
+        (M,) of them, which are independent where samples of one are not, all is NaN.
         """
         known, m = ~np.isnan(log_p), len(log_p)
         total = np.count_nonzero(known)
-        if m < 2 or not total:
+        unit = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
+        n_units = int(unit.max(initial=-1)) + 1
+        if n_units < 2 or not total:
             return cls()
         known, log_p, y = (values.reshape(m, -1) for values in (known, log_p, y))
         if frequency is None:
@@ -72,11 +80,11 @@ class HeldOutScore:
                 column[some] = (counts / counts.sum())[index]
         gains = np.where(known, log_p - np.log(frequency.reshape(m, -1)), 0.0)
         mean = gains.sum() / total
-        residual = gains.sum(axis=1) - mean * known.sum(axis=1)
+        residual = np.bincount(unit, gains.sum(axis=1) - mean * known.sum(axis=1))
         return cls(
             score=float(np.nansum(log_p) / total),
             gain=float(mean),
-            gain_se=float(np.sqrt(m / (m - 1) * np.sum(residual**2)) / total),
+            gain_se=float(np.sqrt(n_units / (n_units - 1) * np.sum(residual**2)) / total),
         )
 
     def named(self) -> dict[str, float]:

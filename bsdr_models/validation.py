@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
+    _num_samples,
     check_array,
     check_consistent_length,
     column_or_1d,
@@ -287,6 +288,36 @@ def check_order(X: Any, y: Any) -> None:
             "the index of X and that of the other table hold the same labels in another order: "
             "give y.loc[X.index] for y"
         )
+
+
+def read_groups(groups: Any, X: Any) -> IntArray | None:
+    """Number of the group of each sample of X, (N,); None without groups."""
+    if groups is None:
+        return None
+    check_order(X, groups)
+    values = np.asarray(groups, dtype=object)
+    n_samples = _num_samples(X)
+    if values.shape not in {(n_samples,), (n_samples, 1)}:
+        raise ValueError(
+            f"groups must have one value per sample, ({n_samples},), got {values.shape}"
+        )
+    values = values.ravel()
+    is_text = np.array([isinstance(value, str) for value in values])
+    for sample, value in enumerate(values):
+        if _is_missing(value):
+            raise ValueError(f"groups has no value at position {sample}")
+        if is_text[sample] != is_text[0]:
+            raise ValueError(
+                f"groups mixes text and numbers: {value!r} at position {sample}, "
+                f"{values[0]!r} at position 0"
+            )
+    names, index = np.unique(values, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(
+            f"groups has one value only, {names.tolist()[0]!r}: at least two are needed, so that "
+            "one can be held out"
+        )
+    return index.astype(np.int64)
 
 
 def read_targets(y: Any) -> np.ndarray:

@@ -20,6 +20,7 @@ from bsdr_models.validation import (
     column_names,
     encode_labels,
     feature_names,
+    read_groups,
     read_labels,
     require_targets,
     sample_labels,
@@ -93,7 +94,7 @@ class BaseBSDR(Estimator):
 class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     """Classes and labels of both classifiers."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit projection and classifier jointly.
 
         Parameters
@@ -102,6 +103,10 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
             Labels of any type; an indicator matrix is a multi-label problem, with an independent
             probit for each label in one shared latent space.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups.
 
         Returns
         -------
@@ -111,25 +116,27 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         ------
         ValueError
             If the input is not finite, the labels are not classes, there is only one class, no
-            feature varies, or an argument is out of range.
+            feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
         """
         self._reset()
         self._check_params()
         require_targets(self, X, y)
         if is_dask(X):
+            if groups is not None:
+                raise ValueError("groups are not for Dask arrays, of which no samples are held out")
             return self._fit_chunks(X, y)
-        samples = sample_labels(X)
-        X, y = self._samples_of_fit(X), read_labels(y)
+        table, X, y = X, self._samples_of_fit(X), read_labels(y)
         check_consistent_length(X, y)
+        more = {"samples": sample_labels(table), "groups": read_groups(groups, table)}
         if type_of_target(y) != "multilabel-indicator":
             index, context = self._read_given(y)
-            return self._fit(X, index, target="multiclass", samples=samples, **context)
+            return self._fit(X, index, target="multiclass", **more, **context)
         on = y.astype(bool)
         fixed = np.flatnonzero(on.all(axis=0) | ~on.any(axis=0))
         if fixed.size:
             raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
         self.classes_ = np.arange(on.shape[1])
-        return self._fit(X, on, target="multilabel", labels=self.classes_, samples=samples)
+        return self._fit(X, on, target="multilabel", labels=self.classes_, **more)
 
     @abstractmethod
     def _fit_chunks(self, X: Any, y: Any) -> Self:
@@ -153,13 +160,17 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
 class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
     """Outputs of both regressors."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit projection and regression jointly.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups.
 
         Returns
         -------
@@ -169,16 +180,16 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         ------
         ValueError
             If the input is not finite, an output or every feature is constant, or an argument is
-            out of range.
+            out of range; if ``groups`` has gaps or one value.
         """
         self._reset()
         self._check_params()
         require_targets(self, X, y)
-        samples = sample_labels(X)
-        X = self._samples_of_fit(X)
+        table, X = X, self._samples_of_fit(X)
         Y, context = self._read_given(y, standardize=True)
         check_consistent_length(X, Y)
-        return self._fit(X, Y, target="regression", samples=samples, **context)
+        more = {"samples": sample_labels(table), "groups": read_groups(groups, table)}
+        return self._fit(X, Y, target="regression", **more, **context)
 
     def _read_given(
         self, y: Any, *, standardize: bool = False

@@ -18,6 +18,8 @@ The leave-one-out density of a sample given the hyper-parameters :math:`h = (\ta
 normal with mean :math:`y_n - [\Sigma^{-1} y]_n / [\Sigma^{-1}]_{nn}` and variance
 :math:`1 / [\Sigma^{-1}]_{nn}` [3]_. Since :math:`p(h \mid y_{-n}) \propto p(h \mid y) /
 p(y_n \mid y_{-n}, h)`, :math:`1 / p(y_n \mid y_{-n}) = E(1 / p(y_n \mid y_{-n}, h) \mid y)`.
+Without an outlier h lies elsewhere: its density is the ratio of two evidences,
+:math:`p(y) / p(y_{-n})`.
 
 Relative scales of views are those of the largest marginal posterior density, which are then taken
 as known (empirical Bayes).
@@ -49,6 +51,9 @@ from bsdr_models.bsdr.priors import HierarchicalPriors
 _FARTHEST = 30.0
 # From so many samples leave-one-out densities use every fourth node of either grid.
 _MANY = 1000
+# Leave-one-out densities so many nats below the median are those of outliers, at most so many.
+_OUTLIER = 4.0
+_MOST_OUTLIERS = 20
 # Numbers in the largest temporary array.
 _CHUNK = 250_000
 
@@ -176,7 +181,6 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
     views = None if problem.views is None else fit_views(problem)
     size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
     statistics = Statistics.learn(X * size, y, priors.bias_scale)
-    empty = Statistics.learn(X[:, :0], y, priors.bias_scale)
     grid = integrate(statistics, priors)
     log_tau, log_sigma = grid.draw(n_draws, rng)
     tau, sigma = np.exp(log_tau), np.exp(log_sigma)
@@ -201,8 +205,8 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
         log_likelihood=_log_likelihood(statistics, tau, sigma, normal, bias),
         log_prior=prior,
         log_evidence=grid.log_evidence,
-        log_score=average_leave_one_out(statistics, grid),
-        log_score_empty=average_leave_one_out(empty, integrate(empty, priors)),
+        log_score=score_left_out(X * size, y, priors),
+        log_score_empty=score_left_out(X[:, :0], y, priors),
     )
 
 
@@ -249,6 +253,19 @@ def leave_one_out(
     precision -= (basis @ constant.T) ** 2 / (1.0 + constant @ statistics.one)
     scaled = basis @ solved.T + statistics.residual[samples, k, None] / sigma**2
     return 0.5 * (np.log(precision) - scaled**2 / precision) - LOG_SQRT_2PI
+
+
+def score_left_out(X: FloatArray, y: FloatArray, priors: HierarchicalPriors) -> FloatArray:
+    """Log density of outputs (N, K) given whitened features (N, B) and all other samples, (N,)."""
+    statistics = Statistics.learn(X, y, priors.bias_scale)
+    grid = integrate(statistics, priors)
+    score = average_leave_one_out(statistics, grid)
+    lowest = np.argsort(score)[:_MOST_OUTLIERS]
+    for sample in lowest[score[lowest] < np.median(score) - _OUTLIER]:
+        rest = np.delete(X, sample, axis=0), np.delete(y, sample, axis=0)
+        without = integrate(Statistics.learn(*rest, priors.bias_scale), priors)
+        score[sample] = grid.log_evidence - without.log_evidence
+    return score
 
 
 def average_leave_one_out(statistics: Statistics, grid: Grid) -> FloatArray:

@@ -136,10 +136,11 @@ class FullRankEstimator(BaseBSDR):
             context.X,
             classes,
             self._scaler.units,
-            make_folds(context.X, classes),
+            make_folds(context.X, classes, context.groups),
             metric=self.metric,
             kernel=self.kernel,
             views=context.views,
+            groups=context.groups,
         )
 
     def _problem(self, feature_map: FeatureMap, samples: IntArray) -> Problem:

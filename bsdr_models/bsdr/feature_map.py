@@ -318,6 +318,8 @@ class MapLearner:
         Of each sample, (N,), -1 of those that are never held out.
     weights
         For each view, of the candidates of its metric without each fold, (1 + F, J).
+    groups
+        Of the samples, (N,), if samples of one group are held out together.
     """
 
     X: FloatArray
@@ -327,6 +329,7 @@ class MapLearner:
     views: tuple[tuple[str, IntArray], ...]
     fold: IntArray
     weights: tuple[FloatArray, ...]
+    groups: IntArray | None = None
 
     @classmethod
     def of(
@@ -339,6 +342,7 @@ class MapLearner:
         metric: MetricName = "auto",
         kernel: Any = "linear",
         views: Sequence[tuple[str, IntArray]] | None = None,
+        groups: IntArray | None = None,
     ) -> "MapLearner":
         """With weights from all samples that have a view, and from those of all folds but one."""
         named = tuple(views or [("", np.arange(X.shape[1]))])
@@ -357,6 +361,7 @@ class MapLearner:
             views=named,
             fold=fold,
             weights=tuple(weights),
+            groups=groups,
         )
 
     def learn(self, fold: int | None = None) -> FeatureMap:

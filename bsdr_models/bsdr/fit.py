@@ -11,7 +11,7 @@ from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.draws import Coordinates, Parameters, Posterior
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.bsdr.held_out import Build, choose_temperature
+from bsdr_models.bsdr.held_out import Build, choose_temperature, score_folds
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Response, fit_laplace
 from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
@@ -24,6 +24,8 @@ from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
+# Log densities without features are at least this, whose exponential is positive.
+LEAST_LOG = -700.0
 # Chains of Hamiltonian Monte Carlo side by side in each chain of the result: this over the fourth
 # root of the `work`, at least and at most; draws of these together.
 _WALKERS, _LEAST_WALKERS, _MOST_WALKERS, _DRAWS = 32.0, 2, 8, 1000
@@ -116,7 +118,7 @@ def fit_problem(
         engine = "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
         engine = "conjugate" if problem.target == "regression" else engine
     if engine == "conjugate":
-        return _fit_conjugate(problem, feature_map, options, rng)
+        return _fit_conjugate(problem, feature_map, learner, build, options, rng)
     if engine == "hmc":
         return _fit_hmc(problem, feature_map, learner, build, options, rng)
     if engine != "laplace":
@@ -185,11 +187,23 @@ def _fit_hmc(
 
 
 def _fit_conjugate(
-    problem: Problem, feature_map: FeatureMap, options: Options, rng: np.random.Generator
+    problem: Problem,
+    feature_map: FeatureMap,
+    learner: MapLearner,
+    build: Build,
+    options: Options,
+    rng: np.random.Generator,
 ) -> Fit:
     """The conjugate posterior of real outputs."""
-    exact = fit_conjugate(problem, n_draws=options.draws(N_INDEPENDENT), rng=rng.spawn(1)[0])
-    gains = exact.log_score - exact.log_score_empty
+    sample_rng, fold_rng = rng.spawn(2)
+    exact = fit_conjugate(problem, n_draws=options.draws(N_INDEPENDENT), rng=sample_rng)
+    if learner.groups is None:
+        score, empty = exact.log_score, exact.log_score_empty
+    else:
+        score, empty = score_folds(learner, build, fold_rng)
+    held_out = HeldOutScore.of(
+        score, np.zeros(len(score)), np.exp(np.maximum(empty, LEAST_LOG)), groups=learner.groups
+    )
     return _assemble(
         problem,
         feature_map,
@@ -201,11 +215,7 @@ def _fit_conjugate(
         log_prior=exact.log_prior[None],
         log_evidence=exact.log_evidence,
         log_evidence_error=0.0,
-        held_out=HeldOutScore(
-            score=float(np.mean(exact.log_score)),
-            gain=float(np.mean(gains)),
-            gain_se=float(np.std(gains, ddof=1) / np.sqrt(len(gains))),
-        ),
+        held_out=held_out,
     )
 
 

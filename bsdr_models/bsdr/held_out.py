@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
+from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.conjugate import fit_conjugate
@@ -19,7 +20,7 @@ from bsdr_models.bsdr.draws import log_probabilities, temper
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel
-from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.posterior import Problem, regression_log_likelihood
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
@@ -32,6 +33,8 @@ _LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
 # Gain of a kernel over the linear one, in nats per sample, and in standard errors, that it needs.
 _LEAST_GAIN = 0.01
 _N_STANDARD_ERRORS = 1.645
+# Draws of the posterior of each fold of real outputs.
+_N_DRAWS = 500
 # Held-out samples by which kernels are compared.
 _N_COMPARED = 500
 # Iterations of the search for a mode, and typical curvature of the log likelihood of a sample.
@@ -43,10 +46,12 @@ type Build = Callable[[FeatureMap, IntArray], Problem]
 
 
 def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
-    """Temperature from log probabilities (M, K) of held-out samples and their classes (M,).
+    """Temperature from log probabilities (..., K) of held-out samples and their outcomes (...).
 
     Without a signal it is at least one, and has no prior.
     """
+    log_p = log_p.reshape(-1, log_p.shape[-1])
+    y = y.ravel()
 
     def loss(log_t: float) -> float:
         score = temper(log_p, math.exp(log_t), lapse)[np.arange(len(y)), y].sum()
@@ -59,7 +64,7 @@ def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: boo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Predictions of held-out samples at their temperature.
+    """Temperature, and predictions of held-out samples at that of all other folds.
 
     ``log_proba`` are log probabilities of the classes, or of each label that it is 1, (N, K); NaN
     of samples that were not held out.
@@ -103,29 +108,37 @@ def choose_temperature(
         )
         held_out = build(feature_map, np.flatnonzero(out))
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
+    index = _outcomes(problem)
     known = folds >= 0
+    groups = None if learner.groups is None else learner.groups[known]
     for signal in (True, False):
-        temperature, each = _score(log_p[known], problem.y[known], problem, signal=signal)
-        score = HeldOutScore.of(each, problem.y[known])
+        tempered = _temper_folds(log_p[known], index[known], folds[known], lapse, signal=signal)
+        each = np.take_along_axis(tempered, index[known][..., None], axis=-1)[..., 0]
+        score = HeldOutScore.of(each, problem.y[known], groups=groups)
         if lack_of_signal(score.attrs()) is None:
             break
-    log_p[known] = temper(log_p[known], temperature, lapse)
+    temperature = fit_temperature(log_p[known], index[known], lapse, signal=signal)
+    log_p[known] = tempered
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
     return HeldOut(temperature=temperature, score=score, log_proba=log_p)
 
 
-def _score(
-    log_p: FloatArray, y: np.ndarray, problem: Problem, *, signal: bool = True
-) -> tuple[float, FloatArray]:
-    """Temperature, and log scores at it of held-out labels y, (M,) or (M, K)."""
-    lapse = problem.priors.lapse
-    # The first outcome of a label is 1.
-    index = y if problem.target == "multiclass" else 1 - y.astype(np.int64)
-    flat, flat_index = log_p.reshape(-1, log_p.shape[-1]), index.ravel()
-    temperature = fit_temperature(flat, flat_index, lapse, signal=signal)
-    score = temper(flat, temperature, lapse)[np.arange(len(flat)), flat_index]
-    return temperature, score.reshape(index.shape)
+def _outcomes(problem: Problem) -> IntArray:
+    """Classes (M,), or for each label (M, T) 0 if it is 1 and 1 otherwise."""
+    return problem.y if problem.target == "multiclass" else 1 - problem.y.astype(np.int64)
+
+
+def _temper_folds(
+    log_p: FloatArray, index: IntArray, folds: IntArray, lapse: float, *, signal: bool = True
+) -> FloatArray:
+    """Log probabilities of each fold at the temperature of the others."""
+    tempered = np.empty_like(log_p)
+    for fold in np.unique(folds):
+        own = folds == fold
+        temperature = fit_temperature(log_p[~own], index[~own], lapse, signal=signal)
+        tempered[own] = temper(log_p[own], temperature, lapse)
+    return tempered
 
 
 def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearner:
@@ -162,14 +175,36 @@ def score_kernel(learner: MapLearner, build: Build) -> FloatArray:
         held_out = build(feature_map, np.flatnonzero(out))
         eta = held_out.linear_predictor(mode[None])
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
-        y.append(held_out.y)
+        y.append(_outcomes(held_out))
         n_known += len(held_out.y)
         if n_known >= _N_COMPARED:
             break
     if len(y) < 2:
         return np.zeros(len(learner.fold))
-    each = _score(np.concatenate(log_p), np.concatenate(y), problem)[1]
+    folds = np.repeat(np.arange(len(y)), [len(own) for own in y])
+    index = np.concatenate(y)
+    tempered = _temper_folds(np.concatenate(log_p), index, folds, problem.priors.lapse)
+    each = np.take_along_axis(tempered, index[..., None], axis=-1)
     return np.asarray(each.reshape(len(each), -1).mean(axis=1))
+
+
+def score_folds(
+    learner: MapLearner, build: Build, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Log densities (N,) of real outputs that are held out by folds, and those without features."""
+    score, empty = np.full((2, len(learner.fold)), np.nan)
+    for fold in range(int(learner.fold.max()) + 1):
+        feature_map, out = learner.learn(fold), learner.fold == fold
+        train = build(feature_map, np.flatnonzero(~out))
+        new = build(feature_map, np.flatnonzero(out))
+        for values, width in ((score, train.X.shape[1]), (empty, 0)):
+            given = replace(train, X=train.X[:, :width])
+            draws = fit_conjugate(given, n_draws=_N_DRAWS, rng=rng).draws
+            assert draws.noise_scale is not None
+            eta = draws.linear_predictor(new.X[:, :width])
+            each = regression_log_likelihood(eta, new.y, draws.noise_scale)
+            values[out] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
+    return score, empty
 
 
 def find_mode(problem: Problem, log_scale: float) -> FloatArray:

@@ -97,6 +97,7 @@ class Context:
     # If X is a subsample: indices of its samples, (N,), and the number of all samples.
     kept: IntArray | None = None
     n_samples: int | None = None
+    groups: IntArray | None = None  # group of each sample, (N,), if samples come in groups
 
     def contrast(self, values: FloatArray) -> FloatArray:
         """Centre over the classes of a task (last axis): only their differences are identified.
