@@ -160,7 +160,7 @@ class Groups:
         n = len(X)
         value, axes = eigh(self.scatter(X) / self.dof)
         value = np.maximum(value, 0.0)
-        mu = value.sum() / n_features
+        mu = value.sum() / max(n_features, 1)
         distance = np.sum(value**2) - n_features * mu**2  # from mu I, squared
         residual = X - self.basis @ (self.basis.T @ X)
         fourth = float(np.sum(np.sum(residual**2, axis=1) ** 2)) * n / self.dof**2
@@ -222,7 +222,7 @@ class Metric:
                     continue
                 exponent = CANDIDATES[name].exponent
                 inside = value**-exponent
-                factor = weight / float(inside @ square)
+                factor = weight / (float(inside @ square) or 1.0)
                 outside = factor * elsewhere**-exponent
                 diagonal += outside * (1.0 / divisor) ** 2
                 removed += outside - factor * inside
@@ -332,7 +332,7 @@ def candidate_features(
         Z, (value, rotation, _) = coordinates[each.scale], spectra[each.scale]
         if each.exponent:
             Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
-        yield Z / np.sqrt(np.mean(np.sum(Z[:n_training] ** 2, axis=1)))
+        yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)
 
 
 def choose_weights(
