@@ -33,8 +33,7 @@ from itertools import combinations_with_replacement
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh
-from scipy.special import logsumexp
+from scipy.linalg import eigh
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.folds import stratified_subset
@@ -403,10 +402,8 @@ def _left_out_scores(
     for scores, F in zip(found, candidate_features(ordered, groups, units, n), strict=True):
         gram = F[:n].T @ F[:n]
         cross = F[:n].T @ (targets[~out] - mean)
-        diagonal = np.diag_indices_from(gram)
-        for score, penalty in zip(scores, np.diff(PENALTIES, prepend=0.0), strict=True):
-            gram[diagonal] += penalty
-            score[:] = mean + F[n:] @ cho_solve(cho_factor(gram), cross)
+        ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
+        scores[:] = mean + F[n:] @ np.linalg.solve(ridge, cross)
     return found
 
 
@@ -418,10 +415,12 @@ def _weigh(scores: FloatArray, targets: list[FloatArray]) -> FloatArray:
     for own, end in zip(targets, ends, strict=True):
         of_task = scores[..., end - own.shape[1] : end]
         of_task = of_task - of_task.mean(axis=-1, keepdims=True)
+        largest = of_task.max(axis=-1)
+        below = of_task - largest[..., None]
         right = np.einsum("jpmk,mk->jp", of_task, own)
         count = own.sum(axis=1)
         for loss, sharp in zip(losses, INVERSE_TEMPERATURES, strict=True):
-            total = logsumexp(sharp * of_task, axis=-1)
+            total = sharp * largest + np.log(np.exp(sharp * below).sum(axis=-1))
             # As if one sample more were of every class alike: certain predictions stay finite.
             loss += total @ count - sharp * right * n_known / (n_known + 1.0)
     loss = _parabola(losses).min(axis=1) / n_known
