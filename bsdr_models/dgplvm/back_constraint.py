@@ -339,19 +339,17 @@ class MappingEmbedder:
         The samples are features times ``effects`` (D, B), and derivatives those in the features.
         Also the share (D,) of each in the sum of squares over samples and components.
         """
-        factors, n = self.prior.kernel_weights(self.weights), len(X)
-        places = self.prior.centres @ effects.T
-        total, square = np.zeros((2, len(effects), factors.shape[1]))
-        size = max(1, CHUNK_NUMBERS // len(effects))
+        prior, n = self.prior, len(X)
+        factors, places = prior.kernel_weights(self.weights).T, prior.centres
+        total, square = np.zeros((2, len(factors), len(effects)))
+        size = max(1, CHUNK_NUMBERS // max(len(effects), len(places)))
         for start in range(0, n, size):
             chunk = X[start : start + size]
-            kernel = self.prior.kernel(chunk)  # (M, m)
-            gradient = np.einsum("mr,md->mdr", kernel @ factors, chunk @ effects.T)
-            for r in range(factors.shape[1]):
-                gradient[:, :, r] -= (kernel * factors[:, r]) @ places
-            gradient *= -2.0 * self.prior.decay
+            kernel = prior.kernel(chunk)[:, None] * factors  # (M, R, m)
+            moved = kernel.sum(axis=2, keepdims=True) * chunk[:, None] - kernel @ places
+            gradient = -2.0 * prior.decay * moved @ effects.T  # (M, R, D)
             total += gradient.sum(axis=0)
             square += (gradient**2).sum(axis=0)
-        mean, share = total / n, square.sum(axis=1)
+        mean, share = total / n, square.sum(axis=0)
         sd = np.sqrt(np.maximum(square / n - mean**2, 0.0))
-        return mean, sd, share / (share.sum() or 1.0)
+        return mean.T, sd.T, share / (share.sum() or 1.0)
