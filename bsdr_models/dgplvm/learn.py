@@ -197,9 +197,9 @@ def posterior_by_mapping(
         # could be predicted: leave-one-out predictions are without it.
         log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
         classifier = replace(classifier, left_out=log_p)
+    in_fold = task.in_fold
     variance = prior.left_out_variance()
-    for fold in mode.folds:
-        variance[fold.left_out] = fold.variance
+    variance[in_fold] = left_out.variance[in_fold]
     embedder = MappingEmbedder.of(
         prior,
         latent,

@@ -7,7 +7,7 @@ averaged over such tuples. Unlabelled samples stay. A metric that was learned fr
 still knows that of the sample: then folds are left out of both metric and mapping.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,7 +101,7 @@ def leave_one_out(
     latent: FloatArray,
     y_index: IntArray,
     tuples: IntArray,
-    folds: Sequence[Fold] = (),
+    folds: Iterable[Fold] = (),
 ) -> LeaveOneOutFit:
     r"""Left-out latent coordinates of the labelled samples, from latent coordinates (N, R).
 
