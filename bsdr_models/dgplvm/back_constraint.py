@@ -1,7 +1,7 @@
 r"""Back-constraint: a Gaussian process from features to latent coordinates, dense or low-rank.
 
 The paper's Eqs. (17)-(18), with as many kernels as samples, constrain nothing. Here, for features y
-and each component j of the latent coordinates x,
+in a metric and each component j of the latent coordinates x,
 
 .. math::
     x_{\cdot j} \sim N(m_j 1,\; s^2 K_b), \qquad
