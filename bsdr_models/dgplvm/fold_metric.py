@@ -8,8 +8,8 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights
 from bsdr_models.dgplvm.leave_one_out import Fold
-from bsdr_models.metric import N_FOLDS, Groups, Metric, MetricName, choose_weights
-from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
+from bsdr_models.numerics.folds import make_folds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,8 @@ class FoldMetric:
         cls, name: MetricName, X: FloatArray, y_index: IntArray, units: FloatArray
     ) -> "FoldMetric":
         """Choose weights of a metric; only one that is learned from the classes has folds."""
-        fold, known = np.full(len(X), -1), y_index >= 0
-        size = np.bincount(y_index[known])
-        if name == "auto" and size.max() > 1:
-            n_folds = min(N_FOLDS, int(size[size > 1].min()))
-            fold = assign_folds(y_index, sample_keys(X), n_folds=n_folds)
+        known = y_index >= 0
+        fold = make_folds(X, y_index) if name == "auto" else np.full(len(X), -1)
         (weights,) = choose_weights(
             name, X[known], y_index[known], units, fold[known], by_fold=False
         )
