@@ -33,8 +33,7 @@ from itertools import combinations_with_replacement
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh
-from scipy.special import logsumexp
+from scipy.linalg import eigh
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.folds import stratified_subset
@@ -164,7 +163,7 @@ class Groups:
         n = len(X)
         value, axes = eigh(self.scatter(X) / self.dof)
         value = np.maximum(value, 0.0)
-        mu = value.sum() / n_features
+        mu = value.sum() / max(n_features, 1)
         distance = np.sum(value**2) - n_features * mu**2  # from mu I, squared
         residual = X - self.basis @ (self.basis.T @ X)
         fourth = float(np.sum(np.sum(residual**2, axis=1) ** 2)) * n / self.dof**2
@@ -226,7 +225,7 @@ class Metric:
                     continue
                 exponent = CANDIDATES[name].exponent
                 inside = value**-exponent
-                factor = weight / float(inside @ square)
+                factor = weight / (float(inside @ square) or 1.0)
                 outside = factor * elsewhere**-exponent
                 diagonal += outside * (1.0 / divisor) ** 2
                 removed += outside - factor * inside
@@ -336,7 +335,7 @@ def candidate_features(
         Z, (value, rotation, _) = coordinates[each.scale], spectra[each.scale]
         if each.exponent:
             Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
-        yield Z / np.sqrt(np.mean(np.sum(Z[:n_training] ** 2, axis=1)))
+        yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)
 
 
 def choose_weights(
@@ -407,10 +406,8 @@ def _left_out_scores(
     for scores, F in zip(found, candidate_features(ordered, groups, units, n), strict=True):
         gram = F[:n].T @ F[:n]
         cross = F[:n].T @ (targets[~out] - mean)
-        diagonal = np.diag_indices_from(gram)
-        for score, penalty in zip(scores, np.diff(PENALTIES, prepend=0.0), strict=True):
-            gram[diagonal] += penalty
-            score[:] = mean + F[n:] @ cho_solve(cho_factor(gram), cross)
+        ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
+        scores[:] = mean + F[n:] @ np.linalg.solve(ridge, cross)
     return found
 
 
@@ -422,10 +419,12 @@ def _weigh(scores: FloatArray, targets: list[FloatArray]) -> FloatArray:
     for own, end in zip(targets, ends, strict=True):
         of_task = scores[..., end - own.shape[1] : end]
         of_task = of_task - of_task.mean(axis=-1, keepdims=True)
+        largest = of_task.max(axis=-1)
+        below = of_task - largest[..., None]
         right = np.einsum("jpmk,mk->jp", of_task, own)
         count = own.sum(axis=1)
         for loss, sharp in zip(losses, INVERSE_TEMPERATURES, strict=True):
-            total = logsumexp(sharp * of_task, axis=-1)
+            total = sharp * largest + np.log(np.exp(sharp * below).sum(axis=-1))
             # As if one sample more were of every class alike: certain predictions stay finite.
             loss += total @ count - sharp * right * n_known / (n_known + 1.0)
     loss = _parabola(losses).min(axis=1) / n_known

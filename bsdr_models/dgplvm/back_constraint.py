@@ -1,7 +1,7 @@
 r"""Back-constraint: a Gaussian process from features to latent coordinates, dense or low-rank.
 
 The paper's Eqs. (17)-(18), with as many kernels as samples, constrain nothing. Here, for features y
-and each component j of the latent coordinates x,
+in a metric and each component j of the latent coordinates x,
 
 .. math::
     x_{\cdot j} \sim N(m_j 1,\; s^2 K_b), \qquad
@@ -266,9 +266,9 @@ class MappingEmbedder:
         x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
         s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
 
-    ``weights`` (P, R) are coefficients of the features of the mapping, ``scale`` is s**2, and
-    ``left_out_variance`` (N,) the predictive variance of each training sample without it and the
-    scale, whose mean over labelled samples is ``typical_variance``.
+    ``weights`` (P, R) are coefficients of the features of the mapping, and ``scale`` is s**2.
+    Without the scale, ``typical_variance`` is the mean variance of left-out latent coordinates, and
+    ``left_out_variance`` (N,) are those of all training samples, by default each without itself.
     """
 
     prior: MappingPrior
@@ -276,15 +276,13 @@ class MappingEmbedder:
     weights: FloatArray
     scale: float = 1.0
     typical_variance: float = 1.0
-    left_out_variance: FloatArray
+    left_out_variance: FloatArray | None = None
 
     @classmethod
     def of(cls, prior: MappingPrior, latent: FloatArray, **more: Any) -> "MappingEmbedder":
         """Condition the mapping on the latent coordinates of the training samples, (N, R)."""
         mean = prior.mean_weights @ latent
-        weights = prior.weights(latent - mean)
-        found = {"left_out_variance": prior.left_out_variance()} | more
-        return cls(prior=prior, mean=mean, weights=weights, **found)
+        return cls(prior=prior, mean=mean, weights=prior.weights(latent - mean), **more)
 
     def _features(self, X: FloatArray) -> FloatArray:
         """Features of the mapping, (M, P)."""
@@ -316,7 +314,8 @@ class MappingEmbedder:
 
     def out_of_range_left_out(self) -> FloatArray:
         """Relative variance of each training sample given the others, (N,)."""
-        return self._relative(self.left_out_variance)
+        variance = self.left_out_variance
+        return self._relative(self.prior.left_out_variance() if variance is None else variance)
 
     def _relative(self, variance: FloatArray) -> FloatArray:
         far = self.prior.features(np.zeros((1, len(self.prior.centres))))
@@ -337,22 +336,20 @@ class MappingEmbedder:
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean and sd (D, R) over samples (M, B) of the derivatives of the latent coordinates.
 
-        In features with coefficients ``effects`` (D, B) in the samples. Also the share (D,) of each
-        feature in the sum of squares over samples and components.
+        The samples are features times ``effects`` (D, B), and derivatives those in the features.
+        Also the share (D,) of each in the sum of squares over samples and components.
         """
-        factors, n = self.prior.kernel_weights(self.weights), len(X)
-        places = self.prior.centres @ effects.T
-        total, square = np.zeros((2, len(effects), factors.shape[1]))
-        size = max(1, CHUNK_NUMBERS // len(effects))
+        prior, n = self.prior, len(X)
+        factors, places = prior.kernel_weights(self.weights).T, prior.centres
+        total, square = np.zeros((2, len(factors), len(effects)))
+        size = max(1, CHUNK_NUMBERS // max(len(effects), len(places)))
         for start in range(0, n, size):
             chunk = X[start : start + size]
-            kernel = self.prior.kernel(chunk)  # (M, m)
-            gradient = np.einsum("mr,md->mdr", kernel @ factors, chunk @ effects.T)
-            for r in range(factors.shape[1]):
-                gradient[:, :, r] -= (kernel * factors[:, r]) @ places
-            gradient *= -2.0 * self.prior.decay
+            kernel = prior.kernel(chunk)[:, None] * factors  # (M, R, m)
+            moved = kernel.sum(axis=2, keepdims=True) * chunk[:, None] - kernel @ places
+            gradient = -2.0 * prior.decay * moved @ effects.T  # (M, R, D)
             total += gradient.sum(axis=0)
             square += (gradient**2).sum(axis=0)
-        mean, share = total / n, square.sum(axis=1)
+        mean, share = total / n, square.sum(axis=0)
         sd = np.sqrt(np.maximum(square / n - mean**2, 0.0))
-        return mean, sd, share / (share.sum() or 1.0)
+        return mean.T, sd.T, share / (share.sum() or 1.0)

@@ -61,16 +61,16 @@ class DGPLVMClassifier(BaseDGPLVM):
     latent_ : ndarray of shape (n_samples, n_components)
         Latent coordinates of the training samples, fitted with their labels.
     components_ : ndarray of shape (n_components, n_features)
-        Mean derivative of the mapping over the training samples; not of samplers.
+        Mean derivative of the mapping over the training samples, in features of unit variance; not
+        of samplers.
     feature_relevance_ : ndarray of shape (n_features,)
         Share of each feature in the squared derivatives of the mapping.
     relevance_ : ndarray of shape (n_components,)
-        Share of each component in the scatter of the class centroids of the leave-one-out latent
+        Share of each component in the scatter of the class centroids of the left-out latent
         coordinates.
     map_width_, map_noise_ : float
     held_out_score_ : float
-        Log score of leave-one-out predictions, in nats per sample; NaN if every class has one
-        sample.
+        Log score of left-out samples, in nats per sample; NaN if every class has one sample.
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error. The fit
         warns if the gain less 1.28 standard errors is at most 0.01.
@@ -104,9 +104,9 @@ class DGPLVMClassifier(BaseDGPLVM):
         \tau L(X, \theta) + w J(X) + \tfrac{(N - 1) R + \nu}{2}
         \log(1 + \operatorname{tr}(X^\top \Pi X) / \nu) - \log p(\theta).
 
-    The classifier is fitted to leave-one-out latent coordinates, which the mapping has in closed
-    form, because training samples lie closer to their class centroids than new samples do. Plots of
-    training samples show the same coordinates.
+    The classifier is fitted to latent coordinates of samples that are left out of the mapping, and
+    of its metric, because training samples lie closer to their class centroids than new samples
+    do. Plots of training samples show the same coordinates.
 
     References
     ----------

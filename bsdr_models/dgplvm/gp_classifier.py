@@ -291,6 +291,6 @@ def _optimise_kernel(
         jac=True,
         method="L-BFGS-B",
         bounds=[(-BOX, BOX)] * 3,
-        options={"maxiter": SEARCH_ITER, "gtol": 1e-4, "ftol": 1e-8},
+        options={"maxiter": SEARCH_ITER, "gtol": 1e-2, "ftol": 1e-6},
     )
     return replace(start, log_values=start.log_values + sd * optimum.x)

@@ -171,7 +171,7 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
 def posterior_by_mapping(
     mode: Mode, latent: FloatArray, task: Task, *, kernel_parameters: FloatArray | None = None
 ) -> tuple[Draw, LatentCoordinates, str | None]:
-    """Embedder by the mapping, a classifier fitted to leave-one-out latent coordinates, a warning.
+    """Embedder by the mapping, a classifier fitted to left-out latent coordinates, a warning.
 
     For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
     """
@@ -181,7 +181,7 @@ def posterior_by_mapping(
     message = None
     if not left_out.predictive:
         message = (
-            "the mapping does not predict the classes: leave-one-out latent coordinates keep "
+            "the mapping does not predict the classes: left-out latent coordinates keep "
             f"{left_out.slope:.2f} of the distance between class centroids"
         )
     ordered = enforce_centroid_order(left_out, latent, task.y_index)
@@ -197,9 +197,9 @@ def posterior_by_mapping(
         # could be predicted: leave-one-out predictions are without it.
         log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
         classifier = replace(classifier, left_out=log_p)
+    in_fold = task.in_fold
     variance = prior.left_out_variance()
-    for fold in mode.folds:
-        variance[fold.left_out] = fold.variance
+    variance[in_fold] = left_out.variance[in_fold]
     embedder = MappingEmbedder.of(
         prior,
         latent,
@@ -213,7 +213,7 @@ def posterior_by_mapping(
 
 
 def predict_left_out(posterior: Posterior, y_index: IntArray) -> tuple[FloatArray, HeldOutScore]:
-    """Leave-one-out log probabilities (N, K), NaN of the only sample of a class; their score."""
+    """Left-out log probabilities (N, K), NaN of the only sample of a class; their score."""
     draws = posterior.draws
     log_p = log_mean((draw.classifier.left_out for draw in draws), len(draws))
     labelled = np.flatnonzero(y_index >= 0)

@@ -7,7 +7,7 @@ averaged over such tuples. Unlabelled samples stay. A metric that was learned fr
 still knows that of the sample: then folds are left out of both metric and mapping.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +50,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOneOutFit:
-    """Leave-one-out latent coordinates (N, R); unlabelled samples keep their fitted ones.
+    """Left-out latent coordinates (N, R); unlabelled samples keep their fitted ones.
 
     ``variance`` (N,) is that under the mapping, up to its scale, and 0 without a label. ``slope``
     is that of the leave-one-out class centroids on the fitted ones: about 1 for a mapping that
@@ -101,7 +101,7 @@ def leave_one_out(
     latent: FloatArray,
     y_index: IntArray,
     tuples: IntArray,
-    folds: Sequence[Fold] = (),
+    folds: Iterable[Fold] = (),
 ) -> LeaveOneOutFit:
     r"""Left-out latent coordinates of the labelled samples, from latent coordinates (N, R).
 
@@ -136,7 +136,7 @@ def leave_one_out(
 def enforce_centroid_order(
     fit: LeaveOneOutFit, latent: FloatArray, y_index: IntArray
 ) -> FloatArray:
-    """Leave-one-out latent coordinates; of few samples shifted by class to the least slope.
+    """Left-out latent coordinates; of few samples shifted by class to the least slope.
 
     With a handful of samples the leave-one-out centroids may be in reverse order, and a classifier
     fitted to them would reverse the predictions of the mapping.

@@ -1,6 +1,6 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import (
     MappingEmbedder,
     MappingPrior,
@@ -20,7 +20,7 @@ from bsdr_models.dgplvm.back_constraint import (
 )
 from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.fold_metric import FoldMetric, make_folds
+from bsdr_models.dgplvm.fold_metric import FoldMetric, Folds
 from bsdr_models.dgplvm.leave_one_out import (
     Fold,
     initial_coordinates,
@@ -71,6 +71,13 @@ class Task:
     def features(self) -> FloatArray:
         """Scaled features (N, D)."""
         return self.X if self.metric is None else self.metric.features
+
+    @property
+    def in_fold(self) -> BoolArray:
+        """Whether samples are left out by folds, and not one by one, (N,)."""
+        return (
+            np.zeros(len(self.X), dtype=np.bool_) if self.metric is None else self.metric.fold >= 0
+        )
 
     @property
     def known(self) -> IntArray:
@@ -127,7 +134,7 @@ class Mode:
     search: MapResult
     settings: MappingType[str, float] = field(default_factory=dict)
     tuples: IntArray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.int64))
-    folds: tuple[Fold, ...] = ()
+    folds: Iterable[Fold] = ()
 
     @cached_property
     def terms(self) -> Terms:
@@ -181,9 +188,9 @@ def fit_map(task: Task, rng: np.random.Generator, **options: Any) -> Mode:
         initial += task.starts(int(task.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, task.optimization, **options)
     if task.metric is not None:
-        folds = make_folds(task.metric, centres, make)
-        tuples = tuples[task.metric.fold[known] < 0]
-        mode = replace(mode, folds=folds)
+        folds = Folds(data=task.metric, centres=centres, make=make)
+        mode = replace(mode, folds=tuple(folds) if task.dense else folds)
+        tuples = tuples[~task.in_fold[known]]
     settings = {"map_width": width, "map_noise": noise}
     return replace(mode, tuples=known[tuples], settings=settings)
 

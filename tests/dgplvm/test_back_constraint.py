@@ -88,7 +88,7 @@ def test_new_samples_are_embedded_by_conditioning(kind, problem, rng):
     mean = np.stack([latent[y == label].mean(axis=0) for label in range(3)]).mean(axis=0)
     variance = 1.0 + MEAN_VARIANCE + NOISE - np.diagonal(k @ np.linalg.solve(K, k.T))
 
-    found = MappingEmbedder.of(mapping_of(kind, X, y), latent, 2.5).embed(new)
+    found = MappingEmbedder.of(mapping_of(kind, X, y), latent, scale=2.5).embed(new)
     expected = mean + k @ np.linalg.solve(K, latent - mean)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.cov[:, 0, 0], 2.5 * variance, rtol=1e-5)
@@ -99,7 +99,7 @@ def test_new_samples_are_embedded_by_conditioning(kind, problem, rng):
 def test_far_samples_are_out_of_range(kind, problem, rng):
     X, y = problem
     latent = rng.standard_normal((len(X), 2))
-    embedder = MappingEmbedder.of(mapping_of(kind, X, y), latent, 1.0)
+    embedder = MappingEmbedder.of(mapping_of(kind, X, y), latent)
     far = 1e3 * np.ones((1, X.shape[1]))
     share = embedder.out_of_range(np.concatenate([X, far]))
     assert np.all((share >= 0.0) & (share <= 1.0))
@@ -112,22 +112,19 @@ def test_far_samples_are_out_of_range(kind, problem, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sensitivity_is_the_derivative_of_the_mapping(kind, problem, rng, differences):
-    X, y = problem
-    embedder = MappingEmbedder.of(mapping_of(kind, X, y), rng.standard_normal((len(X), 2)), 1.0)
-    jacobians = np.stack(
-        [
-            np.stack(
-                [
-                    differences(lambda row, r=r: embedder.latent(row[None])[0, r], x)
-                    for r in range(2)
-                ],
-                axis=-1,
-            )
-            for x in X
-        ]
-    )  # (N, D, R)
-    mean, sd, share = embedder.sensitivity(X)
+def test_sensitivity_is_the_derivative_of_the_mapping(kind, rng, differences):
+    """In seven features, of which samples are five combinations."""
+    features, effects = rng.standard_normal((18, 7)), rng.standard_normal((7, 5))
+    X = features @ effects
+    prior = mapping_of(kind, X, np.arange(18) % 3)
+    embedder = MappingEmbedder.of(prior, rng.standard_normal((18, 2)))
+
+    def gradients(x):
+        of_each = (lambda row, r=r: embedder.latent(row[None] @ effects)[0, r] for r in range(2))
+        return np.stack([differences(latent, x) for latent in of_each], axis=-1)
+
+    jacobians = np.stack([gradients(x) for x in features])  # (N, D, R)
+    mean, sd, share = embedder.sensitivity(X, effects)
     np.testing.assert_allclose(mean, jacobians.mean(axis=0), atol=1e-7)
     np.testing.assert_allclose(sd, jacobians.std(axis=0), atol=1e-6)
     squares = (jacobians**2).sum(axis=(0, 2))

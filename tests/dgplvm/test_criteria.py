@@ -6,7 +6,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 
-from bsdr_models import DGPLVMClassifier, DGPLVMPriors
+from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm import criteria
 from bsdr_models.dgplvm.criteria import NAMES, local_affinity, make_criterion
 from bsdr_models.papers import PaperDGPLVMClassifier
@@ -334,7 +334,8 @@ def digits():
 
 def fit(X, y, r=4, **options):
     priors = DGPLVMPriors(criterion="mcml", **options)
-    return DGPLVMClassifier(r, priors=priors, random_state=0).fit(X, y)
+    search = DGPLVMOptimization(max_iter=2000)
+    return DGPLVMClassifier(r, priors=priors, optimization=search, random_state=0).fit(X, y)
 
 
 def test_new_digits_are_recognised(digits):

@@ -31,7 +31,7 @@ def fitted(make):
         warnings.simplefilter("ignore")
         model = DGPLVMClassifier().fit(X, y)
     mode = fit_map(model._task, np.random.default_rng(0))
-    return model, mode, model._scaler.transform(new)
+    return model, mode, model._samples(new)
 
 
 def average(model, mode, latents):

@@ -9,13 +9,14 @@ import pytest
 from scipy import stats
 
 from bsdr_models import DGPLVMPriors
-from bsdr_models.dgplvm import base, criteria
+from bsdr_models.dgplvm import criteria
+from bsdr_models.dgplvm.paper import estimator as paper
 from bsdr_models.dgplvm.settings import BOX, NOISES, WIDTHS, LogNormal, Mapping
 from bsdr_models.numerics.scaling import Scaler
 
 
 def in_different_units(X):
-    return base.in_different_units(Scaler.fit(X))
+    return paper.in_different_units(Scaler.fit(X))
 
 
 def test_candidates_of_the_mapping():
@@ -56,13 +57,13 @@ def test_threshold_is_the_participation_ratio():
     unit = (lambda x: (x - x.mean(axis=0)) / x.std(axis=0))(rng.standard_normal((40, 20)))
     for m in range(1, 21):
         X = unit * (np.arange(20) < m)
-        assert in_different_units(X) == ((m - 1) / 19 < base.SAME_UNITS)
+        assert in_different_units(X) == ((m - 1) / 19 < paper.SAME_UNITS)
 
 
 def test_common_scale_is_the_root_mean_square():
     rng = np.random.default_rng(2)
     X = rng.standard_normal((30, 4)) * np.array([1.0, 5.0, 0.1, 2.0]) + 3.0
-    scaler = base.common_scale(Scaler.fit(X))
+    scaler = paper.common_scale(Scaler.fit(X))
     centred = X - X.mean(axis=0)
     np.testing.assert_allclose(
         scaler.transform(X), centred / np.sqrt(np.mean(centred**2)), rtol=1e-12
@@ -75,7 +76,7 @@ def test_common_scale_is_the_root_mean_square():
 def test_common_scale_with_mixed_sizes_and_constant_features():
     rng = np.random.default_rng(4)
     X = rng.uniform(-1.0, 1.0, (30, 4)) * np.array([1e150, 1.0, 0.0, 1e-300]) + [0, 0, 7.0, 0]
-    scaler = base.common_scale(Scaler.fit(X))
+    scaler = paper.common_scale(Scaler.fit(X))
     scaled = scaler.transform(X)
     assert np.isfinite(scaled).all()
     np.testing.assert_allclose(np.mean(scaled**2), 1.0)
