@@ -28,6 +28,7 @@ from bsdr_models.validation import (
     check_order,
     fit_scaler,
     one_thread,
+    read_groups,
     warn_unless_mixed,
 )
 
@@ -47,7 +48,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
     unlabeled: Any
     _metric: Metric
 
-    def fit(self, X: Any, y: Any, *, sequence: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any = None, sequence: Any = None) -> Self:
         """Fit latent coordinates, mapping and classifier.
 
         Parameters
@@ -55,6 +56,10 @@ class BaseDGPLVM(ProbabilisticClassifier):
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
             Classes; entries equal to ``unlabeled`` have none.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups.
         sequence : array-like of shape (n_samples,), optional
             Sequence of each sample; those of one sequence are in order of time. Latent coordinates
             then have Gaussian process dynamics, Eqs. (19) and (20) of the paper.
@@ -67,10 +72,12 @@ class BaseDGPLVM(ProbabilisticClassifier):
         ------
         ValueError
             If the input is not finite or of the wrong shape, fewer than two classes are labelled,
-            no feature varies, or an argument is out of range.
+            no feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
         """
         check_order(X, sequence)
+        table = X
         X, index, described = self._read_training(X, y, self.unlabeled)
+        groups = read_groups(groups, table)
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
@@ -83,7 +90,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         X = self._scaler.transform(X)
         with one_thread(), self._fitting(X.shape):
             task = self._task = Task(
-                **self._in_metric(X, index),
+                **self._in_metric(X, index, groups),
                 y_index=index,
                 n_components=n_components,
                 criterion=criterion,
@@ -95,6 +102,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             context = Context(
                 X=X,
                 config=self._config(),
+                groups=groups,
                 **described,
                 attrs={
                     "weight": task.priors.weight,
@@ -111,7 +119,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """Scaler of the features, of one that scales each to unit variance."""
         return scaler
 
-    def _in_metric(self, X: FloatArray, index: IntArray) -> dict[str, Any]:
+    def _in_metric(self, X: FloatArray, index: IntArray, groups: IntArray | None) -> dict[str, Any]:
         """Samples of the task, and their metric, from scaled samples (N, D) and classes (N,)."""
         return {"X": X}
 

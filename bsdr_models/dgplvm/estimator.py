@@ -167,8 +167,8 @@ class DGPLVMClassifier(BaseDGPLVM):
     def _task_options(self) -> dict[str, Any]:
         return {"priors": self._option("priors"), "mapping": self._option("mapping")}
 
-    def _in_metric(self, X: FloatArray, index: IntArray) -> dict[str, Any]:
-        metric = FoldMetric.of(self.metric, X, index, self._scaler.units)
+    def _in_metric(self, X: FloatArray, index: IntArray, groups: IntArray | None) -> dict[str, Any]:
+        metric = FoldMetric.of(self.metric, X, index, self._scaler.units, groups)
         self._metric = metric.learn()
         self.metric_weights_ = self._metric.shares
         return {"X": in_metric(self._metric, X), "metric": metric}

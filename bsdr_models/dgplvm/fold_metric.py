@@ -16,7 +16,8 @@ from bsdr_models.numerics.folds import make_folds
 class FoldMetric:
     """Scaled features (N, D) and classes (N,) from which metrics are learned.
 
-    ``fold`` (N,) is 0 to F - 1, or -1 of samples that are never left out. All folds share the
+    ``fold`` (N,) is 0 to F - 1, or -1 of samples that are never left out; samples of one of the
+    ``groups`` (N,), if there are any, are in one fold. All folds share the
     ``weights`` (J,), as they share width and noise of the mapping: with weights of their own their
     metrics could differ much from that of all samples, for which they stand.
     """
@@ -26,18 +27,32 @@ class FoldMetric:
     units: FloatArray
     fold: IntArray
     weights: FloatArray
+    groups: IntArray | None = None
 
     @classmethod
     def of(
-        cls, name: MetricName, X: FloatArray, y_index: IntArray, units: FloatArray
+        cls,
+        name: MetricName,
+        X: FloatArray,
+        y_index: IntArray,
+        units: FloatArray,
+        groups: IntArray | None = None,
     ) -> "FoldMetric":
-        """Choose weights of a metric; only one that is learned from the classes has folds."""
+        """Choose weights of a metric.
+
+        Only one that is learned from the classes, or samples in groups, have folds: others are
+        left out one by one.
+        """
         known = y_index >= 0
-        fold = make_folds(X, y_index) if name == "auto" else np.full(len(X), -1)
+        fold = np.full(len(X), -1)
+        if name == "auto" or groups is not None:
+            fold = make_folds(X, y_index, groups)
         (weights,) = choose_weights(
             name, X[known], y_index[known], units, fold[known], by_fold=False
         )
-        return cls(features=X, y_index=y_index, units=units, fold=fold, weights=weights)
+        return cls(
+            features=X, y_index=y_index, units=units, fold=fold, weights=weights, groups=groups
+        )
 
     def learn(self, fold: int | None = None) -> Metric:
         """The metric of all labelled samples, or of those that are not in a fold."""
@@ -53,6 +68,24 @@ def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
     Euclidean distances of these (M, B + 1) are those in the metric, to a training sample.
     """
     return np.column_stack([metric.whiten(X), metric.outside_sd(X)])
+
+
+def predict_folds(
+    X: FloatArray,
+    y_index: IntArray,
+    fold: IntArray,
+    targets: FloatArray,
+    make: Callable[..., MappingPrior],
+) -> FloatArray:
+    """Targets (N, P) as predicted without the fold of each sample; as they are in no fold."""
+    predicted = targets.copy()
+    for number in range(fold.max() + 1):
+        out, rest = fold == number, fold != number
+        prior = make(X[rest], centroid_weights(y_index[rest]))
+        mean = prior.mean_weights @ targets[rest]
+        weights = prior.weights(targets[rest] - mean)
+        predicted[out] = mean + prior.features(prior.kernel(X[out])) @ weights
+    return predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,10 +201,12 @@ def fit_gp_classifier(
     kernel_parameters: FloatArray | None = None,
     approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | float = 1.0,
+    fold: IntArray | None = None,
 ) -> GPClassifier:
     """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
-    The kernel parameters t are optimised, on a subset of many samples, unless they are given.
+    The kernel parameters t are optimised, on a subset of many samples, unless they are given. Each
+    ``fold`` (N,) is left out of the functions that predict it, instead of each sample.
     """
     known = y_index >= 0
     labelled, y = latent[known], y_index[known]
@@ -216,11 +218,18 @@ def fit_gp_classifier(
         kernel = _optimise_kernel(kernel, labelled[some], signs[:, some], approximate, priors)
     inducing = stratified_subset(y, INDUCING_SAMPLES)
     functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
+    own = np.full(len(y), -1) if fold is None else fold[known]
+    for number in range(own.max(initial=-1) + 1):
+        out, rest = own == number, np.flatnonzero(own != number)
+        some = stratified_subset(y[rest], INDUCING_SAMPLES)
+        without, _ = fit_functions(kernel, labelled[rest], signs[:, rest], some, approximate)
+        z[out] = without.probits(labelled[out])
     variance = np.broadcast_to(relative_variance, len(latent))[known]
     log_odds = damp_log_odds(probit_log_odds(z), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident; width and noise of the mapping were chosen by the same left-out samples.
-    temperature = fit_temperature(log_odds, y, shrink=True)
+    scored = own >= 0 if own.max(initial=-1) >= 0 else np.ones(len(y), dtype=np.bool_)
+    temperature = fit_temperature(log_odds[scored], y[scored], shrink=True)
     left_out = np.empty((len(latent), int(y.max()) + 1))
     classifier = GPClassifier(functions=functions, temperature=temperature, left_out=left_out)
     left_out[known] = from_log_odds(log_odds, temperature)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
@@ -144,7 +144,7 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
     draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
     messages = [message]
     posterior = Posterior(draws=(draw,))
-    log_p, held_out = predict_left_out(posterior, task.y_index)
+    log_p, held_out = predict_left_out(posterior, task)
     if (reason := lack_of_signal(held_out.named())) is not None:
         messages = [no_signal(reason)]
     # Classes of a single sample have no scatter, whatever the weight.
@@ -191,6 +191,7 @@ def posterior_by_mapping(
         priors=task.priors,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
+        fold=task.group_fold,
     )
     if ordered is not left_out.latent:
         # The shift of `enforce_centroid_order` moves samples towards their own classes, as if they
@@ -212,15 +213,23 @@ def posterior_by_mapping(
     return Draw(embedder=embedder, classifier=classifier), coordinates, message
 
 
-def predict_left_out(posterior: Posterior, y_index: IntArray) -> tuple[FloatArray, HeldOutScore]:
-    """Left-out log probabilities (N, K), NaN of the only sample of a class; their score."""
-    draws = posterior.draws
+def predict_left_out(posterior: Posterior, task: Task) -> tuple[FloatArray, HeldOutScore]:
+    """Left-out log probabilities (N, K), NaN of samples that are never left out; their score.
+
+    These are the only sample of a class, or groups that have all samples of a class.
+    """
+    draws, y_index, groups = posterior.draws, task.y_index, task.groups
     log_p = log_mean((draw.classifier.left_out for draw in draws), len(draws))
-    labelled = np.flatnonzero(y_index >= 0)
-    alone = np.bincount(y_index[labelled])[y_index[labelled]] == 1
-    log_p[labelled[alone]] = np.nan
-    known = labelled[~alone]
-    return log_p, HeldOutScore.of(log_p[known, y_index[known]], y_index[known])
+    labelled = task.known
+    if groups is None:
+        never = np.bincount(y_index[labelled])[y_index[labelled]] == 1
+    else:
+        never = ~task.in_fold[labelled]
+    log_p[labelled[never]] = np.nan
+    known = labelled[~never]
+    of_samples = None if groups is None else groups[known]
+    truth = y_index[known]
+    return log_p, HeldOutScore.of(log_p[known, truth], truth, groups=of_samples)
 
 
 def make_decoder(

@@ -20,7 +20,7 @@ from bsdr_models.dgplvm.back_constraint import (
 )
 from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.fold_metric import FoldMetric, Folds
+from bsdr_models.dgplvm.fold_metric import FoldMetric, Folds, predict_folds
 from bsdr_models.dgplvm.leave_one_out import (
     Fold,
     initial_coordinates,
@@ -78,6 +78,16 @@ class Task:
         return (
             np.zeros(len(self.X), dtype=np.bool_) if self.metric is None else self.metric.fold >= 0
         )
+
+    @property
+    def groups(self) -> IntArray | None:
+        """Group of each sample, (N,), if samples of one group are left out together."""
+        return None if self.metric is None else self.metric.groups
+
+    @property
+    def group_fold(self) -> IntArray | None:
+        """Fold of each sample, (N,), if samples of one group are left out together."""
+        return None if self.metric is None or self.groups is None else self.metric.fold
 
     @property
     def known(self) -> IntArray:
@@ -242,17 +252,23 @@ def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
     if len(candidates) == 1:
         return candidates[0]
     X, y = task.X[task.known], task.y_index[task.known]
+    fold = None if task.group_fold is None else task.group_fold[task.known]
     if len(X) > SETTING_SAMPLES:
         subset = stratified_subset(y, SETTING_SAMPLES)
         X, y = X[subset], y[subset]
+        fold = None if fold is None else fold[subset]
         tuples = leave_out_tuples(y, task.features[task.known][subset])
     targets, weights = whitened_indicators(y), centroid_weights(y)
-    make = partial(make_mapping, X, weights, mean_variance=task.priors.map_mean_variance)
+    make = partial(make_mapping, mean_variance=task.priors.map_mean_variance)
 
     def loss(settings: tuple[float, float]) -> float:
         width, noise = settings
-        fit = leave_one_out(make(width=width, noise=noise), targets, y, tuples)
-        error = 0.5 * targets.size * np.log(np.mean((targets - fit.latent) ** 2))
+        own = partial(make, width=width, noise=noise)
+        if fold is None:
+            predicted = leave_one_out(own(X, weights), targets, y, tuples).latent
+        else:
+            predicted = predict_folds(X, y, fold, targets, own)
+        error = 0.5 * targets.size * np.log(np.mean((targets - predicted) ** 2))
         penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
         return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
 

@@ -60,7 +60,7 @@ def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Gene
     sampled = sample(engine, task, mode, schedule, rng)
     latents = _stacked(sampled.draws["latent"])
     posterior, left_out = draws_posterior(latents, mode, task)
-    log_p, held_out = predict_left_out(posterior, task.y_index)
+    log_p, held_out = predict_left_out(posterior, task)
     reason = lack_of_signal(held_out.named())
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
