@@ -103,13 +103,13 @@ def _diagnostics(model: Any) -> Mapping[str, Any]:
 def _fit(model: Any) -> dict[str, str]:
     """Engine, its length and its diagnostics."""
     attrs, method = _diagnostics(model), model._method
-    rows = {"inference": "maximum of the objective" if "metric_scale" in attrs else ENGINES[method]}
+    rows = {"inference": "maximum of the objective" if "metric" in attrs else ENGINES[method]}
     if method not in ("conjugate", "stack"):
         rows["draws of a chain" if method == "hmc" else "iterations"] = f"{model.n_iter_}"
     for name, what in (("lower_bounds_", "lower bound"), ("log_density_", "log density")):
         values: FloatArray = getattr(model, name, np.empty(0))
         if len(values):
-            rows["objective" if "metric_scale" in attrs else what] = f"{values[-1]:.6g}"
+            rows["objective" if "metric" in attrs else what] = f"{values[-1]:.6g}"
     if "r_hat" in attrs:
         rows["R-hat"], rows["bulk ESS"] = f"{attrs['r_hat']:.3g}", f"{attrs['ess_bulk']:.0f}"
     if np.isfinite(getattr(model, "log_evidence_", np.nan)):
@@ -156,7 +156,7 @@ def _remarks(model: Any) -> list[str]:
     reason = lack_of_signal(attrs)
     messages = [*model._messages, *([] if reason is None else [no_signal(reason)])]
     remarks = [message[0].upper() + message[1:] + "." for message in messages]
-    if "metric_scale" in attrs:
+    if "metric" in attrs:
         remarks.append(CONDITIONAL)
     elif method in NARROW:
         remarks.append(NARROW[method])

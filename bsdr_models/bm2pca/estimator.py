@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
 from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.result import Result
-from bsdr_models.metric import Name
+from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged
@@ -29,8 +29,8 @@ class BM2PCAClassifier(MarginClassifier):
     r"""Classification by Bayesian maximum margin principal component analysis (BM2PCA).
 
     Samples are embedded in a latent space in which linear max-margin classifiers separate the
-    classes [1]_. The embedding depends on the features alone, in a metric that is learned. The model as printed in the paper is
-    :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
+    classes [1]_. The embedding depends on the features alone, in a metric that is learned. The
+    model as printed in the paper is :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class BM2PCAClassifier(MarginClassifier):
         self,
         n_components: int = 10,
         *,
-        metric: Name = "auto",
+        metric: MetricName = "auto",
         loss: HingeLoss | None = None,
         unlabeled: Any = None,
         max_iter: int = 2000,

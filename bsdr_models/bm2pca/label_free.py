@@ -12,17 +12,21 @@ from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.selection import (
     Selection,
     Split,
+    at_temperature,
     average,
     best_of,
     class_index,
-    judge_choice,
+    judge,
+    log_probabilities,
+    probable_temperature,
+    temperature_of,
 )
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
-from bsdr_models.metric import Groups, Metric, Name, choose_weights
+from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.tasks import by_task
 
 # Gain of an iteration, relative to the objective, at which to stop.
@@ -32,7 +36,7 @@ TOL = 1e-10
 PATH_TOL, PATH_ITER = 1e-8, 200
 
 
-def weigh_metric(task: Task, metric: Name, units: FloatArray, split: Split) -> Task:
+def weigh_metric(task: Task, metric: MetricName, units: FloatArray, split: Split) -> Task:
     """The task with weights of the metric from its labelled samples; without, if it is large."""
     if is_large(task.X):
         return task
@@ -173,10 +177,15 @@ def cross_validate(
         if outcome.interrupted:
             raise KeyboardInterrupt
         predicted = np.concatenate(list(outcome.results.values()))
-    found = best_of(scores, truth, task.sizes)
-    judged = judge_choice(predicted[None], truth, task.sizes, fold)
-    weight = average(scores, truth, task.sizes)
-    return replace(judged, accuracy=found.accuracy, log_loss=found.log_loss, weight=weight)
+    temperature = temperature_of(predicted, truth, task.sizes, fit=probable_temperature)
+    scaled = at_temperature(predicted, temperature, task.sizes)
+    return replace(
+        best_of(scores, truth, task.sizes),
+        weight=average(scores, truth, task.sizes),
+        temperature=temperature,
+        held_out=judge(scaled, truth, task.sizes)[1],
+        log_proba=log_probabilities(predicted, temperature, task.sizes),
+    )
 
 
 def mean_cost(costs: Sequence[float], weight: FloatArray) -> float:
