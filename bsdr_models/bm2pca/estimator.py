@@ -208,8 +208,9 @@ class BM2PCAClassifier(MarginClassifier):
             costs = (float(C),)
         return [{"C": cost} for cost in costs]
 
-    def _weigh(self, task: Task, split: Split) -> Task:
-        return label_free.weigh_metric(task, self.metric, self._scaler.units, split)
+    def _weigh(self, task: Task, split: Split, *, by_fold: bool) -> Task:
+        units = self._scaler.units
+        return label_free.weigh_metric(task, self.metric, units, split, by_fold=by_fold)
 
     def _compare(
         self, split: Split, candidates: list[Candidate], rng: np.random.Generator

@@ -12,14 +12,10 @@ from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.selection import (
     Selection,
     Split,
-    at_temperature,
     average,
     best_of,
     class_index,
-    judge,
-    log_probabilities,
-    probable_temperature,
-    temperature_of,
+    judge_choice,
 )
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
 from bsdr_models.bm2pca.task import Task
@@ -36,7 +32,9 @@ TOL = 1e-10
 PATH_TOL, PATH_ITER = 1e-8, 200
 
 
-def weigh_metric(task: Task, metric: MetricName, units: FloatArray, split: Split) -> Task:
+def weigh_metric(
+    task: Task, metric: MetricName, units: FloatArray, split: Split, *, by_fold: bool
+) -> Task:
     """The task with weights of the metric from its labelled samples; without, if it is large."""
     if is_large(task.X):
         return task
@@ -47,7 +45,9 @@ def weigh_metric(task: Task, metric: MetricName, units: FloatArray, split: Split
     order = order[task.observed[split.index[order]].any(axis=1)]
     known = task.subset(split.index[order])
     classes = class_index(known.Y, known.sizes)
-    weights = choose_weights(metric, as_dense(known.X), classes, units, split.fold[order])
+    weights = choose_weights(
+        metric, as_dense(known.X), classes, units, split.fold[order], by_fold=by_fold
+    )
     return replace(task, units=units, metric_weights=weights)
 
 
@@ -177,14 +177,12 @@ def cross_validate(
         if outcome.interrupted:
             raise KeyboardInterrupt
         predicted = np.concatenate(list(outcome.results.values()))
-    temperature = temperature_of(predicted, truth, task.sizes, fit=probable_temperature)
-    scaled = at_temperature(predicted, temperature, task.sizes)
+    of_costs = best_of(scores, truth, task.sizes)
     return replace(
-        best_of(scores, truth, task.sizes),
+        judge_choice(predicted[None], truth, task.sizes, fold),
         weight=average(scores, truth, task.sizes),
-        temperature=temperature,
-        held_out=judge(scaled, truth, task.sizes)[1],
-        log_proba=log_probabilities(predicted, temperature, task.sizes),
+        accuracy=of_costs.accuracy,
+        log_loss=of_costs.log_loss,
     )
 
 

@@ -17,14 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import log_expit, log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS
-from bsdr_models.metrics import HeldOutScore, lack_of_signal
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature
@@ -38,12 +37,6 @@ MAX_SAMPLES = 1250
 # Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
 ENOUGH_SAMPLES = 500
 
-# Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
-# fourteen data sets.
-LOG_T, LOG_T_WIDTH = -0.7, 0.5
-
-# Temperature from class scores (M, K) and classes (M,) of held-out samples.
-type FitTemperature = Callable[[FloatArray, IntArray], float]
 # Class scores (G, M, K) of new samples under fits of G candidates to a task.
 type PathScores = Callable[[Task, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
 
@@ -189,11 +182,11 @@ def judge_choice(
         other = best_of(scores[:, ~own], truth[~own], sizes)
         known = np.nan_to_num(other.temperature, nan=1.0)
         scaled[own] = at_temperature(scores[other.best, own], known, sizes)
-    factor = temperature_of(scaled, truth, sizes, fit=shrunk_temperature)
+    factor = temperature_of(scaled, truth, sizes, shrink=True)
     return replace(
         chosen,
         temperature=chosen.temperature * factor,
-        held_out=judge(at_temperature(scaled, factor, sizes), truth, sizes)[1],
+        held_out=_judge(at_temperature(scaled, factor, sizes), truth, sizes)[1],
         log_proba=log_probabilities(scaled, factor, sizes),
     )
 
@@ -202,7 +195,7 @@ def best_of(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Sele
     """The candidate of smallest log loss, from scores (G, M, K) and `class_index` (M, T)."""
     temperature = [temperature_of(each, truth, sizes) for each in scores]
     scaled = [at_temperature(*each, sizes) for each in zip(scores, temperature, strict=True)]
-    accuracy, held_out = zip(*(judge(each, truth, sizes) for each in scaled), strict=True)
+    accuracy, held_out = zip(*(_judge(each, truth, sizes) for each in scaled), strict=True)
     log_loss = np.array([-each.score for each in held_out])
     best = int(log_loss.argmin())
     return Selection(
@@ -224,44 +217,21 @@ def average(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Floa
 
 
 def temperature_of(
-    scores: FloatArray,
-    truth: IntArray,
-    sizes: tuple[int, ...],
-    *,
-    fit: FitTemperature = fit_temperature,
+    scores: FloatArray, truth: IntArray, sizes: tuple[int, ...], *, shrink: bool = False
 ) -> float | FloatArray:
-    """Temperature, by default of the smallest log loss; of several tasks, (T,), NaN without a label."""
+    """Temperature of the smallest log loss; of several tasks, (T,), NaN without a label."""
     if sizes:
         pairs = list(zip(by_task(scores, sizes), truth.T, strict=True))
     else:
         pairs = [(scores.reshape(-1, 1), truth.ravel())]
-    found = [fit(f[y >= 0], y[y >= 0]) if (y >= 0).any() else np.nan for f, y in pairs]
+    found = [
+        fit_temperature(f[y >= 0], y[y >= 0], shrink=shrink) if (y >= 0).any() else np.nan
+        for f, y in pairs
+    ]
     return np.array(found) if len(found) > 1 else found[0]
 
 
-def shrunk_temperature(scores: FloatArray, y: IntArray) -> float:
-    """Temperature of the smallest log loss, larger since samples are few."""
-    return fit_temperature(scores, y, shrink=True)
-
-
-def probable_temperature(scores: FloatArray, y: IntArray) -> float:
-    """Temperature of the largest posterior density; without a signal as without the prior."""
-
-    def log_likelihood(log_t: float) -> FloatArray:
-        return _log_softmax(scores / np.exp(log_t))[np.arange(len(y)), y]
-
-    def loss(log_t: float) -> float:
-        penalty = 0.5 * ((log_t - LOG_T) / LOG_T_WIDTH) ** 2
-        return penalty - float(log_likelihood(log_t).sum())
-
-    bounds = LOG_T - 8.0 * LOG_T_WIDTH, LOG_T + 8.0 * LOG_T_WIDTH
-    log_t = float(minimize_scalar(loss, bounds=bounds, method="bounded").x)
-    if lack_of_signal(HeldOutScore.of(log_likelihood(log_t), y).attrs()) is None:
-        return float(np.exp(log_t))
-    return shrunk_temperature(scores, y)
-
-
-def judge(
+def _judge(
     scaled: FloatArray, truth: IntArray, sizes: tuple[int, ...]
 ) -> tuple[float, HeldOutScore]:
     """Accuracy and log score of class scores, over all known labels."""
