@@ -38,9 +38,9 @@ class BM2PCAClassifier(MarginClassifier):
         R, dimension of the latent space, at most the number of features, and at most one component
         fewer than there are classes.
     metric : {"auto", "unit", "identity"}, default="auto"
-        Metric of the features: learned, see :mod:`bsdr_models.metric`, Euclidean of features of
-        unit variance, or Euclidean of the features as given. So is always that of sparse samples of
-        more than 33 million entries, zeros included.
+        Metric of the features: learned (:mod:`bsdr_models.metric`), Euclidean after scaling to unit
+        variance, or Euclidean in the units as given. Sparse samples of more than 33 million entries,
+        zeros included, always have the last.
     loss : HingeLoss, optional
         C, a subspace for all classes or for each, and calibration of the probabilities, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
