@@ -39,8 +39,8 @@ class BM2PCAClassifier(MarginClassifier):
         fewer than there are classes.
     metric : {"auto", "unit", "identity"}, default="auto"
         Metric of the features: learned (:mod:`bsdr_models.metric`), Euclidean after scaling to unit
-        variance, or Euclidean in the units as given. Sparse samples of more than 33 million entries,
-        zeros included, always have the last.
+        variance, or Euclidean in the units as given. Sparse samples of more than 33 million
+        entries, zeros included, always have the last.
     loss : HingeLoss, optional
         C, a subspace for all classes or for each, and calibration of the probabilities, see
         :class:`bsdr_models.bm2pca.HingeLoss`.

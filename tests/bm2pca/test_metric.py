@@ -29,7 +29,7 @@ def make_samples(seed=0, n=N, d=D):
 def make_task(X, y, unlabeled=-1):
     labels = encode(y, unlabeled)
     task = Task(X=X, Y=labels.signs, sizes=labels.sizes, n_components=2, strategy="shared")
-    return replace(task, multiclass=True), labels.groups
+    return replace(task, multiclass=bool(labels.sizes)), labels.groups
 
 
 def proba(X, y, new=None, **arguments):
@@ -42,7 +42,7 @@ def proba(X, y, new=None, **arguments):
 
 @pytest.mark.parametrize("kind", ["classes", "tasks", "labels", "unlabelled", "wide"])
 def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
-    """Neither the metric of a fold nor the weights of its candidates know the labels of the fold."""
+    """The metric of a fold, weights of its candidates included, does not know its labels."""
     X, y, rng = make_samples(d=100 if kind == "wide" else D)
     if kind == "tasks":
         y = np.column_stack([y, rng.integers(2, 4, N)])
@@ -50,8 +50,7 @@ def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
         y = rng.integers(0, 2, (N, 3))
     if kind == "unlabelled":
         y[40:] = -1
-    task, groups = make_task(X, y)
-    split = selection.split(X, groups, balanced=False)
+    split = selection.split(X, make_task(X, y)[1], balanced=False)
     own = split.fold == 1
 
     def scores(y, number):
@@ -99,12 +98,13 @@ def test_unit_variance_ignores_units_and_identity_turns():
 
 
 def test_the_learned_metric_discounts_variation_within_classes():
-    X, y, _ = make_samples(n=360)
+    X, y, rng = make_samples(n=360, d=60)
+    X += 8.0 * rng.standard_normal((360, 2)) @ rng.standard_normal((2, 60))
     model, unit = (
-        BM2PCAClassifier(metric=metric, random_state=0).fit(X[:N], y[:N])
+        BM2PCAClassifier(metric=metric, loss=FIXED, random_state=0).fit(X[:N], y[:N])
         for metric in ("auto", "unit")
     )
-    assert model.score(X[N:], y[N:]) > unit.score(X[N:], y[N:]) + 0.02
+    assert model.score(X[N:], y[N:]) > unit.score(X[N:], y[N:]) + 0.05
     weights = list(model.metric_weights_.values())
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
@@ -117,6 +117,7 @@ def test_the_learned_metric_discounts_variation_within_classes():
     "kind", ["missing", "wide", "lone", "tasks", "labels", "unlabelled", "sparse", "constant"]
 )
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+@pytest.mark.filterwarnings("ignore:class 3 has a single sample", "ignore:1 of 12 features are")
 def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
     X, y, rng = make_samples(n=240, d=100 if kind == "wide" else D)
     new, truth, X, y = X[N:], y[N:], X[:N], y[:N].copy()
@@ -150,6 +151,7 @@ def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
     assert (np.einsum("nii->ni", cov) > 0.0).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*single sample")
 def test_with_single_samples_all_candidates_count_alike():
     X, _, _ = make_samples(n=6)
     with pytest.warns(UserWarning, match="every class has one sample only"):
@@ -166,7 +168,7 @@ def test_unlabelled_samples_of_nearly_certain_class_are_in_the_metric(monkeypatc
     task = weigh_metric(task, "auto", np.ones(D), split, by_fold=False)
     metric, signs = learn_metric(task)
     used = signs.any(axis=1)
-    assert 20 < used.sum()
+    assert used.sum() > 20
     np.testing.assert_allclose(metric.mean, X[used].mean(axis=0))
     monkeypatch.setattr(label_free, "fit_responsibilities", None)
     few, _ = learn_metric(task.subset(np.arange(20)))
