@@ -50,8 +50,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _set_loss(self, task: Task) -> Task:
         """The task with its loss; raise a ValueError if the engine cannot be fitted to it."""
 
-    def _weigh(self, task: Task, split: Split) -> Task:
-        """The task with weights of its metric, if the model has one."""
+    def _weigh(self, task: Task, split: Split, *, by_fold: bool) -> Task:
+        """The task with weights of its metric, also without each fold, if the model has one."""
         return task
 
     def _complete(self, task: Task) -> Task:
@@ -120,9 +120,10 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         self.cv_results_: dict[str, Any] | None = None
         self._held_out = HeldOutScore()
         split = selection.split(self._task.X, labels.groups, balanced=self._balanced_folds)
-        self._task = self._weigh(self._task, split)
         candidates = self._candidates(self._task)
-        if len(candidates) == 1 and not fitted:
+        judged = fitted or len(candidates) > 1
+        self._task = self._weigh(self._task, split, by_fold=judged)
+        if not judged:
             return candidates[0], None
         if not split.rows:
             warnings.warn(

@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
 from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.result import Result
-from bsdr_models.metric import Name
+from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import warn_not_converged
@@ -29,8 +29,8 @@ class BM2PCAClassifier(MarginClassifier):
     r"""Classification by Bayesian maximum margin principal component analysis (BM2PCA).
 
     Samples are embedded in a latent space in which linear max-margin classifiers separate the
-    classes [1]_. The embedding depends on the features alone, in a metric that is learned. The model as printed in the paper is
-    :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
+    classes [1]_. The embedding depends on the features alone, in a metric that is learned. The
+    model as printed in the paper is :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ class BM2PCAClassifier(MarginClassifier):
         R, dimension of the latent space, at most the number of features, and at most one component
         fewer than there are classes.
     metric : {"auto", "unit", "identity"}, default="auto"
-        Metric of the features: learned, see :mod:`bsdr_models.metric`, Euclidean of features of
-        unit variance, or Euclidean of the features as given. So is always that of sparse samples of
-        more than 33 million entries, zeros included.
+        Metric of the features: learned (:mod:`bsdr_models.metric`), Euclidean after scaling to unit
+        variance, or Euclidean in the units as given. Sparse samples of more than 33 million
+        entries, zeros included, always have the last.
     loss : HingeLoss, optional
         C, a subspace for all classes or for each, and calibration of the probabilities, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
@@ -164,7 +164,7 @@ class BM2PCAClassifier(MarginClassifier):
         self,
         n_components: int = 10,
         *,
-        metric: Name = "auto",
+        metric: MetricName = "auto",
         loss: HingeLoss | None = None,
         unlabeled: Any = None,
         max_iter: int = 2000,
@@ -208,8 +208,9 @@ class BM2PCAClassifier(MarginClassifier):
             costs = (float(C),)
         return [{"C": cost} for cost in costs]
 
-    def _weigh(self, task: Task, split: Split) -> Task:
-        return label_free.weigh_metric(task, self.metric, self._scaler.units, split)
+    def _weigh(self, task: Task, split: Split, *, by_fold: bool) -> Task:
+        units = self._scaler.units
+        return label_free.weigh_metric(task, self.metric, units, split, by_fold=by_fold)
 
     def _compare(
         self, split: Split, candidates: list[Candidate], rng: np.random.Generator

@@ -22,7 +22,7 @@ from bsdr_models.bm2pca.task import Task
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
-from bsdr_models.metric import Groups, Metric, Name, choose_weights
+from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.tasks import by_task
 
 # Gain of an iteration, relative to the objective, at which to stop.
@@ -32,7 +32,9 @@ TOL = 1e-10
 PATH_TOL, PATH_ITER = 1e-8, 200
 
 
-def weigh_metric(task: Task, metric: Name, units: FloatArray, split: Split) -> Task:
+def weigh_metric(
+    task: Task, metric: MetricName, units: FloatArray, split: Split, *, by_fold: bool
+) -> Task:
     """The task with weights of the metric from its labelled samples; without, if it is large."""
     if is_large(task.X):
         return task
@@ -43,7 +45,9 @@ def weigh_metric(task: Task, metric: Name, units: FloatArray, split: Split) -> T
     order = order[task.observed[split.index[order]].any(axis=1)]
     known = task.subset(split.index[order])
     classes = class_index(known.Y, known.sizes)
-    weights = choose_weights(metric, as_dense(known.X), classes, units, split.fold[order])
+    weights = choose_weights(
+        metric, as_dense(known.X), classes, units, split.fold[order], by_fold=by_fold
+    )
     return replace(task, units=units, metric_weights=weights)
 
 
@@ -173,10 +177,13 @@ def cross_validate(
         if outcome.interrupted:
             raise KeyboardInterrupt
         predicted = np.concatenate(list(outcome.results.values()))
-    found = best_of(scores, truth, task.sizes)
-    judged = judge_choice(predicted[None], truth, task.sizes, fold)
-    weight = average(scores, truth, task.sizes)
-    return replace(judged, accuracy=found.accuracy, log_loss=found.log_loss, weight=weight)
+    of_costs = best_of(scores, truth, task.sizes)
+    return replace(
+        judge_choice(predicted[None], truth, task.sizes, fold),
+        weight=average(scores, truth, task.sizes),
+        accuracy=of_costs.accuracy,
+        log_loss=of_costs.log_loss,
+    )
 
 
 def mean_cost(costs: Sequence[float], weight: FloatArray) -> float:

@@ -49,8 +49,8 @@ class Selection:
     # accuracy, log_loss: Of held-out samples, (G,); the loss is at the best temperature.
     accuracy: FloatArray
     log_loss: FloatArray
-    # Softmax temperature of the chosen candidate, or of the average; of several tasks, (T,), NaN without a held-out
-    # label.
+    # Softmax temperature of the choice, or of the average; of several tasks, (T,), NaN without a
+    # held-out label.
     temperature: float | FloatArray
     held_out: HeldOutScore  # Log score of `log_proba`
     log_proba: FloatArray  # As of `log_probabilities`, of held-out samples

@@ -442,7 +442,7 @@ def make_form():
     def make(form, **more):
         fixed = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
         if form.startswith("label_free"):
-            model = BM2PCAClassifier(metric_scale=10.0)
+            model = BM2PCAClassifier()
         else:
             model, fixed["n_sweeps"] = PaperBM2PCAClassifier(), 5
         return model.set_params(**fixed | FORMS[form] | more)

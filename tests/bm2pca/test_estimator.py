@@ -79,14 +79,17 @@ def test_fitted_attributes(wine, wine_models, form):
     assert not model.interrupted_
     results = model.cv_results_
     assert len(results["candidates"]) == len(results["accuracy"]) == len(results["log_loss"]) > 1
-    chosen = results["candidates"][int(np.argmin(results["log_loss"]))]
-    assert chosen["C"] == model.C_
+    assert results["weight"].sum() == pytest.approx(1.0)
+    costs = [each["C"] for each in results["candidates"]]
+    assert np.log(model.C_) == pytest.approx(results["weight"] @ np.log(costs))
     if form.startswith("paper"):
+        chosen = results["candidates"][int(np.argmin(results["log_loss"]))]
+        assert chosen["C"] == model.C_
         assert model.n_sweeps_ == chosen["n_sweeps"] == model.n_iter_
-        assert not hasattr(model, "metric_scale_")
+        assert not hasattr(model, "metric_weights_")
     else:
         assert model.converged_
-        assert model.metric_scale_ == chosen["metric_scale"]
+        assert sum(model.metric_weights_.values()) == pytest.approx(1.0)
         assert not hasattr(model, "n_sweeps_")
 
 
@@ -100,8 +103,10 @@ def test_arguments_are_used(overlapping, make_form):
     assert "random_state" not in config
     assert model.C_ == model.idata_.attrs["C"] == 7.0
     assert model.transform(X).shape == (90, 3)
-    free = make_form("label_free", metric_scale=np.inf).fit(X, y)
-    assert free.metric_scale_ == np.inf
+    free = make_form("label_free", loss__C=7.0, metric="identity").fit(X, y)
+    assert free.C_ == free.idata_.attrs["C"] == 7.0
+    assert free.idata_.attrs["metric"] == "identity"
+    assert free.metric_weights_["as they are"] == 1.0
 
 
 def test_default_priors_depend_on_the_inference_method():

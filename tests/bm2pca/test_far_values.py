@@ -71,7 +71,7 @@ def test_on_a_common_scale_and_in_regression_there_is_no_bound(make_form, sample
     far = np.repeat(new[:1], 3, axis=0)
     far[:, -1] = [2.0, 4.0, 6.0]
     models = [
-        make_form("label_free", standardize=False).fit(X, y),
+        make_form("paper", standardize=False).fit(X, y),
         BM2PCARegressor(1).fit(X, X[:, :2]),
     ]
     for model in models:

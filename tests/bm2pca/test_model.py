@@ -401,11 +401,12 @@ def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
     model = BM2PCAClassifier(n_components, loss=loss, unlabeled=np.nan, random_state=0).fit(X, y)
     declared, posterior = model.model_, model._posterior
     log_density = declared.compile_logp(**FAST)
-    _, signs = label_free.learn_within_class(model._task)
+    signs, _ = label_free.pseudo_labels(model._task)
+    A = posterior.metric.whiten(model._task.X)
     rng, gaps = np.random.default_rng(7), []
     for _ in range(3):
         point = posterior.state.unpack(rng.standard_normal(posterior.state.packed.size))
-        value, _ = subspace.objective(point, posterior.metric.A, signs, posterior.settings)
+        value, _ = subspace.objective(point, A, signs, posterior.settings)
         names = {"metric_weights": point.weights[1:]}
         if strategy == "shared":
             names = {"metric_projection": point.projection, "weights": point.weights[1:]}

@@ -1,6 +1,7 @@
 """Cross-validation: folds, selection rule, candidates and path scores."""
 
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +11,12 @@ from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import label_free, selection
-from bsdr_models.bm2pca.estimator import COSTS, SCALES
+from bsdr_models.bm2pca.estimator import COSTS
+from bsdr_models.bm2pca.label_free import mean_cost
 from bsdr_models.bm2pca.paper import engines, estimator
 from bsdr_models.bm2pca.selection import (
     N_FOLDS,
+    average,
     balanced_folds,
     best_of,
     class_index,
@@ -24,6 +27,7 @@ from bsdr_models.bm2pca.selection import (
 )
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Task
+from bsdr_models.metric import SHARPNESS
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.papers import PaperBM2PCAClassifier
 
@@ -181,9 +185,8 @@ def test_training_and_test_sets_are_disjoint():
         seen.append(X)
         return 2.0 * X[None, :, :3]
 
-    found = cross_validate(
-        task, groups, path_scores, [{}], rng=np.random.default_rng(0), balanced=False
-    )
+    split = selection.split(task.X, groups, balanced=False)
+    found = cross_validate(task, split, path_scores, [{}], rng=np.random.default_rng(0))
     seen = np.concatenate(seen)
     order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
     np.testing.assert_array_equal(np.sort(order), np.arange(18))
@@ -198,10 +201,19 @@ def test_folds_are_skipped_after_enough_samples(monkeypatch):
     assert [len(each) for each in rows] == [12, 12]
 
 
-def test_no_selection_without_held_out_samples():
+def test_nothing_is_held_out_of_single_samples():
     task = wide_task("shared").subset(np.arange(3))
-    options = {"rng": np.random.default_rng(0), "balanced": False}
-    assert cross_validate(task, np.arange(3), None, [], **options) is None
+    assert selection.split(task.X, np.arange(3), balanced=False).rows == []
+
+
+def test_held_out_values_are_spread_to_their_samples(monkeypatch):
+    monkeypatch.setattr(selection, "MAX_SAMPLES", 12)
+    X, groups = np.arange(20.0)[:, None], np.tile([0, 1], 10)
+    split = selection.split(X, groups, balanced=False)
+    found = split.spread(X[split.index[split.held_out]], 20)
+    kept = ~np.isnan(found[:, 0])
+    assert kept.sum() == 12
+    np.testing.assert_array_equal(found[kept], X[kept])
 
 
 # ------------------------------------------------------------------------------- candidates
@@ -216,9 +228,8 @@ def candidates(n_features, *, multiclass=False, **arguments):
 def test_costs_are_compared_only_if_they_matter():
     tall, wide, asked = candidates(9), candidates(10), candidates(10, loss__C="cv")
     assert tall == asked
-    assert [each["C"] for each in tall[:: len(SCALES)]] == list(COSTS)
-    assert {each["C"] for each in wide} == {max(COSTS)}
-    assert [each["metric_scale"] for each in wide] == list(SCALES)
+    assert [each["C"] for each in tall] == list(COSTS)
+    assert wide == [{"C": max(COSTS)}]
 
 
 def test_the_candidates_of_the_paper_are_costs_with_sweeps():
@@ -230,10 +241,19 @@ def test_the_candidates_of_the_paper_are_costs_with_sweeps():
     assert {c["n_sweeps"] for c in model.set_params(inference="gibbs")._candidates(None)} == {None}
 
 
-@pytest.mark.parametrize("scale", [2.0, np.inf])
-def test_a_number_is_the_only_candidate(scale):
-    found = candidates(9, multiclass=True, loss__C=3.0, metric_scale=scale)
-    assert found == [{"C": 3.0, "metric_scale": scale}]
+def test_a_number_is_the_only_candidate():
+    assert candidates(9, multiclass=True, loss__C=3.0) == [{"C": 3.0}]
+
+
+def test_weights_of_an_average_are_powers_of_the_likelihood():
+    y, scores = classes()
+    scores[1] += np.random.default_rng(5).standard_normal(scores[1].shape)
+    found = average(scores, y[:, None], (4,))
+    assert found.sum() == pytest.approx(1.0)
+    loss = rule(scores, y).log_loss
+    assert np.log(found[0] / found[1]) == pytest.approx(SHARPNESS * 60 * (loss[1] - loss[0]))
+    np.testing.assert_array_equal(average(scores[:, :0], y[:0, None], (4,)), 0.5)
+    assert mean_cost((10.0, 0.1), np.array([0.5, 0.5])) == pytest.approx(1.0)
 
 
 # ------------------------------------------------------------------------------- paths
@@ -265,12 +285,16 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_label_free_path_scores_are_those_of_single_fits(strategy, monkeypatch):
+def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
     task = wide_task(strategy)
     monkeypatch.setattr(label_free, "PATH_ITER", 2000)
     monkeypatch.setattr(label_free, "PATH_TOL", 1e-10)
-    settings = [{"C": 10.0, "metric_scale": scale} for scale in (1.0, np.inf)]
-    path = label_free.path_scores(task.subset(TRAIN), task.X[TEST], settings, None)
-    for scores, scale in zip(path, (1.0, np.inf), strict=True):
-        fit = label_free.fit_label_free(task.subset(TRAIN), cost=10.0, scale=scale, max_iter=2000)
-        np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
+    split = selection.split(task.X, np.arange(18) % 3, balanced=False)
+    task = label_free.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
+    fold = label_free.HeldOutFold.of(task, split, 2)
+    out = split.fold == 2
+    alone = replace(task.subset(~out), metric_weights=task.metric_weights[3:])
+    for cost in (1.0, 10.0):
+        fit = label_free.fit_label_free(alone, cost=cost, max_iter=2000)
+        expected = fit.posterior.score_means(task.X[out])
+        np.testing.assert_allclose(fold.scores(cost), expected, rtol=1e-6)

@@ -17,6 +17,7 @@ from bsdr_models.bm2pca import label_free, selection, transduction
 from bsdr_models.bm2pca import subspace as ss
 from bsdr_models.bm2pca.spec import PAPER
 from bsdr_models.bm2pca.task import Task
+from bsdr_models.metric import NAMES
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.temperature import fit_temperature
 
@@ -146,8 +147,10 @@ def test_samples_without_any_label_change_nothing(monkeypatch):
         n_components=4,
         strategy="shared",
         priors=PAPER,
+        units=np.ones(A.shape[1]),
+        metric_weights=np.full((1, len(NAMES)), 1.0 / len(NAMES)),
     )
-    options = {"cost": 1.0, "scale": 10.0, "max_iter": 2000}
+    options = {"cost": 1.0, "max_iter": 2000}
     every = label_free.fit_label_free(task, **options).posterior.score_means(A)
     labelled = label_free.fit_label_free(
         task.subset(np.arange(10, 40)), **options

@@ -2,12 +2,19 @@
 
 import numpy as np
 import pytest
-from bsdr_models.bm2pca.within_class_metric import Spectrum
+from scipy import linalg, optimize, stats
 from scipy.special import softmax
 from sklearn.datasets import load_digits
 
 from bsdr_models.bm2pca import subspace, transduction
-from bsdr_models.bm2pca.transduction import fit_responsibilities
+from bsdr_models.bm2pca.transduction import (
+    effective_sizes,
+    evidence_kappa,
+    fit_responsibilities,
+    row_coordinates,
+    shrunk_scatter,
+)
+from bsdr_models.metric import NAMES, Groups, Metric
 
 # N, d, K
 SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}
@@ -55,9 +62,12 @@ def scores(strategy, A, Y, rows):
 
 def fit_and_score(strategy, X, Y, rows, found=None):
     """Class scores of new samples, with or without transduction."""
-    shares, signs = (None, Y) if found is None else (found.shares, found.signs)
-    metric = Spectrum.fit(X, Y, responsibilities=shares).metric(1.0)
-    return scores(strategy, metric.A, signs, metric.transform(rows))
+    signs = Y if found is None else found.signs
+    used = signs.any(axis=1)
+    groups = Groups.of(signs[used].argmax(axis=1))
+    weights, units = np.full(len(NAMES), 1.0 / len(NAMES)), np.ones(X.shape[1])
+    metric = Metric.learn(X[used], groups, weights, units)
+    return scores(strategy, metric.whiten(X), signs, metric.whiten(rows))
 
 
 @every_shape
@@ -67,8 +77,7 @@ def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
     Z = span_coordinates(X)
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
     shares = np.eye(k)[y]
-    total = transduction.decompose(Z)
-    kappa = Spectrum.fit(total.rows, shares, responsibilities=shares).kappa
+    *_, kappa = shrunk_scatter(Z, shares)
 
     def log_evidence(labels):
         S, value = kappa * np.eye(dim), 0.0
@@ -81,7 +90,7 @@ def test_class_of_a_sample_given_the_others_is_a_ratio_of_evidences(size):
     expected = np.array(
         [[log_evidence(np.where(np.arange(n) == row, c, y)) for c in range(k)] for row in range(n)]
     )
-    found = transduction.predictive(total, shares)
+    found = transduction.predictive(Z, shares)
     np.testing.assert_allclose(
         found - found[:, :1], expected - expected[:, :1], rtol=1e-8, atol=1e-8
     )
@@ -97,15 +106,14 @@ def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
     n, dim, k = len(Z), Z.shape[1], SHAPES[size][2]
     shares = rng.dirichlet(np.full(k, 0.5), size=n)
     shares[-2:] = 0.0
-    total = transduction.decompose(Z)
-    spectrum = Spectrum.fit(total.rows, shares, responsibilities=shares)
+    *_, kappa = shrunk_scatter(Z, shares)
     expected = np.empty((n, k))
     for row in range(n):
         others = np.delete(shares, row, axis=0)
         rows = np.delete(Z, row, axis=0)
         count = others.sum(axis=0)
         means = others.T @ rows / count[:, None]
-        S = spectrum.kappa * np.eye(dim)
+        S = kappa * np.eye(dim)
         for c in range(k):
             S += (rows - means[c]).T @ (others[:, c, None] * (rows - means[c]))
         nu = dim + 1 + shares.sum() - k - shares[row].sum()
@@ -114,8 +122,72 @@ def test_predictive_leaves_the_sample_out(size, block, monkeypatch):
             square = away @ np.linalg.solve(S, away) / (1 + 1 / count[c])
             expected[row, c] = -0.5 * (nu + 1) * np.log(1 + square)
             expected[row, c] -= 0.5 * dim * np.log(1 + 1 / count[c])
-    found = transduction.predictive(total, shares)
+    found = transduction.predictive(Z, shares)
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+
+
+# ---------------------------------------------------------------------------------- the evidence
+
+
+def log_evidence(kappa, rows):
+    """A chain of t densities: each row given those before it, under Psi ~ IW(D + 1, kappa I)."""
+    shape, df, log_density = kappa * np.eye(rows.shape[1]), 2.0, 0.0
+    for row in rows:
+        log_density += stats.multivariate_t(shape=shape / df, df=df).logpdf(row)
+        shape, df = shape + np.outer(row, row), df + 1.0
+    return log_density
+
+
+@every_shape
+def test_kappa_maximises_the_evidence_of_the_contrasts_within_classes(size):
+    X, y, _ = make_samples(size)
+    Z = row_coordinates(X)
+    contrasts = np.concatenate([linalg.helmert(np.sum(y == c)) @ Z[y == c] for c in np.unique(y)])
+    best = optimize.minimize_scalar(
+        lambda u: -log_evidence(np.exp(u), contrasts), bounds=(-20.0, 20.0), method="bounded"
+    )
+    *_, kappa = shrunk_scatter(Z, np.eye(y.max() + 1)[y])
+    assert np.log(kappa) == pytest.approx(best.x, abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "d", "r"), [(40, 6, 6), (6, 40, 6), (500, 500, 500), (1, 1000, 1)])
+def test_kappa_maximises_the_evidence_of_eigenvalues(n, d, r):
+    """The log evidence, up to a constant."""
+    s = np.random.default_rng(59).gamma(0.3, size=r) + 1e-6
+
+    def value(u):
+        log_det = np.log(np.exp(u) + s).sum() + (d - r) * u
+        return 0.5 * (d + 1) * d * u - 0.5 * (d + 1 + n) * log_det
+
+    best = optimize.minimize_scalar(
+        lambda u: -value(u), bounds=(-25.0, 10.0), method="bounded", options={"xatol": 1e-8}
+    )
+    assert np.log(evidence_kappa(s, n, d)) == pytest.approx(best.x, abs=1e-3)
+
+
+def test_kappa_is_finite_for_repeated_samples_and_dependent_features():
+    X, y, rng = make_samples("wide")
+    # A sample and its copy cost one degree of freedom.
+    Z, classes = row_coordinates(np.vstack([X, X[:1]])), np.eye(2)[np.append(y, y[:1])]
+    value, _, kappa = shrunk_scatter(Z, classes)
+    assert kappa == evidence_kappa(value, 7.0, Z.shape[1]) < np.inf
+    # Linear combinations add no coordinate, and constant features have no effect.
+    X, y, rng = make_samples("tall")
+    more = np.column_stack([X, X @ rng.standard_normal((3, 5)), np.full((len(X), 2), 7.0)])
+    assert row_coordinates(more).shape == (len(X), 3)
+    # Without variation within classes there is none.
+    assert shrunk_scatter(row_coordinates(X), np.eye(len(X)))[2] == np.inf
+
+
+def test_sizes_of_a_singular_scatter():
+    assert effective_sizes(6.0, 20, 6) == (6.0, 20.0)
+    assert effective_sizes(6.0, 20, 4) == (4.0, 20.0)
+    assert effective_sizes(20.0, 6, 6) == (20.0, 6.0)
+    assert effective_sizes(20.0, 6, 4) == (20.0, 4.0)
+    assert effective_sizes(6.4, 20, 6) == (6.4, 20.0)
+
+
+# ---------------------------------------------------------------------------------- the classes
 
 
 def test_capped_softmax_satisfies_the_kkt_conditions():

@@ -143,7 +143,7 @@ def test_attributes(fitted, engine, target):
         assert tree.attrs["std_factor"] == model.std_factor_.tolist()
     else:
         assert tree.attrs["temperature"] == model.temperature_
-        assert ("metric_scale" in tree.attrs) == engine.startswith("label_free")
+        assert ("metric" in tree.attrs) == engine.startswith("label_free")
         assert tree.attrs["link"] == "softmax"
     if method == "mean_field":
         np.testing.assert_array_equal(tree["fit/elbo"], model.lower_bounds_)
@@ -206,7 +206,7 @@ def test_draws_of_a_label_free_fit_have_the_variance_of_its_classifier(fitted, e
     draws = np.einsum("np,sdpk->nsdk", scaled, posterior["coef"]) + posterior["intercept"].values
     spread = draws.std(axis=(1, 2))
     posterior = model._posterior
-    A = posterior.metric.transform(scaled)
+    A = posterior.metric.whiten(scaled)
     std = np.sqrt(score_variance(posterior.state, A, posterior.weight_cov, posterior.settings))
     assert (spread < 1.2 * std).all()
     assert (spread > 0.3 * std).all()

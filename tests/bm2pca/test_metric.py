@@ -1,0 +1,241 @@
+"""The learned metric in BM2PCA: held-out labels, named metrics, kinds of samples and labels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.stats import ortho_group
+
+from bsdr_models import BM2PCAClassifier, HingeLoss
+from bsdr_models.bm2pca import label_free, selection, sparse_metric, subspace
+from bsdr_models.bm2pca.label_free import HeldOutFold, learn_metric, weigh_metric
+from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
+from bsdr_models.bm2pca.task import Task, encode
+
+N, D, K = 60, 12, 3
+FIXED = HingeLoss(C=1.0, calibrate=False)
+
+
+def make_samples(seed=0, n=N, d=D):
+    """Classes that differ in two features of different units, with a common factor."""
+    rng = np.random.default_rng([61, seed])
+    y = np.arange(n) % K
+    X = rng.standard_normal((n, d)) + 2.0 * rng.standard_normal((n, 1))
+    X[:, :2] += 3.0 * np.array([[0.0, 1.0], [1.0, -0.5], [-1.0, -0.5]])[y]
+    return X * np.geomspace(0.3, 3.0, d), y, rng
+
+
+def make_task(X, y, unlabeled=-1):
+    labels = encode(y, unlabeled)
+    task = Task(X=X, Y=labels.signs, sizes=labels.sizes, n_components=2, strategy="shared")
+    return replace(task, multiclass=bool(labels.sizes)), labels.groups
+
+
+def proba(X, y, new=None, **arguments):
+    arguments = {"loss": FIXED, "random_state": 0} | arguments
+    return BM2PCAClassifier(**arguments).fit(X, y).predict_proba(X if new is None else new)
+
+
+# ------------------------------------------------------------------------------- held-out labels
+
+
+@pytest.mark.parametrize("kind", ["classes", "tasks", "labels", "unlabelled", "wide"])
+def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
+    """The metric of a fold, weights of its candidates included, does not know its labels."""
+    X, y, rng = make_samples(d=100 if kind == "wide" else D)
+    if kind == "tasks":
+        y = np.column_stack([y, rng.integers(2, 4, N)])
+    if kind == "labels":
+        y = rng.integers(0, 2, (N, 3))
+    if kind == "unlabelled":
+        y[40:] = -1
+    split = selection.split(X, make_task(X, y)[1], balanced=False)
+    own = split.fold == 1
+
+    def scores(y, number):
+        task, _ = make_task(X, y)
+        task = weigh_metric(task, "auto", np.ones(X.shape[1]), split, by_fold=True)
+        return HeldOutFold.of(task, split, number).scores(1.0)
+
+    other = y.copy()
+    other[own] = np.roll(y[own], 1, axis=0)
+    assert (other != y).any()
+    np.testing.assert_array_equal(scores(other, 1), scores(y, 1))
+    assert np.abs(scores(other, 2) - scores(y, 2)).max() > 1e-3
+
+
+def test_the_metric_seems_to_find_no_signal_in_noise():
+    """Held-out scores of noise would gain much if the metric of a fold knew its labels."""
+    gains = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        with pytest.warns(UserWarning, match="no evidence"):
+            model = BM2PCAClassifier(random_state=0).fit(
+                rng.standard_normal((40, 100)), np.arange(40) % 2
+            )
+        gains.append(model.held_out_gain_)
+    assert np.mean(gains) < 0.02
+
+
+# ------------------------------------------------------------------------------- named metrics
+
+
+@pytest.mark.parametrize("metric", ["auto", "unit", "identity"])
+def test_no_metric_depends_on_the_origin_or_a_common_unit(metric):
+    X, y, _ = make_samples()
+    expected = proba(X, y, metric=metric)
+    np.testing.assert_allclose(proba(7.0 * X + 3.0, y, metric=metric), expected, atol=1e-3)
+
+
+def test_unit_variance_ignores_units_and_identity_turns():
+    X, y, rng = make_samples()
+    units, turn = np.geomspace(100.0, 0.01, D), ortho_group.rvs(D, random_state=rng)
+    for metric, same, changed in (("unit", X * units, X @ turn), ("identity", X @ turn, X * units)):
+        expected = proba(X, y, metric=metric)
+        np.testing.assert_allclose(proba(same, y, metric=metric), expected, atol=1e-3)
+        assert np.abs(proba(changed, y, metric=metric) - expected).max() > 0.02
+
+
+def test_the_learned_metric_discounts_variation_within_classes():
+    X, y, rng = make_samples(n=360, d=60)
+    X += 8.0 * rng.standard_normal((360, 2)) @ rng.standard_normal((2, 60))
+    model, unit = (
+        BM2PCAClassifier(metric=metric, loss=FIXED, random_state=0).fit(X[:N], y[:N])
+        for metric in ("auto", "unit")
+    )
+    assert model.score(X[N:], y[N:]) > unit.score(X[N:], y[N:]) + 0.05
+    weights = list(model.metric_weights_.values())
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1.0)
+
+
+# ---------------------------------------------------------------------- kinds of samples, labels
+
+
+@pytest.mark.parametrize(
+    "kind", ["missing", "wide", "lone", "tasks", "labels", "unlabelled", "sparse", "constant"]
+)
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+@pytest.mark.filterwarnings("ignore:class 3 has a single sample", "ignore:1 of 12 features are")
+def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
+    X, y, rng = make_samples(n=240, d=100 if kind == "wide" else D)
+    new, truth, X, y = X[N:], y[N:], X[:N], y[:N].copy()
+    if kind == "missing":
+        X[rng.random(X.shape) < 0.1] = np.nan
+    if kind == "lone":
+        y[0] = 3
+    if kind == "tasks":
+        y = np.column_stack([y, y > 0]).astype(int)
+        y[::2, 1] = -1
+    if kind == "labels":
+        y = np.eye(K, dtype=int)[y]
+    if kind == "unlabelled":
+        y[20:] = -1
+    if kind == "sparse":
+        X = sparse.csr_array(X)
+    if kind == "constant":
+        X[:, 5] = 2.0
+    unlabeled = -1 if kind in ("tasks", "unlabelled") else None
+    loss = HingeLoss(strategy=strategy)
+    model = BM2PCAClassifier(loss=loss, unlabeled=unlabeled, random_state=0).fit(X, y)
+    predicted = model.predict(new)
+    if kind == "tasks":
+        predicted = predicted[:, 0]
+    if kind == "labels":
+        predicted = model.predict_proba(new).argmax(axis=1)
+    assert np.mean(predicted == truth) > 0.75
+    assert model.held_out_gain_ > 0.3
+    mean, cov = model.transform(new, return_cov=True)
+    assert np.isfinite(mean).all()
+    assert (np.einsum("nii->ni", cov) > 0.0).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*single sample")
+def test_with_single_samples_all_candidates_count_alike():
+    X, _, _ = make_samples(n=6)
+    with pytest.warns(UserWarning, match="every class has one sample only"):
+        model = BM2PCAClassifier(random_state=0).fit(X, np.arange(6))
+    np.testing.assert_allclose(list(model.metric_weights_.values()), 1.0 / 8.0)
+    assert model.score(X, np.arange(6)) == 1.0
+
+
+def test_unlabelled_samples_of_nearly_certain_class_are_in_the_metric(monkeypatch):
+    X, y, _ = make_samples()
+    y[20:] = -1
+    task, groups = make_task(X, y)
+    split = selection.split(X, groups, balanced=False)
+    task = weigh_metric(task, "auto", np.ones(D), split, by_fold=False)
+    metric, signs = learn_metric(task)
+    used = signs.any(axis=1)
+    assert used.sum() > 20
+    np.testing.assert_allclose(metric.mean, X[used].mean(axis=0))
+    monkeypatch.setattr(label_free, "fit_responsibilities", None)
+    few, _ = learn_metric(task.subset(np.arange(20)))
+    np.testing.assert_allclose(few.mean, X[:20].mean(axis=0))
+
+
+# --------------------------------------------------------------------- large sparse samples
+
+
+def sparse_samples():
+    X, y, rng = make_samples(d=80)
+    return sparse.csr_array(X * (rng.random(X.shape) < 0.5)), y, rng
+
+
+def test_the_operator_is_the_euclidean_metric(monkeypatch):
+    X, y, _ = sparse_samples()
+    new, tight = X[::3], {"rtol": 1e-3, "atol": 1e-3}
+    exact = BM2PCAClassifier(metric="identity", loss=FIXED, random_state=0).fit(X, y)
+    monkeypatch.setattr(sparse_metric, "MAX_DENSE", 100)
+    monkeypatch.setattr(subspace, "MAX_AXES", 20)
+    assert is_large(X)
+    assert not is_large(X.toarray())
+    model = BM2PCAClassifier(loss=FIXED, random_state=0).fit(X, y)
+    assert isinstance(model._posterior.metric, SparseMetric)
+    assert model.metric_weights_ == {"as they are": 1.0}
+    np.testing.assert_allclose(model.decision_function(new), exact.decision_function(new), **tight)
+    np.testing.assert_allclose(np.abs(model.components_), np.abs(exact.components_), **tight)
+    assert np.isfinite(model.transform(new, return_cov=True)[1]).all()
+    with pytest.raises(ValueError, match="one classifier for each label cannot be learned"):
+        BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest")).fit(X, y)
+
+
+def test_coordinates_of_the_operator():
+    X, _, rng = sparse_samples()
+    metric, Q, G = SparseMetric.learn(X), rng.standard_normal((80, 2)), rng.standard_normal((N, 2))
+    dense = X.toarray() - X.toarray().mean(axis=0)
+    dense /= np.sqrt(np.mean(np.sum(dense**2, axis=1)))
+    A = metric.whiten(X)
+    np.testing.assert_allclose(A @ Q, dense @ Q, atol=1e-10)
+    np.testing.assert_allclose(A.T @ G, dense.T @ G, atol=1e-10)
+    np.testing.assert_allclose((X - metric.mean) @ (metric.effects @ Q), dense @ Q, atol=1e-10)
+
+
+def test_a_million_sparse_features_are_never_made_dense():
+    rng = np.random.default_rng(3)
+    y = np.arange(40) % 4
+    X = sparse.random_array((40, 1_000_000), density=3e-5, rng=rng, format="csr")
+    assert is_large(X)
+    assert SparseMetric.learn(X).whiten(X).shape == (40, 1_000_000)
+    fit = subspace.fit_subspace(
+        SparseMetric.learn(X).whiten(X),
+        2.0 * np.eye(4)[y] - 1.0,
+        n_components=1,
+        settings=subspace.Settings(),
+        max_iter=2,
+    )
+    assert fit.state.projection.shape == (1_000_000, 1)
+
+
+def test_sparse_new_samples_are_whitened_and_compared_in_blocks(monkeypatch):
+    X, y, rng = sparse_samples()
+    new = sparse.csr_array(rng.standard_normal((7, 80)) * (rng.random((7, 80)) < 0.5))
+    model = BM2PCAClassifier(loss=FIXED, random_state=0).fit(X, y)
+    metric, dense = model._posterior.metric, new.toarray()
+    np.testing.assert_allclose(subspace.whiten(metric, new), metric.whiten(dense), atol=1e-9)
+    mapped = metric.map(dense)
+    expected = np.sum(mapped**2, axis=1) - np.sum(metric.whiten(dense) ** 2, axis=1)
+    monkeypatch.setattr(subspace, "BLOCK", 160)
+    np.testing.assert_allclose(model._posterior._outside(new), expected, atol=1e-8)
+    assert expected.min() > 0.0
