@@ -39,7 +39,6 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.folds import stratified_subset
 
 MetricName = Literal["auto", "unit", "identity"]
-Name = MetricName
 Scale = Literal["common", "total", "within", "signal"]
 
 

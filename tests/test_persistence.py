@@ -42,7 +42,7 @@ from bsdr_models import (
     Sampling,
     persistence,
 )
-from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca import sparse_metric, subspace
 from bsdr_models.bsdr import Kernel
 from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.papers import (

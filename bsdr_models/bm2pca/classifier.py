@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import selection
 from bsdr_models.bm2pca.base import BaseBM2PCA
@@ -21,7 +21,13 @@ from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.tasks import by_task, outcome_names
-from bsdr_models.validation import check_samples, known_entries, one_thread, sample_labels
+from bsdr_models.validation import (
+    check_samples,
+    known_entries,
+    one_thread,
+    read_groups,
+    sample_labels,
+)
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -58,7 +64,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """The task with missing values imputed, if the model needs it."""
         return task
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Learn subspace and classifier.
 
         Parameters
@@ -69,6 +75,10 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             Classes; or 0 and 1 for each of several labels; or classes of each of several tasks,
             scikit-learn's "multiclass-multioutput"; or ``unlabeled``. Several columns that hold
             only 0 and 1 are labels.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups.
 
         Returns
         -------
@@ -80,16 +90,18 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             If X is no table, or a Dask array.
         ValueError
             If the input is infinite or of the wrong shape, no two classes (of a task) are labelled,
-            no feature varies, or an argument is out of range.
+            no feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
         """
         self._reset()
         self._check_params()
-        samples, X = sample_labels(X), self._validate(X, y)
+        table, X = X, self._validate(X, y)
+        samples = sample_labels(table)
         labels = encode(y, self.unlabeled)
         given, n_tasks = self._option("loss").temperature, max(len(labels.sizes), 1)
         if isinstance(given, tuple) and len(given) != n_tasks:
             raise ValueError(f"calibrate has {len(given)} entries, and y has {n_tasks} task(s)")
         check_consistent_length(X, labels.given)
+        groups = read_groups(groups, table)
         self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy
@@ -99,16 +111,16 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self._largest = largest_scaled(X)
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
-            chosen, held_out_log_proba = self._choose(labels, select_rng)
+            chosen, held_out_log_proba = self._choose(labels, groups, select_rng)
             self.C_ = chosen["C"]
             result = self._learn(chosen, fit_rng)
             result = replace(result, held_out_log_proba=held_out_log_proba)
-            self._set_fitted(result, samples=samples, **self._describe(labels))
+            self._set_fitted(result, samples=samples, groups=groups, **self._describe(labels))
             self._report(result, chosen)
         return self
 
     def _choose(
-        self, labels: Labels, rng: np.random.Generator
+        self, labels: Labels, groups: IntArray | None, rng: np.random.Generator
     ) -> tuple[Candidate, FloatArray | None]:
         """Choose the setting, if there are several, and the temperature by cross-validation.
 
@@ -119,15 +131,16 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
         self.cv_results_: dict[str, Any] | None = None
         self._held_out = HeldOutScore()
-        split = selection.split(self._task.X, labels.groups, balanced=self._balanced_folds)
+        split = selection.split(self._task.X, labels.groups, groups, balanced=self._balanced_folds)
         candidates = self._candidates(self._task)
         judged = fitted or len(candidates) > 1
         self._task = self._weigh(self._task, split, by_fold=judged)
         if not judged:
             return candidates[0], None
         if not split.rows:
+            what = "sample" if groups is None else "group"
             warnings.warn(
-                "every class has one sample only: fallback settings "
+                f"a class has one {what} only, so that none can be held out: fallback settings "
                 "are used and probabilities are not calibrated",
                 UserWarning,
                 stacklevel=3,

@@ -179,7 +179,7 @@ def cross_validate(
         predicted = np.concatenate(list(outcome.results.values()))
     of_costs = best_of(scores, truth, task.sizes)
     return replace(
-        judge_choice(predicted[None], truth, task.sizes, fold),
+        judge_choice(predicted[None], truth, task.sizes, *split.units),
         weight=average(scores, truth, task.sizes),
         accuracy=of_costs.accuracy,
         log_loss=of_costs.log_loss,

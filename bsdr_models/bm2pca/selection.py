@@ -24,7 +24,7 @@ from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS
 from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics.folds import assign_folds, sample_keys, stratified_subset
+from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature
 from bsdr_models.tasks import by_task
@@ -94,11 +94,18 @@ class Split:
     keys: IntArray  # `numerics.folds.sample_keys`, (I,)
     fold: IntArray  # -1 if never held out, (I,)
     rows: list[IntArray]  # held-out samples by fold, positions in the index
+    groups: IntArray | None = None  # group of each sample, (I,), if they are held out together
 
     @property
     def held_out(self) -> IntArray:
         """All held-out samples, positions in the index, (M,)."""
         return np.concatenate(self.rows)
+
+    @property
+    def units(self) -> tuple[IntArray, IntArray | None]:
+        """Fold, and group if there are any, of each held-out sample, (M,)."""
+        groups = None if self.groups is None else self.groups[self.held_out]
+        return self.fold[self.held_out], groups
 
     def spread(self, values: FloatArray, n_samples: int) -> FloatArray:
         """Values of the held-out samples (M, K) among all (N, K), NaN of others."""
@@ -107,16 +114,24 @@ class Split:
         return found
 
 
-def split(X: Rows, groups: IntArray, *, balanced: bool) -> Split:
-    """Folds of samples of `Labels.groups`; ``balanced`` is for as many as of `balanced_folds`."""
+def split(X: Rows, classes: IntArray, groups: IntArray | None = None, *, balanced: bool) -> Split:
+    """Folds of samples of `Labels.groups`; ``balanced`` is for as many as of `balanced_folds`.
+
+    Samples of one of the ``groups`` (N,) are in one fold.
+    """
     keys = sample_keys(X)
-    index = subsample(groups, keys)
-    if len(index) < len(groups):
-        logger.info("%d of %d samples are used for cross-validation", len(index), len(groups))
-    keys, groups = keys[index], groups[index]
-    n_folds = balanced_folds(groups) if balanced else N_FOLDS
-    fold = assign_folds(groups, keys, n_folds=n_folds)
-    return Split(index=index, keys=keys, fold=fold, rows=rows_to_hold_out(fold, groups))
+    index = subsample(classes, keys)
+    if len(index) < len(classes):
+        logger.info("%d of %d samples are used for cross-validation", len(index), len(classes))
+    keys, classes = keys[index], classes[index]
+    if groups is not None:
+        groups = groups[index]
+        fold = make_folds(X, classes, groups)
+    else:
+        n_folds = balanced_folds(classes) if balanced else N_FOLDS
+        fold = assign_folds(classes, keys, n_folds=n_folds)
+    rows = rows_to_hold_out(fold, classes)
+    return Split(index=index, keys=keys, fold=fold, rows=rows, groups=groups)
 
 
 def cross_validate(
@@ -143,7 +158,7 @@ def cross_validate(
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
     truth = class_index(task.Y[split.held_out], task.sizes)
-    return judge_choice(scores, truth, task.sizes, split.fold[split.held_out])
+    return judge_choice(scores, truth, task.sizes, *split.units)
 
 
 def rows_to_hold_out(fold: IntArray, groups: IntArray) -> list[IntArray]:
@@ -167,7 +182,11 @@ def class_index(signs: FloatArray, sizes: tuple[int, ...]) -> IntArray:
 
 
 def judge_choice(
-    scores: FloatArray, truth: IntArray, sizes: tuple[int, ...], fold: IntArray
+    scores: FloatArray,
+    truth: IntArray,
+    sizes: tuple[int, ...],
+    fold: IntArray,
+    groups: IntArray | None = None,
 ) -> Selection:
     """Choose as `best_of`, and judge the choice by those that do not see the fold of a sample.
 
@@ -186,7 +205,7 @@ def judge_choice(
     return replace(
         chosen,
         temperature=chosen.temperature * factor,
-        held_out=_judge(at_temperature(scaled, factor, sizes), truth, sizes)[1],
+        held_out=_judge(at_temperature(scaled, factor, sizes), truth, sizes, groups)[1],
         log_proba=log_probabilities(scaled, factor, sizes),
     )
 
@@ -232,7 +251,10 @@ def temperature_of(
 
 
 def _judge(
-    scaled: FloatArray, truth: IntArray, sizes: tuple[int, ...]
+    scaled: FloatArray,
+    truth: IntArray,
+    sizes: tuple[int, ...],
+    groups: IntArray | None = None,
 ) -> tuple[float, HeldOutScore]:
     """Accuracy and log score of class scores, over all known labels."""
     log_p = [_log_softmax(own) for own in _blocks(scaled, sizes)]
@@ -241,7 +263,8 @@ def _judge(
     of_truth = np.column_stack([own[np.arange(len(own)), y] for own, y in pairs])
     known = truth >= 0
     accuracy = float(np.mean((predicted == truth)[known]))
-    return accuracy, HeldOutScore.of(np.where(known, of_truth, np.nan), truth)
+    of_truth = np.where(known, of_truth, np.nan)
+    return accuracy, HeldOutScore.of(of_truth, truth, groups=groups)
 
 
 def _blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
