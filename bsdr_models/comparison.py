@@ -12,7 +12,6 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.baselines import (
@@ -38,7 +37,13 @@ from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses
 from bsdr_models.options import N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.stacking import StackedClassifier
-from bsdr_models.validation import check_samples, encode_labels, one_thread, validate_samples
+from bsdr_models.validation import (
+    check_samples,
+    encode_labels,
+    one_thread,
+    read_groups,
+    validate_samples,
+)
 
 BASE_RATE = "none"
 # Probability of the intervals, and difference of log loss, in nats, below which two models tie.
@@ -139,8 +144,8 @@ def compare_models(
     cv : int, splitter or iterable of (train, test), default=5
         Number of stratified, shuffled folds, or a splitter, which may be repeated or random.
     groups : array-like of shape (n_samples,), optional
-        Samples of one group, such as a patient, are held out together, and count together in the
-        intervals. The cross-validations inside of fits ignore groups.
+        Samples of one group, such as a patient, are held out together, also inside of fits whose
+        ``fit`` takes ``groups``, and count together in the intervals.
     n_jobs : int, optional
         Fits in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
         change results other than ``seconds``.
@@ -199,7 +204,7 @@ def compare_models(
     y = read_classes(y)
     classes, index = encode_labels(y)
     n_features = validate_samples(BSDRClassifier(), X, reset=True).shape[1]
-    groups = None if groups is None else column_or_1d(groups)
+    groups = read_groups(groups, X)
     rng = as_generator(random_state)
     folds = read_folds(X, y, cv, rng, groups=groups, least=2)
     compared = _models(folds, index, n_features, rng) | dict(models or {})
@@ -215,7 +220,7 @@ def compare_models(
 
     def fit(task: tuple[str, int, dict[str, _Fit]]) -> tuple[str, int, _Fit]:
         name, number, members = task
-        return name, number, _fit(compared[name], members, X, y, classes, folds[number])
+        return name, number, _fit(compared[name], members, X, y, classes, folds[number], groups)
 
     def keep(result: tuple[str, int, _Fit]) -> None:
         name, number, fits[name][number] = result
@@ -326,6 +331,7 @@ def _fit(
     y: np.ndarray,
     classes: np.ndarray,
     fold: Fold,
+    groups: IntArray | None,
 ) -> _Fit:
     """Fit to the training samples of a fold, given the fits of some members of a stack."""
     train, test = fold
@@ -337,7 +343,9 @@ def _fit(
         warnings.simplefilter("always")
         try:
             begin = time.perf_counter()
-            trained = fitted_clone(estimator, select_samples(estimator, X, train, train), y[train])
+            own = None if groups is None else groups[train]
+            samples = select_samples(estimator, X, train, train)
+            trained = fitted_clone(estimator, samples, y[train], own)
             seconds = time.perf_counter() - begin + spent
             held_out = getattr(trained, "held_out_log_proba_", None) is not None
             columns = np.searchsorted(trained.classes_, classes)

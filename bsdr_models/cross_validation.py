@@ -16,14 +16,14 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import column_or_1d, has_fit_parameter
 
 from bsdr_models.arrays import IntArray
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.latent_grid import class_frequency
 from bsdr_models.options import check_parameters
 from bsdr_models.rng import RandomState, as_generator
-from bsdr_models.validation import check_samples, constant_features_ignored
+from bsdr_models.validation import check_samples, constant_features_ignored, read_groups
 
 type Fold = tuple[IntArray, IntArray]
 
@@ -55,8 +55,8 @@ def cross_validated_map(
     cv : int, splitter or iterable of (train, test), default=10
         Number of stratified, shuffled folds, or a splitter that holds every sample out once.
     groups : array-like of shape (n_samples,), optional
-        Samples of one group, such as repeated measures of a patient, are held out together. The
-        cross-validations inside of fits ignore groups.
+        Samples of one group, such as repeated measures of a patient, are held out together, also
+        inside of fits whose ``fit`` takes ``groups``.
     reuse_settings : bool, default=False
         Keep what the fit to all samples has selected, such as hyper-parameters and the temperature
         (``selected_params``), for the folds: several times faster. Held-out samples have
@@ -106,10 +106,10 @@ def cross_validated_map(
     check_parameters({"reuse_settings": ["boolean"]}, locals(), "cross_validated_map")
     check_samples(X, y, groups)
     y = read_classes(y)
-    groups = None if groups is None else column_or_1d(groups)
+    groups = read_groups(groups, X)
     index = np.unique(y, return_inverse=True)[1]
     folds = read_folds(X, y, cv, as_generator(random_state), groups=groups, once=True)
-    full = fitted_clone(estimator, X, y)
+    full = fitted_clone(estimator, X, y, groups)
     last = last_step(full)
     known = np.asarray(getattr(last, "classes_", [])).tolist()
     if unknown := sorted(set(y.tolist()) - set(known), key=str):
@@ -129,7 +129,8 @@ def cross_validated_map(
         try:
             with constant_features_ignored():  # the fit to all samples has warned
                 X_train = select_samples(estimator, X, train, train)
-                model = fitted_clone(estimator, X_train, y[train])
+                own = None if groups is None else groups[train]
+                model = fitted_clone(estimator, X_train, y[train], own)
         except KeyboardInterrupt:
             if not parts:
                 raise
@@ -248,9 +249,17 @@ def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -
     return _safe_indexing(part, training, axis=1) if pairwise else part
 
 
-def fitted_clone(estimator: Any, X: Any, y: Any) -> Any:
-    """Fit a clone; an interrupted fit raises KeyboardInterrupt."""
-    model = clone(estimator).fit(X, y)
+def fitted_clone(estimator: Any, X: Any, y: Any, groups: np.ndarray | None = None) -> Any:
+    """Fit a clone, with the groups of its samples if it takes them and there are several.
+
+    An interrupted fit raises KeyboardInterrupt.
+    """
+    model = clone(estimator)
+    name, last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
+    options = {}
+    if groups is not None and len(np.unique(groups)) > 1 and has_fit_parameter(last, "groups"):
+        options[f"{name}__groups" if name else "groups"] = groups
+    model.fit(X, y, **options)
     if getattr(last_step(model), "interrupted_", False):
         raise KeyboardInterrupt
     return model

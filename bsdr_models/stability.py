@@ -13,7 +13,6 @@ import numpy as np
 import xarray as xr
 from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import IntArray
 from bsdr_models.cross_validation import fitted_clone, last_step, read_folds, select_samples
@@ -22,7 +21,12 @@ from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.trees import Effects, read_effects
-from bsdr_models.validation import check_samples, constant_features_ignored, read_targets
+from bsdr_models.validation import (
+    check_samples,
+    constant_features_ignored,
+    read_groups,
+    read_targets,
+)
 
 
 def feature_stability(
@@ -56,7 +60,8 @@ def feature_stability(
     n_selected : int, optional
         Number of features selected by a refit; by default 10, or a third of the features if less.
     groups : array-like of shape (n_samples,), optional
-        Samples of one group, such as repeated measures of a patient, are in the same half.
+        Samples of one group, such as repeated measures of a patient, are in the same half, and
+        held out together by a model that takes ``groups``.
     random_state : int, RandomState, Generator or None
         Of the samples drawn; that of the model is its own.
     n_jobs : int, optional
@@ -119,12 +124,13 @@ def feature_stability(
         n_selected = max(1, min(10, n_features // 3))
     if n_selected > n_features:
         raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
+    groups = read_groups(groups, X)
     halves = list(_halves(model, y, groups, n_resamples, as_generator(random_state)))[:n_resamples]
 
     def refit(rows: IntArray) -> Effects:
         part = select_samples(model, X, rows, rows), _safe_indexing(y, rows)
         with constant_features_ignored():
-            last = last_step(fitted_clone(model, *part))
+            last = last_step(fitted_clone(model, *part, None if groups is None else groups[rows]))
         if not hasattr(last, "idata_"):
             raise TypeError(f"{type(last).__name__} has no posterior tree idata_")
         return with_changes(read_effects(last.idata_), draws=None)
@@ -170,7 +176,6 @@ def _halves(
         labels = labels.ravel().astype(str)
     else:
         labels = np.zeros(len(labels))
-    groups = None if groups is None else column_or_1d(groups)
     for _ in range(0, n_halves, 2):
         folds = read_folds(labels, labels, 2, rng, groups=groups, once=True)
         yield from (test for _, test in folds)

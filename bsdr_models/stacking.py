@@ -35,7 +35,7 @@ from scipy.stats import norm
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifier
@@ -64,6 +64,7 @@ from bsdr_models.validation import (
     check_samples,
     column_names,
     feature_names,
+    read_groups,
     read_labels,
     read_numbers,
     require_targets,
@@ -213,8 +214,8 @@ class Stack(Estimator, _BaseComposition):
         y : array-like of shape (n_samples,), or (n_samples, n_labels or n_outputs)
             Classes or an indicator matrix of labels; for a regressor numbers.
         groups : array-like of shape (n_samples,), optional
-            Samples of one group, such as a patient, are held out together; every member is then
-            refitted for each fold.
+            Samples of one group, such as a patient, are held out together, also by members whose
+            ``fit`` takes ``groups``; the others are refitted for each fold.
 
         Returns
         -------
@@ -241,15 +242,15 @@ class Stack(Estimator, _BaseComposition):
         require_targets(self, X, y)
         samples, (table, X) = sample_labels(X), self._read(X, reset=True)
         check_samples(X, y, groups)
+        self._groups = groups = read_groups(groups, table)
         y, kinds = self._read_targets(y)
         members = self.estimators or [
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
         ]
         folds = self._make_folds(y, groups, rng)
         with self._fitting(table.shape):
-            own = groups is None  # members' cross-validations ignore groups
             outcome = run_tasks(
-                lambda member: self._fit_member(member, X, y, folds, own),
+                lambda member: self._fit_member(member, X, y, folds, groups),
                 members,
                 n_jobs=self.n_jobs,
                 what="members",
@@ -264,6 +265,7 @@ class Stack(Estimator, _BaseComposition):
                 y=y,
                 samples=samples,
                 feature_names=feature_names(self),
+                groups=groups,
                 config=config | {"estimators": {name: repr(model) for name, model in members}},
                 **self._describe(targets),
             )
@@ -287,13 +289,14 @@ class Stack(Estimator, _BaseComposition):
         check_models(members, "estimators")
 
     def _fit_member(
-        self, member: Any, X: Any, y: np.ndarray, folds: list[Fold], own: bool
+        self, member: Any, X: Any, y: np.ndarray, folds: list[Fold], groups: IntArray | None
     ) -> tuple[Any, FloatArray]:
-        """Fit a pair of a name and a model; held-out predictions, by refits unless its ``own``."""
+        """Fit a pair of a name and a model; its own held-out predictions, or those of refits."""
         name, model = member
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = fitted_clone(model, X, y)
+            own = groups is None or has_fit_parameter(model, "groups")
+            model = fitted_clone(model, X, y, groups)
         for each in caught:
             warnings.warn(f"{name}: {each.message}", each.category, stacklevel=2)
         if own and (log_p := getattr(model, "held_out_log_proba_", None)) is not None:
@@ -303,18 +306,23 @@ class Stack(Estimator, _BaseComposition):
         with warnings.catch_warnings():  # the fit to all samples has warned
             warnings.simplefilter("ignore")
             for train, test in folds:
-                refit = fitted_clone(model, select_samples(model, X, train, train), y[train])
+                rest = None if groups is None else groups[train]
+                samples = select_samples(model, X, train, train)
+                refit = fitted_clone(model, samples, y[train], rest)
                 new = select_samples(model, X, test, train)
                 values[test] = self._predict_member(refit, new, classes)
         return model, values
 
-    def _make_folds(self, y: np.ndarray, groups: Any, rng: np.random.Generator) -> list[Fold]:
+    def _make_folds(
+        self, y: np.ndarray, groups: IntArray | None, rng: np.random.Generator
+    ) -> list[Fold]:
         """Pairs (train, test); none if every class has one sample only."""
         strata = y if self._exclusive else np.zeros(len(y), dtype=np.int64)
         n_folds = min(self.cv, int(np.unique(strata, return_counts=True)[1].max()))
         if n_folds < 2:
             return []
-        groups = None if groups is None else column_or_1d(groups)
+        if groups is not None:
+            n_folds = min(n_folds, int(groups.max()) + 1)
         return read_folds(strata, strata, n_folds, rng, groups=groups, once=True, least=0)
 
     def _set_weights(self, values: FloatArray, targets: np.ndarray, folds: list[Fold]) -> None:
@@ -580,7 +588,8 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     def _describe(self, targets: np.ndarray) -> dict[str, Any]:
         known = self._fold >= 0
         log_p = self._log_scores(self._pooled[known], targets[known])
-        held_out = HeldOutScore.of(log_p, targets[known])
+        groups = None if self._groups is None else self._groups[known]
+        held_out = HeldOutScore.of(log_p, targets[known], groups=groups)
         for name, value in held_out.named().items():
             setattr(self, f"{name}_", value)
         return {

@@ -61,7 +61,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def __init__(self, metric: MetricName = "auto") -> None:
         self.metric = metric
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Learn the metric.
 
         Parameters
@@ -69,6 +69,8 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
             Classes, or label sets.
+        groups : array-like of shape (n_samples,), optional
+            Samples of one group, such as a patient, are held out together to weigh the candidates.
 
         Returns
         -------
@@ -83,14 +85,15 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         names = StrOptions(set(get_args(MetricName)))
         check_parameters({"metric": [names]}, self.get_params(), "SupervisedWhitening")
         validation.require_targets(self, X, y)
-        X = validation.validate_samples(self, X, reset=True, least=2)
+        table, X = X, validation.validate_samples(self, X, reset=True, least=2)
         classes = _read_classes(y)
         check_consistent_length(X, classes)
+        groups = validation.read_groups(groups, table)
         self._scaler = validation.fit_scaler(X, standardize=True)
         X = self._scaler.transform(X)
         units = self._scaler.units
         with validation.one_thread():
-            fold = make_folds(X, classes)
+            fold = make_folds(X, classes, groups)
             weights = choose_weights(self.metric, X, classes, units, fold, by_fold=False)
             metric = Metric.learn(X, Groups.of(classes), weights[0], units, centred=True)
         self.metric_weights_ = metric.shares

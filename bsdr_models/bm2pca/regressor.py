@@ -18,10 +18,16 @@ from bsdr_models.bm2pca.task import Task
 from bsdr_models.dims import FEATURE
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.numerics.folds import make_folds
 from bsdr_models.options import COUNT
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import column_names, one_thread, sample_labels, warn_not_converged
+from bsdr_models.validation import (
+    column_names,
+    one_thread,
+    read_groups,
+    sample_labels,
+    warn_not_converged,
+)
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
@@ -145,7 +151,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Learn subspace and regression.
 
         Parameters
@@ -154,6 +160,9 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
             NaN marks a missing value.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             NaN marks a missing target.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together, so that standard deviations are those of new groups.
 
         Returns
         -------
@@ -163,13 +172,15 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         ------
         ValueError
             If the input is infinite or of the wrong shape, an output or every feature is
-            constant, or an argument is out of range.
+            constant, or an argument is out of range; if ``groups`` has gaps or one value.
         """
         self._reset()
         self._check_params()
-        samples, X = sample_labels(X), self._validate(X, y)
+        table, X = X, self._validate(X, y)
+        samples = sample_labels(table)
         given, Y = self._scale_outputs(y, missing=True)
         check_consistent_length(X, Y)
+        groups = read_groups(groups, table)
         loss: EpsilonInsensitiveLoss = self._option("loss")
         calibrate_rng, fit_rng = self._spawn()
         self._observed = self._task = self._make_task(
@@ -178,7 +189,9 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
         with one_thread(), self._fitting(X.shape):
             self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
-            coef_sd = self._calibrate(calibrate_rng) if loss.calibrate else np.zeros(Y.shape[1])
+            coef_sd = np.zeros(Y.shape[1])
+            if loss.calibrate:
+                coef_sd = self._calibrate(groups, calibrate_rng)
             result = fit_mean_field(
                 self._task,
                 cost=self.C_,
@@ -200,6 +213,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 result,
                 y=given,
                 samples=samples,
+                groups=groups,
                 index=None,
                 labels=np.array(column_names(Y, "y", Y.shape[1])),
                 target="regression",
@@ -209,15 +223,15 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 warn_not_converged(self.max_iter, TOL)
         return self
 
-    def _calibrate(self, rng: np.random.Generator) -> FloatArray:
+    def _calibrate(self, groups: IntArray | None, rng: np.random.Generator) -> FloatArray:
         """Set slopes and factors of the standard deviations from held-out predictions.
 
         Return the standard deviation of coefficients between folds, (K,), 0 without folds.
         """
         task = self._task
-        groups = np.where(task.observed.any(axis=1), 0, -1)
-        fold = assign_folds(groups, sample_keys(task.X), n_folds=N_FOLDS)
-        if np.count_nonzero(fold >= 0) < N_FOLDS:
+        fold = make_folds(task.X, np.where(task.observed.any(axis=1), 0, -1), groups)
+        least = N_FOLDS if groups is None else 2
+        if np.count_nonzero(fold >= 0) < least:
             warnings.warn(
                 "too few samples have a target to hold some out: predictions are not calibrated",
                 UserWarning,
@@ -272,7 +286,8 @@ def held_out(
     The last is the jackknife standard deviation of coefficients (K,), root mean square over
     features. Raise KeyboardInterrupt if the user stops the fits, of a fixed number of plain sweeps.
     """
-    streams = rng.spawn(N_FOLDS)
+    n_folds = int(fold.max()) + 1
+    streams = rng.spawn(n_folds)
 
     def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         test = fold == number
@@ -282,14 +297,14 @@ def held_out(
         )
         return *posterior.score_moments(task.X[test]), posterior.projection @ posterior.mean_weights
 
-    outcome = run_tasks(moments, range(N_FOLDS), n_jobs=n_jobs, what="folds")
+    outcome = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt
     mean, variance = np.full((2, *task.Y.shape), np.nan)
     for number, (own_mean, own_variance, _) in outcome.results.items():
         mean[fold == number], variance[fold == number] = own_mean, own_variance
     coef = np.stack([coef for *_, coef in outcome.results.values()])
-    coef_sd = np.sqrt((N_FOLDS - 1) * coef.var(axis=0).mean(axis=0))
+    coef_sd = np.sqrt((n_folds - 1) * coef.var(axis=0).mean(axis=0))
     return mean, variance + noise_variance(cost, float(task.epsilon or 0.0)), coef_sd
 
 
