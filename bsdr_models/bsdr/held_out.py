@@ -197,11 +197,11 @@ def score_folds(
         feature_map, out = learner.learn(fold), learner.fold == fold
         train = build(feature_map, np.flatnonzero(~out))
         new = build(feature_map, np.flatnonzero(out))
-        for values, width in ((score, train.X.shape[1]), (empty, 0)):
-            given = replace(train, X=train.X[:, :width])
+        for values, size in ((score, 1.0), (empty, 0.0)):
+            given = replace(train, X=size * train.X)
             draws = fit_conjugate(given, n_draws=_N_DRAWS, rng=rng).draws
             assert draws.noise_scale is not None
-            eta = draws.linear_predictor(new.X[:, :width])
+            eta = draws.linear_predictor(size * new.X)
             each = regression_log_likelihood(eta, new.y, draws.noise_scale)
             values[out] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
     return score, empty

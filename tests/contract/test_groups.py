@@ -1,0 +1,174 @@
+"""Samples in groups, such as scans of one patient, are held out together by every fit."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCARegressor,
+    BSDRClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    StackedClassifier,
+    SupervisedWhitening,
+    compare_models,
+    cross_validated_map,
+)
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+
+pytestmark = [
+    pytest.mark.usefixtures("short_runs"),
+    pytest.mark.filterwarnings("ignore:the chains have not mixed"),
+    pytest.mark.filterwarnings("ignore:the search stopped after"),
+]
+
+CLASSIFIERS = {
+    "BSDR": BSDRClassifier(random_state=0),
+    "BM2PCA": BM2PCAClassifier(random_state=0),
+    "D-GPLVM": DGPLVMClassifier(random_state=0),
+    "D-GPLVM, unit variance": DGPLVMClassifier(metric="unit", random_state=0),
+    "stack": StackedClassifier(
+        [("bm2pca", BM2PCAClassifier()), ("dgplvm", DGPLVMClassifier())], random_state=0
+    ),
+}
+REGRESSORS = {"BSDR": BSDRRegressor(random_state=0), "BM2PCA": BM2PCARegressor(2, random_state=0)}
+OTHERS = {
+    "whitening": SupervisedWhitening(),
+    "BSDR of the paper": PaperBSDRClassifier(random_state=0),
+    "BM2PCA of the paper": PaperBM2PCAClassifier(random_state=0),
+    "D-GPLVM of the paper": PaperDGPLVMClassifier(random_state=0),
+}
+
+
+def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
+    """Scans of patients that differ much less than the patients, classes, and patients."""
+    rng = np.random.default_rng(seed)
+    patients = np.repeat(np.arange(n_patients), n_scans)
+    own = rng.standard_normal((n_patients, 30))
+    own[:, :3] += shift * (2 * (np.arange(n_patients) % 2)[:, None] - 1)
+    X = own[patients] + 0.1 * rng.standard_normal((len(patients), 30))
+    return X, patients % 2, patients
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_noise_of_patients_is_noise(name):
+    """Without groups every scan is predicted by the others of its patient."""
+    X, y, patients = scans()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fooled = CLASSIFIERS[name].fit(X, y).held_out_gain_
+    with pytest.warns(UserWarning, match="no evidence that the targets depend on X"):
+        model = CLASSIFIERS[name].fit(X, y, groups=patients)
+    assert fooled > 0.5
+    assert model.held_out_gain_ < 0.2
+    new = np.random.default_rng(1).standard_normal((500, 30))
+    assert np.abs(model.predict_proba(new) - 0.5).mean() < 0.2
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_signal_of_patients_is_found(name):
+    X, y, patients = scans(shift=1.5)
+    model = CLASSIFIERS[name].fit(X, y, groups=np.char.add("patient ", patients.astype(str)))
+    assert model.held_out_gain_ > 0.3
+    assert model.held_out_log_proba_.shape == (80, 2)
+    X_new, y_new, _ = scans(200, 1, 1.5, seed=1)
+    assert model.score(X_new, y_new) > 0.85
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_the_label_of_a_group_has_no_part_in_its_prediction(name):
+    """A group whose labels alone contradict all others is not predicted as labelled."""
+    X, y, patients = scans(shift=2.5)
+    y = np.where(patients == 4, 1 - y, y)
+    log_p = CLASSIFIERS[name].fit(X, y, groups=patients).held_out_log_proba_
+    assert (log_p[patients == 4].argmax(axis=1) != y[patients == 4]).all()
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_real_outputs_of_patients(name):
+    X, _, patients = scans(24)
+    rng = np.random.default_rng(2)
+    y = rng.standard_normal(24)[patients] + 0.1 * rng.standard_normal(len(patients))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        grouped = REGRESSORS[name].fit(X, y, groups=patients)
+        new = rng.standard_normal((200, 30))
+        wide = grouped.predict(new, return_std=True)[1].mean()
+        if name == "BSDR":
+            assert grouped.held_out_gain_ < 0.1
+        else:
+            assert wide > 1.5 * REGRESSORS[name].fit(X, y).predict(new, return_std=True)[1].mean()
+
+
+@pytest.mark.parametrize("model", [*CLASSIFIERS.values(), *REGRESSORS.values(), *OTHERS.values()])
+@pytest.mark.parametrize(
+    ("groups", "error"),
+    [
+        (lambda g: g[:-1], "inconsistent numbers|groups must have one value"),
+        (lambda g: np.column_stack([g, g]), r"groups must have one value per sample, .*\(80, 2\)"),
+        (lambda g: np.where(g == 3, np.nan, g), "groups has no value at position 15"),
+        (lambda g: [None, *g[1:]], "groups has no value at position 0"),
+        (lambda g: [*g[:-1], "a"], "groups mixes text and numbers: 'a' at position 79"),
+        (lambda g: 0 * g + 7, "groups has one value only, 7"),
+    ],
+)
+def test_bad_groups_are_refused_before_any_work(monkeypatch, model, groups, error):
+    X, y, patients = scans()
+    with pytest.raises(ValueError, match=error):
+        model.fit(X, y, groups=groups(patients))
+    assert not hasattr(model, "n_iter_")
+
+
+def test_groups_in_another_order_are_refused():
+    X, y, patients = scans()
+    names = [f"scan {i}" for i in range(80)]
+    frame, other = pd.DataFrame(X, index=names), pd.Series(patients, index=names[::-1])
+    with pytest.raises(ValueError, match="in another order"):
+        BM2PCAClassifier().fit(frame, y, groups=other)
+
+
+class Spy(ClassifierMixin, BaseEstimator):
+    """Keeps the groups of its fits."""
+
+    seen = []
+
+    def fit(self, X, y, *, groups=None):
+        Spy.seen.append(groups)
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        return np.full((len(X), 2), 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
+@pytest.mark.parametrize("model", [Spy(), make_pipeline(StandardScaler(), Spy())])
+def test_comparisons_maps_and_stacks_pass_groups_on(model):
+    X, y, patients = scans()
+    Spy.seen = []
+    cross_validated_map(model, X, y, cv=4, groups=patients)
+    assert [len(np.unique(groups)) for groups in Spy.seen] == [16, 12, 12, 12, 12]
+    Spy.seen = []
+    compare_models(X, y, models={"spy": model}, cv=4, groups=patients, progressbar=False)
+    assert [len(np.unique(groups)) for groups in Spy.seen] == [12] * 4
+    Spy.seen = []
+    StackedClassifier([("spy", model), ("other", BM2PCAClassifier())]).fit(X, y, groups=patients)
+    assert len(Spy.seen) >= 1
+    assert all(groups is not None for groups in Spy.seen)
+
+
+def test_classes_of_one_group_each_cannot_be_held_out():
+    """Nothing tells whether classes or patients differ."""
+    X, _, patients = scans(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("BSDR", "BM2PCA", "D-GPLVM"):
+            model = CLASSIFIERS[name].fit(X, patients, groups=patients)
+            assert np.isnan(model.held_out_gain_)
+            assert np.isfinite(model.predict_proba(X)).all()
