@@ -10,12 +10,17 @@ from scipy.sparse import issparse
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.selection import (
+    LAPSE,
     Selection,
     Split,
+    at_temperature,
     average,
     best_of,
     class_index,
-    judge_choice,
+    judge,
+    log_probabilities,
+    probable_temperature,
+    temperature_of,
 )
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
 from bsdr_models.bm2pca.task import Task
@@ -177,12 +182,14 @@ def cross_validate(
         if outcome.interrupted:
             raise KeyboardInterrupt
         predicted = np.concatenate(list(outcome.results.values()))
-    of_costs = best_of(scores, truth, task.sizes)
+    temperature = temperature_of(predicted, truth, task.sizes, probable_temperature)
+    scaled = at_temperature(predicted, temperature, task.sizes)
     return replace(
-        judge_choice(predicted[None], truth, task.sizes, fold),
+        best_of(scores, truth, task.sizes),
         weight=average(scores, truth, task.sizes),
-        accuracy=of_costs.accuracy,
-        log_loss=of_costs.log_loss,
+        temperature=temperature,
+        held_out=judge(scaled, truth, task.sizes, LAPSE)[1],
+        log_proba=log_probabilities(predicted, temperature, task.sizes, LAPSE),
     )
 
 
