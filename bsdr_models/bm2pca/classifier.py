@@ -242,7 +242,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Class probabilities, calibrated on held-out samples.
 
         They are softmax(f / T), or logistic(f / T) for two classes or for each of several labels,
-        with the temperature T of smallest held-out log loss. Every task has its own of both.
+        with a temperature T fitted to held-out samples. Every task has its own of both. In
+        `BM2PCAClassifier` a class is random with a probability of 0.01.
 
         Parameters
         ----------

@@ -303,7 +303,8 @@ def log_probabilities(
 ) -> FloatArray:
     """Log probabilities of the classes of each task, side by side, or of each label.
 
-    With the probability ``lapse`` a class is random. A task of a single column of class scores has two columns of probabilities.
+    With the probability ``lapse`` a class is random. A task of a single column of class scores has
+    two columns of probabilities.
     """
     scaled = at_temperature(scores, temperature, sizes)
     parts = [_log_softmax(own, lapse) for own in _blocks(scaled, sizes)]
@@ -318,4 +319,4 @@ def _log_softmax(scores: FloatArray, lapse: float = 0.0) -> FloatArray:
         log_p = np.asarray(log_softmax(scores, axis=1))
     if lapse == 0.0:
         return log_p
-    return np.logaddexp(np.log1p(-lapse) + log_p, np.log(lapse / log_p.shape[1]))
+    return np.asarray(np.log((1.0 - lapse) * np.exp(log_p) + lapse / log_p.shape[1]))
