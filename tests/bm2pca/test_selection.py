@@ -244,7 +244,7 @@ def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature(
         fit(far, y) / fit(scores, y)
         for fit in (selection.probable_temperature, selection.fit_temperature)
     )
-    assert robust < 0.5 * plain
+    assert robust < 1.2 < 1.7 < plain
 
 
 def test_without_a_signal_the_temperature_has_no_prior():
