@@ -35,6 +35,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     # Folds of equal classes rather than with pairs of samples of a class.
     _balanced_folds: ClassVar[bool] = False
+    # Probability that a class is random.
+    _lapse: ClassVar[float] = 0.0
     # Setting without cross-validation, if it is a candidate.
     _fallback: ClassVar[Candidate] = {}
 
@@ -195,6 +197,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             "strategy": self._option("loss").strategy,
             "C": float(self.C_),
             "temperature": np.asarray(self.temperature_).tolist(),
+            "lapse": self._lapse,
             "link": "softmax",
             **self._model_attrs(),
             **self._held_out.attrs(),
@@ -241,18 +244,19 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _log_proba(self, X: Any) -> FloatArray:
         scores = self._posterior.score_means(X)
-        return log_probabilities(scores, self.temperature_, self._task.sizes)
+        return log_probabilities(scores, self.temperature_, self._task.sizes, self._lapse)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         scores = self._posterior.scores_at(latent)
-        return log_probabilities(scores, self.temperature_, self._task.sizes)
+        return log_probabilities(scores, self.temperature_, self._task.sizes, self._lapse)
 
     @by_chunks
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities, calibrated on held-out samples.
 
         They are softmax(f / T), or logistic(f / T) for two classes or for each of several labels,
-        with the temperature T of smallest held-out log loss. Every task has its own of both.
+        with a temperature T fitted to held-out samples. Every task has its own of both. In
+        `BM2PCAClassifier` a class is random with a probability of 0.01.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.bm2pca import label_free, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper.engines import fit_completer
-from bsdr_models.bm2pca.selection import Selection, Split
+from bsdr_models.bm2pca.selection import LAPSE, Selection, Split
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
 from bsdr_models.bm2pca.task import Candidate, Task
@@ -154,6 +154,7 @@ class BM2PCAClassifier(MarginClassifier):
     [(178, 3), (178, 2)]
     """
 
+    _lapse = LAPSE
     _option_types: ClassVar[dict[str, type[Any]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MarginClassifier._parameter_constraints,

@@ -10,12 +10,17 @@ from scipy.sparse import issparse
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.selection import (
+    LAPSE,
     Selection,
     Split,
+    at_temperature,
     average,
     best_of,
     class_index,
-    judge_choice,
+    judge,
+    log_probabilities,
+    probable_temperature,
+    temperature_of,
 )
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
 from bsdr_models.bm2pca.task import Task
@@ -165,7 +170,7 @@ def cross_validate(
     folds, parts = zip(*compared.results.values(), strict=True)
     scores = np.concatenate(parts, axis=1)
     truth = class_index(task.Y[split.held_out], task.sizes)
-    fold = split.fold[split.held_out]
+    fold, groups = split.units
     predicted = scores[0]
     if len(costs) > 1:
         others = [fold != number for number in numbers]
@@ -177,12 +182,23 @@ def cross_validate(
         if outcome.interrupted:
             raise KeyboardInterrupt
         predicted = np.concatenate(list(outcome.results.values()))
-    of_costs = best_of(scores, truth, task.sizes)
+    nested = np.empty_like(predicted)
+    for number in numbers:
+        own = fold == number
+        other = ~own if len(numbers) > 1 else own
+        units = None if groups is None else groups[other]
+        temperature = temperature_of(
+            predicted[other], truth[other], task.sizes, probable_temperature, units
+        )
+        nested[own] = at_temperature(
+            predicted[own], np.nan_to_num(temperature, nan=1.0), task.sizes
+        )
     return replace(
-        judge_choice(predicted[None], truth, task.sizes, *split.units),
+        best_of(scores, truth, task.sizes),
         weight=average(scores, truth, task.sizes),
-        accuracy=of_costs.accuracy,
-        log_loss=of_costs.log_loss,
+        temperature=temperature_of(predicted, truth, task.sizes, probable_temperature, groups),
+        held_out=judge(nested, truth, task.sizes, LAPSE, groups)[1],
+        log_proba=log_probabilities(nested, 1.0, task.sizes, LAPSE),
     )
 
 

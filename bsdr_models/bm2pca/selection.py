@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import log_expit, log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.task import Candidate, Task
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS
-from bsdr_models.metrics import HeldOutScore
+from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature
@@ -36,7 +37,15 @@ N_FOLDS = 5
 MAX_SAMPLES = 1250
 # Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
 ENOUGH_SAMPLES = 500
+# Probability that a class is random, of the recommended model. A few wrong samples far from the
+# boundary would otherwise decide the temperature.
+LAPSE = 0.01
+# Mean and standard deviation of the prior of log T, in units of the root mean square of the class
+# scores, from the best temperatures of new samples of ten data sets.
+LOG_T, LOG_T_WIDTH = -1.0, 0.6
 
+# Temperature from class scores (M, K), classes (M,) and units (M,), samples or groups of them.
+type FitTemperature = Callable[[FloatArray, IntArray, IntArray], float]
 # Class scores (G, M, K) of new samples under fits of G candidates to a task.
 type PathScores = Callable[[Task, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
 
@@ -201,11 +210,11 @@ def judge_choice(
         other = best_of(scores[:, ~own], truth[~own], sizes)
         known = np.nan_to_num(other.temperature, nan=1.0)
         scaled[own] = at_temperature(scores[other.best, own], known, sizes)
-    factor = temperature_of(scaled, truth, sizes, shrink=True)
+    factor = temperature_of(scaled, truth, sizes, shrunk_temperature, groups)
     return replace(
         chosen,
         temperature=chosen.temperature * factor,
-        held_out=_judge(at_temperature(scaled, factor, sizes), truth, sizes, groups)[1],
+        held_out=judge(at_temperature(scaled, factor, sizes), truth, sizes, groups=groups)[1],
         log_proba=log_probabilities(scaled, factor, sizes),
     )
 
@@ -214,7 +223,7 @@ def best_of(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Sele
     """The candidate of smallest log loss, from scores (G, M, K) and `class_index` (M, T)."""
     temperature = [temperature_of(each, truth, sizes) for each in scores]
     scaled = [at_temperature(*each, sizes) for each in zip(scores, temperature, strict=True)]
-    accuracy, held_out = zip(*(_judge(each, truth, sizes) for each in scaled), strict=True)
+    accuracy, held_out = zip(*(judge(each, truth, sizes) for each in scaled), strict=True)
     log_loss = np.array([-each.score for each in held_out])
     best = int(log_loss.argmin())
     return Selection(
@@ -235,29 +244,70 @@ def average(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Floa
     return np.asarray(softmax(-SHARPNESS * len(truth) * loss))
 
 
+def likeliest_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
+    """Temperature of the smallest log loss."""
+    return fit_temperature(scores, y)
+
+
 def temperature_of(
-    scores: FloatArray, truth: IntArray, sizes: tuple[int, ...], *, shrink: bool = False
+    scores: FloatArray,
+    truth: IntArray,
+    sizes: tuple[int, ...],
+    fit: FitTemperature = likeliest_temperature,
+    groups: IntArray | None = None,
 ) -> float | FloatArray:
-    """Temperature of the smallest log loss; of several tasks, (T,), NaN without a label."""
+    """Temperature by ``fit`` to scores and classes; of several tasks, (T,), NaN without a label."""
+    unit = np.arange(len(truth)) if groups is None else groups
     if sizes:
-        pairs = list(zip(by_task(scores, sizes), truth.T, strict=True))
+        parts = [(*pair, unit) for pair in zip(by_task(scores, sizes), truth.T, strict=True)]
     else:
-        pairs = [(scores.reshape(-1, 1), truth.ravel())]
+        parts = [(scores.reshape(-1, 1), truth.ravel(), np.repeat(unit, truth.shape[1]))]
     found = [
-        fit_temperature(f[y >= 0], y[y >= 0], shrink=shrink) if (y >= 0).any() else np.nan
-        for f, y in pairs
+        fit(f[y >= 0], y[y >= 0], own[y >= 0]) if (y >= 0).any() else np.nan for f, y, own in parts
     ]
     return np.array(found) if len(found) > 1 else found[0]
 
 
-def _judge(
+def shrunk_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
+    """Temperature of the smallest log loss, shrunk since samples may be few."""
+    return fit_temperature(scores, y, shrink=True)
+
+
+def probable_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
+    """Temperature of the largest posterior density with `LAPSE`; without a signal the shrunk one.
+
+    Scores are (M, K), or one column of class 1 against class 0, and those of one unit (M,), a
+    sample or a group of them, are not independent.
+    """
+    both = scores if scores.shape[1] > 1 else np.column_stack([0.0 * scores, scores])
+    spread = float(np.sqrt(np.mean((both - both.mean(axis=1, keepdims=True)) ** 2)))
+    if spread == 0.0:
+        return 1.0
+
+    def log_likelihood(log_t: float) -> FloatArray:
+        scaled = both / (spread * np.exp(log_t))
+        return _log_softmax(scaled, LAPSE)[np.arange(len(y)), y]
+
+    def loss(log_t: float) -> float:
+        penalty = 0.5 * ((log_t - LOG_T) / LOG_T_WIDTH) ** 2
+        return penalty - float(log_likelihood(log_t).sum())
+
+    bounds = LOG_T - 8.0 * LOG_T_WIDTH, LOG_T + 8.0 * LOG_T_WIDTH
+    log_t = float(minimize_scalar(loss, bounds=bounds, method="bounded").x)
+    if lack_of_signal(HeldOutScore.of(log_likelihood(log_t), y, groups=unit).attrs()) is not None:
+        return shrunk_temperature(scores, y, unit)
+    return spread * float(np.exp(log_t))
+
+
+def judge(
     scaled: FloatArray,
     truth: IntArray,
     sizes: tuple[int, ...],
+    lapse: float = 0.0,
     groups: IntArray | None = None,
 ) -> tuple[float, HeldOutScore]:
     """Accuracy and log score of class scores, over all known labels."""
-    log_p = [_log_softmax(own) for own in _blocks(scaled, sizes)]
+    log_p = [_log_softmax(own, lapse) for own in _blocks(scaled, sizes)]
     predicted = np.column_stack([own.argmax(axis=1) for own in log_p])
     pairs = zip(log_p, truth.T, strict=True)
     of_truth = np.column_stack([own[np.arange(len(own)), y] for own, y in pairs])
@@ -282,20 +332,27 @@ def at_temperature(
 
 
 def log_probabilities(
-    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
+    scores: FloatArray,
+    temperature: float | FloatArray,
+    sizes: tuple[int, ...],
+    lapse: float = 0.0,
 ) -> FloatArray:
     """Log probabilities of the classes of each task, side by side, or of each label.
 
-    A task of a single column of class scores has two columns of probabilities.
+    With the probability ``lapse`` a class is random. A task of a single column of class scores has
+    two columns of probabilities.
     """
     scaled = at_temperature(scores, temperature, sizes)
-    if not sizes:
-        return np.asarray(log_expit(scaled))
-    return np.concatenate([_log_softmax(own) for own in by_task(scaled, sizes)], axis=1)
+    parts = [_log_softmax(own, lapse) for own in _blocks(scaled, sizes)]
+    return np.concatenate(parts if sizes else [part[:, 1:] for part in parts], axis=1)
 
 
-def _log_softmax(scores: FloatArray) -> FloatArray:
+def _log_softmax(scores: FloatArray, lapse: float = 0.0) -> FloatArray:
     """Log probabilities of the classes of one task; two columns for a single class score."""
     if scores.shape[1] == 1:
-        return np.concatenate([log_expit(-scores), log_expit(scores)], axis=1)
-    return np.asarray(log_softmax(scores, axis=1))
+        log_p = np.concatenate([log_expit(-scores), log_expit(scores)], axis=1)
+    else:
+        log_p = np.asarray(log_softmax(scores, axis=1))
+    if lapse == 0.0:
+        return log_p
+    return np.asarray(np.log((1.0 - lapse) * np.exp(log_p) + lapse / log_p.shape[1]))

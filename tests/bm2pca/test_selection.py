@@ -216,6 +216,44 @@ def test_held_out_values_are_spread_to_their_samples(monkeypatch):
     np.testing.assert_array_equal(found[kept], X[kept])
 
 
+@pytest.mark.parametrize("k", [1, 4])
+def test_probable_temperature_has_the_largest_posterior_density(k):
+    y, scores = classes(n=200, k=max(k, 2))
+    scores = scores[0] if k > 1 else scores[0][:, 1:] - scores[0][:, :1]
+    both = scores if k > 1 else np.column_stack([0.0 * scores, scores])
+    spread = np.sqrt(np.mean((both - both.mean(axis=1, keepdims=True)) ** 2))
+
+    def density(log_t):
+        p = 0.99 * softmax(both / np.exp(log_t), axis=1) + 0.01 / both.shape[1]
+        z = (log_t - np.log(spread) - selection.LOG_T) / selection.LOG_T_WIDTH
+        return np.log(p[np.arange(200), y]).sum() - 0.5 * z**2
+
+    grid = np.linspace(-4.0, 4.0, 4001)
+    best = grid[np.argmax([density(each) for each in grid])]
+    found = selection.probable_temperature(scores, y)
+    assert np.log(found) == pytest.approx(best, abs=3e-3)
+    assert selection.probable_temperature(7.0 * scores, y) == pytest.approx(7.0 * found, rel=1e-4)
+
+
+def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature():
+    y, scores = classes(n=40)
+    scores = scores[0] + 4.0 * np.eye(4)[y]
+    far = scores.copy()
+    far[0] = 30.0 * np.eye(4)[(y[0] + 1) % 4]
+    robust, plain = (
+        fit(far, y) / fit(scores, y)
+        for fit in (selection.probable_temperature, selection.fit_temperature)
+    )
+    assert robust < 1.2 < 1.7 < plain
+
+
+def test_without_a_signal_the_temperature_has_no_prior():
+    rng = np.random.default_rng(1)
+    scores, y = rng.standard_normal((400, 3)), np.arange(400) % 3
+    assert selection.probable_temperature(scores, y) > 4.0
+    assert selection.probable_temperature(0.0 * scores, y) == 1.0
+
+
 # ------------------------------------------------------------------------------- candidates
 
 

@@ -256,7 +256,9 @@ def test_predictions(data, fitted, form):
         )
     ):
         scores = np.column_stack([np.zeros(len(f)), f]) if f.ndim == 1 else f
-        np.testing.assert_allclose(p, softmax(scores, axis=1), rtol=1e-9)
+        lapse = selection.LAPSE if form.startswith("label_free") else 0.0
+        expected = (1.0 - lapse) * softmax(scores, axis=1) + lapse / scores.shape[1]
+        np.testing.assert_allclose(p, expected, rtol=1e-9)
         np.testing.assert_allclose(np.exp(log_p), p, rtol=1e-12)
         np.testing.assert_array_equal(predicted[:, task], classes[p.argmax(axis=1)])
         assert np.mean(predicted[:, task] == Y[:, task]) > 0.6
