@@ -140,10 +140,11 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if not judged:
             return candidates[0], None
         if not split.rows:
-            what = "sample" if groups is None else "group"
+            reason = "every class has one sample only"
+            if groups is not None:
+                reason = "no group can be held out, since each has all samples of a class"
             warnings.warn(
-                f"a class has one {what} only, so that none can be held out: fallback settings "
-                "are used and probabilities are not calibrated",
+                f"{reason}: fallback settings are used and probabilities are not calibrated",
                 UserWarning,
                 stacklevel=3,
             )

@@ -1,6 +1,7 @@
 """Samples in groups, such as scans of one patient, are held out together by every fit."""
 
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -59,7 +60,7 @@ def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_noise_of_patients_is_noise(name):
     """Without groups every scan is predicted by the others of its patient."""
-    X, y, patients = scans()
+    X, y, patients = scans(24, seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fooled = CLASSIFIERS[name].fit(X, y).held_out_gain_
@@ -86,7 +87,9 @@ def test_the_label_of_a_group_has_no_part_in_its_prediction(name):
     """A group whose labels alone contradict all others is not predicted as labelled."""
     X, y, patients = scans(shift=2.5)
     y = np.where(patients == 4, 1 - y, y)
-    log_p = CLASSIFIERS[name].fit(X, y, groups=patients).held_out_log_proba_
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one contradiction in sixteen leaves few to tell from
+        log_p = CLASSIFIERS[name].fit(X, y, groups=patients).held_out_log_proba_
     assert (log_p[patients == 4].argmax(axis=1) != y[patients == 4]).all()
 
 
@@ -136,7 +139,7 @@ def test_groups_in_another_order_are_refused():
 class Spy(ClassifierMixin, BaseEstimator):
     """Keeps the groups of its fits."""
 
-    seen = []
+    seen: ClassVar[list] = []
 
     def fit(self, X, y, *, groups=None):
         Spy.seen.append(groups)
