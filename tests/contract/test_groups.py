@@ -66,7 +66,7 @@ def test_noise_of_patients_is_noise(name):
         fooled = CLASSIFIERS[name].fit(X, y).held_out_gain_
     with pytest.warns(UserWarning, match="no evidence that the targets depend on X"):
         model = CLASSIFIERS[name].fit(X, y, groups=patients)
-    assert fooled > 0.5
+    assert fooled > 0.3
     assert model.held_out_gain_ < 0.2
     new = np.random.default_rng(1).standard_normal((500, 30))
     assert np.abs(model.predict_proba(new) - 0.5).mean() < 0.2
