@@ -302,12 +302,12 @@ def test_files_of_many_features_are_small(tmp_path):
     X = rng.standard_normal((90, 6000)) + np.eye(4)[y] @ rng.standard_normal((4, 6000))
     model = BSDRClassifier(random_state=0, sampling=Sampling(draws=1000)).fit(X, y)
     back = reloaded(model, tmp_path)
-    assert (tmp_path / "reloaded.skops").stat().st_size < 15e6
+    assert (tmp_path / "reloaded.skops").stat().st_size < 30e6
     sizes = model.idata_["posterior"].sizes
     assert 80 <= sizes["chain"] * sizes["draw"] <= 120
     assert without_date(back.idata_).identical(without_date(model.idata_))
     model.save(tmp_path / "again.skops")  # with a tree
-    assert (tmp_path / "again.skops").stat().st_size < 15e6
+    assert (tmp_path / "again.skops").stat().st_size < 30e6
 
 
 FRESH = """

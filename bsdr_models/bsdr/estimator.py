@@ -333,7 +333,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         metric knows the labels, it is no evidence for a model against another.
     held_out_score_ : float
         Held-out log score: mean log probability of the labels that were held out to choose the
-        temperature, at the selected one; NaN if none was. For several labels, per label.
+        temperature, each at that of the other folds; NaN if none was. For several labels, per label.
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error.
     n_iter_ : int
