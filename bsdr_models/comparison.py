@@ -32,6 +32,7 @@ from bsdr_models.cross_validation import (
     select_samples,
 )
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
+from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import N_JOBS, check_parameters
@@ -41,7 +42,6 @@ from bsdr_models.validation import (
     check_samples,
     encode_labels,
     one_thread,
-    read_groups,
     validate_samples,
 )
 

@@ -20,10 +20,11 @@ from sklearn.utils.validation import column_or_1d, has_fit_parameter
 
 from bsdr_models.arrays import IntArray
 from bsdr_models.dims import LABEL, OBS
+from bsdr_models.groups import read_groups
 from bsdr_models.latent_grid import class_frequency
 from bsdr_models.options import check_parameters
 from bsdr_models.rng import RandomState, as_generator
-from bsdr_models.validation import check_samples, constant_features_ignored, read_groups
+from bsdr_models.validation import check_samples, constant_features_ignored
 
 type Fold = tuple[IntArray, IntArray]
 

@@ -17,6 +17,7 @@ from sklearn.utils import _safe_indexing
 from bsdr_models.arrays import IntArray
 from bsdr_models.cross_validation import fitted_clone, last_step, read_folds, select_samples
 from bsdr_models.dims import FEATURE, LABEL
+from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
@@ -24,7 +25,6 @@ from bsdr_models.trees import Effects, read_effects
 from bsdr_models.validation import (
     check_samples,
     constant_features_ignored,
-    read_groups,
     read_targets,
 )
 

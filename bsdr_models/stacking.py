@@ -51,6 +51,7 @@ from bsdr_models.cross_validation import (
 )
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.dims import FEATURE, LABEL, OBS
+from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import Context, InferenceMethod, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
@@ -64,7 +65,6 @@ from bsdr_models.validation import (
     check_samples,
     column_names,
     feature_names,
-    read_groups,
     read_labels,
     read_numbers,
     require_targets,

@@ -20,7 +20,6 @@ from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
-    _num_samples,
     check_array,
     check_consistent_length,
     column_or_1d,
@@ -228,7 +227,7 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
     if not isinstance(views, Mapping):
         raise ValueError(f"views must be a dict of the columns of each view by name, got {views!r}")
     names, n_features = list(feature_names), len(feature_names)
-    if len({*map(str, views)}) < len(views) or any(map(_is_missing, views)):
+    if len({*map(str, views)}) < len(views) or any(map(is_missing, views)):
         raise ValueError(f"views: each view needs a name of its own, got {[*map(_plain, views)]}")
     found: dict[str, IntArray] = {}
     for name, columns in views.items():
@@ -290,36 +289,6 @@ def check_order(X: Any, y: Any) -> None:
         )
 
 
-def read_groups(groups: Any, X: Any) -> IntArray | None:
-    """Number of the group of each sample of X, (N,); None without groups."""
-    if groups is None:
-        return None
-    check_order(X, groups)
-    values = np.asarray(groups, dtype=object)
-    n_samples = _num_samples(X)
-    if values.shape not in {(n_samples,), (n_samples, 1)}:
-        raise ValueError(
-            f"groups must have one value per sample, ({n_samples},), got {values.shape}"
-        )
-    values = values.ravel()
-    is_text = np.array([isinstance(value, str) for value in values])
-    for sample, value in enumerate(values):
-        if _is_missing(value):
-            raise ValueError(f"groups has no value at position {sample}")
-        if is_text[sample] != is_text[0]:
-            raise ValueError(
-                f"groups mixes text and numbers: {value!r} at position {sample}, "
-                f"{values[0]!r} at position 0"
-            )
-    names, index = np.unique(values, return_inverse=True)
-    if len(names) < 2:
-        raise ValueError(
-            f"groups has one value only, {names.tolist()[0]!r}: at least two are needed, so that "
-            "one can be held out"
-        )
-    return index.astype(np.int64)
-
-
 def read_targets(y: Any) -> np.ndarray:
     """Targets as a dense array, (N,) or (N, K), of their own dtype."""
     if issparse(y):
@@ -351,7 +320,7 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
     """Real targets, (N,) or (N, K), of float64; NaN passes if ``missing``."""
     y = read_targets(y)
     if y.dtype == object:
-        values = [np.nan if _is_missing(value) else value for value in y.ravel()]
+        values = [np.nan if is_missing(value) else value for value in y.ravel()]
         y = np.array(values, dtype=object).reshape(y.shape)
     if y.dtype.kind in "OUSmM":
         for column in y.reshape(len(y), -1).T:
@@ -381,10 +350,10 @@ def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
     y = read_targets(y)
     if unlabeled is None:
         known = np.ones(y.shape, dtype=bool)
-    elif _is_missing(unlabeled):
+    elif is_missing(unlabeled):
         known = ~_missing_entries(y)
     elif y.dtype == object:
-        marked = [not _is_missing(value) and value == unlabeled for value in y.ravel()]
+        marked = [not is_missing(value) and value == unlabeled for value in y.ravel()]
         known = ~np.array(marked, dtype=bool).reshape(y.shape)
     else:
         known = ~np.broadcast_to(y == unlabeled, y.shape)
@@ -436,7 +405,7 @@ def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
     return index.astype(np.int64), labels.tolist()
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, NaT, masked, or the NA of pandas."""
     if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
         return True
@@ -446,7 +415,7 @@ def _is_missing(value: Any) -> bool:
 def _missing_entries(y: np.ndarray) -> BoolArray:
     """Mask of the missing entries of an array."""
     if y.dtype == object:
-        return np.array([_is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
+        return np.array([is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
     return np.isnan(y) if y.dtype.kind in "fmM" else np.zeros(y.shape, dtype=bool)
 
 

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.groups import read_groups
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.options import StrOptions, check_parameters
@@ -88,7 +89,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         table, X = X, validation.validate_samples(self, X, reset=True, least=2)
         classes = _read_classes(y)
         check_consistent_length(X, classes)
-        groups = validation.read_groups(groups, table)
+        groups = read_groups(groups, table)
         self._scaler = validation.fit_scaler(X, standardize=True)
         X = self._scaler.transform(X)
         units = self._scaler.units

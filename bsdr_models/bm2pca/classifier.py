@@ -17,6 +17,7 @@ from bsdr_models.bm2pca.selection import Selection, Split, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.task import Candidate, Labels, Task, encode, task_order
 from bsdr_models.dask_arrays import by_chunks
+from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.scaling import largest_scaled
@@ -25,7 +26,6 @@ from bsdr_models.validation import (
     check_samples,
     known_entries,
     one_thread,
-    read_groups,
     sample_labels,
 )
 
@@ -111,6 +111,9 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         self._observed = self._set_loss(task)
         if self._standardized and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
+        if groups is None:
+            classes = labels.groups if labels.groups.ndim == 1 else None
+            warn_of_replicates(task.X, classes, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
             self._task = self._complete(self._observed)
             chosen, held_out_log_proba = self._choose(labels, groups, select_rng)

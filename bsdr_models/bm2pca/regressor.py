@@ -16,6 +16,7 @@ from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.bm2pca.spec import Priors
 from bsdr_models.bm2pca.task import Task
 from bsdr_models.dims import FEATURE
+from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import make_folds
@@ -24,7 +25,6 @@ from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
     column_names,
     one_thread,
-    read_groups,
     sample_labels,
     warn_not_converged,
 )
@@ -186,6 +186,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self._observed = self._task = self._make_task(
             X, Y, strategy="shared", epsilon=float(loss.epsilon)
         )
+        if groups is None:
+            warn_of_replicates(self._task.X, None, stacklevel=3)
         self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
         with one_thread(), self._fitting(X.shape):
             self.slope_ = self.std_factor_ = np.ones(Y.shape[1])

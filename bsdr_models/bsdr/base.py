@@ -13,6 +13,7 @@ from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifi
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import is_dask
+from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.rng import as_generator
@@ -20,7 +21,6 @@ from bsdr_models.validation import (
     column_names,
     encode_labels,
     feature_names,
-    read_groups,
     read_labels,
     require_targets,
     sample_labels,

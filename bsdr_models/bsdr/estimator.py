@@ -18,6 +18,7 @@ from bsdr_models.bsdr.posterior import Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
+from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.metric import MetricName
 from bsdr_models.numerics.folds import evenly_spaced, make_folds
@@ -113,6 +114,9 @@ class FullRankEstimator(BaseBSDR):
         scaled = self._scaler.transform(X)
         if X.shape[0] < X.shape[1]:
             scaled = single_precision(scaled)
+        if context["groups"] is None:
+            classes = y if context["target"] == "multiclass" else None
+            warn_of_replicates(scaled, classes, stacklevel=4)
         rng = self._set_context(scaled, y, views=views, **context)
         with one_thread(), self._fitting(X.shape):
             learner = choose_kernel(self._learner(), self._context.target, self._problem)
@@ -333,7 +337,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         metric knows the labels, it is no evidence for a model against another.
     held_out_score_ : float
         Held-out log score: mean log probability of the labels that were held out to choose the
-        temperature, each at that of the other folds; NaN if none was. For several labels, per label.
+        temperature, each at that of the other folds; NaN if none was. For several labels, per
+        label.
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error.
     n_iter_ : int

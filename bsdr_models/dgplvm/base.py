@@ -18,6 +18,7 @@ from bsdr_models.dgplvm.learn import FitResult
 from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dims import LABEL, TERM
+from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metric import Metric
@@ -28,7 +29,6 @@ from bsdr_models.validation import (
     check_order,
     fit_scaler,
     one_thread,
-    read_groups,
     warn_unless_mixed,
 )
 
@@ -88,6 +88,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
         criterion = choose_criterion(name, n_components, n_classes, n_labelled)
         self._scaler = self._choose_scale(fit_scaler(X, standardize=True))
         X = self._scaler.transform(X)
+        if groups is None:
+            warn_of_replicates(X, index, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
             task = self._task = Task(
                 **self._in_metric(X, index, groups),

@@ -21,12 +21,14 @@ from bsdr_models import (
     compare_models,
     cross_validated_map,
 )
+from bsdr_models.groups import warn_of_replicates
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),
     pytest.mark.filterwarnings("ignore:the chains have not mixed"),
     pytest.mark.filterwarnings("ignore:the search stopped after"),
+    pytest.mark.filterwarnings("ignore:.*samples come in bundles"),
 ]
 
 CLASSIFIERS = {
@@ -175,3 +177,35 @@ def test_classes_of_one_group_each_cannot_be_held_out():
             model = CLASSIFIERS[name].fit(X, patients, groups=patients)
             assert np.isnan(model.held_out_gain_)
             assert np.isfinite(model.predict_proba(X)).all()
+
+
+ALL = {**CLASSIFIERS, **{f"{name} of real outputs": each for name, each in REGRESSORS.items()}}
+
+
+@pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
+@pytest.mark.parametrize("name", ALL)
+def test_replicates_are_noticed_without_groups(name):
+    X, y, patients = scans(shift=1.0)
+    with pytest.warns(UserWarning, match="samples come in bundles"):
+        ALL[name].fit(X, y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ALL[name].fit(X, y, groups=patients)
+    assert not any("bundles" in str(each.message) for each in caught)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        lambda rng: rng.standard_normal((60, 3)),  # nearest neighbours at very unlike distances
+        lambda rng: rng.standard_normal((60, 1)),
+        lambda rng: rng.integers(2, size=(60, 4)),  # values that agree by chance
+        lambda rng: 9.0 * np.eye(3)[np.arange(60) % 3] + rng.standard_normal((60, 3)),
+        lambda rng: np.exp(2.0 * rng.standard_normal((60, 20))),
+    ],
+)
+def test_independent_samples_are_no_replicates(samples):
+    for seed in range(5):
+        X = np.asarray(samples(np.random.default_rng(seed)), dtype=float)
+        warn_of_replicates(X, np.arange(60) % 3, stacklevel=2)
+        warn_of_replicates(X, None, stacklevel=2)
