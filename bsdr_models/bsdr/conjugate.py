@@ -263,8 +263,11 @@ def score_left_out(X: FloatArray, y: FloatArray, priors: HierarchicalPriors) -> 
     lowest = np.argsort(score)[:_MOST_OUTLIERS]
     for sample in lowest[score[lowest] < np.median(score) - _OUTLIER]:
         rest = np.delete(X, sample, axis=0), np.delete(y, sample, axis=0)
-        without = integrate(Statistics.learn(*rest, priors.bias_scale), priors)
-        score[sample] = grid.log_evidence - without.log_evidence
+        with np.errstate(divide="ignore", invalid="ignore"):  # of a fit without residuals
+            without = integrate(Statistics.learn(*rest, priors.bias_scale), priors)
+            refit = grid.log_evidence - without.log_evidence
+        if np.isfinite(refit):
+            score[sample] = refit
     return score
 
 

@@ -186,6 +186,7 @@ def test_a_nonlinear_map_has_slopes_and_no_intervals():
         features_table(tree)
 
 
+@pytest.mark.filterwarnings("ignore:no evidence that the targets depend on X")
 def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 4)), np.arange(30) % 2
