@@ -186,7 +186,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         for name, value in self._held_out.named().items():
             setattr(self, f"{name}_", value)
         if (reason := lack_of_signal(self._context.attrs)) is not None:
-            warnings.warn(no_signal(reason), UserWarning, stacklevel=3)
+            warnings.warn(no_signal(reason), UserWarning, stacklevel=4)
 
     def _selected_params(self) -> dict[str, Any]:
         if not self._option("loss").calibrate:
