@@ -67,7 +67,7 @@ def warn_of_replicates(X: Any, classes: IntArray | None, *, stacklevel: int) -> 
         return
     classes = np.zeros(len(X), dtype=np.int64) if classes is None else classes
     looked_at = evenly_spaced(len(X), MOST_LOOKED_AT)
-    if max(len(np.unique(values)) for values in X[looked_at].T) <= FEW_VALUES:
+    if not any(len(np.unique(values)) > FEW_VALUES for values in X[looked_at].T):
         return
     gap = []
     for label in np.unique(classes[classes >= 0]):
