@@ -274,6 +274,7 @@ def _fit_pymc(
         engine,
         model,
         SPEC,
+        included={"projection_offset"},
         draws=options.draws(N_DRAWS),
         tune=int(options.sampling.tune),
         chains=int(options.sampling.chains),
