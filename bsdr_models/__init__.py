@@ -30,6 +30,7 @@ _PUBLIC = {
     "Sampling": "bsdr_models.options",
     "StackedClassifier": "bsdr_models.stacking",
     "StackedRegressor": "bsdr_models.stacking",
+    "SupervisedWhitening": "bsdr_models.whitening",
     "align_draws": "bsdr_models.alignment",
     "compare_models": "bsdr_models.comparison",
     "cross_validated_map": "bsdr_models.cross_validation",

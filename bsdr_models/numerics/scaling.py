@@ -93,6 +93,13 @@ class Scaler:
         return self.mean * self.peak
 
     @property
+    def units(self) -> FloatArray:
+        """Standard deviations of standardised columns as given, relative to the largest, (P,)."""
+        varies = ~self.constant
+        size = self.std * (self.peak / self.peak[varies].max(initial=1e-300))
+        return np.where(varies, size / size[varies].max(initial=1e-300), 1.0)
+
+    @property
     def scale(self) -> FloatArray:
         """Divisor in original units, (P,); 1 for constant columns."""
         return np.where(self.constant, 1.0, self.std * self.peak)

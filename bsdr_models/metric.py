@@ -1,0 +1,435 @@
+r"""Metric of the features: the prior covariance of linear effects, learned within classes.
+
+Effects of the features on a class score are :math:`\beta \sim N(0, \Lambda)` a priori, up to a
+scale, so that samples are as similar as :math:`x^\top \Lambda x'`. The covariance is an average,
+
+.. math::
+    \Lambda = \sum_j w_j \Lambda_j, \qquad
+    \Lambda_j = c_j D_j^{-1} \hat W_j^{-e_j} D_j^{-1}, \qquad \operatorname{tr}(\Lambda_j S) = 1,
+
+over candidates that differ in the divisors :math:`D_j` of the features (:data:`Scale`) and in the
+power of the within-class covariance :math:`\hat W_j` of the features so divided, shrunk towards a
+multiple of the identity [1]_; S is the covariance of the training samples. If class means are
+N(m, A) and samples vary about them with covariance W, effects have the covariance
+:math:`W^{-1} A W^{-1}`: a candidate is a belief about the directions in which class means differ.
+
+Weights are :math:`w_j \propto e^{-\kappa n l_j}` with the log loss :math:`l_j` of n held-out
+samples under ridge regressions of class indicators, at the best penalty and softmax temperature.
+Candidates are learned without the held-out samples. The average predicts better than the candidate
+of the smallest loss, which few samples cannot tell.
+
+Samples are centred and scaled to unit variance, and ``units`` (D,) are the standard deviations of
+the features as given, up to a common factor.
+
+References
+----------
+.. [1] O. Ledoit, M. Wolf (2004). A well-conditioned estimator for large-dimensional covariance
+       matrices. Journal of Multivariate Analysis 88(2).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.special import logsumexp
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.folds import stratified_subset
+
+MetricName = Literal["auto", "unit", "identity"]
+Scale = Literal["common", "total", "within", "signal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Scale of the features, and power of their within-class precision."""
+
+    scale: Scale
+    exponent: float = 0.0
+
+
+CANDIDATES: Mapping[str, Candidate] = {
+    "as they are": Candidate("common"),
+    "unit variance": Candidate("total"),
+    "unit within-class variance": Candidate("within"),
+    "whitened as they are": Candidate("common", 1.0),
+    "half whitened": Candidate("within", 0.5),
+    "whitened": Candidate("within", 1.0),
+    "separation": Candidate("signal"),
+    "separation, half whitened": Candidate("signal", 0.5),
+}
+NAMES = tuple(CANDIDATES)
+# Weights of a metric that the user names; of real outputs, whose metric does not know them.
+ALONE = {"unit": {"unit variance": 1.0}, "identity": {"as they are": 1.0}}
+LABEL_BLIND = {"unit variance": 0.5, "half whitened": 0.5}
+# kappa. At 1 differences of losses that are luck decide; at 0 all candidates count alike.
+SHARPNESS = 0.5
+# Candidates with less weight are left out.
+LEAST_WEIGHT = 0.01
+# Share of the total variance in the within-class variance of a feature, which few samples may show
+# to be zero by chance.
+TOTAL_SHARE = 0.1
+# Least excess of an F statistic over one: a feature that does not separate classes counts little.
+LEAST_SEPARATION = 1e-3
+# Least share by which covariances are shrunk.
+LEAST_SHRUNK = 1e-3
+# Variances, and squared lengths of residuals, below this share of the largest are rounding errors.
+NO_VARIANCE = 1e-12
+# Folds of the samples by which candidates are weighted, and most of these samples.
+N_FOLDS = 5
+MOST_SAMPLES = 300
+# Penalties of ridge regression, in units of the mean squared length of a sample.
+PENALTIES = np.array([0.003, 0.03, 0.3, 3.0])
+# Inverse softmax temperatures of its predictions that are compared.
+INVERSE_TEMPERATURES = np.geomspace(0.05, 200.0, 12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    r"""Classes of N samples, by an orthonormal basis U (N, J) of their indicators.
+
+    The within-class scatter is :math:`X^\top (I - U U^\top) X`.
+    """
+
+    basis: FloatArray
+
+    @classmethod
+    def of(cls, classes: IntArray) -> "Groups":
+        """From the class of each sample, (N,), or in each of T tasks, (N, T); -1 if unknown."""
+        columns = classes.reshape(len(classes), -1)
+        parts = [np.ones((len(columns), 1)), *(_indicators(own) for own in columns.T)]
+        basis, size, _ = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)
+        return cls(basis=basis[:, size > 1e-10 * size[0]])
+
+    @classmethod
+    def of_probabilities(cls, shares: FloatArray) -> "Groups":
+        """From class probabilities of sum one, (N, K)."""
+        count = shares.sum(axis=0)
+        return cls(basis=shares[:, count > 0.0] / np.sqrt(count[count > 0.0]))
+
+    @classmethod
+    def one(cls, n_samples: int) -> "Groups":
+        """All samples in one class."""
+        return cls(basis=np.full((n_samples, 1), n_samples**-0.5))
+
+    @property
+    def n_groups(self) -> int:
+        """J."""
+        return self.basis.shape[1]
+
+    @property
+    def dof(self) -> int:
+        """Degrees of freedom of the within-class scatter, at least 1."""
+        return max(len(self.basis) - self.n_groups, 1)
+
+    def scatter(self, X: FloatArray) -> FloatArray:
+        """Within-class scatter of samples (N, B), (B, B)."""
+        between = self.basis.T @ X
+        return X.T @ X - between.T @ between
+
+    def scales(
+        self, X: FloatArray, units: FloatArray, needed: set[Scale]
+    ) -> dict[Scale, FloatArray]:
+        """Divisors of the features of centred samples (N, D) by name; infinite if constant."""
+        n = len(X)
+        total = np.einsum("nd,nd->d", X, X) / n
+        varies = total > NO_VARIANCE * total.max(initial=0.0)
+        with np.errstate(divide="ignore", over="ignore"):  # of features negligible in their units
+            found: dict[Scale, FloatArray] = {"common": 1.0 / units, "total": np.sqrt(total)}
+        if needed & {"within", "signal"}:
+            between = np.einsum("jd,jd->d", *2 * (self.basis.T @ X,))
+            residual = np.maximum(n * total - between, 0.0) / self.dof
+            within = (1.0 - TOTAL_SHARE) * residual + TOTAL_SHARE * total
+            found["within"] = np.sqrt(within)
+            between /= max(self.n_groups - 1, 1)
+            ratio = np.divide(between, within, out=np.ones_like(within), where=varies)
+            excess = np.maximum(ratio - 1.0, 0.0) + LEAST_SEPARATION
+            found["signal"] = np.sqrt(within / excess)
+        return {name: np.where(varies, found[name], np.inf) for name in needed}
+
+    def shrink(self, X: FloatArray, n_features: int) -> tuple[FloatArray, FloatArray, float]:
+        """Spectrum of the shrunk within-class covariance of samples in B axes, (N, B).
+
+        Eigenvalues (B,) and eigenvectors, and the eigenvalue in every other direction.
+        """
+        n = len(X)
+        value, axes = eigh(self.scatter(X) / self.dof)
+        value = np.maximum(value, 0.0)
+        mu = value.sum() / n_features
+        distance = np.sum(value**2) - n_features * mu**2  # from mu I, squared
+        residual = X - self.basis @ (self.basis.T @ X)
+        fourth = float(np.sum(np.sum(residual**2, axis=1) ** 2)) * n / self.dof**2
+        error = (fourth - np.sum(value**2)) / n
+        rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, LEAST_SHRUNK, 1.0))
+        if mu == 0.0:  # no variation within classes
+            return np.ones_like(value), axes, 1.0
+        return (1.0 - rho) * value + rho * mu, axes, rho * mu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    r"""A metric and the principal axes of the training samples in it.
+
+    The covariance is :math:`\Lambda = R R^\top` with a root
+    :math:`R = D (I - P \operatorname{diag}(c) P^\top)`, D diagonal. Whitened features are
+    :math:`\phi(x) = V^\top R^\top (x - t)`, with the B principal axes V of the training samples,
+    whose mean squared length is one.
+    """
+
+    mean: FloatArray  # t, (D,)
+    diagonal: FloatArray  # D, (D,), 0 of constant features
+    turned: FloatArray  # P, (D, L)
+    removed: FloatArray  # c, (L,)
+    axes: FloatArray  # V, (D, B)
+    effects: FloatArray  # R V: coefficients of the features in the whitened ones, (D, B)
+    weights: FloatArray  # of `CANDIDATES`, (J,)
+
+    @classmethod
+    def learn(
+        cls,
+        X: FloatArray,
+        groups: Groups,
+        weights: FloatArray,
+        units: FloatArray,
+        *,
+        centred: bool = False,
+        every: FloatArray | None = None,
+    ) -> "Metric":
+        """From scaled samples (N, D), which may be ``centred`` elsewhere, and weights (J,).
+
+        The principal axes are those of ``every`` sample (M, D), if others have no class.
+        """
+        mean = np.zeros(X.shape[1]) if centred else X.mean(axis=0)
+        everything = (X if every is None else every) - X.mean(axis=0)
+        X = X - X.mean(axis=0)
+        kinds = {CANDIDATES[name].scale for name, w in zip(NAMES, weights, strict=True) if w > 0.0}
+        diagonal, parts = np.zeros(X.shape[1]), []
+        for scale, divisor in groups.scales(X, units, kinds).items():
+            Z = X / divisor
+            axes = _principal_axes(Z)
+            n_features = int(np.isfinite(divisor).sum())
+            value, rotation, elsewhere = groups.shrink(Z @ axes, n_features)
+            axes = axes @ rotation
+            square = np.sum((Z @ axes) ** 2, axis=0) / len(Z)
+            removed = np.zeros(len(value))
+            for name, weight in zip(NAMES, weights, strict=True):
+                if CANDIDATES[name].scale != scale or weight == 0.0:
+                    continue
+                exponent = CANDIDATES[name].exponent
+                inside = value**-exponent
+                factor = weight / float(inside @ square)
+                outside = factor * elsewhere**-exponent
+                diagonal += outside * (1.0 / divisor) ** 2
+                removed += outside - factor * inside
+            if removed.any():
+                parts.append(axes / divisor[:, None] * np.sqrt(np.maximum(removed, 0.0)))
+        diagonal = np.sqrt(diagonal)
+        turned, removed = _root(diagonal, parts)
+        principal = _principal_axes(_apply(turned, removed, everything * diagonal))
+        effects = diagonal[:, None] * _apply(turned, removed, principal.T).T
+        return cls(
+            mean=mean,
+            diagonal=diagonal,
+            turned=turned,
+            removed=removed,
+            axes=principal,
+            effects=np.ascontiguousarray(effects),
+            weights=weights,
+        )
+
+    @property
+    def width(self) -> int:
+        """B."""
+        return self.axes.shape[1]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Weights of the candidates by name, the largest first."""
+        named = zip(NAMES, self.weights.tolist(), strict=True)
+        return dict(sorted(named, key=lambda pair: -pair[1]))
+
+    @property
+    def used(self) -> BoolArray:
+        """Features that vary, (D,)."""
+        return self.diagonal > 0.0
+
+    def map(self, X: FloatArray) -> FloatArray:
+        """R'(x - t): samples (M, D) in the metric, whose distances are Euclidean."""
+        return _apply(self.turned, self.removed, (X - self.mean) * self.diagonal)
+
+    def whiten(self, X: FloatArray) -> FloatArray:
+        """Whitened features (M, B) of samples (M, D)."""
+        return (X - self.mean) @ self.effects
+
+    def outside_sd(self, X: FloatArray) -> FloatArray:
+        """Length of the part of samples (M, D) orthogonal to the axes, (M,)."""
+        mapped = self.map(X)
+        norm = np.sum(mapped**2, axis=1)
+        square = norm - np.sum((mapped @ self.axes) ** 2, axis=1)
+        # The root of a rounding error is not small.
+        return np.sqrt(np.where(square > NO_VARIANCE * norm, square, 0.0))
+
+    def outside_loadings(self, normal: FloatArray) -> FloatArray:
+        """Effects that whitened features do not determine, (..., D), from normals (..., D)."""
+        rest = normal - (normal @ self.axes) @ self.axes.T
+        return self.diagonal * _apply(self.turned, self.removed, rest)
+
+
+def _apply(turned: FloatArray, removed: FloatArray, X: FloatArray) -> FloatArray:
+    """(I - P diag(c) P') times vectors (..., D)."""
+    return X - ((X @ turned) * removed) @ turned.T if len(removed) else X
+
+
+def _principal_axes(X: FloatArray) -> FloatArray:
+    """Principal axes of centred samples (N, D) in which they vary, (D, B), ascending."""
+    if X.shape[1] <= len(X):
+        value, vector = eigh(X.T @ X)
+        return np.ascontiguousarray(vector[:, value > NO_VARIANCE * value[-1]])
+    value, vector = eigh(X @ X.T)
+    kept = value > NO_VARIANCE * value[-1]
+    return X.T @ (vector[:, kept] / np.sqrt(value[kept]))
+
+
+def _root(diagonal: FloatArray, parts: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """P (D, L) and c (L,) with D (I - P c P')^2 D = D^2 - F F', F (D, .) in parts."""
+    if not parts:
+        return np.empty((len(diagonal), 0)), np.empty(0)
+    F = np.concatenate(parts, axis=1)
+    F = np.divide(F, diagonal[:, None], out=np.zeros_like(F), where=diagonal[:, None] > 0.0)
+    wide = F.shape[1] >= len(F)
+    square, vector = eigh(F @ F.T if wide else F.T @ F)
+    kept = square > NO_VARIANCE
+    square, vector = square[kept], vector[:, kept]
+    turned = vector if wide else F @ (vector / np.sqrt(square))
+    return np.ascontiguousarray(turned), 1.0 - np.sqrt(np.maximum(1.0 - square, 0.0))
+
+
+def candidate_features(
+    X: FloatArray, groups: Groups, units: FloatArray, n_training: int
+) -> Iterator[FloatArray]:
+    """Features (N, B) of the samples in each candidate, learned from the first ``n_training``.
+
+    Their inner products are those in the candidate, between all samples and the training ones.
+    """
+    X = X - X[:n_training].mean(axis=0)
+    scales = groups.scales(X[:n_training], units, {each.scale for each in CANDIDATES.values()})
+    coordinates, spectra = {}, {}
+    for scale, divisor in scales.items():
+        Z = X / divisor
+        if Z.shape[1] > n_training:
+            inner = Z @ Z[:n_training].T
+            value, vector = eigh(inner[:n_training])
+            kept = value > NO_VARIANCE * value[-1]
+            Z = inner @ (vector[:, kept] / np.sqrt(value[kept]))
+        coordinates[scale] = Z
+        spectra[scale] = groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
+    for each in CANDIDATES.values():
+        Z, (value, rotation, _) = coordinates[each.scale], spectra[each.scale]
+        if each.exponent:
+            Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
+        yield Z / np.sqrt(np.mean(np.sum(Z[:n_training] ** 2, axis=1)))
+
+
+def choose_weights(
+    metric: MetricName,
+    X: FloatArray,
+    classes: IntArray | None,
+    units: FloatArray,
+    fold: IntArray,
+    n_folds: int | None = None,
+) -> FloatArray:
+    """Weights of the candidates from all samples, and from those of all folds but one, (1 + F, J).
+
+    Classes are (N,), or (N, T) of several tasks, -1 if unknown, or None for real outputs. Folds
+    (N,) are 0 to F - 1, and -1 of samples that are in every training set. With fewer than two of
+    them all candidates count alike.
+    """
+    n_folds = int(fold.max(initial=-1)) + 1 if n_folds is None else n_folds
+    given = LABEL_BLIND if classes is None else dict.fromkeys(NAMES, 1.0 / len(NAMES))
+    given = ALONE.get(metric, given)
+    weights = np.tile([given.get(name, 0.0) for name in NAMES], (1 + n_folds, 1))
+    if metric != "auto" or classes is None or len(np.unique(fold[fold >= 0])) < 2:
+        return weights
+    classes = classes.reshape(len(classes), -1)
+    # Of each fold apart: classes of one do not decide which samples of another are taken.
+    strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
+    some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
+    X, classes, fold = X[some], classes[some], fold[some]
+    targets = [_indicators(own) for own in classes.T]
+    shape = len(NAMES), len(PENALTIES), len(X), sum(own.shape[1] for own in targets)
+    scores = np.full((1 + n_folds, *shape), np.nan)
+    for f, g in combinations_with_replacement(range(n_folds), 2):
+        out = (fold == f) | (fold == g)
+        if out.all():  # two folds of all samples
+            continue
+        predicted = _left_out_scores(X, classes, np.concatenate(targets, axis=1), units, out)
+        if f == g:
+            scores[0][:, :, out] = predicted
+        else:
+            for own, other in ((f, g), (g, f)):
+                scores[1 + own][:, :, fold == other] = predicted[:, :, fold[out] == other]
+    for row, found in enumerate(scores):
+        known = ~np.isnan(found).any(axis=(0, 1, 3))
+        if known.any():
+            weights[row] = _weigh(found[:, :, known], [own[known] for own in targets])
+    return weights
+
+
+def _indicators(classes: IntArray) -> FloatArray:
+    """Indicators of the classes of one task, (N, K), zero where it is unknown."""
+    n_classes = int(classes.max(initial=0)) + 1
+    return np.equal.outer(classes, np.arange(n_classes)).astype(np.float64)
+
+
+def _left_out_scores(
+    X: FloatArray, classes: IntArray, targets: FloatArray, units: FloatArray, out: BoolArray
+) -> FloatArray:
+    """Ridge regressions of targets (N, K) for samples left out, by candidate and penalty."""
+    ordered = np.concatenate([X[~out], X[out]])
+    n = len(X) - int(out.sum())
+    mean = targets[~out].mean(axis=0)
+    found = np.empty((len(NAMES), len(PENALTIES), len(X) - n, len(mean)))
+    groups = Groups.of(classes[~out])
+    for scores, F in zip(found, candidate_features(ordered, groups, units, n), strict=True):
+        gram = F[:n].T @ F[:n]
+        cross = F[:n].T @ (targets[~out] - mean)
+        diagonal = np.diag_indices_from(gram)
+        for score, penalty in zip(scores, np.diff(PENALTIES, prepend=0.0), strict=True):
+            gram[diagonal] += penalty
+            score[:] = mean + F[n:] @ cho_solve(cho_factor(gram), cross)
+    return found
+
+
+def _weigh(scores: FloatArray, targets: list[FloatArray]) -> FloatArray:
+    """Weights from scores (J, P, M, K) of held-out samples, by their classes in each task."""
+    losses = np.zeros((len(INVERSE_TEMPERATURES), *scores.shape[:2]))
+    ends = np.cumsum([own.shape[1] for own in targets])
+    n_known = sum(float(own.sum()) for own in targets)
+    for own, end in zip(targets, ends, strict=True):
+        of_task = scores[..., end - own.shape[1] : end]
+        of_task = of_task - of_task.mean(axis=-1, keepdims=True)
+        right = np.einsum("jpmk,mk->jp", of_task, own)
+        count = own.sum(axis=1)
+        for loss, sharp in zip(losses, INVERSE_TEMPERATURES, strict=True):
+            total = logsumexp(sharp * of_task, axis=-1)
+            # As if one sample more were of every class alike: certain predictions stay finite.
+            loss += total @ count - sharp * right * n_known / (n_known + 1.0)
+    loss = _parabola(losses).min(axis=1) / n_known
+    excess = SHARPNESS * scores.shape[2] * (loss - loss.min())
+    weights = np.exp(-excess)
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
+    return np.asarray(weights / weights.sum())
+
+
+def _parabola(values: FloatArray) -> FloatArray:
+    """Smallest values along the first axis, between neighbours of the smallest by a parabola."""
+    at = np.clip(values.argmin(axis=0), 1, len(values) - 2)[None]
+    low, middle, high = (np.take_along_axis(values, at + step, axis=0)[0] for step in (-1, 0, 1))
+    curvature = low - 2.0 * middle + high
+    fall = np.divide(
+        (low - high) ** 2, 8.0 * curvature, out=np.zeros_like(low), where=curvature > 0.0
+    )
+    return np.minimum(values.min(axis=0), middle - fall)

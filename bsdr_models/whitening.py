@@ -1,0 +1,143 @@
+"""Whitened features for other classifiers: the metric of :mod:`bsdr_models.metric`."""
+
+from typing import Any, Self, get_args
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from bsdr_models import validation
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.metric import N_FOLDS, Groups, Metric, MetricName, choose_weights
+from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.options import StrOptions, check_parameters
+
+
+class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    r"""Whitened features, in which directions count by how far they can separate the classes.
+
+    A step of a ``Pipeline`` before any classifier: logistic regression, support vectors, nearest
+    neighbours, which is fitted again to the training samples of each fold. Inner products of
+    whitened features are :math:`x^\top \Lambda x'`, with an average :math:`\Lambda` of covariances
+    that are learned within classes and weighted by held-out samples (:mod:`bsdr_models.metric`).
+
+    The models of this package must not get whitened features: their own folds, by which they
+    choose settings and temperatures, would not hold out the labels by which these were learned.
+
+    Parameters
+    ----------
+    metric : {"auto", "unit", "identity"}, default="auto"
+        The average, unit variance of each feature, or the features as given, divided by one number.
+
+    Attributes
+    ----------
+    metric_weights_ : dict of str to float
+        Weights of the candidates, the largest first.
+    components_ : ndarray of shape (n_components, n_features)
+        Whitened features are ``(X - mean_) / scale_ @ components_.T``: principal axes of the
+        training samples, the largest first. Their mean squared length is the number of features
+        that vary, as that of standardised features.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Means and standard deviations of the features; the scale of constant ones is 1.
+
+    See Also
+    --------
+    BM2PCAClassifier : a classifier in a within-class metric of its own.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from bsdr_models import SupervisedWhitening
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = make_pipeline(SupervisedWhitening(), LogisticRegression())
+    >>> bool(cross_val_score(model, X, y).mean() > 0.95)
+    True
+    """
+
+    def __init__(self, metric: MetricName = "auto") -> None:
+        self.metric = metric
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
+            Classes, or label sets.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If the input is not finite, the labels are not classes, there is only one class, no
+            feature varies, or ``metric`` is unknown.
+        """
+        names = StrOptions(set(get_args(MetricName)))
+        check_parameters({"metric": [names]}, self.get_params(), "SupervisedWhitening")
+        validation.require_targets(self, X, y)
+        X = validation.validate_samples(self, X, reset=True, least=2)
+        classes = _read_classes(y)
+        check_consistent_length(X, classes)
+        self._scaler = validation.fit_scaler(X, standardize=True)
+        X = self._scaler.transform(X)
+        units = self._scaler.units
+        with validation.one_thread():
+            weights = choose_weights(self.metric, X, classes, units, _make_folds(X, classes))[0]
+            metric = Metric.learn(X, Groups.of(classes), weights, units, centred=True)
+        self.metric_weights_ = metric.shares
+        self.mean_ = self._scaler.location
+        self.scale_ = self._scaler.scale
+        size = np.sqrt(np.count_nonzero(metric.used))
+        self.components_ = np.ascontiguousarray(size * metric.effects.T[::-1])
+        self._n_features_out = metric.width
+        return self
+
+    def transform(self, X: Any) -> FloatArray:
+        """Whitened features.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+
+        Raises
+        ------
+        ValueError
+            If the input is not finite or has other features than the training samples.
+        """
+        check_is_fitted(self)
+        X = self._scaler.transform(validation.validate_samples(self, X, reset=False))
+        return np.asarray(X @ self.components_.T)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = tags.target_tags.multi_output = True
+        return tags
+
+
+def _read_classes(y: Any) -> IntArray:
+    """Class of each sample, (N,), or 0 and 1 of each label, (N, K)."""
+    y = validation.read_labels(y)
+    if type_of_target(y) != "multilabel-indicator":
+        return validation.encode_labels(column_or_1d(y, warn=True))[1]
+    if (y == y[0]).all():
+        raise ValueError("every label of y is the same in every sample")
+    return np.asarray(y, dtype=np.int64)
+
+
+def _make_folds(X: FloatArray, classes: IntArray) -> IntArray:
+    """Fold of each sample, (N,); at most as many as samples in the smallest class of several."""
+    sizes = np.bincount(classes) if classes.ndim == 1 else np.array([len(X)])
+    n_folds = min(N_FOLDS, int(sizes[sizes > 1].min(initial=len(X))))
+    return assign_folds(classes, sample_keys(X), n_folds=n_folds)

@@ -1,0 +1,435 @@
+"""The metric of the features: dense formulae, other libraries, and what weights may not depend on.
+
+Expected covariances are computed from the definition with dense matrices, class by class.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from sklearn.covariance import ledoit_wolf, ledoit_wolf_shrinkage
+from sklearn.feature_selection import f_classif
+from sklearn.linear_model import Ridge
+
+from bsdr_models import metric
+from bsdr_models.metric import CANDIDATES, NAMES, Groups, Metric, candidate_features, choose_weights
+from bsdr_models.numerics.folds import assign_folds, sample_keys
+
+ALONE = dict(zip(NAMES, np.eye(len(NAMES)), strict=True))
+AVERAGE = np.array([0.2, 0.1, 0.05, 0.15, 0.1, 0.2, 0.1, 0.1])
+WEIGHTS = ALONE | {"average": AVERAGE}
+SEPARATION = [NAMES.index("separation"), NAMES.index("separation, half whitened")]
+UNIFORM = np.full(len(NAMES), 1.0 / len(NAMES))
+
+
+def make(n, d, n_classes, *, seed=0, constant=0, duplicated=0):
+    """Scaled samples of correlated features about class means, new ones, classes and units."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % n_classes
+    mix = rng.standard_normal((d, d)) / np.sqrt(d) + np.eye(d)
+    means = rng.standard_normal((n_classes, d))
+    X = means[y] + rng.standard_normal((n, d)) @ mix
+    new = means[np.arange(9) % n_classes] + rng.standard_normal((9, d)) @ mix
+    new = (new - X.mean(axis=0)) / X.std(axis=0)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    X[:, d - constant :] = 0.0
+    new[:, d - constant :] = 0.0
+    X[:, :duplicated] = X[:, duplicated : 2 * duplicated]
+    units = np.exp(rng.standard_normal(d))
+    return SimpleNamespace(X=X, new=new, y=y, units=units / units.max())
+
+
+DATA = {
+    "tall": make(40, 6, 3),
+    "wide": make(14, 30, 3, seed=1),
+    "square": make(12, 12, 2, seed=2),
+    "constant and duplicated": make(30, 12, 4, seed=3, constant=2, duplicated=3),
+    "wide, constant and duplicated": make(12, 25, 2, seed=4, constant=3, duplicated=5),
+}
+
+
+def residuals(X, y):
+    """Samples less the mean of their class."""
+    return X - np.stack([X[y == own].mean(axis=0) for own in y])
+
+
+def dense_candidate(data, name):
+    """Lambda_j of centred samples, (D, D), from the definition."""
+    X, y = data.X, data.y
+    n, d = X.shape
+    dof = n - len(np.unique(y))
+    total = X.var(axis=0)
+    used = np.flatnonzero(total)
+    rest = np.sum(residuals(X, y) ** 2, axis=0)
+    within = 0.9 * rest / dof + 0.1 * total
+    between = (n * total - rest) / (n - dof - 1)
+    gap = np.maximum(between[used] / within[used] - 1.0, 0.0) + 1e-3
+    divisors = {
+        "common": 1.0 / data.units[used],
+        "total": np.sqrt(total[used]),
+        "within": np.sqrt(within[used]),
+        "signal": np.sqrt(within[used] / gap),
+    }
+    divisor = divisors[CANDIDATES[name].scale]
+    R = residuals(X, y)[:, used] / divisor * np.sqrt(n / dof)
+    share = np.clip(ledoit_wolf_shrinkage(R, assume_centered=True), 1e-3, 1.0)
+    W = R.T @ R / n
+    W = (1.0 - share) * W + share * np.trace(W) / len(W) * np.eye(len(W))
+    value, vector = np.linalg.eigh(W)
+    inner = (vector * value ** -CANDIDATES[name].exponent) @ vector.T
+    found = np.zeros((d, d))
+    found[np.ix_(used, used)] = inner / np.outer(divisor, divisor)
+    return found / np.trace(found @ X.T @ X / n)
+
+
+def dense(data, weights):
+    """Lambda, (D, D)."""
+    return sum(w * dense_candidate(data, name) for name, w in zip(NAMES, weights, strict=True) if w)
+
+
+def learn(data, weights, **options):
+    return Metric.learn(data.X, Groups.of(data.y), weights, data.units, **options)
+
+
+each_data = pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+each_weights = pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+
+
+class TestMetric:
+    @each_data
+    @each_weights
+    def test_inner_products_are_those_of_the_definition(self, data, weights):
+        expected = dense(data, weights)
+        found = learn(data, weights)
+        size = np.abs(data.X @ expected @ data.X.T).max()
+        train = found.whiten(data.X)
+        assert train @ train.T == pytest.approx(
+            data.X @ expected @ data.X.T, rel=1e-8, abs=1e-9 * size
+        )
+        # One of two samples may leave the span of the training samples.
+        cross = found.whiten(data.new) @ train.T
+        assert cross == pytest.approx(data.new @ expected @ data.X.T, rel=1e-8, abs=1e-9 * size)
+        mapped = found.map(data.new)
+        assert mapped @ mapped.T == pytest.approx(
+            data.new @ expected @ data.new.T, rel=1e-8, abs=1e-8
+        )
+
+    @each_data
+    @each_weights
+    def test_covariance_has_trace_one_and_a_root(self, data, weights):
+        found = learn(data, weights)
+        identity = np.eye(len(found.diagonal))
+        root = found.diagonal[:, None] * (identity - found.turned * found.removed @ found.turned.T)
+        expected = dense(data, weights)
+        assert root @ root.T == pytest.approx(expected, rel=1e-8, abs=1e-9 * np.abs(expected).max())
+        assert np.trace(root @ root.T @ np.cov(data.X.T, ddof=0)) == pytest.approx(1.0)
+        assert np.sum(found.whiten(data.X) ** 2) / len(data.X) == pytest.approx(1.0)
+        assert found.axes.T @ found.axes == pytest.approx(np.eye(found.width), abs=1e-9)
+
+    @each_data
+    @each_weights
+    def test_parts_inside_and_outside_the_axes(self, data, weights):
+        found = learn(data, weights)
+        inside = np.sum(found.whiten(data.new) ** 2, axis=1)
+        length = np.sum(found.map(data.new) ** 2, axis=1)
+        assert inside + found.outside_sd(data.new) ** 2 == pytest.approx(length)
+        assert found.outside_sd(data.X) == pytest.approx(0.0, abs=1e-5)
+        # Loadings are linear in their normals: their covariance is that of those of unit vectors.
+        outside = found.outside_loadings(np.eye(data.X.shape[1]))
+        total = found.effects @ found.effects.T + outside.T @ outside
+        expected = dense(data, weights)
+        assert total == pytest.approx(expected, rel=1e-8, abs=1e-9 * np.abs(expected).max())
+        normal = np.random.default_rng(0).standard_normal((2, 3, data.X.shape[1]))
+        assert found.outside_loadings(normal) == pytest.approx(normal @ outside, abs=1e-9)
+        of_samples = data.X @ found.outside_loadings(normal)[0].T
+        assert of_samples == pytest.approx(0.0, abs=1e-8)
+
+    def test_units_that_underflow_are_negligible_features(self):
+        data = DATA["tall"]
+        units = np.array([1.0, 0.5, 1e-170, 1e-250, 5e-324, 0.0])
+        for weights in WEIGHTS.values():
+            found = Metric.learn(data.X, Groups.of(data.y), weights, units)
+            assert np.isfinite(found.effects).all()
+            assert np.sum(found.whiten(data.X) ** 2) / len(data.X) == pytest.approx(1.0)
+        found = Metric.learn(data.X, Groups.of(data.y), ALONE["as they are"], units)
+        X = data.X[:, :2] * [1.0, 0.5]
+        expected = X @ X.T / np.mean(np.sum(X**2, axis=1))
+        assert found.whiten(data.X) @ found.whiten(data.X).T == pytest.approx(expected)
+
+    def test_many_nearly_collinear_samples(self):
+        rng = np.random.default_rng(0)
+        y = np.arange(3000) % 3
+        few = rng.standard_normal((3, 8))[y] + rng.standard_normal((3000, 8))
+        X = few @ rng.standard_normal((8, 150)) + 1e-7 * rng.standard_normal((3000, 150))
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        found = Metric.learn(X, Groups.of(y), AVERAGE, np.ones(150))
+        mapped = np.sum(found.map(X) ** 2, axis=1)
+        assert np.sum(found.whiten(X) ** 2, axis=1) == pytest.approx(mapped, rel=1e-8)
+        assert mapped.mean() == pytest.approx(1.0)
+
+    def test_axes_of_samples_without_a_class(self):
+        """They widen the span, and leave the covariance as it is."""
+        data = DATA["wide"]
+        found = learn(data, AVERAGE, every=np.concatenate([data.X, data.new]))
+        assert found.outside_sd(data.new) == pytest.approx(0.0, abs=1e-6)
+        size = found.whiten(data.new) @ found.whiten(data.new).T
+        assert size == pytest.approx(data.new @ dense(data, AVERAGE) @ data.new.T, rel=1e-8)
+
+    def test_shares_are_named_and_sorted(self):
+        shares = learn(DATA["tall"], AVERAGE).shares
+        assert shares == dict(zip(NAMES, AVERAGE, strict=True))
+        assert list(shares.values()) == sorted(AVERAGE, reverse=True)
+
+
+class TestGroups:
+    @each_data
+    def test_shrinkage_is_that_of_ledoit_and_wolf(self, data):
+        """Of residuals whose covariance is divided by the degrees of freedom."""
+        groups = Groups.of(data.y)
+        assert groups.dof == len(data.X) - len(np.unique(data.y))
+        value, axes, _ = groups.shrink(data.X, data.X.shape[1])
+        R = residuals(data.X, data.y) * np.sqrt(len(data.X) / groups.dof)
+        expected = ledoit_wolf(R, assume_centered=True)[0]
+        assert (axes * value) @ axes.T == pytest.approx(expected, abs=1e-10)
+        # Of samples in the axes of their own span, with the eigenvalue in all other directions.
+        span = np.linalg.svd(data.X, full_matrices=False)[2].T
+        value, axes, outside = groups.shrink(data.X @ span, data.X.shape[1])
+        turned = span @ axes
+        rebuilt = (turned * (value - outside)) @ turned.T + outside * np.eye(len(turned))
+        assert rebuilt == pytest.approx(expected, abs=1e-10)
+
+    def test_separation_is_the_excess_of_the_f_statistic(self, monkeypatch):
+        monkeypatch.setattr(metric, "TOTAL_SHARE", 0.0)
+        data = DATA["tall"]
+        found = Groups.of(data.y).scales(data.X, data.units, {"within", "signal"})
+        excess = np.maximum(f_classif(data.X, data.y)[0] - 1.0, 0.0) + metric.LEAST_SEPARATION
+        assert (found["within"] / found["signal"]) ** 2 == pytest.approx(excess)
+
+    def test_probabilities_of_zero_and_one_are_classes(self):
+        data = DATA["tall"]
+        shares = np.column_stack([np.eye(3)[data.y], np.zeros(len(data.y))])
+        soft, hard = Groups.of_probabilities(shares), Groups.of(data.y)
+        assert soft.n_groups == hard.n_groups == 3
+        assert soft.scatter(data.X) == pytest.approx(hard.scatter(data.X))
+        expected = residuals(data.X, data.y)
+        assert soft.scatter(data.X) == pytest.approx(expected.T @ expected)
+
+    def test_tasks_are_regressed_on_together(self):
+        data = DATA["tall"]
+        tasks = np.stack([data.y, np.where(np.arange(40) < 20, np.arange(40) % 2, -1)], axis=1)
+        design = np.column_stack([np.equal.outer(c, np.unique(c[c >= 0])) for c in tasks.T])
+        design = np.column_stack([np.ones(40), design])
+        rest = data.X - design @ np.linalg.lstsq(design, data.X)[0]
+        groups = Groups.of(tasks)
+        assert groups.n_groups == np.linalg.matrix_rank(design)
+        assert groups.scatter(data.X) == pytest.approx(rest.T @ rest)
+        assert Groups.one(40).scatter(data.X) == pytest.approx(data.X.T @ data.X)
+
+
+class TestHeldOutScores:
+    @each_data
+    def test_candidates_are_learned_from_training_samples(self, data):
+        every = np.concatenate([data.X, data.new])
+        found = list(candidate_features(every, Groups.of(data.y), data.units, len(data.X)))
+        for name, F in zip(NAMES, found, strict=True):
+            expected = every @ dense_candidate(data, name) @ data.X.T
+            tolerance = 1e-8 * np.abs(expected).max()
+            inner = F @ F[: len(data.X)].T
+            assert inner == pytest.approx(expected, rel=1e-7, abs=tolerance)
+
+    @each_data
+    def test_scores_are_those_of_ridge_regression(self, data):
+        n = len(data.X)
+        out = np.arange(n) % 4 == 1
+        targets = np.eye(4)[data.y]
+        scores = metric._left_out_scores(data.X, data.y[:, None], targets, data.units, out)
+        ordered = np.concatenate([data.X[~out], data.X[out]])
+        n -= out.sum()
+        features = candidate_features(ordered, Groups.of(data.y[~out]), data.units, n)
+        for found, F in zip(scores, features, strict=True):
+            for score, penalty in zip(found, metric.PENALTIES, strict=True):
+                ridge = Ridge(alpha=penalty).fit(F[:n], targets[~out])
+                assert score == pytest.approx(ridge.predict(F[n:]), abs=1e-7)
+
+    def test_losses_are_those_of_the_best_temperature(self):
+        """To a hundredth of a nat per sample: a parabola interpolates between temperatures."""
+        rng = np.random.default_rng(5)
+        y = np.arange(60) % 3
+        signal = np.eye(3)[y] * np.linspace(0.1, 0.5, 8)[:, None, None, None]
+        scores = signal + 0.3 * rng.standard_normal((8, 4, 60, 3))
+        weights = metric._weigh(scores, [np.eye(3)[y]])
+
+        def loss(log_sharp, of):
+            log_p = log_softmax(np.exp(log_sharp) * of, axis=1)
+            one_more = -np.mean(log_p.mean(axis=1))  # a sample of every class alike
+            return (60.0 * -np.mean(log_p[np.arange(60), y]) + one_more) / 61.0
+
+        best = [[minimize_scalar(loss, (0.0, 2.0), args=(s,)).fun for s in each] for each in scores]
+        n_losses = 60.0 * np.min(best, axis=1)
+        expected = np.exp(-metric.SHARPNESS * (n_losses - n_losses.min()))
+        kept = expected >= metric.LEAST_WEIGHT * expected.sum()
+        assert (weights[~kept] == 0.0).all()
+        log_ratio = np.log(weights[kept] / expected[kept])
+        assert np.ptp(log_ratio) < metric.SHARPNESS * 60.0 * 0.01
+
+
+def few_strong(seed=0, n=40, d=100):
+    """Four classes that five features separate."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 4
+    X = rng.standard_normal((n, d))
+    X[:, :5] += 3.0 * rng.standard_normal((4, 5))[y]
+    return X, y
+
+
+def common_factors(seed=0, n=60, d=200):
+    """Ten classes that differ alike in all directions, and vary mostly in some."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 10
+    axes = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    X = 0.01 * rng.standard_normal((10, d))[y]
+    return X + rng.standard_normal((n, d)) / np.arange(1, d + 1) @ axes, y
+
+
+def noise(seed=0, n=60, d=100):
+    """Features that do not depend on the classes."""
+    return np.random.default_rng(seed).standard_normal((n, d)), np.arange(n) % 3
+
+
+def weigh(X, y, fold=None, *, name="auto", units=None):
+    """Weights, with five folds by default."""
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    if fold is None:
+        fold = assign_folds(y, sample_keys(X), n_folds=5)
+    return choose_weights(name, X, y, np.ones(X.shape[1]) if units is None else units, fold)
+
+
+def changed(X, y, fold, held_out):
+    """Other features of the samples of one fold, and the next class of each."""
+    rng = np.random.default_rng(9)
+    own = fold == held_out
+    other, labels = X.copy(), y.copy()
+    other[own] = 5.0 * rng.standard_normal((own.sum(), X.shape[1]))
+    labels[own] = (y[own] + 1) % (y.max(axis=0) + 1)
+    return other, labels
+
+
+def label_sets(X, y):
+    return X, np.stack([y < 2, y % 2], axis=1).astype(np.int64)
+
+
+def tasks(X, y):
+    unknown = np.arange(len(y)) % 3 == 0
+    return X, np.stack([y, np.where(unknown, -1, y % 2)], axis=1)
+
+
+FORMS = {
+    "classes": few_strong(),
+    "two classes": (few_strong()[0], few_strong()[1] % 2),
+    "label sets": label_sets(*few_strong()),
+    "tasks": tasks(*few_strong()),
+    "a subsample": few_strong(n=400, d=12),
+}
+FOLD = {name: (np.arange(len(y)) // 4) % 5 for name, (_, y) in FORMS.items()}
+FOLD["a subsample"] = np.random.default_rng(0).permutation(FOLD["a subsample"])
+
+
+def same_without(name, held_out=2):
+    """Whether weights without a fold are the same if its labels and features change."""
+    (X, y), fold = FORMS[name], FOLD[name]
+    units = np.ones(X.shape[1])
+    before = choose_weights("auto", X, y, units, fold)
+    after = choose_weights("auto", *changed(X, y, fold, held_out), units, fold)
+    assert not np.array_equal(before[0], after[0])
+    return np.array_equal(before[1 + held_out], after[1 + held_out])
+
+
+class TestWeights:
+    @pytest.mark.parametrize("name", FORMS)
+    def test_weights_of_a_fold_know_nothing_of_it(self, name):
+        assert same_without(name)
+
+    def test_a_fold_that_is_not_left_out_would_be_seen(self, monkeypatch):
+        real, fold = metric._left_out_scores, FOLD["classes"]
+
+        def faulty(X, classes, targets, units, out):
+            """Each of two folds is predicted by a fit to the other one too."""
+            found = np.empty((len(NAMES), len(metric.PENALTIES), out.sum(), targets.shape[1]))
+            for own in np.unique(fold[out]):
+                part = real(X, classes, targets, units, out & (fold == own))
+                found[:, :, fold[out] == own] = part
+            return found
+
+        monkeypatch.setattr(metric, "_left_out_scores", faulty)
+        assert not same_without("classes")
+
+    @pytest.mark.parametrize("name", FORMS)
+    def test_every_row_is_an_average(self, name):
+        X, y = FORMS[name]
+        weights = choose_weights("auto", X, y, np.ones(X.shape[1]), FOLD[name])
+        assert weights.shape == (6, len(NAMES))
+        assert weights.sum(axis=1) == pytest.approx(1.0)
+        assert (weights >= 0.0).all()
+
+    def test_order_of_samples_and_names_of_classes_do_not_matter(self):
+        X, y = few_strong()
+        fold = FOLD["classes"]
+        expected = weigh(X, y, fold)
+        order = np.random.default_rng(0).permutation(len(y))
+        assert weigh(X[order], y[order], fold[order]) == pytest.approx(expected, abs=1e-8)
+        assert weigh(X, (3 * y + 1) % 4, fold) == pytest.approx(expected, abs=1e-8)
+        renamed = np.array([4, 0, 2, 3, 1])[fold]
+        rows = [0, 5, 1, 3, 4, 2]
+        assert weigh(X, y, renamed)[rows] == pytest.approx(expected, abs=1e-8)
+
+    def test_two_folds_leave_nothing_to_choose_by_without_one(self):
+        X, y = few_strong()
+        weights = weigh(X, y, np.arange(40) // 4 % 2)
+        assert weights[1:] == pytest.approx(np.tile(UNIFORM, (2, 1)))
+        assert weights[0, SEPARATION].sum() > 0.5
+
+    def test_one_fold_or_none(self):
+        X, y = few_strong()
+        assert weigh(X, y, np.zeros(40, dtype=int)) == pytest.approx(np.tile(UNIFORM, (2, 1)))
+        assert weigh(X, y, np.full(40, -1)) == pytest.approx(UNIFORM[None])
+
+    def test_the_only_sample_of_a_class_is_never_held_out(self):
+        X, y = few_strong()
+        y = np.where(np.arange(40) == 7, 4, y)
+        fold = assign_folds(y, sample_keys(X), n_folds=5)
+        assert fold[7] == -1
+        assert weigh(X, y, fold)[0, SEPARATION].sum() > 0.5
+
+    def test_few_strong_features_favour_separation(self):
+        assert weigh(*few_strong(d=200))[0, SEPARATION].sum() > 0.8
+
+    def test_common_variation_within_classes_favours_whitening(self):
+        weights = dict(zip(NAMES, weigh(*common_factors())[0], strict=True))
+        assert weights["whitened"] > 2.0 * weights["unit within-class variance"]
+        assert weights["whitened as they are"] > 2.0 * weights["as they are"]
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_noise_favours_nothing(self, seed):
+        weights = weigh(*noise(seed))[0]
+        assert weights.max() < 3.0 / len(NAMES)
+
+    @pytest.mark.parametrize(("name", "alone"), [("unit", 1), ("identity", 0)])
+    def test_named_metrics_ignore_the_labels(self, name, alone):
+        X, y = few_strong()
+        units = np.exp(np.random.default_rng(0).standard_normal(X.shape[1]))
+        weights = weigh(X, y, name=name, units=units)
+        assert weights == pytest.approx(np.tile(np.eye(len(NAMES))[alone], (6, 1)))
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        found = Metric.learn(X, Groups.of(y), weights[0], units)
+        given = X if name == "unit" else X * units
+        expected = given @ given.T / np.mean(np.sum(given**2, axis=1))
+        assert found.whiten(X) @ found.whiten(X).T == pytest.approx(expected)
+
+    def test_real_outputs_have_a_fixed_average(self):
+        X, _ = noise()
+        weights = choose_weights("auto", X, None, np.ones(100), FOLD["classes"])
+        named = dict(zip(NAMES, weights[0].tolist(), strict=True))
+        assert {k: w for k, w in named.items() if w} == {"unit variance": 0.5, "half whitened": 0.5}
+        assert (weights == weights[0]).all()
