@@ -140,7 +140,8 @@ class Groups:
         with np.errstate(divide="ignore", over="ignore"):  # of features negligible in their units
             found: dict[Scale, FloatArray] = {"common": 1.0 / units, "total": np.sqrt(total)}
         if needed & {"within", "signal"}:
-            between = np.einsum("jd,jd->d", *2 * (self.basis.T @ X,))
+            means = self.basis.T @ X
+            between = np.einsum("jd,jd->d", means, means)
             residual = np.maximum(n * total - between, 0.0) / self.dof
             within = (1.0 - TOTAL_SHARE) * residual + TOTAL_SHARE * total
             found["within"] = np.sqrt(within)
@@ -340,8 +341,12 @@ def choose_weights(
     units: FloatArray,
     fold: IntArray,
     n_folds: int | None = None,
+    *,
+    by_fold: bool = True,
 ) -> FloatArray:
     """Weights of the candidates from all samples, and from those of all folds but one, (1 + F, J).
+
+    Without ``by_fold`` from all samples alone, (1, J), in a third of the time.
 
     Classes are (N,), or (N, T) of several tasks, -1 if unknown, or None for real outputs. Folds
     (N,) are 0 to F - 1, and -1 of samples that are in every training set. With fewer than two of
@@ -350,7 +355,8 @@ def choose_weights(
     n_folds = int(fold.max(initial=-1)) + 1 if n_folds is None else n_folds
     given = LABEL_BLIND if classes is None else dict.fromkeys(NAMES, 1.0 / len(NAMES))
     given = ALONE.get(metric, given)
-    weights = np.tile([given.get(name, 0.0) for name in NAMES], (1 + n_folds, 1))
+    n_rows = 1 + n_folds * by_fold
+    weights = np.tile([given.get(name, 0.0) for name in NAMES], (n_rows, 1))
     if metric != "auto" or classes is None or len(np.unique(fold[fold >= 0])) < 2:
         return weights
     classes = classes.reshape(len(classes), -1)
@@ -360,10 +366,10 @@ def choose_weights(
     X, classes, fold = X[some], classes[some], fold[some]
     targets = [_indicators(own) for own in classes.T]
     shape = len(NAMES), len(PENALTIES), len(X), sum(own.shape[1] for own in targets)
-    scores = np.full((1 + n_folds, *shape), np.nan)
+    scores = np.full((n_rows, *shape), np.nan)
     for f, g in combinations_with_replacement(range(n_folds), 2):
         out = (fold == f) | (fold == g)
-        if out.all():  # two folds of all samples
+        if out.all() or (f != g and not by_fold):  # nothing is left, or nothing is asked
             continue
         predicted = _left_out_scores(X, classes, np.concatenate(targets, axis=1), units, out)
         if f == g:

@@ -90,8 +90,9 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         X = self._scaler.transform(X)
         units = self._scaler.units
         with validation.one_thread():
-            weights = choose_weights(self.metric, X, classes, units, _make_folds(X, classes))[0]
-            metric = Metric.learn(X, Groups.of(classes), weights, units, centred=True)
+            fold = _make_folds(X, classes)
+            weights = choose_weights(self.metric, X, classes, units, fold, by_fold=False)
+            metric = Metric.learn(X, Groups.of(classes), weights[0], units, centred=True)
         self.metric_weights_ = metric.shares
         self.mean_ = self._scaler.location
         self.scale_ = self._scaler.scale

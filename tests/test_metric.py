@@ -384,6 +384,14 @@ class TestWeights:
         rows = [0, 5, 1, 3, 4, 2]
         assert weigh(X, y, renamed)[rows] == pytest.approx(expected, abs=1e-8)
 
+    def test_weights_of_all_samples_alone_are_the_same(self):
+        X, y = common_factors()
+        fold = assign_folds(y, sample_keys(X), n_folds=5)
+        every = choose_weights("auto", X, y, np.ones(X.shape[1]), fold)
+        alone = choose_weights("auto", X, y, np.ones(X.shape[1]), fold, by_fold=False)
+        assert every.shape == (6, len(NAMES))
+        np.testing.assert_array_equal(alone, every[:1])
+
     def test_two_folds_leave_nothing_to_choose_by_without_one(self):
         X, y = few_strong()
         weights = weigh(X, y, np.arange(40) // 4 % 2)
