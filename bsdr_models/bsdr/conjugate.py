@@ -181,6 +181,7 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
     views = None if problem.views is None else fit_views(problem)
     size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
     statistics = Statistics.learn(X * size, y, priors.bias_scale)
+    empty = Statistics.learn(X[:, :0], y, priors.bias_scale)
     grid = integrate(statistics, priors)
     log_tau, log_sigma = grid.draw(n_draws, rng)
     tau, sigma = np.exp(log_tau), np.exp(log_sigma)
@@ -205,8 +206,8 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
         log_likelihood=_log_likelihood(statistics, tau, sigma, normal, bias),
         log_prior=prior,
         log_evidence=grid.log_evidence,
-        log_score=score_left_out(X * size, y, priors),
-        log_score_empty=score_left_out(X[:, :0], y, priors),
+        log_score=score_left_out(X * size, y, priors, statistics, grid),
+        log_score_empty=score_left_out(X[:, :0], y, priors, empty, integrate(empty, priors)),
     )
 
 
@@ -255,10 +256,17 @@ def leave_one_out(
     return 0.5 * (np.log(precision) - scaled**2 / precision) - LOG_SQRT_2PI
 
 
-def score_left_out(X: FloatArray, y: FloatArray, priors: HierarchicalPriors) -> FloatArray:
-    """Log density of outputs (N, K) given whitened features (N, B) and all other samples, (N,)."""
-    statistics = Statistics.learn(X, y, priors.bias_scale)
-    grid = integrate(statistics, priors)
+def score_left_out(
+    X: FloatArray,
+    y: FloatArray,
+    priors: HierarchicalPriors,
+    statistics: Statistics,
+    grid: Grid,
+) -> FloatArray:
+    """Log density of outputs (N, K) given whitened features (N, B) and all other samples, (N,).
+
+    ``statistics`` and ``grid`` are of all samples; outliers are left out of both.
+    """
     score = average_leave_one_out(statistics, grid)
     lowest = np.argsort(score)[:_MOST_OUTLIERS]
     for sample in lowest[score[lowest] < np.median(score) - _OUTLIER]:

@@ -277,3 +277,19 @@ def test_many_samples():
     plain = stats.norm.logpdf(y, eta, draws.noise_scale[:, None]).sum(axis=2)
     plain = logsumexp(plain, axis=0) - np.log(len(eta))
     assert result.log_score.mean() == pytest.approx(plain.mean(), abs=1e-3)
+
+
+@pytest.mark.parametrize("n_sd", [0, 1, 3, 10])
+@pytest.mark.parametrize("d", [5, 60])
+def test_left_out_outliers_are_ratios_of_evidences(n_sd, d):
+    """Hyper-parameters without an outlier lie far from those with it."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((30, d)) / np.sqrt(d)
+    y = (X @ rng.standard_normal(d) + 0.1 * rng.standard_normal(30))[:, None]
+    y[4] += n_sd * y.std()
+    this = Problem.build(X, y, n_labels=1, target="regression", priors=HierarchicalPriors())
+    found = fit(this, 1)
+    for sample in (0, 4):
+        without = fit(this.select(np.arange(30) != sample), 1)
+        expected = found.log_evidence - without.log_evidence
+        assert found.log_score[sample] == pytest.approx(expected, abs=1e-2)
