@@ -57,6 +57,17 @@ def read_groups(groups: Any, X: Any) -> IntArray | None:
     return index.astype(np.int64)
 
 
+def majority_share(groups: IntArray, classes: IntArray) -> float:
+    """Share of the samples that have the most frequent class of their group; both are (N,).
+
+    Classes are -1 if unknown. Near one, groups alone tell the class.
+    """
+    known = classes >= 0
+    counts = np.zeros((groups.max() + 1, classes.max() + 1))
+    np.add.at(counts, (groups[known], classes[known]), 1)
+    return float(counts.max(axis=1).sum() / counts.sum())
+
+
 def warn_of_replicates(X: Any, classes: IntArray | None, *, stacklevel: int) -> None:
     """Warn if scaled samples (N, D) of one class (N,) come in bundles, as repeated measures do.
 

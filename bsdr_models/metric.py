@@ -14,7 +14,8 @@ N(m, A) and samples vary about them with covariance W, effects have the covarian
 :math:`W^{-1} A W^{-1}`: a candidate is a belief about the directions in which class means differ.
 
 Weights are :math:`w_j \propto e^{-\kappa n l_j}` with the log loss :math:`l_j` of n held-out
-samples under ridge regressions of class indicators, at the best penalty and softmax temperature.
+samples under ridge regressions of class indicators, or other predictions of them, at the best
+penalty and softmax temperature.
 Candidates are learned without the held-out samples. The average predicts better than the candidate
 of the smallest loss, which few samples cannot tell.
 
@@ -27,7 +28,7 @@ References
        matrices. Journal of Multivariate Analysis 88(2).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Literal
@@ -40,6 +41,9 @@ from bsdr_models.numerics.folds import stratified_subset
 
 MetricName = Literal["auto", "unit", "identity"]
 Scale = Literal["common", "total", "within", "signal"]
+# Predictions (P, M, K) of targets (N, K) of centred samples (N, B) for new ones (M, B), with P
+# settings.
+type Judge = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +350,12 @@ def choose_weights(
     n_folds: int | None = None,
     *,
     by_fold: bool = True,
+    judge: Judge | None = None,
 ) -> FloatArray:
     """Weights of the candidates from all samples, and from those of all folds but one, (1 + F, J).
 
-    Without ``by_fold`` from all samples alone, (1, J), in a third of the time.
+    Without ``by_fold`` from all samples alone, (1, J), in a third of the time. The ``judge``
+    predicts held-out samples, by default with ridge regressions.
 
     Classes are (N,), or (N, T) of several tasks, -1 if unknown, or None for real outputs. Folds
     (N,) are 0 to F - 1, and -1 of samples that are in every training set. With fewer than two of
@@ -368,13 +374,16 @@ def choose_weights(
     some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
     X, classes, fold = X[some], classes[some], fold[some]
     targets = [_indicators(own) for own in classes.T]
-    shape = len(NAMES), len(PENALTIES), len(X), sum(own.shape[1] for own in targets)
-    scores = np.full((n_rows, *shape), np.nan)
+    judge = ridge_regressions if judge is None else judge
+    scores: FloatArray = np.empty(0)
     for f, g in combinations_with_replacement(range(n_folds), 2):
         out = (fold == f) | (fold == g)
         if out.all() or (f != g and not by_fold):  # nothing is left, or nothing is asked
             continue
-        predicted = _left_out_scores(X, classes, np.concatenate(targets, axis=1), units, out)
+        predicted = _left_out_scores(X, classes, np.concatenate(targets, axis=1), units, out, judge)
+        if not scores.size:
+            n_settings, _, n_targets = predicted.shape[1:]
+            scores = np.full((n_rows, len(NAMES), n_settings, len(X), n_targets), np.nan)
         if f == g:
             scores[0][:, :, out] = predicted
         else:
@@ -393,21 +402,27 @@ def _indicators(classes: IntArray) -> FloatArray:
     return np.equal.outer(classes, np.arange(n_classes)).astype(np.float64)
 
 
+def ridge_regressions(X: FloatArray, targets: FloatArray, X_new: FloatArray) -> FloatArray:
+    """Predictions (P, M, K) of targets (N, K) by samples (N, B), for each of the penalties."""
+    mean = targets.mean(axis=0)
+    gram = X.T @ X
+    ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
+    return np.asarray(mean + X_new @ np.linalg.solve(ridge, X.T @ (targets - mean)))
+
+
 def _left_out_scores(
-    X: FloatArray, classes: IntArray, targets: FloatArray, units: FloatArray, out: BoolArray
+    X: FloatArray,
+    classes: IntArray,
+    targets: FloatArray,
+    units: FloatArray,
+    out: BoolArray,
+    judge: Judge,
 ) -> FloatArray:
-    """Ridge regressions of targets (N, K) for samples left out, by candidate and penalty."""
+    """Predicted targets of M samples left out, by candidate and setting, (J, P, M, K)."""
     ordered = np.concatenate([X[~out], X[out]])
     n = len(X) - int(out.sum())
-    mean = targets[~out].mean(axis=0)
-    found = np.empty((len(NAMES), len(PENALTIES), len(X) - n, len(mean)))
-    groups = Groups.of(classes[~out])
-    for scores, F in zip(found, candidate_features(ordered, groups, units, n), strict=True):
-        gram = F[:n].T @ F[:n]
-        cross = F[:n].T @ (targets[~out] - mean)
-        ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
-        scores[:] = mean + F[n:] @ np.linalg.solve(ridge, cross)
-    return found
+    candidates = candidate_features(ordered, Groups.of(classes[~out]), units, n)
+    return np.stack([judge(F[:n], targets[~out], F[n:]) for F in candidates])
 
 
 def _weigh(scores: FloatArray, targets: list[FloatArray]) -> FloatArray:

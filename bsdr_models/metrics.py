@@ -66,10 +66,10 @@ class HeldOutScore:
         which a cross-validation holds out every one. With fewer than two samples, or ``groups``
         (M,) of them, which are independent where samples of one are not, all is NaN.
         """
-        known, m = ~np.isnan(log_p), len(log_p)
+        known = ~np.isnan(log_p)
+        m = len(log_p)
         total = np.count_nonzero(known)
-        unit = np.arange(m) if groups is None else np.unique(groups, return_inverse=True)[1]
-        n_units = int(unit.max(initial=-1)) + 1
+        n_units = m if groups is None else len(np.unique(groups))
         if n_units < 2 or not total:
             return cls()
         known, log_p, y = (values.reshape(m, -1) for values in (known, log_p, y))
@@ -80,12 +80,17 @@ class HeldOutScore:
                 column[some] = (counts / counts.sum())[index]
         gains = np.where(known, log_p - np.log(frequency.reshape(m, -1)), 0.0)
         mean = gains.sum() / total
-        residual = np.bincount(unit, gains.sum(axis=1) - mean * known.sum(axis=1))
+        residual = gains.sum(axis=1) - mean * known.sum(axis=1)
         return cls(
             score=float(np.nansum(log_p) / total),
             gain=float(mean),
-            gain_se=float(np.sqrt(n_units / (n_units - 1) * np.sum(residual**2)) / total),
+            gain_se=error_of_sum(residual, groups) / total,
         )
+
+    @property
+    def signal(self) -> bool:
+        """Whether the gain exceeds what few samples have by chance."""
+        return self.gain - N_STANDARD_ERRORS * self.gain_se > MIN_GAIN
 
     def named(self) -> dict[str, float]:
         """Values by the names that estimators and trees give them."""
@@ -95,6 +100,19 @@ class HeldOutScore:
     def attrs(self) -> dict[str, float]:
         """Attributes of a tree; none without held-out labels."""
         return self.named() if np.isfinite(self.score) else {}
+
+
+def error_of_sum(residual: FloatArray, groups: IntArray | None = None) -> float:
+    """Standard error of a sum of N terms, given their residuals.
+
+    Terms are independent or, if their ``groups`` (N,) are given, sums of different groups are.
+    """
+    if groups is not None:
+        residual = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
+    n = len(residual)
+    if n < 2:
+        return np.inf
+    return float(np.sqrt(n / (n - 1) * np.sum(residual**2)))
 
 
 def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
@@ -121,8 +139,9 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     >>> lack_of_signal({"held_out_gain": 0.5, "held_out_gain_se": 0.1}) is None
     True
     """
-    gain, se = attrs.get("held_out_gain", np.nan), attrs.get("held_out_gain_se", np.nan)
-    if np.isnan(gain) or gain - N_STANDARD_ERRORS * se > MIN_GAIN:
+    gain = attrs.get("held_out_gain", np.nan)
+    se = attrs.get("held_out_gain_se", np.nan)
+    if np.isnan(gain) or HeldOutScore(gain=gain, gain_se=se).signal:
         return None
     few = "too few samples to tell, " if gain > MIN_GAIN else ""
     gain = round(gain, 2) + 0.0  # no -0.00

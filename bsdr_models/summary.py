@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.groups import majority_share
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.validation import R_HAT_LIMIT
@@ -81,6 +82,11 @@ def _data(model: Any) -> dict[str, str]:
     if context.index is None:
         what = "outputs" if context.target == "regression" else "labels"
         return rows | {what: f"{len(context.labels)}"}
+    if context.groups is not None:
+        rows["groups"] = f"{len(np.unique(context.groups))}"
+        if context.index.ndim == 1:
+            share = majority_share(context.groups, context.index)
+            rows["groups"] += f", whose most frequent classes have {share:.0%} of the samples"
     of_tasks = np.atleast_2d(context.index.T)  # (T, N)
     if unlabeled := int((of_tasks < 0).all(axis=0).sum()):
         rows["samples without a label"] = f"{unlabeled}"

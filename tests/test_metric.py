@@ -244,7 +244,9 @@ class TestHeldOutScores:
         n = len(data.X)
         out = np.arange(n) % 4 == 1
         targets = np.eye(4)[data.y]
-        scores = metric._left_out_scores(data.X, data.y[:, None], targets, data.units, out)
+        scores = metric._left_out_scores(
+            data.X, data.y[:, None], targets, data.units, out, metric.ridge_regressions
+        )
         ordered = np.concatenate([data.X[~out], data.X[out]])
         n -= out.sum()
         features = candidate_features(ordered, Groups.of(data.y[~out]), data.units, n)
@@ -354,11 +356,11 @@ class TestWeights:
     def test_a_fold_that_is_not_left_out_would_be_seen(self, monkeypatch):
         real, fold = metric._left_out_scores, FOLD["classes"]
 
-        def faulty(X, classes, targets, units, out):
+        def faulty(X, classes, targets, units, out, judge):
             """Each of two folds is predicted by a fit to the other one too."""
             found = np.empty((len(NAMES), len(metric.PENALTIES), out.sum(), targets.shape[1]))
             for own in np.unique(fold[out]):
-                part = real(X, classes, targets, units, out & (fold == own))
+                part = real(X, classes, targets, units, out & (fold == own), judge)
                 found[:, :, fold[out] == own] = part
             return found
 

@@ -14,6 +14,7 @@ samples. M is the inverse of K_b and :math:`E = I - 1 c^\top`.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,12 +91,17 @@ class _Mapping:
         return np.exp(-self.decay * squared_distances(X, self.centres))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DenseMapping(_Mapping):
-    """With kernels at all training samples, the lower factor of K_b, and M, (N, N)."""
+    """With kernels at all training samples, and the lower factor of K_b, (N, N)."""
 
     factor: FloatArray
-    inverse: FloatArray
+
+    @cached_property
+    def inverse(self) -> FloatArray:
+        """M, (N, N)."""
+        upper, _ = lapack.dpotri(self.factor.T)
+        return np.asarray(np.triu(upper) + np.triu(upper, 1).T)
 
     def root(self, raw: FloatArray) -> FloatArray:
         """Product of a root of K_b and raw coordinates, (N, R)."""
@@ -127,7 +133,7 @@ class DenseMapping(_Mapping):
 
     def weights(self, values: FloatArray) -> FloatArray:
         """Coefficients of the features in the mean, given centred latent coordinates, (P, R)."""
-        return self.solve(values)
+        return np.asarray(cho_solve((self.factor, True), values))
 
     def kernel_weights(self, weights: FloatArray) -> FloatArray:
         """Coefficients of the kernels at the centres, (P, R) -> (m, R)."""
@@ -236,11 +242,7 @@ def make_mapping(
     if centres is None:
         cov += mean_variance
         cov[diagonal] += noise
-        factor = cholesky(cov, name="covariance of the mapping")
-        upper, _ = lapack.dpotri(factor.T)
-        inverse = np.triu(upper)
-        inverse += np.triu(upper, 1).T
-        return DenseMapping(factor=factor, inverse=inverse, **common)
+        return DenseMapping(factor=cholesky(cov, name="covariance of the mapping"), **common)
     cov[diagonal] += CENTRE_JITTER
     centre_factor = cholesky(cov, name="kernel of the centres")
     kernel = np.exp(-decay * squared_distances(X, centres))

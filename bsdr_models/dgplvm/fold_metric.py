@@ -1,15 +1,31 @@
 """Samples in a metric of the features, which folds learn without their left-out samples."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights
-from bsdr_models.dgplvm.leave_one_out import Fold
+from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
+from bsdr_models.dgplvm.leave_one_out import Fold, predict
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.folds import make_folds
+
+# Mappings by which candidates of the metric are weighted: the prior medians of the width and of the
+# variance of the constant, and noises about that of the noise.
+JUDGE_WIDTH = 2.0
+JUDGE_MEAN_VARIANCE = 0.3
+JUDGE_NOISES = (0.003, 0.03, 0.3)
+
+
+class Part(NamedTuple):
+    """Samples left out, the others, and both in a metric that is learned from the others."""
+
+    left_out: IntArray  # (M,)
+    rest: IntArray  # (N - M,)
+    X_new: FloatArray  # (M, B + 1)
+    X: FloatArray  # (N - M, B + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +64,13 @@ class FoldMetric:
         if name == "auto" or groups is not None:
             fold = make_folds(X, y_index, groups)
         (weights,) = choose_weights(
-            name, X[known], y_index[known], units, fold[known], by_fold=False
+            name,
+            X[known],
+            y_index[known],
+            units,
+            fold[known],
+            by_fold=False,
+            judge=mapping_predictions,
         )
         return cls(
             features=X, y_index=y_index, units=units, fold=fold, weights=weights, groups=groups
@@ -61,6 +83,26 @@ class FoldMetric:
         X, groups = self.features[known], Groups.of(self.y_index[known])
         return Metric.learn(X, groups, self.weights, self.units, every=self.features[rest])
 
+    def take(self, index: IntArray) -> "FoldMetric":
+        """Of some samples."""
+        groups = None if self.groups is None else self.groups[index]
+        return replace(
+            self,
+            features=self.features[index],
+            y_index=self.y_index[index],
+            fold=self.fold[index],
+            groups=groups,
+        )
+
+    def parts(self) -> Iterator[Part]:
+        """The parts of all folds that have samples."""
+        for fold in np.unique(self.fold[self.fold >= 0]):
+            metric = self.learn(fold)
+            left_out = np.flatnonzero(self.fold == fold)
+            rest = np.flatnonzero(self.fold != fold)
+            X_new, X = (in_metric(metric, self.features[some]) for some in (left_out, rest))
+            yield Part(left_out, rest, X_new, X)
+
 
 def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
     """Whitened features of samples (M, D), and their distance from the training samples' span.
@@ -70,22 +112,19 @@ def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
     return np.column_stack([metric.whiten(X), metric.outside_sd(X)])
 
 
-def predict_folds(
-    X: FloatArray,
-    y_index: IntArray,
-    fold: IntArray,
-    targets: FloatArray,
-    make: Callable[..., MappingPrior],
-) -> FloatArray:
-    """Targets (N, P) as predicted without the fold of each sample; as they are in no fold."""
-    predicted = targets.copy()
-    for number in range(fold.max() + 1):
-        out, rest = fold == number, fold != number
-        prior = make(X[rest], centroid_weights(y_index[rest]))
-        mean = prior.mean_weights @ targets[rest]
-        weights = prior.weights(targets[rest] - mean)
-        predicted[out] = mean + prior.features(prior.kernel(X[out])) @ weights
-    return predicted
+def mapping_predictions(X: FloatArray, targets: FloatArray, X_new: FloatArray) -> FloatArray:
+    """Class indicators (N, K) as predicted by mappings of samples (N, B), for each of the noises.
+
+    Shape (P, M, K).
+    """
+    weights = centroid_weights(targets.argmax(axis=1))
+    found = []
+    for noise in JUDGE_NOISES:
+        prior = make_mapping(
+            X, weights, width=JUDGE_WIDTH, noise=noise, mean_variance=JUDGE_MEAN_VARIANCE
+        )
+        found.append(predict(prior, targets, prior.features(prior.kernel(X_new))))
+    return np.stack(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +139,10 @@ class Folds:
     make: Callable[..., MappingPrior]
 
     def __iter__(self) -> Iterator[Fold]:
-        data = self.data
-        for fold in range(data.fold.max() + 1):
-            left_out, rest = np.flatnonzero(data.fold == fold), np.flatnonzero(data.fold != fold)
-            metric = data.learn(fold)
-            X, new = (in_metric(metric, data.features[part]) for part in (rest, left_out))
+        for left_out, rest, X_new, X in self.data.parts():
             places = None if self.centres is None else X[np.isin(rest, self.centres)]
-            prior = self.make(X, centroid_weights(data.y_index[rest]), places)
-            features = prior.features(prior.kernel(new))
+            prior = self.make(X, centroid_weights(self.data.y_index[rest]), places)
+            features = prior.features(prior.kernel(X_new))
             variance = prior.variance(features)
             yield Fold(
                 left_out=left_out, rest=rest, prior=prior, features=features, variance=variance

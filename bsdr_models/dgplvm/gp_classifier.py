@@ -166,12 +166,14 @@ class GPClassifier:
     """Latent functions of P one-against-rest problems, and class probabilities from them.
 
     P is the number of classes, or 1 for two of them (positive for the second). ``temperature`` is
-    the divisor of the log odds, fitted to leave-one-out log odds, and ``left_out`` (N, K) are the
-    leave-one-out log probabilities of the training samples.
+    the divisor of the log odds, fitted to leave-one-out log odds; without a signal it is infinite
+    and ``log_prior`` (K,) the log frequencies of the classes, else zero. ``left_out`` (N, K) are
+    the leave-one-out log probabilities of the training samples.
     """
 
     functions: Functions
     temperature: float
+    log_prior: FloatArray
     left_out: FloatArray
 
     def log_probabilities(
@@ -179,18 +181,21 @@ class GPClassifier:
     ) -> FloatArray:
         """Log class probabilities at latent coordinates (M, R) of such variance (M,), (M, K)."""
         log_odds = probit_log_odds(self.functions.probits(latent))
-        return from_log_odds(damp_log_odds(log_odds, relative_variance), self.temperature)
+        log_odds = damp_log_odds(log_odds, relative_variance)
+        return from_log_odds(log_odds, self.temperature, self.log_prior)
 
 
-def from_log_odds(log_odds: FloatArray, temperature: float) -> FloatArray:
-    r"""Log class probabilities from log odds, :math:`p_c \propto \exp(s_c / T)`, (M, P) -> (M, K).
+def from_log_odds(
+    log_odds: FloatArray, temperature: float, log_prior: FloatArray | float = 0.0
+) -> FloatArray:
+    r"""Log probabilities (M, K) from log odds (M, P), :math:`p_c \propto \pi_c \exp(s_c / T)`.
 
     At T = 1 that is the probability of independent outcomes of all problems, given that exactly one
     is positive.
     """
     if log_odds.shape[1] == 1:
         log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
-    return np.asarray(log_softmax(log_odds / temperature, axis=1))
+    return np.asarray(log_softmax(log_odds / temperature + log_prior, axis=1))
 
 
 def fit_gp_classifier(
@@ -202,11 +207,14 @@ def fit_gp_classifier(
     approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | float = 1.0,
     fold: IntArray | None = None,
+    predictive: bool = True,
 ) -> GPClassifier:
     """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
     The kernel parameters t are optimised, on a subset of many samples, unless they are given. Each
-    ``fold`` (N,) is left out of the functions that predict it, instead of each sample.
+    ``fold`` (N,) is left out of the functions that predict it, instead of each sample. If the
+    latent coordinates are not ``predictive``, or leave-one-out probabilities no better than the
+    class frequencies, these are predicted.
     """
     known = y_index >= 0
     labelled, y = latent[known], y_index[known]
@@ -230,9 +238,17 @@ def fit_gp_classifier(
     # underconfident; width and noise of the mapping were chosen by the same left-out samples.
     scored = own >= 0 if own.max(initial=-1) >= 0 else np.ones(len(y), dtype=np.bool_)
     temperature = fit_temperature(log_odds[scored], y[scored], shrink=True)
-    left_out = np.empty((len(latent), int(y.max()) + 1))
-    classifier = GPClassifier(functions=functions, temperature=temperature, left_out=left_out)
-    left_out[known] = from_log_odds(log_odds, temperature)
+    log_frequency = np.log(np.bincount(y) / len(y))
+    gain = from_log_odds(log_odds, temperature)[np.arange(len(y)), y] - log_frequency[y]
+    log_prior = np.zeros(len(log_frequency))
+    if not predictive or gain[scored].sum() <= 0.0:
+        temperature = np.inf
+        log_prior = log_frequency
+    left_out = np.empty((len(latent), len(log_frequency)))
+    classifier = GPClassifier(
+        functions=functions, temperature=temperature, log_prior=log_prior, left_out=left_out
+    )
+    left_out[known] = from_log_odds(log_odds, temperature, log_prior)
     left_out[~known] = classifier.log_probabilities(latent[~known])
     return classifier
 

@@ -141,12 +141,12 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
     mode = fit_map(task, rng, **options)
     log_kernel, objective = mode.log_parameters[:3], mode.objective
     decoder = make_decoder(mode.latent, task.features, log_kernel, objective.gram)
-    draw, left_out, message = posterior_by_mapping(mode, mode.latent, task)
-    messages = [message]
+    draw, left_out = posterior_by_mapping(mode, mode.latent, task)
+    messages: list[str | None] = []
     posterior = Posterior(draws=(draw,))
     log_p, held_out = predict_left_out(posterior, task)
     if (reason := lack_of_signal(held_out.named())) is not None:
-        messages = [no_signal(reason)]
+        messages.append(no_signal(reason))
     # Classes of a single sample have no scatter, whatever the weight.
     if np.isfinite(task.priors.weight) and len(task.known) > task.n_labels:
         messages.append(collapse(mode))
@@ -170,20 +170,16 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
 
 def posterior_by_mapping(
     mode: Mode, latent: FloatArray, task: Task, *, kernel_parameters: FloatArray | None = None
-) -> tuple[Draw, LatentCoordinates, str | None]:
-    """Embedder by the mapping, a classifier fitted to left-out latent coordinates, a warning.
+) -> tuple[Draw, LatentCoordinates]:
+    """Embedder by the mapping, and a classifier fitted to left-out latent coordinates.
 
     For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
     """
     prior: MappingPrior = mode.objective.mapping
-    left_out = leave_one_out(prior, latent, task.y_index, mode.tuples, mode.folds)
+    left_out = leave_one_out(
+        prior, latent, task.y_index, mode.tuples, mode.folds, groups=task.groups
+    )
     scale = mapping_scale(left_out, latent, task.y_index)
-    message = None
-    if not left_out.predictive:
-        message = (
-            "the mapping does not predict the classes: left-out latent coordinates keep "
-            f"{left_out.slope:.2f} of the distance between class centroids"
-        )
     ordered = enforce_centroid_order(left_out, latent, task.y_index)
     classifier = fit_gp_classifier(
         ordered,
@@ -192,6 +188,7 @@ def posterior_by_mapping(
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
         fold=task.group_fold,
+        predictive=left_out.predictive,
     )
     if ordered is not left_out.latent:
         # The shift of `enforce_centroid_order` moves samples towards their own classes, as if they
@@ -210,7 +207,7 @@ def posterior_by_mapping(
     )
     cov = scale * left_out.variance[:, None, None] * np.eye(latent.shape[1])
     coordinates = LatentCoordinates(mean=left_out.latent, cov=cov)
-    return Draw(embedder=embedder, classifier=classifier), coordinates, message
+    return Draw(embedder=embedder, classifier=classifier), coordinates
 
 
 def predict_left_out(posterior: Posterior, task: Task) -> tuple[FloatArray, HeldOutScore]:

@@ -15,17 +15,17 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.metrics import N_STANDARD_ERRORS, error_of_sum
 from bsdr_models.numerics.folds import sample_keys
 
 # Tuples per sample: many for few samples, few for many.
 MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
 # Samples whose blocks of the inverse are in memory at a time, times tuples and their size.
 BLOCK_SAMPLES = 8000
-# A mapping with a smaller slope of the leave-one-out class centroids is not predictive.
-MIN_SLOPE = 0.15
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
-# centroids; with more, a reversed order shows that the mapping is not predictive.
+# centroids: then they have this slope on the fitted ones.
 FEW_SAMPLES = 10
+MIN_SLOPE = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,13 @@ class Fold:
 
     def predict(self, latent: FloatArray) -> FloatArray:
         """Latent coordinates (M, R) of the left-out samples, given those of the others."""
-        mean = self.prior.mean_weights @ latent
-        return mean + self.features @ self.prior.weights(latent - mean)
+        return predict(self.prior, latent, self.features)
+
+
+def predict(prior: MappingPrior, values: FloatArray, features: FloatArray) -> FloatArray:
+    """Values (M, R) of samples of features (M, P) in a mapping, given those of N samples."""
+    mean = prior.mean_weights @ values
+    return mean + features @ prior.weights(values - mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +58,15 @@ class LeaveOneOutFit:
     """Left-out latent coordinates (N, R); unlabelled samples keep their fitted ones.
 
     ``variance`` (N,) is that under the mapping, up to its scale, and 0 without a label. ``slope``
-    is that of the leave-one-out class centroids on the fitted ones: about 1 for a mapping that
-    predicts the classes, 0 or less for one that does not.
+    is that of the leave-one-out class centroids on the fitted ones, with its standard error over
+    samples, or groups of them: about 1 for a mapping that predicts the classes, 0 or less for one
+    that does not.
     """
 
     latent: FloatArray
     variance: FloatArray
     slope: float
+    slope_se: float
 
     @property
     def typical_variance(self) -> float:
@@ -73,8 +80,13 @@ class LeaveOneOutFit:
 
     @property
     def predictive(self) -> bool:
-        """Whether the mapping predicts the classes at all."""
-        return self.slope >= MIN_SLOPE
+        """Whether the mapping predicts the classes, of which few samples cannot tell.
+
+        Without this classes that differ by chance in nearly equal left-out latent coordinates would
+        look like a signal.
+        """
+        few = int(np.count_nonzero(self.variance)) <= FEW_SAMPLES
+        return few or self.slope > N_STANDARD_ERRORS * self.slope_se
 
 
 def leave_out_tuples(y_index: IntArray, X: FloatArray) -> IntArray:
@@ -102,6 +114,7 @@ def leave_one_out(
     y_index: IntArray,
     tuples: IntArray,
     folds: Iterable[Fold] = (),
+    groups: IntArray | None = None,
 ) -> LeaveOneOutFit:
     r"""Left-out latent coordinates of the labelled samples, from latent coordinates (N, R).
 
@@ -109,7 +122,7 @@ def leave_one_out(
         \tilde x_I = x_I - (M_{II})^{-1} [M (X - 1 c^\top X)]_I
 
     Classes are (N,), -1 without a label, and tuples are from :func:`leave_out_tuples`, of the
-    samples that are in no fold.
+    samples that are in no fold. Samples of one of the ``groups`` (N,) are dependent.
     """
     residual = prior.solve(latent - prior.mean_weights @ latent)
     n_tuples, size = tuples.shape[1:]
@@ -128,9 +141,14 @@ def leave_one_out(
         left_out[fold.left_out] = fold.predict(latent[fold.rest])
         variance[fold.left_out] = fold.variance
     fitted = _centred_centroids(latent, y_index)
-    predicted = _centred_centroids(left_out, y_index)
-    slope = float(np.vdot(predicted, fitted) / np.vdot(fitted, fitted))
-    return LeaveOneOutFit(latent=left_out, variance=variance, slope=slope)
+    known = y_index >= 0
+    _, own, count = np.unique(y_index[known], return_inverse=True, return_counts=True)
+    deviation = left_out[known] - class_centroids(left_out, y_index).mean(axis=0)
+    share = np.einsum("nr,nr->n", deviation, fitted[own]) / (count[own] * np.vdot(fitted, fitted))
+    slope = float(share.sum())
+    of_known = None if groups is None else groups[known]
+    slope_se = error_of_sum(share - share.mean(), of_known)
+    return LeaveOneOutFit(latent=left_out, variance=variance, slope=slope, slope_se=slope_se)
 
 
 def enforce_centroid_order(
@@ -142,7 +160,7 @@ def enforce_centroid_order(
     fitted to them would reverse the predictions of the mapping.
     """
     known = y_index >= 0
-    if fit.predictive or known.sum() > FEW_SAMPLES:
+    if fit.slope >= MIN_SLOPE or known.sum() > FEW_SAMPLES:
         return fit.latent
     _, index = np.unique(y_index[known], return_inverse=True)
     shifted = fit.latent.copy()

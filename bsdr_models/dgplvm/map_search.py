@@ -20,12 +20,13 @@ from bsdr_models.dgplvm.back_constraint import (
 )
 from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.fold_metric import FoldMetric, Folds, predict_folds
+from bsdr_models.dgplvm.fold_metric import FoldMetric, Folds, Part
 from bsdr_models.dgplvm.leave_one_out import (
     Fold,
     initial_coordinates,
     leave_one_out,
     leave_out_tuples,
+    predict,
     whitened_indicators,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
@@ -245,34 +246,43 @@ def _fit_kernel(objective: Objective, latent: FloatArray, optimization: Optimiza
 def choose_settings(task: Task, tuples: IntArray) -> tuple[float, float]:
     """Width g and noise lambda, relative to the variance of the smooth part, of the mapping.
 
-    They minimise the penalised leave-one-out error of the whitened class indicators, which are the
-    latent coordinates of infinite weight.
+    They minimise the penalised error of the left-out whitened class indicators, which are the
+    latent coordinates of infinite weight. Samples are left out as they are of the classifier.
     """
     candidates = list(product(task.mapping.widths, task.mapping.noises))
     if len(candidates) == 1:
         return candidates[0]
-    X, y = task.X[task.known], task.y_index[task.known]
-    fold = None if task.group_fold is None else task.group_fold[task.known]
-    if len(X) > SETTING_SAMPLES:
-        subset = stratified_subset(y, SETTING_SAMPLES)
-        X, y = X[subset], y[subset]
-        fold = None if fold is None else fold[subset]
-        tuples = leave_out_tuples(y, task.features[task.known][subset])
+    some = task.known
+    if len(some) > SETTING_SAMPLES:
+        some = some[stratified_subset(task.y_index[some], SETTING_SAMPLES)]
+        tuples = leave_out_tuples(task.y_index[some], task.features[some])
+    X, y = task.X[some], task.y_index[some]
     targets, weights = whitened_indicators(y), centroid_weights(y)
+    parts = () if task.metric is None else tuple(task.metric.take(some).parts())
     make = partial(make_mapping, mean_variance=task.priors.map_mean_variance)
 
     def loss(settings: tuple[float, float]) -> float:
         width, noise = settings
         own = partial(make, width=width, noise=noise)
-        if fold is None:
-            predicted = leave_one_out(own(X, weights), targets, y, tuples).latent
+        if parts:
+            residual = [_left_out_residual(part, y, targets, own) for part in parts]
         else:
-            predicted = predict_folds(X, y, fold, targets, own)
-        error = 0.5 * targets.size * np.log(np.mean((targets - predicted) ** 2))
+            residual = [targets - leave_one_out(own(X, weights), targets, y, tuples).latent]
+        square = np.concatenate(residual) ** 2
+        error = 0.5 * square.size * np.log(square.mean())
         penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
         return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
 
     return min(candidates, key=loss)
+
+
+def _left_out_residual(
+    part: Part, y_index: IntArray, targets: FloatArray, make: Callable[..., MappingPrior]
+) -> FloatArray:
+    """Targets (N, P) of the left-out samples less their predictions from the others, (M, P)."""
+    prior = make(part.X, centroid_weights(y_index[part.rest]))
+    features = prior.features(prior.kernel(part.X_new))
+    return targets[part.left_out] - predict(prior, targets[part.rest], features)
 
 
 def _mapping_and_initial(

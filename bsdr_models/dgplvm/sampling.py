@@ -104,14 +104,14 @@ def draws_posterior(
     The kernel parameters of these classifiers are those at the mode: optimising them for each draw
     is expensive, and changes the average by less than 0.01.
     """
-    at_mode, _, _ = posterior_by_mapping(mode, mode.latent, task)
+    at_mode, _ = posterior_by_mapping(mode, mode.latent, task)
     parameters = at_mode.classifier.functions.kernel.log_values
     parts = [
         posterior_by_mapping(mode, latents[i], task, kernel_parameters=parameters)
         for i in evenly_spaced(len(latents), N_DRAWS)
     ]
-    posterior = Posterior(draws=tuple(draw for draw, *_ in parts))
-    return posterior, mixture([coordinates for _, coordinates, _ in parts])
+    posterior = Posterior(draws=tuple(draw for draw, _ in parts))
+    return posterior, mixture([coordinates for _, coordinates in parts])
 
 
 def _stacked(values: FloatArray) -> FloatArray:

@@ -171,8 +171,8 @@ class Mapping(Options):
         Training samples at which the mapping has kernels: by default all, or 300 of more than
         2000; the cost is then linear in the number of samples.
     width, noise : float or "cv", default="cv"
-        Width g and noise lambda of the mapping; "cv" minimises the leave-one-out error of the
-        class indicators.
+        Width g and noise lambda of the mapping; "cv" minimises the error of left-out class
+        indicators.
 
     Raises
     ------

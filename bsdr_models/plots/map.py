@@ -16,7 +16,8 @@ from scipy.special import entr
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
-from bsdr_models.metrics import MIN_GAIN, HeldOutScore, log_losses
+from bsdr_models.groups import majority_share
+from bsdr_models.metrics import HeldOutScore, log_losses
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
@@ -48,8 +49,6 @@ MOST_LATENT = 3
 POOR = 0.9
 # Most classes that the legend repeats beside their names in the map.
 MOST_LISTED = 10
-# Quantile of the normal for the lower bound of the gain over class frequencies.
-ONE_SIDED = 1.645
 OUTLIER_MEASURES = ("t2", "q_residual", "out_of_range", "tail_probability")
 GOOD, BAD = "#1a6b3a", "#bd1f01"
 
@@ -154,7 +153,7 @@ def plot_map(
 
     The header gives accuracy and log loss of the predictions and of the background alone, the share
     of samples for which the two name the same class, and the log loss of the class frequencies
-    among the training samples. Unless the gain over these per sample, less 1.645 standard errors,
+    among the training samples. Unless the gain over these per sample, less 1.28 standard errors,
     is above 0.01 nats, there is no background. One component has a strip for each class.
 
     Parameters
@@ -247,7 +246,7 @@ def plot_map(
             samples = replace(samples, probability=p)
     gain = _held_out(dataset, samples)
     colors = _layers.class_colors(target)
-    convinced = gain is None or _convinces(gain)
+    convinced = gain is None or gain.signal
     probability = place.probability if convinced else None
 
     # Without evidence that classes differ, medians coincide. Strips have names on their axis.
@@ -372,12 +371,9 @@ def _held_out(dataset: xr.Dataset, samples: Samples) -> HeldOutScore | None:
     # A class without training samples has the frequency of a rounding error.
     frequency = np.maximum(dataset["class_frequency"].values, np.finfo(np.float64).eps)
     log_p = -log_losses(probability[known], target.index[known])
-    return HeldOutScore.of(log_p, target.index[known], frequency[target.index[known]])
-
-
-def _convinces(score: HeldOutScore) -> bool:
-    """Whether predictions are better than the class frequencies."""
-    return score.gain - ONE_SIDED * score.gain_se > MIN_GAIN
+    groups = None if samples.groups is None else samples.groups.index[known]
+    own_frequency = frequency[target.index[known]]
+    return HeldOutScore.of(log_p, target.index[known], own_frequency, groups=groups)
 
 
 def _header(
@@ -407,6 +403,9 @@ def _header(
         log_q = place.plane.predict_log_proba(place.mean[known])
         right += f" (plane {np.mean(log_q.argmax(axis=1) == truth):.0%})"
         guess = f"plane {-log_q[np.arange(len(truth)), truth].mean():.2f}, {guess}"
+    if samples.groups is not None:
+        alone = majority_share(samples.groups.index, target.index)
+        guess += f", the groups alone {alone:.0%} right"
     what = "training samples, predicted without their labels" if of_fit else "held-out samples"
     text = f"{n} {what} · {right} · log loss {-gain.score:.2f} ({guess})"
     agree = 1.0
@@ -414,7 +413,7 @@ def _header(
         agree = np.mean(class_at(background, place.mean) == probability.argmax(axis=1))
         text += f" · background and prediction agree for {agree:.0%}"
     gained = f"gain over the class frequencies: {gain.gain:z.2f} ± {gain.gain_se:.2f} nats"
-    if not _convinces(gain):
+    if not gain.signal:
         doubt = "Not shown to be better than chance, hence without background"
         return text, (f"{doubt}; {gained}", BAD)
     if agree < POOR:

@@ -50,10 +50,10 @@ def test_noise_is_called_noise():
         rng = np.random.default_rng(seed)
         X, y = rng.standard_normal((2060, 200)), rng.permutation(np.arange(60) % 3)
         y_new = rng.integers(0, 3, 2000)
-        with pytest.warns(UserWarning, match="no evidence|the mapping does not predict"):
+        with pytest.warns(UserWarning, match="no evidence"):
             model = DGPLVMClassifier().fit(X[:60], y)
         losses.append(-model.predict_log_proba(X[60:])[np.arange(2000), y_new].mean())
-    assert np.mean(losses) <= 1.2
+    assert np.mean(losses) <= 1.13
 
 
 @pytest.mark.slow

@@ -122,7 +122,6 @@ EXPLAINED = (
     "the chains have not mixed",
     "every class has one sample only",
     "too few samples have a target",
-    "the mapping does not predict the classes",
     "the search stopped after max_iter",
     "the latent coordinates explain almost nothing of the features",
     ".* ended at a bound",

@@ -209,3 +209,16 @@ def test_independent_samples_are_no_replicates(samples):
         X = np.asarray(samples(np.random.default_rng(seed)), dtype=float)
         warn_of_replicates(X, np.arange(60) % 3, stacklevel=2)
         warn_of_replicates(X, None, stacklevel=2)
+
+
+def test_summary_and_map_say_what_groups_alone_tell():
+    """Batches of unlike class proportions: the batch alone is right for 70 % of the samples."""
+    rng = np.random.default_rng(5)
+    groups = np.repeat(["a", "b"], 30)
+    y = np.concatenate([np.arange(30) < 21, np.arange(30) < 9]).astype(int)
+    X = rng.standard_normal((60, 4)) + 3.0 * y[:, None]
+    model = BM2PCAClassifier(random_state=0).fit(X, y, groups=groups)
+    assert "70%" in model.summary().loc["groups", "value"]
+    ax = model.plot_map(X, y, groups=groups)
+    text = " ".join(each.get_text() for each in ax.figure.findobj(Text))
+    assert "groups alone 70% right" in " ".join(text.split())

@@ -105,6 +105,20 @@ def test_probabilities_are_normalised_odds_of_the_problems(approximate):
     np.testing.assert_allclose(np.exp(got.log_probabilities(new)), expected, atol=1e-10)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("why", ["not predictive", "no better than chance"])
+def test_without_a_signal_the_class_frequencies_are_predicted(n_classes, why):
+    rng = np.random.default_rng(3)
+    y = np.repeat(np.arange(n_classes), [30, 12, 6][:n_classes])
+    latent = rng.standard_normal((len(y), 1))
+    if why == "not predictive":
+        latent += 3.0 * y[:, None]
+    got = fit_gp_classifier(latent, y, priors=PRIORS, predictive=why != "not predictive")
+    frequency = np.bincount(y) / len(y)
+    for log_p in (got.left_out, got.log_probabilities(10.0 * latent)):
+        np.testing.assert_allclose(np.exp(log_p), np.tile(frequency, (len(y), 1)))
+
+
 @both
 def test_kernel_parameters_maximise_evidence_and_prior(approximate):
     """Against an optimiser without gradients."""

@@ -11,6 +11,7 @@ from bsdr_models.dgplvm.leave_one_out import (
     leave_one_out,
     leave_out_tuples,
     mapping_scale,
+    whitened_indicators,
 )
 
 
@@ -66,20 +67,53 @@ def test_order_of_samples_and_names_of_classes_do_not_change_tuples(problem):
 def test_reversed_centroids_are_shifted_back():
     y = np.array([0, 0, 1, 1, -1])
     latent = np.array([-1.0, -1.0, 1.0, 1.0, 0.0])[:, None]
-    reverse = LeaveOneOutFit(latent=-0.5 * latent, variance=np.ones(5), slope=-0.5)
-    assert not reverse.predictive
+    reverse = LeaveOneOutFit(latent=-0.5 * latent, variance=y >= 0, slope=-0.5, slope_se=0.1)
+    assert reverse.predictive  # few samples cannot tell
     shifted = enforce_centroid_order(reverse, latent, y)
     np.testing.assert_allclose(shifted[:4], MIN_SLOPE * latent[:4])
     assert shifted[4] == 0.0
-    ahead = LeaveOneOutFit(latent=0.9 * latent, variance=np.ones(5), slope=0.9)
+    ahead = LeaveOneOutFit(latent=0.9 * latent, variance=y >= 0, slope=0.9, slope_se=0.1)
     assert enforce_centroid_order(ahead, latent, y) is ahead.latent
 
 
 def test_many_samples_are_not_shifted():
     y = np.arange(60) % 2
     latent = np.where(y == 0, -1.0, 1.0)[:, None]
-    reverse = LeaveOneOutFit(latent=-0.5 * latent, variance=np.ones(60), slope=-0.5)
+    reverse = LeaveOneOutFit(latent=-0.5 * latent, variance=np.ones(60), slope=-0.5, slope_se=0.1)
+    assert not reverse.predictive
     assert enforce_centroid_order(reverse, latent, y) is reverse.latent
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_slope_of_centroids_and_its_error(grouped):
+    """The slope is a sum over samples, whose error is that of sums over groups."""
+    rng = np.random.default_rng(7)
+    y = rng.permutation(np.repeat([0, 1, 2, -1], [5, 9, 16, 4]))
+    X = rng.standard_normal((len(y), 4)) + y[:, None]
+    groups = rng.integers(0, 12, len(y)) if grouped else None
+    latent = whitened_indicators(y)
+    prior = make_mapping(X, centroid_weights(y), width=2.0, noise=0.1, mean_variance=0.3)
+    some = np.flatnonzero(y >= 0)
+    tuples = some[leave_out_tuples(y[some], X[some])]
+    fit = leave_one_out(prior, latent, y, tuples, groups=groups)
+
+    def centred(values):
+        means = np.stack([values[y == c].mean(axis=0) for c in range(3)])
+        return means - means.mean(axis=0)
+
+    fitted = centred(latent)
+    assert fit.slope == pytest.approx(np.sum(centred(fit.latent) * fitted) / np.sum(fitted**2))
+    centre = np.mean([fit.latent[y == c].mean(axis=0) for c in range(3)], axis=0)
+    size = np.bincount(y[some])
+    terms = {
+        i: (fit.latent[i] - centre) @ fitted[y[i]] / size[y[i]] / np.sum(fitted**2) for i in some
+    }
+    unit = {i: groups[i] if grouped else i for i in some}
+    sums = [
+        sum(terms[i] - fit.slope / len(some) for i in some if unit[i] == own)
+        for own in set(unit.values())
+    ]
+    assert fit.slope_se == pytest.approx(np.std(sums, ddof=1) * np.sqrt(len(sums)))
 
 
 def test_scale_of_draws_of_the_mapping_is_recovered():

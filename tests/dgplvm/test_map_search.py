@@ -1,6 +1,7 @@
 """MAP estimation: initialisation, selection of settings, invariances and limits."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from bsdr_models.dgplvm.back_constraint import (
     shrink_towards_loo,
 )
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
+from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
 from bsdr_models.dgplvm.learn import disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import (
     initial_coordinates,
@@ -168,6 +170,37 @@ def test_settings_are_the_best_of_the_grid(distance, monkeypatch):
     monkeypatch.setattr(settings, "WIDTHS", WIDTHS[::2])
     monkeypatch.setattr(settings, "NOISES", NOISES[::2])
     got = map_search.choose_settings(make_task(X, y), tuples)
+    assert got == min(losses, key=losses.get)
+
+
+def test_settings_have_not_seen_the_samples_that_judge_them(monkeypatch):
+    """Each fold is predicted in a metric that is learned without it."""
+    X, y = make_data(30, 8, distance=0.7)
+    data = FoldMetric.of("auto", X, y, np.ones(8))
+    task = replace(make_task(in_metric(data.learn(), X), y), metric=data)
+    codes = whitened_indicators(y)
+    losses = {}
+    for pair in product(WIDTHS[::2], NOISES[::2]):
+        square = []
+        for fold in range(5):
+            metric = data.learn(fold)
+            out = data.fold == fold
+            Z, Z_new = in_metric(metric, X[~out]), in_metric(metric, X[out])
+            decay = 0.5 * pair[0] / median_distance(Z)
+            K = np.exp(-decay * cdist(Z, Z, "sqeuclidean")) + OMEGA + pair[1] * np.eye(len(Z))
+            k = np.exp(-decay * cdist(Z_new, Z, "sqeuclidean")) + OMEGA
+            mean = centroid_weights(y[~out]) @ codes[~out]
+            predicted = mean + k @ np.linalg.solve(K, codes[~out] - mean)
+            square.append((codes[out] - predicted) ** 2)
+        square = np.concatenate(square)
+        losses[pair] = (
+            0.5 * square.size * np.log(square.mean())
+            + 0.5 * ((np.log(pair[0]) - np.log(2.0)) / WIDTH_PRIOR.log_sd) ** 2
+            + 0.5 * ((np.log(pair[1]) - np.log(0.03)) / NOISE_PRIOR.log_sd) ** 2
+        )
+    monkeypatch.setattr(settings, "WIDTHS", WIDTHS[::2])
+    monkeypatch.setattr(settings, "NOISES", NOISES[::2])
+    got = map_search.choose_settings(task, leave_out_tuples(y, X))
     assert got == min(losses, key=losses.get)
 
 
