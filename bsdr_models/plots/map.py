@@ -15,8 +15,8 @@ from scipy.special import entr
 
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
-from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.groups import majority_share
+from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.metrics import HeldOutScore, log_losses
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.plots import _layers
