@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d, has_fit_parameter
 
@@ -257,9 +259,13 @@ def fitted_clone(estimator: Any, X: Any, y: Any, groups: np.ndarray | None = Non
     """
     model = clone(estimator)
     name, last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
+    takes = has_fit_parameter(last, "groups")
+    routed = get_config()["enable_metadata_routing"]
+    if routed:  # then pipelines and searches take groups, and route them
+        takes = takes or get_routing_for_object(model).consumes("fit", ["groups"])
     options = {}
-    if groups is not None and len(np.unique(groups)) > 1 and has_fit_parameter(last, "groups"):
-        options[f"{name}__groups" if name else "groups"] = groups
+    if groups is not None and len(np.unique(groups)) > 1 and takes:
+        options[f"{name}__groups" if name and not routed else "groups"] = groups
     model.fit(X, y, **options)
     if getattr(last_step(model), "interrupted_", False):
         raise KeyboardInterrupt

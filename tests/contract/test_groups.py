@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.text import Text
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -167,6 +169,37 @@ def test_comparisons_maps_and_stacks_pass_groups_on(model):
     StackedClassifier([("spy", model), ("other", BM2PCAClassifier())]).fit(X, y, groups=patients)
     assert len(Spy.seen) >= 1
     assert all(groups is not None for groups in Spy.seen)
+
+
+@pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
+@pytest.mark.parametrize(
+    ("make", "fits"),
+    [
+        (lambda spy: make_pipeline(StandardScaler(), spy), 1),
+        (lambda spy: GridSearchCV(spy, {}, cv=StratifiedGroupKFold(3), scoring="neg_log_loss"), 4),
+    ],
+)
+def test_groups_are_routed_through_pipelines_and_searches(make, fits):
+    X, y, patients = scans()
+    Spy.seen = []
+    with config_context(enable_metadata_routing=True):
+        model = make(Spy().set_fit_request(groups=True))
+        cross_validated_map(model, X, y, cv=4, groups=patients)
+        compare_models(X, y, models={"spy": model}, cv=4, groups=patients, progressbar=False)
+        stack = StackedClassifier([("spy", model), ("other", BM2PCAClassifier())])
+        stack.fit(X, y, groups=patients)
+    assert len(Spy.seen) == (5 + 4 + 6) * fits
+    assert all(groups is not None for groups in Spy.seen)
+
+
+@pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_groups_are_routed_to_a_model(name):
+    X, y, patients = scans(24, seed=1)
+    with config_context(enable_metadata_routing=True):
+        model = clone(CLASSIFIERS[name]).set_fit_request(groups=True)
+        make_pipeline(StandardScaler(), model).fit(X, y, groups=patients)
+    assert model.held_out_gain_ < 0.2
 
 
 def test_classes_of_one_group_each_cannot_be_held_out():
