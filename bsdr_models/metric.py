@@ -65,9 +65,8 @@ CANDIDATES: Mapping[str, Candidate] = {
     "separation, half whitened": Candidate("signal", 0.5),
 }
 NAMES = tuple(CANDIDATES)
-# Weights of a metric that the user names; of real outputs, whose metric does not know them.
+# Weights of a metric that the user names.
 ALONE = {"unit": {"unit variance": 1.0}, "identity": {"as they are": 1.0}}
-LABEL_BLIND = {"unit variance": 0.5, "half whitened": 0.5}
 # kappa. At 1 differences of losses that are luck decide; at 0 all candidates count alike.
 SHARPNESS = 0.5
 # Candidates with less weight are left out.
@@ -357,13 +356,13 @@ def choose_weights(
     Without ``by_fold`` from all samples alone, (1, J), in a third of the time. The ``judge``
     predicts held-out samples, by default with ridge regressions.
 
-    Classes are (N,), or (N, T) of several tasks, -1 if unknown, or None for real outputs. Folds
-    (N,) are 0 to F - 1, and -1 of samples that are in every training set. With fewer than two of
-    them all candidates count alike.
+    Classes are (N,), or (N, T) of several tasks, -1 if unknown, or None for real outputs, for which
+    ``"auto"`` is unit variance. Folds (N,) are 0 to F - 1, and -1 of samples that are in every
+    training set. With fewer than two of them all candidates count alike.
     """
     n_folds = int(fold.max(initial=-1)) + 1 if n_folds is None else n_folds
-    given = LABEL_BLIND if classes is None else dict.fromkeys(NAMES, 1.0 / len(NAMES))
-    given = ALONE.get(metric, given)
+    alone = "unit" if metric == "auto" and classes is None else metric
+    given = ALONE.get(alone, dict.fromkeys(NAMES, 1.0 / len(NAMES)))
     n_rows = 1 + n_folds * by_fold
     weights = np.tile([given.get(name, 0.0) for name in NAMES], (n_rows, 1))
     if metric != "auto" or classes is None or len(np.unique(fold[fold >= 0])) < 2:

@@ -24,6 +24,10 @@ Without an outlier h lies elsewhere: its density is the ratio of two evidences,
 Relative scales of views are those of the largest marginal posterior density, which are then taken
 as known (empirical Bayes).
 
+Samples of one group may have weights below one: exponents of their densities. The sums of squares
+are those of samples, outputs and constants times the roots of the weights, and the noise is that of
+as many samples as the sum of the weights.
+
 References
 ----------
 .. [1] L. N. Trefethen, J. A. C. Weideman (2014). The exponentially convergent trapezoidal rule.
@@ -66,7 +70,7 @@ class Conjugate:
     log_likelihood: FloatArray  # of each draw, (S,)
     log_prior: FloatArray  # of standard normals, log tau and log sigma, (S,)
     log_evidence: float
-    log_score: FloatArray  # leave-one-out log predictive density, (N,)
+    log_score: FloatArray  # leave-one-out log predictive density, (N,); NaN with weights
     log_score_empty: FloatArray  # that without features, (N,)
 
 
@@ -81,18 +85,23 @@ class Statistics:
     one: FloatArray  # and of the constant times the scale of the biases, (Q,)
     residual: FloatArray  # outputs outside the basis, (N, K); 0 if there are no more dimensions
     rest: FloatArray  # their squared norms, (K,)
+    total: float  # sum of the weights of the samples, by default their number
 
     @classmethod
-    def learn(cls, X: FloatArray, y: FloatArray, bias_scale: float) -> "Statistics":
-        """From features (N, B) and outputs (N, K)."""
+    def learn(
+        cls, X: FloatArray, y: FloatArray, bias_scale: float, weights: FloatArray | None = None
+    ) -> "Statistics":
+        """From features (N, B), outputs (N, K), and weights (N,)."""
+        one = np.ones(len(X)) if weights is None else np.sqrt(weights)
+        X = X * one[:, None]
+        y = y * one[:, None]
         U, s, axes = np.linalg.svd(X, full_matrices=False)
         kept = s > np.finfo(float).eps * max(X.shape) * s.max(initial=0.0)
         U, s, axes = U[:, kept], s[kept], axes[kept].T
-        one = np.ones(len(X))
         constant = one - U @ (U.T @ one)
         constant -= U @ (U.T @ constant)
         size = np.linalg.norm(constant)
-        if size > 1e-7 * np.sqrt(len(X)):
+        if size > 1e-7 * np.linalg.norm(one):
             U, s = np.column_stack([U, constant / size]), np.append(s, 0.0)
         inside = U.T @ y
         residual = (y - U @ inside) * (len(X) > len(s))
@@ -106,12 +115,13 @@ class Statistics:
             one=bias_scale * (U.T @ one),
             residual=residual,
             rest=rest * (len(X) > len(s)),
+            total=float(one @ one),
         )
 
     @property
-    def n_rest(self) -> int:
-        """Number of dimensions outside the basis."""
-        return len(self.basis) - len(self.one)
+    def n_rest(self) -> float:
+        """Number of dimensions outside the basis; with weights it may be negative."""
+        return self.total - len(self.one)
 
     def scaled(self, tau: FloatArray, sigma: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inverse of Sigma without the bias, (..., Q), and what it does to the constant."""
@@ -138,7 +148,7 @@ class Statistics:
         square += self.rest[k] / sigma**2
         square += (mean * (2.0 * cross + mean * constant) - cross**2) / total
         log_det = 2.0 * self.n_rest * np.log(sigma) - np.log(inverse).sum(axis=1) + np.log(total)
-        return -0.5 * (square + log_det) - len(self.basis) * LOG_SQRT_2PI
+        return -0.5 * (square + log_det) - self.total * LOG_SQRT_2PI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +190,13 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
     priors, X, y = problem.priors, problem.X, problem.y
     views = None if problem.views is None else fit_views(problem)
     size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
-    statistics = Statistics.learn(X * size, y, priors.bias_scale)
-    empty = Statistics.learn(X[:, :0], y, priors.bias_scale)
+    statistics = Statistics.learn(X * size, y, priors.bias_scale, problem.weights)
     grid = integrate(statistics, priors)
+    score = np.full((2, len(X)), np.nan)
+    if problem.weights is None:
+        empty = Statistics.learn(X[:, :0], y, priors.bias_scale)
+        score[0] = score_left_out(X * size, y, priors, statistics, grid)
+        score[1] = score_left_out(X[:, :0], y, priors, empty, integrate(empty, priors))
     log_tau, log_sigma = grid.draw(n_draws, rng)
     tau, sigma = np.exp(log_tau), np.exp(log_sigma)
     normal, bias = draw_loadings(statistics, tau, sigma, rng)
@@ -206,8 +220,8 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
         log_likelihood=_log_likelihood(statistics, tau, sigma, normal, bias),
         log_prior=prior,
         log_evidence=grid.log_evidence,
-        log_score=score_left_out(X * size, y, priors, statistics, grid),
-        log_score_empty=score_left_out(X[:, :0], y, priors, empty, integrate(empty, priors)),
+        log_score=score[0],
+        log_score_empty=score[1],
     )
 
 
@@ -303,7 +317,8 @@ def fit_views(problem: Problem) -> FloatArray:
 
     def objective(views: FloatArray) -> float:
         X = problem.X * _column_scale(problem, views)
-        statistics = Statistics.learn(X, problem.y, problem.priors.bias_scale)
+        bias_scale = problem.priors.bias_scale
+        statistics = Statistics.learn(X, problem.y, bias_scale, problem.weights)
         log_evidence = integrate(statistics, problem.priors).log_evidence
         return float(0.5 * views @ views) - log_evidence
 
@@ -343,7 +358,7 @@ def _log_likelihood(
     residual = statistics.y.T - bias[..., None] * statistics.one
     residual[..., :r] -= tau[:, None, None] * statistics.singular[:r] * (normal @ statistics.axes)
     square = (np.sum(residual**2, axis=2) + statistics.rest) / sigma**2
-    return np.sum(-0.5 * square - len(statistics.basis) * (np.log(sigma) + LOG_SQRT_2PI), axis=1)
+    return np.sum(-0.5 * square - statistics.total * (np.log(sigma) + LOG_SQRT_2PI), axis=1)
 
 
 def _log_prior_noise(log_sigma: FloatArray, priors: HierarchicalPriors) -> FloatArray:

@@ -18,7 +18,7 @@ from bsdr_models.bsdr.posterior import Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
-from bsdr_models.groups import warn_of_replicates
+from bsdr_models.groups import warn_of_replicates, weigh_samples
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.metric import MetricName
 from bsdr_models.numerics.folds import evenly_spaced, make_folds
@@ -150,13 +150,19 @@ class FullRankEstimator(BaseBSDR):
     def _problem(self, feature_map: FeatureMap, samples: IntArray) -> Problem:
         """The problem of some training samples with whitened features."""
         context = self._context
+        whitened = feature_map.whiten(context.X[samples])
+        targets = context.targets[samples]
+        weights = None
+        if context.target == "regression" and context.groups is not None:
+            weights = weigh_samples(whitened, targets, context.groups[samples])
         return Problem.build(
-            feature_map.whiten(context.X[samples]),
-            context.targets[samples],
+            whitened,
+            targets,
             n_labels=len(context.labels),
             target=context.target,
             priors=self._option("priors"),
             views=feature_map.index,
+            weights=weights,
         )
 
     def _engine_options(self) -> Options:
@@ -297,8 +303,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         an average of several that are learned within classes, by how well they predict held-out
         samples: a feature matters by how far it can separate the classes relative to its variation
         within them. ``"unit"`` gives all features unit variance, ``"identity"`` leaves them as
-        they are. Real outputs have the average of two that know no labels, and functions given as
-        kernels see features of unit variance.
+        they are. For real outputs, and functions given as kernels, ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
         some 300 samples of ten classes. A chain of ``"hmc"`` holds the draws of two to eight chains
@@ -455,7 +460,8 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
 
     A Bayesian linear regression of several outputs that share the scale of their coefficients.
     Latent coordinates are the principal components of the linear predictor. Outputs are
-    standardised internally.
+    standardised internally. With ``groups``, samples count in ``"conjugate"`` by how much those of
+    a group resemble each other, replicates together as one.
 
     Parameters
     ----------

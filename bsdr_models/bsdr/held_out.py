@@ -151,10 +151,7 @@ def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearn
     kernels = [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
     learners = [replace(learner, kernel=kernel) for kernel in kernels]
     if target == "regression":
-        everything = np.arange(len(learner.X))
-        problems = (build(each.learn(), everything) for each in learners)
-        exact = (fit_conjugate(p, n_draws=1, rng=np.random.default_rng(0)) for p in problems)
-        scores = np.stack([each.log_score for each in exact])  # leave-one-out
+        scores = np.stack([_score_outputs(each, build) for each in learners])
     else:
         scores = np.stack([score_kernel(each, build) for each in learners])
     best = 1 + int(np.argmax(scores[1:].mean(axis=1)))
@@ -186,6 +183,15 @@ def score_kernel(learner: MapLearner, build: Build) -> FloatArray:
     tempered = _temper_folds(np.concatenate(log_p), index, folds, problem.priors.lapse)
     each = np.take_along_axis(tempered, index[..., None], axis=-1)
     return np.asarray(each.reshape(len(each), -1).mean(axis=1))
+
+
+def _score_outputs(learner: MapLearner, build: Build) -> FloatArray:
+    """Log densities (N,) of real outputs that are left out one by one, or by groups."""
+    rng = np.random.default_rng(0)
+    if learner.groups is not None:
+        return score_folds(learner, build, rng)[0]
+    problem = build(learner.learn(), np.arange(len(learner.X)))
+    return fit_conjugate(problem, n_draws=1, rng=rng).log_score
 
 
 def score_folds(

@@ -67,6 +67,8 @@ class Problem:
         C, (J, K).
     views
         View of each whitened feature, (B,), in order; None for one view.
+    weights
+        Of the samples of real outputs in the likelihood, (N,); None if they are independent.
     """
 
     X: FloatArray
@@ -75,6 +77,7 @@ class Problem:
     target: Target
     priors: HierarchicalPriors
     views: IntArray | None = None
+    weights: FloatArray | None = None
 
     @classmethod
     def build(
@@ -86,6 +89,7 @@ class Problem:
         target: Target,
         priors: HierarchicalPriors,
         views: IntArray | None = None,
+        weights: FloatArray | None = None,
     ) -> "Problem":
         """From whitened features (N, B) and targets."""
         return cls(
@@ -95,11 +99,14 @@ class Problem:
             target=target,
             priors=priors,
             views=views,
+            weights=weights,
         )
 
     def select(self, samples: IntArray | BoolArray) -> "Problem":
         """The problem of some samples."""
-        return replace(self, X=np.ascontiguousarray(self.X[samples]), y=self.y[samples])
+        X = np.ascontiguousarray(self.X[samples])
+        weights = None if self.weights is None else self.weights[samples]
+        return replace(self, X=X, y=self.y[samples], weights=weights)
 
     @property
     def n_loadings(self) -> int:

@@ -113,7 +113,7 @@ class HierarchicalPriors:
     view_width: float = 0.1
     bias_scale: float = 5.0
     noise_location: float = -1.0
-    noise_width: float = 1.0
+    noise_width: float = 2.0
     lapse: float = 0.003
 
     def __post_init__(self) -> None:

@@ -261,6 +261,23 @@ def test_copies_and_constant_features():
     assert_allclose(result.log_score, expected.log_score, atol=2e-3)
 
 
+@pytest.mark.parametrize(("n", "b"), SIZES)
+def test_weights_are_exponents_of_the_likelihood(n, b):
+    """The evidence given tau and sigma is the integral of the powers of the densities."""
+    this = problem(n, b)
+    weights = np.random.default_rng(7).uniform(0.2, 1.0, n)
+    statistics = Statistics.learn(this.X, this.y, PRIORS.bias_scale, weights)
+    tau, sigma = 0.7, 0.4
+    # A power of a normal density is one of variance sigma^2 / w, times a constant.
+    dense = covariance(this.X, tau, 0.0) + np.diag(sigma**2 / weights)
+    for k, y in enumerate(this.y.T):
+        constant = 0.5 * np.sum((1.0 - weights) * np.log(2.0 * np.pi * sigma**2))
+        constant -= 0.5 * np.sum(np.log(weights))
+        expected = stats.multivariate_normal.logpdf(y, cov=dense) + constant
+        found = statistics.log_marginal(k, np.array([tau]), np.array([sigma]))[0]
+        assert found == pytest.approx(expected, rel=1e-8)
+
+
 def test_many_samples():
     rng = np.random.default_rng(6)
     X = rng.standard_normal((20_000, 4))

@@ -24,7 +24,7 @@ from bsdr_models import (
     compare_models,
     cross_validated_map,
 )
-from bsdr_models.groups import warn_of_replicates
+from bsdr_models.groups import intraclass, warn_of_replicates, weigh_samples
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 pytestmark = [
@@ -100,18 +100,63 @@ def test_the_label_of_a_group_has_no_part_in_its_prediction(name):
 
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_real_outputs_of_patients(name):
-    X, _, patients = scans(24)
-    rng = np.random.default_rng(2)
-    y = rng.standard_normal(24)[patients] + 0.1 * rng.standard_normal(len(patients))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        grouped = REGRESSORS[name].fit(X, y, groups=patients)
-        new = rng.standard_normal((200, 30))
-        wide = grouped.predict(new, return_std=True)[1].mean()
-        if name == "BSDR":
-            assert grouped.held_out_gain_ < 0.1
-        else:
-            assert wide > 1.5 * REGRESSORS[name].fit(X, y).predict(new, return_std=True)[1].mean()
+    """Ninety per cent intervals of outputs of new patients hold them, unlike without groups."""
+    held = []
+    for seed in range(4):
+        X, _, patients = scans(24, seed=seed)
+        rng = np.random.default_rng([2, seed])
+        y = rng.standard_normal(24)[patients] + 0.1 * rng.standard_normal(len(patients))
+        new = rng.standard_normal((400, 30))
+        y_new = rng.standard_normal(400)
+        for groups in (patients, None):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = clone(REGRESSORS[name]).fit(X, y, groups=groups)
+            mean, std = model.predict(new, return_std=True)
+            held.append(np.mean(np.abs(y_new - mean) < 1.645 * std))
+            if name == "BSDR" and groups is not None:
+                assert model.held_out_gain_ < 0.1
+    assert 0.8 < np.mean(held[::2]) < 0.97
+    assert np.mean(held[1::2]) < np.mean(held[::2]) - 0.08
+
+
+@pytest.mark.filterwarnings("ignore:no evidence")
+def test_replicates_are_as_good_as_one():
+    """The same sample several times, with its output, tells what it tells once."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((24, 40))
+    y = 2.0 * X[:, :3].sum(axis=1) + 0.5 * rng.standard_normal(24)
+    patients = np.repeat(np.arange(24), 4)
+    once = BSDRRegressor(random_state=0).fit(X, y)
+    often = BSDRRegressor(random_state=0).fit(X[patients], y[patients], groups=patients)
+    assert often.log_evidence_ == pytest.approx(once.log_evidence_, abs=1e-6)
+    new = rng.standard_normal((5, 40))
+    for found, expected in zip(
+        often.predict(new, return_std=True), once.predict(new, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=0.15)
+
+
+def test_weights_of_samples():
+    """Replicates count as one sample; groups of independent samples do not matter."""
+    rng = np.random.default_rng(4)
+    groups = np.repeat(np.arange(30), rng.integers(1, 6, 30))
+    size = np.bincount(groups)[groups]
+    own = rng.standard_normal((30, 8))[groups]
+    other = rng.standard_normal((len(groups), 8))
+    np.testing.assert_allclose(weigh_samples(own, own[:, :1], groups), 1.0 / size)
+    assert weigh_samples(other, other[:, :1], groups).mean() > 0.9
+    assert weigh_samples(own, other[:, :1], groups).mean() > 0.7
+    np.testing.assert_array_equal(weigh_samples(own, own[:, :1], np.arange(len(own))), 1.0)
+
+
+def test_intraclass_correlation():
+    """Groups with a variance of 3 and samples in them of 1: 3 / 4."""
+    rng = np.random.default_rng(5)
+    groups = np.repeat(np.arange(2000), rng.integers(1, 6, 2000))
+    values = 3.0**0.5 * rng.standard_normal((2000, 3))[groups]
+    values += rng.standard_normal(values.shape)
+    assert intraclass(values, groups) == pytest.approx(0.75, abs=0.02)
 
 
 @pytest.mark.parametrize("model", [*CLASSIFIERS.values(), *REGRESSORS.values(), *OTHERS.values()])
