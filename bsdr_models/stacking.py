@@ -16,7 +16,8 @@ prior of a mixture is a Dirichlet distribution of concentration S v / M, and tha
 
 The sum of the weights of a pool is an inverse temperature: the second term is for few held-out
 samples that are all predicted well, and would make it overconfident. Weights are common to all
-labels of label sets, and to all outputs.
+labels of label sets, and to all outputs. By default S = 50: with fewer, weights of thirty samples
+follow the member that was lucky with them, even into confidence where there is no signal.
 """
 
 import inspect
@@ -193,7 +194,7 @@ class Stack(Estimator, _BaseComposition):
         self,
         estimators: Sequence[tuple[str, Any]] | None = None,
         *,
-        shrinkage: float = 12.0,
+        shrinkage: float = 50.0,
         cv: int = 5,
         n_jobs: int | None = None,
         random_state: RandomState = None,
@@ -481,8 +482,9 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         BSDRClassifier, BM2PCAClassifier and, unless for label sets, DGPLVMClassifier.
     pooling : {"log", "linear"}, default="log"
         Weighted sum of log probabilities [1]_, or of probabilities by weights of sum one [2]_.
-    shrinkage : float, default=12
-        Number of held-out samples that the prior of equal weights is worth.
+    shrinkage : float, default=50
+        Number of held-out samples that the prior of equal weights is worth. Less for members of
+        which some may predict badly.
     cv : int, default=5
         Number of folds.
     n_jobs : int, optional
@@ -537,7 +539,7 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         estimators: Sequence[tuple[str, Any]] | None = None,
         *,
         pooling: Pooling = "log",
-        shrinkage: float = 12.0,
+        shrinkage: float = 50.0,
         cv: int = 5,
         n_jobs: int | None = None,
         random_state: RandomState = None,

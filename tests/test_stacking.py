@@ -127,14 +127,29 @@ class TestWeights:
 
     @pytest.mark.parametrize("fit", [pool_weights, mixture])
     def test_useless_member_has_little_weight(self, fit):
-        """Even of thirty samples, whose labels are permuted for it."""
-        for n in (30, 200):
+        """Even of thirty samples, whose labels are permuted for it; less of more."""
+        for n, limit in ((30, 0.2), (200, 0.1)):
             weights = []
             for seed in range(10):
                 log_p, y = simulated(n=n, seed=seed)
                 log_p[2] = log_p[2][np.random.default_rng(seed).permutation(len(y))]
                 weights.append(fit(log_p, y, SHRINKAGE)[0][2])
-            assert np.mean(weights) < 0.1
+            assert np.mean(weights) < limit
+
+    def test_weights_of_few_samples_do_not_follow_luck(self):
+        """Members that know nothing: the pool of new samples is no worse than equal weights."""
+        behind = []
+        for seed in range(20):
+            log_p = log_softmax(0.7 * np.random.default_rng(seed).standard_normal((3, 430, 2)), 2)
+            y = np.arange(430) % 2
+            weights, _ = pool_weights(log_p[:, :30], y[:30], SHRINKAGE)
+            loss, least = (
+                -log_pool(each, log_p[:, 30:])[np.arange(400), y[30:]].mean()
+                for each in (weights, np.full(3, 1.0 / 3.0))
+            )
+            behind.append(loss - least)
+        assert np.mean(behind) < 0.002
+        assert np.max(behind) < 0.03
 
     @pytest.mark.parametrize(("fit", "limit"), [(pool_weights, 0.1), (mixture, 0.2)])
     def test_ten_samples_leave_weights_near_equal(self, fit, limit):
