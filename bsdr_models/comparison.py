@@ -49,8 +49,8 @@ BASE_RATE = "none"
 # Probability of the intervals, and difference of log loss, in nats, below which two models tie.
 PROB, TIE = 0.9, 0.01
 SCORES = ("accuracy", "log_loss", "calibration_error", "seconds", "difference", "low", "high")
-# Lead in nats, on held-out samples, for which a single model is taken in place of the stack: the
-# stack was the better one on new samples of tuning splits behind smaller leads.
+# Lead in nats, on held-out samples, for which a single model is taken in place of the stack even if
+# it is not clear: the stack was the better one on new samples of tuning splits behind smaller ones.
 LEAD = 0.1
 STACK = "stack"
 
@@ -127,10 +127,9 @@ def compare_models(
     (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
     the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
-    Recommended is the stack, unless another model leads it by 0.1 nats or more, or none is better
-    than the class frequencies by more than 0.01 nats: differences on few held-out samples are too
-    uncertain to leave the stack for less. Otherwise, and without a stack, it is the model of lowest
-    log loss or, of those within 0.01 nats of it, the simplest.
+    Recommended is the model of lowest log loss or, of those within 0.01 nats of it, the simplest. A
+    stack that is farther behind is recommended nevertheless if the interval of the difference
+    includes zero and the difference is below 0.1 nats: that is too uncertain to leave it.
     The sentence doubts it if the interval of its gain over the class frequencies includes zero.
 
     Parameters
@@ -276,8 +275,10 @@ def compare_models(
         columns=[*SCORES, "note"],
     )
     chosen = next(name for name in lines if lines[name]["difference"] < TIE)
-    if chosen != BASE_RATE and STACK in lines and lines[STACK]["difference"] < LEAD:
-        chosen = STACK
+    if chosen != BASE_RATE and STACK in lines:
+        behind = lines[STACK]
+        if TIE <= behind["difference"] < LEAD and behind["low"] <= 0.0:
+            chosen = STACK
     best = table.index.drop(BASE_RATE)[0]
     gain = mean_difference(BASE_RATE, best if chosen == BASE_RATE else chosen)
     return Comparison(
@@ -375,7 +376,7 @@ def _sentence(chosen: str, best: str, loss: float, gain: Estimate) -> str:
         )
     lowest = f"within {TIE} of the lowest, that of {best}, which is less simple"
     if chosen == STACK:
-        lowest = f"within {LEAD} of the lowest, that of {best}, too small a lead to be sure of it"
+        lowest = f"within {LEAD} of the lowest, that of {best}, whose lead may be chance"
     verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
     return (
         f"{verdict}: its log loss, {loss:.3f}, is {'the lowest' if chosen == best else lowest}; it "
