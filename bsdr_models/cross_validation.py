@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.model_selection import (
+    GridSearchCV,
+    RandomizedSearchCV,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import type_of_target
@@ -253,12 +259,17 @@ def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -
 def fitted_clone(estimator: Any, X: Any, y: Any, groups: np.ndarray | None = None) -> Any:
     """Fit a clone, with the groups of its samples if it takes them and there are several.
 
+    Searches of scikit-learn give groups to their splitter.
+
     An interrupted fit raises KeyboardInterrupt.
     """
     model = clone(estimator)
     name, last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
     options = {}
-    if groups is not None and len(np.unique(groups)) > 1 and has_fit_parameter(last, "groups"):
+    takes_groups = has_fit_parameter(last, "groups") or isinstance(
+        last, GridSearchCV | RandomizedSearchCV
+    )
+    if groups is not None and len(np.unique(groups)) > 1 and takes_groups:
         options[f"{name}__groups" if name else "groups"] = groups
     model.fit(X, y, **options)
     if getattr(last_step(model), "interrupted_", False):

@@ -170,15 +170,17 @@ def test_ties_go_to_the_simpler_model(classes):
     assert clone(found.models["BSDR"]).fit(*classes).score(*classes) > 0.8
 
 
-def test_small_leads_are_no_reason_to_leave_the_stack(classes):
+def test_the_stack_is_left_for_a_lead_whose_interval_excludes_zero(classes):
     model = LogisticRegression()
-    found = compare(*classes, all_by(model) | {"stack": Flattened(model, 0.7)})
-    assert 0.01 < found.table.loc["stack", "difference"] < 0.1
-    assert found.recommended == "stack"
-    assert "too small a lead" in found.recommendation
-    found = compare(*classes, all_by(model) | {"stack": Flattened(model, 0.1)})
-    assert found.table.loc["stack", "difference"] > 0.1
-    assert found.recommended == "shrinkage LDA"
+    decided = set()
+    for power in (0.97, 0.8, 0.7, 0.5, 0.1):
+        found = compare(*classes, all_by(model) | {"stack": Flattened(model, power)})
+        difference, low = found.table.loc["stack", ["difference", "low"]]
+        expected = "stack" if difference >= 0.01 and low <= 0.0 else "shrinkage LDA"
+        assert found.recommended == expected
+        assert ("includes zero" in found.recommendation) == (expected == "stack")
+        decided.add((expected, difference < 0.01))
+    assert decided == {("shrinkage LDA", True), ("stack", False), ("shrinkage LDA", False)}
 
 
 def test_nothing_is_recommended_for_noise():
