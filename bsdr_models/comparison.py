@@ -377,6 +377,7 @@ def _sentence(chosen: str, best: str, line: Mapping[str, Any], gain: Estimate) -
         lowest = f"not clearly above the lowest, that of {best}: the interval includes zero"
     verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
     return (
-        f"{verdict}: its log loss, {line['log_loss']:.3f}, is {'the lowest' if chosen == best else lowest}; it "
-        f"is {gain} nats below that of the class frequencies."
+        f"{verdict}: its log loss, {line['log_loss']:.3f}, is "
+        f"{'the lowest' if chosen == best else lowest}; it is {gain} nats below that of the class "
+        "frequencies."
     )
