@@ -10,7 +10,7 @@ from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -23,6 +23,10 @@ from bsdr_models.metrics import log_losses
 N_INNER_FOLDS = 5
 PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0)
 COMPONENTS = (1, 2, 3, 4, 5, 6, 8, 10, 15)
+# Of linear discriminant analysis, which is overconfident with fewer samples than features: with
+# ten samples of each of ten classes (usps) its log loss on new ones was 2.4 without, .74 with.
+# Temperatures below one, chosen by thirty held-out samples, made it overconfident (wine).
+TEMPERATURES = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 16.0, 32.0)
 
 
 class PLSScores(PLSRegression):
@@ -39,9 +43,45 @@ class PLSScores(PLSRegression):
         return self.fit(X, y).transform(X)
 
 
-def shrinkage_lda() -> Pipeline:
-    """Linear discriminant analysis, its covariance shrunk as by Ledoit and Wolf."""
-    return _pipeline(LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=LedoitWolf()))
+class TemperedLDA(LinearDiscriminantAnalysis):
+    """Linear discriminant analysis at a temperature, its covariance shrunk by Ledoit and Wolf."""
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__(solver="lsqr", covariance_estimator=LedoitWolf())
+        self.temperature = temperature
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Class probabilities, (M, K)."""
+        raised = super().predict_proba(X) ** (1.0 / self.temperature)
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+class Folds:
+    """Stratified folds, of whole groups where groups leave every class among training samples."""
+
+    def __init__(self, n_splits: int, random_state: int) -> None:
+        self.n_splits = n_splits
+        self.random_state = random_state
+
+    def split(self, X: Any, y: Any, groups: Any = None) -> list[tuple[IntArray, IntArray]]:
+        """Pairs (train, test)."""
+        options = {"shuffle": True, "random_state": self.random_state}
+        folds = []
+        if groups is not None:
+            n_splits = min(self.n_splits, len(np.unique(groups)))
+            folds = list(StratifiedGroupKFold(n_splits, **options).split(X, y, groups))
+        n_classes = len(np.unique(y))
+        whole = [(a, b) for a, b in folds if len(b) and len(np.unique(y[a])) == n_classes]
+        return whole or list(StratifiedKFold(self.n_splits, **options).split(X, y))
+
+    def get_n_splits(self, X: Any, y: Any, groups: Any = None) -> int:
+        """Number of pairs."""
+        return len(self.split(X, y, groups))
+
+
+def shrinkage_lda(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
+    """Linear discriminant analysis with a shrunken covariance, its temperature cross-validated."""
+    return _tuned(TemperedLDA(), {"temperature": TEMPERATURES}, n_folds, random_state)
 
 
 def logistic_regression(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
@@ -70,12 +110,12 @@ class PLSDiscriminant(ClassifierMixin, BaseEstimator):
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Choose the number of scores and the penalty by log loss, then fit to all samples."""
         self.classes_, index = np.unique(y, return_inverse=True)
-        folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=self.random_state)
+        folds = Folds(self.n_folds, self.random_state)
         losses = np.zeros((len(self.components), len(PENALTIES)))
-        for train, test in folds.split(X, index):
+        for train, test in folds.split(X, index, groups):
             pls = PLSScores(max(self.components), scale=False).fit(X[train], index[train])
             Z, Z_test = pls.transform(X[train]), pls.transform(X[test])
             for losses_of_size, size in zip(losses, self.components, strict=True):
@@ -109,9 +149,15 @@ def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray
 
 
 def _tuned(model: Any, grid: Mapping[str, Any], n_folds: int, random_state: int) -> Pipeline:
-    """Settings chosen by the log loss of stratified folds."""
-    folds = StratifiedKFold(n_folds, shuffle=True, random_state=random_state)
-    return _pipeline(GridSearchCV(model, grid, scoring="neg_log_loss", cv=folds))
+    """Settings chosen by the log loss of folds."""
+    folds = Folds(n_folds, random_state)
+    return _pipeline(GridSearchCV(model, grid, scoring=_log_score, cv=folds))
+
+
+def _log_score(model: Any, X: Any, y: Any) -> float:
+    """Mean log score of samples, among which classes may be absent."""
+    index = np.searchsorted(model.classes_, y)
+    return -float(log_losses(model.predict_proba(X), index).mean())
 
 
 def _pipeline(model: Any) -> Pipeline:

@@ -13,7 +13,13 @@ import numpy as np
 import xarray as xr
 from sklearn import get_config
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.model_selection import (
+    GridSearchCV,
+    RandomizedSearchCV,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
@@ -255,17 +261,22 @@ def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -
 def fitted_clone(estimator: Any, X: Any, y: Any, groups: np.ndarray | None = None) -> Any:
     """Fit a clone, with the groups of its samples if it takes them and there are several.
 
-    An interrupted fit raises KeyboardInterrupt.
+    Searches give groups to their splitter and, with metadata routing, to fits that request them. An
+    interrupted fit raises KeyboardInterrupt.
     """
     model = clone(estimator)
     name, last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
-    takes = has_fit_parameter(last, "groups")
-    routed = get_config()["enable_metadata_routing"]
-    if routed:  # then pipelines and searches take groups, and route them
-        takes = takes or get_routing_for_object(model).consumes("fit", ["groups"])
+    searches = isinstance(last, GridSearchCV | RandomizedSearchCV)
+    if get_config()["enable_metadata_routing"] and (name or searches):
+        # Pipelines and searches pass groups to what has requested them.
+        argument = "groups"
+        takes = bool(get_routing_for_object(model).consumes("fit", ["groups"]))
+    else:
+        argument = f"{name}__groups" if name else "groups"
+        takes = searches or has_fit_parameter(last, "groups")
     options = {}
     if groups is not None and len(np.unique(groups)) > 1 and takes:
-        options[f"{name}__groups" if name and not routed else "groups"] = groups
+        options[argument] = groups
     model.fit(X, y, **options)
     if getattr(last_step(model), "interrupted_", False):
         raise KeyboardInterrupt

@@ -170,21 +170,18 @@ def test_ties_go_to_the_simpler_model(classes):
     assert clone(found.models["BSDR"]).fit(*classes).score(*classes) > 0.8
 
 
-def test_leads_that_may_be_chance_are_no_reason_to_leave_the_stack(classes):
-    X, y = classes
-    overlapping = X + 1.5 * np.random.default_rng(0).standard_normal(X.shape)
-    model = LogisticRegression()
-    found = compare(overlapping, y, all_by(model) | {"stack": LogisticRegression(C=0.03)})
-    behind = found.table.loc["stack"]
-    assert 0.01 < behind["difference"] < 0.1
-    assert behind["low"] < 0.0
-    assert found.recommended == "stack"
-    assert "lead may be chance" in found.recommendation
-    found = compare(X, y, all_by(model) | {"stack": Flattened(model, 0.7)})
-    behind = found.table.loc["stack"]
-    assert 0.01 < behind["difference"] < 0.1
-    assert behind["low"] > 0.0
-    assert found.recommended == "shrinkage LDA"
+def test_the_stack_is_left_for_a_lead_whose_interval_excludes_zero(classes):
+    model = LogisticRegression(C=100.0)
+    decided = set()
+    for power in (1.0, 0.7, 0.1):
+        stack = Flattened(GaussianNB(), power)
+        found = compare(*classes, all_by(model) | {"stack": stack})
+        difference, low = found.table.loc["stack", ["difference", "low"]]
+        expected = "stack" if difference >= 0.01 and low <= 0.0 else "shrinkage LDA"
+        assert found.recommended == expected
+        assert ("includes zero" in found.recommendation) == (expected == "stack")
+        decided.add((expected, difference < 0.01))
+    assert decided == {("shrinkage LDA", True), ("stack", False), ("shrinkage LDA", False)}
 
 
 def test_nothing_is_recommended_for_noise():
