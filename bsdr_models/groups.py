@@ -71,7 +71,7 @@ def weigh_samples(X: FloatArray, y: FloatArray, groups: IntArray) -> FloatArray:
     larger than that from independent samples [1]_. Replicates together count as one sample.
     """
     size = np.bincount(groups)[groups]
-    return 1.0 / (1.0 + (size - 1.0) * intraclass(X, groups) * intraclass(y, groups))
+    return np.asarray(1.0 / (1.0 + (size - 1.0) * intraclass(X, groups) * intraclass(y, groups)))
 
 
 def intraclass(values: FloatArray, groups: IntArray) -> float:
