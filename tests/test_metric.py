@@ -437,9 +437,9 @@ class TestWeights:
         expected = given @ given.T / np.mean(np.sum(given**2, axis=1))
         assert found.whiten(X) @ found.whiten(X).T == pytest.approx(expected)
 
-    def test_real_outputs_have_a_fixed_average(self):
+    def test_real_outputs_have_unit_variance(self):
         X, _ = noise()
         weights = choose_weights("auto", X, None, np.ones(100), FOLD["classes"])
         named = dict(zip(NAMES, weights[0].tolist(), strict=True))
-        assert {k: w for k, w in named.items() if w} == {"unit variance": 0.5, "half whitened": 0.5}
+        assert {k: w for k, w in named.items() if w} == {"unit variance": 1.0}
         assert (weights == weights[0]).all()
