@@ -45,7 +45,8 @@ def test_a_recorded_fit_is_repeated(table, method, source):
 
 def test_noise_is_called_noise():
     """Even probabilities have log loss 1.099; the mean of five splits varies by 0.03."""
-    losses, n_warned = [], 0
+    losses = []
+    n_warned = 0
     for seed in range(5):
         rng = np.random.default_rng(seed)
         X, y = rng.standard_normal((2060, 200)), rng.permutation(np.arange(60) % 3)
