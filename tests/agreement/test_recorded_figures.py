@@ -26,7 +26,6 @@ CASES = [
     ("bm2pca", "paper, one-vs-rest", "ORL"),
     ("bm2pca", "BM2PCA, one-vs-rest", "20 News"),
     ("dgplvm", "D-GPLVM, paper", "USPS 3 v 5"),
-    ("dgplvm-oil", "D-GPLVM", "oil"),
 ]
 
 
