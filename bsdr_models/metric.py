@@ -340,6 +340,14 @@ def candidate_features(
         yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)
 
 
+def ridge_regressions(X: FloatArray, targets: FloatArray, X_new: FloatArray) -> FloatArray:
+    """Predictions (P, M, K) of targets (N, K) by samples (N, B), for each of the penalties."""
+    mean = targets.mean(axis=0)
+    gram = X.T @ X
+    ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
+    return np.asarray(mean + X_new @ np.linalg.solve(ridge, X.T @ (targets - mean)))
+
+
 def choose_weights(
     metric: MetricName,
     X: FloatArray,
@@ -349,7 +357,7 @@ def choose_weights(
     n_folds: int | None = None,
     *,
     by_fold: bool = True,
-    judge: Judge | None = None,
+    judge: Judge = ridge_regressions,
 ) -> FloatArray:
     """Weights of the candidates from all samples, and from those of all folds but one, (1 + F, J).
 
@@ -373,7 +381,6 @@ def choose_weights(
     some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
     X, classes, fold = X[some], classes[some], fold[some]
     targets = [_indicators(own) for own in classes.T]
-    judge = ridge_regressions if judge is None else judge
     scores: FloatArray = np.empty(0)
     for f, g in combinations_with_replacement(range(n_folds), 2):
         out = (fold == f) | (fold == g)
@@ -399,14 +406,6 @@ def _indicators(classes: IntArray) -> FloatArray:
     """Indicators of the classes of one task, (N, K), zero where it is unknown."""
     n_classes = int(classes.max(initial=0)) + 1
     return np.equal.outer(classes, np.arange(n_classes)).astype(np.float64)
-
-
-def ridge_regressions(X: FloatArray, targets: FloatArray, X_new: FloatArray) -> FloatArray:
-    """Predictions (P, M, K) of targets (N, K) by samples (N, B), for each of the penalties."""
-    mean = targets.mean(axis=0)
-    gram = X.T @ X
-    ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
-    return np.asarray(mean + X_new @ np.linalg.solve(ridge, X.T @ (targets - mean)))
 
 
 def _left_out_scores(

@@ -87,7 +87,7 @@ def test_sentences_tell_wins_and_losses(made_up):
     text = people.of_predictions(made_up)
     assert "**BSDR** has a lower log loss than all 18 other methods on 1 of 2 sets" in text
     assert (
-        "by more than 0.01, on 1 (1 with an interval above zero): iris; most on iris, +0." in text
+        "by more than 0.01, on 1 (1 with an interval above zero): iris; most on iris, +0.3" in text
     )
     assert "nats against PCA, R = 5" in text
     assert "**stack** has a lower log loss than all 18 other methods on 0 of 2 sets" in text
