@@ -13,8 +13,8 @@ from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import hmc, probit_choice
 from bsdr_models.bsdr.feature_map import Metric
-from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5

@@ -16,7 +16,7 @@ _PUBLIC = {
     "BM2PCAPriors": "bsdr_models.bm2pca.spec:Priors",
     "BM2PCARegressor": "bsdr_models.bm2pca.regressor",
     "BSDRClassifier": "bsdr_models.bsdr.estimator",
-    "BSDROptimization": "bsdr_models.bsdr.paper.fit:Optimization",
+    "BSDROptimization": "bsdr_models.bsdr.paper.engines:Optimization",
     "BSDRRegressor": "bsdr_models.bsdr.estimator",
     "DGPLVMClassifier": "bsdr_models.dgplvm.estimator",
     "DGPLVMMapping": "bsdr_models.dgplvm.settings:Mapping",

@@ -26,12 +26,12 @@ def iris():
 
 # Draws of a chain, rounds of adaptation, trajectories of a fold and at a node of the path.
 SHORT_RUNS = {
-    "bsdr.fit._DRAWS": 64,
+    "bsdr.engines._DRAWS": 64,
     "bsdr.hmc._ROUNDS": 3,
     "bsdr.hmc._PER_NODE": 1,
     "numerics.folds.N_FOLDS": 2,
-    "bsdr.held_out._N_WARM_UP": 2,
-    "bsdr.held_out._N_KEPT": 2,
+    "bsdr.select._N_WARM_UP": 2,
+    "bsdr.select._N_KEPT": 2,
 }
 
 

@@ -29,15 +29,15 @@ from benchmarks.page import table
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.draws import Parameters
 from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.paper import gibbs
-from bsdr_models.bsdr.paper.fit import fit_mean_field
+from bsdr_models.bsdr.paper.engines import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.predict import DrawPosterior
 from bsdr_models.bsdr.paper.trees import draw_deviations
-from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
+from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference.sampling import run_gibbs
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.design import DenseDesign

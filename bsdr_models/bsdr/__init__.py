@@ -9,7 +9,7 @@ _PUBLIC = {
     "SPEC": "spec",
     "HierarchicalPriors": "priors",
     "Kernel": "kernels",
-    "Optimization": "paper.fit",
+    "Optimization": "paper.engines",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "SPARSE": "priors",

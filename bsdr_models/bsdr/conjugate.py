@@ -46,10 +46,10 @@ from scipy.special import logsumexp
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.draws import Parameters
 from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
-from bsdr_models.bsdr.posterior import LOG_SQRT_2PI, Problem, log_prior_scale
+from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import LOG_SQRT_2PI, Problem, log_prior_scale
 
 # Log scales are between minus this and this.
 _FARTHEST = 30.0

@@ -9,13 +9,13 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
+from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_by_laplace, fit_problem
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, check_views
-from bsdr_models.bsdr.fit import Engine, Fit, Options, fit_by_laplace, fit_problem
-from bsdr_models.bsdr.held_out import choose_kernel
 from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
 from bsdr_models.bsdr.laplace import Response, check_size
-from bsdr_models.bsdr.posterior import Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem, make_contrasts
+from bsdr_models.bsdr.select import choose_kernel
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.groups import warn_of_replicates, weigh_samples
@@ -295,7 +295,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples
-        (:mod:`bsdr_models.bsdr.held_out`), by ``"hmc"`` only, and at least 1 without a signal.
+        (:mod:`bsdr_models.bsdr.select`), by ``"hmc"`` only, and at least 1 without a signal.
     priors : HierarchicalPriors, optional
         Hyper-parameters.
     metric : {"auto", "unit", "identity"}, default="auto"

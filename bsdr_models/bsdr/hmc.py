@@ -46,7 +46,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtr, wrightomega
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bsdr.posterior import (
+from bsdr_models.bsdr.problem import (
     LOG_SQRT_2PI,
     Problem,
     label_derivatives,

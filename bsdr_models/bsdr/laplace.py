@@ -42,12 +42,8 @@ from scipy.optimize import brentq
 
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
-from bsdr_models.bsdr.posterior import (
-    label_derivatives,
-    label_log_likelihood,
-    log_prior_scale,
-)
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import label_derivatives, label_log_likelihood, log_prior_scale
 from bsdr_models.inference.chunks import Samples
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler

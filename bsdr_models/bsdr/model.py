@@ -1,6 +1,6 @@
 r"""PyMC model of BSDR at full rank; that of the paper is in :mod:`bsdr_models.bsdr.paper.model`.
 
-The variables are those of :mod:`bsdr_models.bsdr.posterior`. The response has latent utilities,
+The variables are those of :mod:`bsdr_models.bsdr.problem`. The response has latent utilities,
 :math:`t_n \sim N(\eta_n, I)`, which are integrated out; with a probability :math:`\epsilon`, the
 lapse, a label is independent of the features:
 
@@ -24,8 +24,8 @@ from pytensor.tensor.special import logsumexp
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.bsdr.posterior import make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.validation import check_features, column_names, encode_classes, read_views

@@ -1,290 +1,333 @@
-r"""The model of BSDR with latent utilities integrated out: prior and likelihood.
+r"""Latent coordinates and predictions from draws of the model at full rank.
 
-For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
+The posterior predictive distribution is the mean of the class probabilities over draws. On real
+data draws of a linear predictor differ more than the data justify, and it is under-confident. Its
+logarithm is therefore divided by a temperature T (temperature scaling [1]_),
 
 .. math::
-    \tau \sim N^+(0, s_\tau^2), \qquad
-    p_j \sim N(0, \tau^2 \Lambda / D), \qquad
-    b \sim N(0, s_b^2), \qquad
-    \eta_n = C^\top (P^\top x_n + b),
+    p_T(k \mid x) = (1 - \epsilon) \frac{p(k \mid x)^{1/T}}{\sum_j p(j \mid x)^{1/T}}
+    + \frac{\epsilon}{K} .
 
-where the rows of C are J = K - 1 orthonormal contrasts of the classes (the identity for multi-label
-and real targets, J = K), P (D, J) is the projection, with one column for each contrast, and
-:math:`\Lambda` depends on the covariance of the features only
-(:class:`~bsdr_models.bsdr.feature_map.Metric`). The response is
+T = 1 is the posterior predictive. The temperature affects predictions only, not the posterior.
 
-* ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
-  :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;
-* ``multilabel``: :math:`P(y_{nk} = 1) = (1 - \epsilon) \Phi(\eta_{nk}) + \epsilon / 2`;
-* ``regression``: :math:`y_{nk} \sim N(\eta_{nk}, \sigma_k^2)`,
-  :math:`\log \sigma_k \sim N(m_\sigma, s_\sigma^2)`.
-
-Given :math:`\tau` the log posterior density is concave, but for the lapse, and so has one mode.
-
-Parameters are functions of standard normals, which are sampled, for whitened features
-(:mod:`bsdr_models.bsdr.feature_map`): directions outside the row space of X need no parameters,
-since their posterior is the prior. With V views, groups of whitened features, the scale of a view
-is :math:`\tau \lambda_v`, :math:`\log \lambda_v \sim N(0, s_\lambda^2)`.
-
-Letters: N samples, D features, B of them after whitening (at most N - 1), V views, S draws, K
-classes or outputs, J contrasts.
+References
+----------
+.. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger (2017). On calibration of modern neural
+       networks. ICML.
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.linalg import helmert
-from scipy.special import ndtr
+from scipy.special import log_ndtr, logsumexp
+from sklearn.utils import gen_batches
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
-from bsdr_models.bsdr.draws import Parameters
-from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.numerics.factors import LOG_2PI
-from bsdr_models.numerics.scaling import single_precision
+from bsdr_models.bsdr.feature_map import FeatureMap
+from bsdr_models.numerics.relevance import LatentCoordinates
 
-# Log scales are clipped to this, so that exp does not overflow.
-_FARTHEST = 30.0
-# Parameters with an entry beyond this have zero prior density in double precision.
-_IMPOSSIBLE = 1e6
-# Linear predictors of labels are clipped to this; probabilities beyond are those of the lapse.
-_DECIDED = 30.0
-LOG_SQRT_2PI = 0.5 * LOG_2PI
+# Linear predictors held in memory at once, and most samples.
+_BLOCK, _CHUNK = 1 << 21, 8192
+# Draws that colour a map.
+_GRID_DRAWS = 100
+# Smallest size of a linear predictor, and of a direction of latent coordinates relative to the
+# largest one.
+_TINY, _NO_DIRECTION = 1e-300, 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Log joint density of labels and parameters, as a function of vectors of parameters.
+class Parameters:
+    """S draws of the parameters that predictions need, with a component for each contrast.
 
-    A vector has, in this order, standard normals of the projection (B, J) and of the biases (J,),
-    those of the log relative scales of views (V,), and log tau.
-
-    X, y
-        Whitened features, (N, B), and targets as in
-        :class:`bsdr_models.bsdr.paper.mean_field.Data`.
-    contrasts
-        C, (J, K).
-    views
-        View of each whitened feature, (B,), in order; None for one view.
-    weights
-        Of the samples of real outputs in the likelihood, (N,); None if they are independent.
+    ``outside`` are standard normals; times their standard deviation they are the part of the latent
+    coordinates that whitened features do not determine.
     """
 
-    X: FloatArray
-    y: np.ndarray
-    contrasts: FloatArray
-    target: Target
-    priors: HierarchicalPriors
-    views: IntArray | None = None
-    weights: FloatArray | None = None
+    projection: FloatArray  # of whitened features, with the scales of views, (S, R, B)
+    scale: FloatArray  # tau, (S,)
+    weights: FloatArray  # C, (S, R, K)
+    bias: FloatArray  # C'b, centred over classes, (S, K)
+    noise_scale: FloatArray | None  # sigma of real outputs, (S, K)
+    outside: FloatArray  # (S, R)
+    view_scale: FloatArray | None = None  # lambda, (S, V); None for one view
+
+    def take(self, index: IntArray | slice) -> "Parameters":
+        """A subset of the draws."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{k: v[index] for k, v in values.items() if v is not None})
+
+    def latent(
+        self,
+        whitened: FloatArray,
+        outside: FloatArray | None = None,
+        missing: FloatArray | None = None,
+    ) -> FloatArray:
+        """Latent coordinates (S, M, R) of samples from their whitened features (M, B).
+
+        ``outside``, (M,) or (M, V), is the prior standard deviation, for tau = 1, of what these do
+        not determine in each view, zero for training samples; ``missing``, (S, R, R), the
+        covariance from whitened features that all of these samples lack.
+        """
+        flat = self.projection.reshape(-1, self.projection.shape[2])
+        z = (whitened @ flat.T).reshape(len(whitened), *self.projection.shape[:2])
+        if outside is not None:
+            sd = outside.reshape(len(outside), -1)  # relative to tau, (M, 1) or (M, S)
+            if self.view_scale is not None:
+                sd = np.sqrt(outside**2 @ self.view_scale.T**2)
+            if missing is None:
+                z += sd[..., None] * (self.scale[:, None] * self.outside)
+            else:  # the root of the sum of both covariances
+                value, vector = np.linalg.eigh(missing)
+                size = np.sqrt(np.maximum(value, 0.0) + ((sd * self.scale) ** 2)[..., None])
+                turned = (np.swapaxes(vector, 1, 2) @ self.outside[..., None])[..., 0]
+                z += (vector @ (size * turned)[..., None])[..., 0]
+        return np.swapaxes(z, 0, 1)
+
+    def linear_predictor(
+        self, whitened: FloatArray, outside: FloatArray | None = None
+    ) -> FloatArray:
+        """eta of samples, (S, M, K)."""
+        return self.latent(whitened, outside) @ self.weights + self.bias[:, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinates:
+    r"""Latent coordinates that the likelihood identifies.
+
+    With F(x) the posterior mean of the linear predictor, they are
+    :math:`u(x) = V^\top (F(x) - \bar F)`, where the columns of V are the leading eigenvectors of
+    the covariance of the class means of F (of F itself if targets are not classes): canonical
+    variates in units of the probit noise, or of the output. There are R of them, as many as
+    contrasts, but at most as whitened features.
+
+    Labels of nearly separable classes leave the size of the linear predictor open upwards, and a
+    few draws of great size would determine its mean. The predictor of labels is therefore scaled to
+    one size in all draws, the median root mean square over the training samples.
+    """
+
+    coefficients: FloatArray  # mean of P C over draws, so scaled, (B, K)
+    axes: FloatArray  # V, (K, R)
+    shift: FloatArray  # V' times the mean linear predictor without bias, (R,)
+    share: FloatArray  # of each axis in the variance between classes, (R,)
+    # Least-squares affine maps of the contrasts of each draw to u on the training samples, the
+    # constant first.
+    maps: FloatArray  # (S, 1 + J, R)
 
     @classmethod
-    def build(
-        cls,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        n_labels: int,
-        target: Target,
-        priors: HierarchicalPriors,
-        views: IntArray | None = None,
-        weights: FloatArray | None = None,
-    ) -> "Problem":
-        """From whitened features (N, B) and targets."""
+    def learn(
+        cls, whitened: FloatArray, y: np.ndarray, target: Target, draws: Parameters
+    ) -> "Coordinates":
+        """Identified coordinates from whitened training samples (N, B), targets, and all draws."""
+        s, j, b = draws.projection.shape
+        r = min(j, b)
+        rows = _triangular(whitened)  # in place of the samples of every draw
+        ones, X = rows[:, :1], rows[:, 1:]
+        z = draws.latent(X)
+        weights = draws.weights
+        if target != "regression":
+            centred = z[:, 1:] @ weights  # the constant has the first row
+            n_entries = len(whitened) * weights.shape[2]
+            size = np.sqrt(np.sum(centred**2, axis=(1, 2)) / n_entries)
+            weights = weights * (np.median(size) / np.maximum(size, _TINY))[:, None, None]
+        flat = draws.projection.reshape(s * j, b)
+        coefficients = flat.T @ weights.reshape(s * j, -1) / s
+        linear = whitened @ coefficients  # (N, K)
+        if target == "multiclass":
+            present = np.unique(y)
+            means = np.stack([linear[y == label].mean(axis=0) for label in present])
+            spread = means - means.mean(axis=0)
+        else:
+            spread = linear - linear.mean(axis=0)
+        _, size, rows = np.linalg.svd(spread, full_matrices=True)
+        axes = rows[:r].T
+        largest = np.abs(axes).argmax(axis=0)
+        axes = axes * np.where(axes[largest, np.arange(r)] < 0.0, -1.0, 1.0)
+        variance = np.zeros(r)
+        variance[: min(r, len(size))] = size[:r] ** 2
+        total = float(np.sum(size**2))
+        shift = linear.mean(axis=0) @ axes
+        coordinates = X @ (coefficients @ axes) - ones * shift
+        full = np.concatenate([np.broadcast_to(ones, (s, *ones.shape)), z], axis=2)
         return cls(
-            X=np.ascontiguousarray(X),
-            y=y,
-            contrasts=make_contrasts(n_labels, target),
-            target=target,
-            priors=priors,
-            views=views,
+            coefficients=coefficients,
+            axes=axes,
+            shift=shift,
+            share=variance / total if total > 0.0 else np.full(r, 1.0 / r),
+            maps=_fit_affine(full, coordinates),
+        )
+
+    def embed(self, whitened: FloatArray) -> FloatArray:
+        """u of whitened samples, (M, R)."""
+        return whitened @ (self.coefficients @ self.axes) - self.shift
+
+    def covariance(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
+        """Covariance over draws, (M, R, R), from latent coordinates (S, M, R) and u (M, R)."""
+        residual = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
+        return np.einsum("smr,smq->mrq", residual, residual, optimize=True) / len(residual)
+
+    def align(self, draws: Parameters, index: IntArray | slice = slice(None)) -> Parameters:
+        """Draws in these coordinates, (S, R, .), with the same linear predictor."""
+        draws, maps = draws.take(index), self.maps[index]
+        shift, linear = maps[:, 0], maps[:, 1:]  # (S, R), (S, J, R)
+        projection = np.swapaxes(linear, 1, 2) @ draws.projection  # (S, R, B)
+        if linear.shape[1] == linear.shape[2]:
+            weights = np.linalg.pinv(linear, rcond=_NO_DIRECTION) @ draws.weights
+        else:
+            back = np.swapaxes(np.linalg.pinv(projection), 1, 2)
+            weights = back @ np.swapaxes(draws.projection, 1, 2) @ draws.weights
+        return replace(
+            draws,
+            projection=projection,
             weights=weights,
-        )
-
-    def select(self, samples: IntArray | BoolArray) -> "Problem":
-        """The problem of some samples."""
-        X = np.ascontiguousarray(self.X[samples])
-        weights = None if self.weights is None else self.weights[samples]
-        return replace(self, X=X, y=self.y[samples], weights=weights)
-
-    @property
-    def n_loadings(self) -> int:
-        """B J."""
-        return self.X.shape[1] * len(self.contrasts)
-
-    @property
-    def n_views(self) -> int:
-        """V; 0 for one view, which has no relative scale."""
-        return 0 if self.views is None else int(self.views[-1]) + 1
-
-    @property
-    def n_parameters(self) -> int:
-        """P."""
-        return self.n_loadings + len(self.contrasts) + self.n_views + 1
-
-    def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Standard normals (S, B, J), (S, J) and (S, V), and log tau (S,), as views."""
-        n, j = self.n_loadings, len(self.contrasts)
-        loadings = theta[:, :n].reshape(len(theta), -1, j)
-        return loadings, theta[:, n : n + j], theta[:, n + j : -1], theta[:, -1]
-
-    def column_scale(self, theta: FloatArray) -> FloatArray:
-        """tau times the relative scale of the view of each whitened feature, (S, B) or (S, 1)."""
-        _, _, views, log_scale = self.split(theta)
-        log_scale = log_scale[:, None]
-        if self.views is not None:
-            log_scale = log_scale + self.priors.view_width * views[:, self.views]
-        return np.exp(np.clip(log_scale, -_FARTHEST, _FARTHEST))
-
-    def linear_predictor(self, theta: FloatArray) -> FloatArray:
-        """eta of the samples, (S, N, K)."""
-        return self._by_sample(theta).transpose(1, 0, 2)
-
-    def _by_sample(self, theta: FloatArray) -> FloatArray:
-        """eta of the samples, (N, S, K), by one product for all vectors."""
-        loadings, bias, _, _ = self.split(theta)
-        shape = self.X.shape[1], len(theta), self.contrasts.shape[1]
-        weights = np.empty(shape, np.result_type(self.X, theta))
-        scaled = loadings * self.column_scale(theta)[:, :, None]
-        np.matmul(scaled, self.contrasts, out=weights.transpose(1, 0, 2))
-        eta = self.X @ weights.reshape(len(weights), -1)
-        eta += (self.priors.bias_scale * bias @ self.contrasts).ravel()
-        return eta.reshape(-1, *shape[1:])
-
-    def log_prior(self, theta: FloatArray) -> FloatArray:
-        """Log prior density of vectors (S, P), (S,)."""
-        normal, log_scale = theta[:, :-1], theta[:, -1]
-        value = -0.5 * np.einsum("sp,sp->s", normal, normal) - normal.shape[1] * LOG_SQRT_2PI
-        return value + log_prior_scale(log_scale, self.priors.scale)
-
-    def log_density(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log likelihood and log prior (S,) of vectors (S, P), and gradient of their sum (S, P).
-
-        The log likelihood is minus infinity, with a zero gradient, for vectors that are not finite
-        or have zero prior density.
-        """
-        possible = np.abs(theta).max(axis=1) < _IMPOSSIBLE
-        if not possible.all():
-            theta = np.where(possible[:, None], theta, 0.0)
-        each, gradient = self.evaluate(theta)
-        value, prior = each.sum(axis=1), self.log_prior(theta)
-        possible &= np.isfinite(value + gradient.sum(axis=1))
-        if not possible.all():
-            value = np.where(possible, value, -np.inf)
-            gradient = np.where(possible[:, None], gradient, 0.0)
-        return value, prior, gradient
-
-    def evaluate(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log likelihood (S, N) of finite vectors (S, P), and gradients (S, P) of log densities.
-
-        In the precision of X, which is that of ``theta``.
-        """
-        loadings, _, _, log_scale = self.split(theta)
-        scale = self.column_scale(theta)[:, :, None]
-        eta = self._by_sample(theta)
-        flat, y = eta.reshape(1, -1, eta.shape[2]), np.repeat(self.y, len(theta), axis=0)
-        each, slope = label_log_likelihood(flat, y, self.target, self.priors.lapse)
-        slope = slope.reshape(len(eta), -1)  # (N, S K)
-        n, j = self.n_loadings, len(self.contrasts)
-        gradient = np.empty_like(theta)
-        by_loading = gradient[:, :n].reshape(loadings.shape)  # of the same memory
-        by_weight = (self.X.T @ slope).reshape(-1, *eta.shape[1:]).transpose(1, 0, 2)
-        np.matmul(by_weight, self.contrasts.T, out=by_loading)
-        by_loading *= scale
-        total = (np.ones(len(eta), slope.dtype) @ slope).reshape(eta.shape[1:])
-        gradient[:, n : n + j] = total @ self.contrasts.T
-        gradient[:, n : n + j] *= self.priors.bias_scale
-        np.einsum("sp,sp->s", gradient[:, :n], theta[:, :n], out=gradient[:, -1])
-        if self.views is not None:
-            by_feature = np.sum(by_loading * loadings, axis=2)
-            first = np.searchsorted(self.views, np.arange(self.n_views))
-            by_view = np.add.reduceat(by_feature, first, axis=1)
-            gradient[:, n + j : -1] = self.priors.view_width * by_view
-        gradient[:, :-1] -= theta[:, :-1]
-        gradient[:, -1] += 1.0 - np.exp(2.0 * log_scale) / self.priors.scale**2
-        return each.reshape(eta.shape[:2]).T, gradient
-
-    def curvature(self, theta: FloatArray) -> FloatArray:
-        """Mean over vectors (S, P) of the negative Hessian of a sample in its contrasts, (N, J, J).
-
-        Without its negative eigenvalues, which come from the lapse.
-        """
-        eta, s = self.linear_predictor(theta), len(theta)
-        flat, y = eta.reshape(-1, eta.shape[2]), np.concatenate([self.y] * s)
-        second = label_derivatives(flat, y, self.target, self.priors.lapse)[1]
-        mean = -second.reshape(s, -1, *second.shape[1:]).mean(axis=0)
-        value, vector = np.linalg.eigh(self.contrasts @ mean @ self.contrasts.T)
-        return (vector * np.maximum(value, 0.0)[:, None]) @ vector.transpose(0, 2, 1)
-
-    def parameters(self, theta: FloatArray, *, rng: np.random.Generator) -> Parameters:
-        """Draws of the named parameters; ``rng`` draws the part outside the axes."""
-        loadings, bias, views, log_scale = self.split(theta)
-        scaled = loadings * self.column_scale(theta)[:, :, None]
-        return Parameters(
-            projection=single_precision(np.ascontiguousarray(scaled.transpose(0, 2, 1))),
-            scale=np.exp(log_scale),
-            weights=np.broadcast_to(self.contrasts, (len(theta), *self.contrasts.shape)),
-            bias=self.priors.bias_scale * bias @ self.contrasts,
-            noise_scale=None,
-            outside=rng.standard_normal((len(theta), len(self.contrasts))),
-            view_scale=None if self.views is None else np.exp(self.priors.view_width * views),
+            bias=draws.bias - (shift[:, None] @ weights)[:, 0],
         )
 
 
-def log_prior_scale(log_scale: FloatArray, scale: float) -> FloatArray:
-    """Log density of log tau, whose tau is half-normal with a given scale."""
-    ratio = log_scale - math.log(scale)
-    return np.asarray(math.log(2.0) - LOG_SQRT_2PI + ratio - 0.5 * np.exp(2.0 * ratio))
+def _triangular(X: FloatArray) -> FloatArray:
+    """Triangular factor of (1, X), X (N, B), in blocks of samples: (M, 1 + B), M at most 1 + B.
+
+    Its rows have the sums of squares and the least-squares fits of all samples.
+    """
+    rows = np.empty((0, 1 + X.shape[1]))
+    for block in gen_batches(len(X), max(_CHUNK, X.shape[1])):
+        part = np.insert(X[block], 0, 1.0, axis=1)
+        rows = np.linalg.qr(np.concatenate([rows, part]), mode="r")
+    return rows
 
 
-def make_contrasts(n_labels: int, target: Target) -> FloatArray:
-    """C, (J, K): orthonormal contrasts of classes, else the identity."""
+def _fit_affine(full: FloatArray, target: FloatArray) -> FloatArray:
+    """Least-squares affine maps of (S, M, 1 + J), constant first, to a target (M, R)."""
+    size = np.sqrt(np.mean(full**2, axis=1, keepdims=True))
+    full = full / np.where(size > 0.0, size, 1.0)
+    turned = np.swapaxes(full, 1, 2)
+    inverse = np.linalg.pinv(turned @ full, rcond=_NO_DIRECTION, hermitian=True)
+    found = inverse @ (turned @ target)
+    return np.asarray(found / np.where(size > 0.0, size, 1.0)[:, 0, :, None])
+
+
+def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArray:
+    """Log of the mean over draws of class probabilities, from eta (S, M, K): (M, K).
+
+    Of label sets both outcomes of each label, (M, K, 2), the first that it is 1.
+    """
     if target == "multiclass":
-        return np.ascontiguousarray(helmert(n_labels))
-    return np.eye(n_labels)
+        return np.log(probit_choice.probabilities(eta, lapse).mean(axis=0))
+    both = np.stack([log_ndtr(eta), log_ndtr(-eta)], axis=-1)
+    both = np.logaddexp(math.log1p(-lapse) + both, math.log(lapse / 2.0))
+    return np.asarray(logsumexp(both, axis=0) - math.log(len(eta)))
 
 
-def regression_log_likelihood(
-    eta: FloatArray, y: FloatArray, noise_scale: FloatArray
-) -> FloatArray:
-    """Log density of real outputs y (N, K) given means (S, N, K), scales (S, K): (S, N)."""
-    gap = (y - eta) / noise_scale[:, None]
-    return (
-        -0.5 * np.sum(gap**2, axis=2) - np.sum(np.log(noise_scale) + LOG_SQRT_2PI, axis=1)[:, None]
-    )
+def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
+    """Log probabilities (..., K) at a temperature, normalised, with the lapse as before."""
+    if temperature == 1.0:
+        return log_p
+    scaled = log_p / temperature
+    scaled -= logsumexp(scaled, axis=-1, keepdims=True)
+    return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
 
 
-def label_log_likelihood(
-    eta: FloatArray, y: np.ndarray, target: Target, lapse: float
-) -> tuple[FloatArray, FloatArray]:
-    """Log probability (S, N) of labels, including lapses, and its gradient in eta (S, N, K)."""
-    if target == "multiclass":
-        return probit_choice.log_likelihood(eta, y, lapse)
-    _, total, slope = _label_probability(eta, y, lapse)
-    return np.log(total).sum(axis=2), slope
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """Posterior draws for predictions, and the number of latent coordinates that are shown."""
 
+    feature_map: FeatureMap
+    draws: Parameters
+    coordinates: Coordinates
+    temperature: float  # of class probabilities
+    target: Target
+    lapse: float
+    n_components: int
 
-def label_derivatives(
-    eta: FloatArray, y: np.ndarray, target: Target, lapse: float
-) -> tuple[FloatArray, FloatArray]:
-    """Gradient (N, K) and Hessian (N, K, K) of the log probability of labels in eta (N, K)."""
-    if target == "multiclass":
-        return probit_choice.curvature(eta, y, lapse)
-    margin, _, slope = _label_probability(eta, y, lapse)
-    curvature = np.zeros((*eta.shape, eta.shape[1]))
-    own = np.arange(eta.shape[1])
-    # The density has the derivative -margin times itself.
-    curvature[:, own, own] = -np.abs(slope) * margin - slope**2
-    return slope, curvature
+    def components(self) -> FloatArray:
+        """Effects of the features on the coordinates (loadings), (R, D)."""
+        axes = self.coordinates.axes[:, : self.n_components]
+        return (self.feature_map.effects @ (self.coordinates.coefficients @ axes)).T
 
+    @property
+    def share(self) -> FloatArray:
+        """Share of each coordinate in the variance between classes, (R,)."""
+        return self.coordinates.share[: self.n_components]
 
-def _label_probability(
-    eta: FloatArray, y: BoolArray, lapse: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Signed linear predictor, probability of the label, and gradient of its log in eta."""
-    sign = np.where(y, 1.0, -1.0).astype(eta.dtype)
-    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
-    total = (1.0 - lapse) * ndtr(margin) + 0.5 * lapse
-    slope = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI) * ((1.0 - lapse) / total)
-    return margin, total, slope
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Latent coordinates of scaled samples (M, D), with their covariances."""
+        r = self.coordinates.axes.shape[1]
+        mean, cov = np.empty((len(X), r)), np.empty((len(X), r, r))
+        for part, whitened, latent in self._latent(X, outside=True):
+            mean[part] = self.coordinates.embed(whitened)
+            cov[part] = self.coordinates.covariance(latent, mean[part])
+        shown = self.n_components
+        return LatentCoordinates(mean=mean[:, :shown], cov=cov[:, :shown, :shown])
+
+    def undetermined(self, X: FloatArray) -> FloatArray:
+        """Share of the prior variance of samples that training samples do not determine, (M,)."""
+        outside = np.sum(self.feature_map.outside_sd(X) ** 2, axis=1)
+        return outside / (outside + np.sum(self.feature_map.whiten(X) ** 2, axis=1))
+
+    def log_probabilities(self, X: FloatArray) -> FloatArray:
+        """Log probabilities of classes, or of each label being 1: (M, K).
+
+        Without what the training samples do not determine: its posterior is the prior, and it would
+        only add the same noise to the scores of all classes.
+        """
+        out = np.empty((len(X), self.draws.bias.shape[1]))
+        for part, _, latent in self._latent(X, outside=False):
+            out[part] = self._tempered(latent @ self.draws.weights + self.draws.bias[:, None])
+        return out
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """The same at latent coordinates (G, R), by at most 100 draws.
+
+        Of a sample whose other coordinates are those of the mean of the training samples; what all
+        samples share, the shift, scale and shear of each draw, is averaged over.
+        """
+        total = len(self.draws.scale)
+        kept = np.linspace(0, total - 1, min(_GRID_DRAWS, total)).round().astype(np.int64)
+        aligned = self.coordinates.align(self.draws, kept)
+        weights = aligned.weights[:, : self.n_components]
+        out = np.empty((len(latent), aligned.bias.shape[1]))
+        for part in gen_batches(len(latent), self._block):
+            out[part] = self._tempered(latent[part] @ weights + aligned.bias[:, None])
+        return out
+
+    def _tempered(self, eta: FloatArray) -> FloatArray:
+        """Normalised log probabilities at the temperature from eta (S, M, K), (M, K)."""
+        log_p = log_probabilities(eta, self.target, self.lapse)
+        log_p = temper(log_p, self.temperature, self.lapse)
+        if self.target == "multiclass":
+            return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
+        return np.minimum(log_p[..., 0], 0.0)
+
+    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of real outputs, (M, K) each."""
+        assert self.draws.noise_scale is not None
+        noise = np.mean(self.draws.noise_scale**2, axis=0)
+        mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
+        for part, _, latent in self._latent(X, outside=True):
+            eta = latent @ self.draws.weights + self.draws.bias[:, None]
+            mean[part], std[part] = eta.mean(axis=0), np.sqrt(eta.var(axis=0) + noise)
+        return mean, std
+
+    def _latent(
+        self, X: FloatArray, *, outside: bool
+    ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+        """Blocks of scaled samples, their whitened features, and latent coordinates by draw.
+
+        With or without the part ``outside`` that the training samples do not determine.
+        """
+        projection, feature_map = self.draws.projection, self.feature_map
+        for part, whitened, residuals in feature_map.blocks(X, self._block):
+            missing, sd = None, np.zeros((len(part), feature_map.n_views))
+            if outside:
+                sd = feature_map.outside_sd(X[part])
+            if residuals is not None:
+                moments = residuals.T @ residuals / len(residuals)
+                missing = projection @ moments @ np.swapaxes(projection, 1, 2)
+            yield part, whitened, self.draws.latent(whitened, sd, missing)
+
+    @property
+    def _block(self) -> int:
+        """Number of samples whose linear predictors under all draws fit into memory."""
+        return int(np.clip(_BLOCK // self.draws.bias.size, 1, _CHUNK))

@@ -9,9 +9,9 @@ import xarray as xr
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bsdr.draws import Parameters
+from bsdr_models.bsdr.engines import Fit, pointwise_log_likelihood
 from bsdr_models.bsdr.feature_map import FeatureMap
-from bsdr_models.bsdr.fit import Fit, pointwise_log_likelihood
+from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.numerics.outliers import Reference

@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 
 from bsdr_models.bsdr import conjugate
 from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, integrate
-from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem
 
 # All differ, and none is neutral.
 PRIORS = HierarchicalPriors(

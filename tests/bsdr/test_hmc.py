@@ -10,8 +10,8 @@ from scipy.stats import ks_2samp, norm
 
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.hmc import States, Whitening
-from bsdr_models.bsdr.posterior import Problem
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem
 
 PRIORS = HierarchicalPriors(scale=1.3, bias_scale=2.0, view_width=1.0, lapse=0.01)
 

@@ -11,8 +11,8 @@ from scipy.special import logsumexp, ndtr
 from bsdr_models.bsdr import laplace
 from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.laplace import Response, fit_laplace
-from bsdr_models.bsdr.posterior import Problem, make_contrasts
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem, make_contrasts
 from bsdr_models.inference.chunks import Chunks, InMemory
 from bsdr_models.numerics.scaling import Scaler
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from bsdr_models import BSDROptimization
-from bsdr_models.bsdr.draws import Coordinates
 from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.bsdr.paper.mean_field import make_data
-from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.posterior import Coordinates
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.problem import Problem
 from bsdr_models.papers import PaperBSDRClassifier
 
 FLOAT = 8

@@ -12,8 +12,8 @@ from scipy.stats import chisquare
 
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.posterior import Problem, label_log_likelihood
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem, label_log_likelihood
 from bsdr_models.metric import NAMES, Groups, Metric
 
 PRIORS = HierarchicalPriors()

@@ -9,7 +9,7 @@ from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal
 
 from bsdr_models.bsdr.paper import predict
-from bsdr_models.bsdr.paper.fit import fit_mean_field
+from bsdr_models.bsdr.paper.engines import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import make_data
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors

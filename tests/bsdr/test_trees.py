@@ -23,8 +23,8 @@ from bsdr_models import (
 )
 from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.paper.trees import align_components
-from bsdr_models.bsdr.posterior import label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
+from bsdr_models.bsdr.problem import label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
 

@@ -14,9 +14,9 @@ from sklearn.preprocessing import scale
 import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
 from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model
-from bsdr_models.bsdr.draws import Parameters
 from bsdr_models.bsdr.feature_map import MapLearner
-from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.posterior import Parameters
+from bsdr_models.bsdr.problem import Problem
 from bsdr_models.validation import read_views
 
 QUICK = Sampling(draws=64, chains=1)

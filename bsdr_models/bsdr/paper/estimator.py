@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.paper import trees
-from bsdr_models.bsdr.paper.fit import (
+from bsdr_models.bsdr.paper.engines import (
     Inference,
     Optimization,
     declare,

@@ -29,8 +29,8 @@ from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
 from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, precision_shape
-from bsdr_models.bsdr.posterior import label_log_likelihood
 from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.linalg import cholesky, draw_normal
 from bsdr_models.numerics.normal_tail import draw_above

@@ -9,11 +9,11 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.draws import Coordinates, Parameters, Posterior
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.bsdr.held_out import Build, choose_temperature, score_folds
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Response, fit_laplace
-from bsdr_models.bsdr.posterior import Problem, label_log_likelihood, regression_log_likelihood
+from bsdr_models.bsdr.posterior import Coordinates, Parameters, Posterior
+from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
+from bsdr_models.bsdr.select import Build, choose_temperature, score_folds
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.chunks import InMemory, Samples

@@ -1,6 +1,6 @@
 r"""Choices by held-out samples: the kernel, and the temperature of class probabilities.
 
-The temperature (:mod:`bsdr_models.bsdr.draws`) maximises the log score of held-out samples,
+The temperature (:mod:`bsdr_models.bsdr.posterior`) maximises the log score of held-out samples,
 penalised by a normal prior of :math:`\log T`. Kernels are compared by the same score, of fits that
 are cheaper: the mode given a fixed scale of the projection. Each fold learns its whitened features
 without the held-out samples, whose labels the metric would otherwise know.
@@ -16,11 +16,11 @@ from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.draws import log_probabilities, temper
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel
-from bsdr_models.bsdr.posterior import Problem, regression_log_likelihood
+from bsdr_models.bsdr.posterior import log_probabilities, temper
+from bsdr_models.bsdr.problem import Problem, regression_log_likelihood
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.

@@ -12,13 +12,13 @@ from scipy.special import ndtr
 from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors
-from bsdr_models.bsdr import draws as draws_module
-from bsdr_models.bsdr import fit as fits
-from bsdr_models.bsdr import held_out, hmc, probit_choice
-from bsdr_models.bsdr.draws import Coordinates, temper
+from bsdr_models.bsdr import engines as fits
+from bsdr_models.bsdr import hmc, probit_choice, select
+from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import MapLearner
-from bsdr_models.bsdr.held_out import choose_temperature, fit_temperature
-from bsdr_models.bsdr.posterior import Problem
+from bsdr_models.bsdr.posterior import Coordinates, temper
+from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.select import choose_temperature, fit_temperature
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.validation import R_HAT_LIMIT
@@ -244,10 +244,10 @@ def test_classes_of_one_sample_cannot_be_held_out():
     X, y = rng.standard_normal((3, 2)), np.arange(3)
     problem, build = pose(X, y), builder(X, y)
     sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    held_out = choose_temperature(problem, sampled, learner(X, y), build, rng=rng)
-    assert held_out.temperature == 1.0
-    assert np.isnan(held_out.score.score)
-    assert np.isnan(held_out.log_proba).all()
+    select = choose_temperature(problem, sampled, learner(X, y), build, rng=rng)
+    assert select.temperature == 1.0
+    assert np.isnan(select.score.score)
+    assert np.isnan(select.log_proba).all()
 
 
 # --------------------------------------------------------------------------------- features
@@ -287,7 +287,7 @@ def test_kernel_is_chosen_by_held_out_samples():
     X -= X.mean(axis=0)
     ring = np.sum(X**2, axis=1) > 1.4
     for y, expected in ((1 * (X[:, 0] > 0.0), "linear"), (1 * ring, "matern")):
-        chosen = held_out.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
+        chosen = select.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
         assert chosen.kernel.name == expected
 
 
@@ -303,8 +303,8 @@ def test_another_kernel_must_gain_more_than_chance(monkeypatch, error, expected)
             return np.full(100, -1.0)
         return -1.5 + (0.542 + error * noise) * (learner.kernel.width == 2.0)
 
-    monkeypatch.setattr(held_out, "score_kernel", score)
-    chosen = held_out.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
+    monkeypatch.setattr(select, "score_kernel", score)
+    chosen = select.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
     assert chosen.kernel.name == expected
 
 
@@ -538,7 +538,7 @@ def test_interrupted_fit_keeps_its_draws(target, interrupt):
 def test_interrupted_folds_keep_the_draws(interrupt):
     X, y = toy("multiclass")
     whole = estimator("multiclass", temperature=1.0).fit(X, y)
-    interrupt(held_out, "continue_on", 2)  # after a fold
+    interrupt(select, "continue_on", 2)  # after a fold
     model = estimator("multiclass").fit(X, y)
     assert model.interrupted_
     assert model.temperature_ == 1.0

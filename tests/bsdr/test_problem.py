@@ -8,12 +8,8 @@ from scipy.special import ndtr
 
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.model import declare_hierarchical
-from bsdr_models.bsdr.posterior import (
-    Problem,
-    label_log_likelihood,
-    regression_log_likelihood,
-)
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.metric import NAMES, Groups, Metric
 from bsdr_models.numerics import orthant
 

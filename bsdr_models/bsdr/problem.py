@@ -1,0 +1,290 @@
+r"""The model of BSDR with latent utilities integrated out: prior and likelihood.
+
+For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
+
+.. math::
+    \tau \sim N^+(0, s_\tau^2), \qquad
+    p_j \sim N(0, \tau^2 \Lambda / D), \qquad
+    b \sim N(0, s_b^2), \qquad
+    \eta_n = C^\top (P^\top x_n + b),
+
+where the rows of C are J = K - 1 orthonormal contrasts of the classes (the identity for multi-label
+and real targets, J = K), P (D, J) is the projection, with one column for each contrast, and
+:math:`\Lambda` depends on the covariance of the features only
+(:class:`~bsdr_models.bsdr.feature_map.Metric`). The response is
+
+* ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
+  :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;
+* ``multilabel``: :math:`P(y_{nk} = 1) = (1 - \epsilon) \Phi(\eta_{nk}) + \epsilon / 2`;
+* ``regression``: :math:`y_{nk} \sim N(\eta_{nk}, \sigma_k^2)`,
+  :math:`\log \sigma_k \sim N(m_\sigma, s_\sigma^2)`.
+
+Given :math:`\tau` the log posterior density is concave, but for the lapse, and so has one mode.
+
+Parameters are functions of standard normals, which are sampled, for whitened features
+(:mod:`bsdr_models.bsdr.feature_map`): directions outside the row space of X need no parameters,
+since their posterior is the prior. With V views, groups of whitened features, the scale of a view
+is :math:`\tau \lambda_v`, :math:`\log \lambda_v \sim N(0, s_\lambda^2)`.
+
+Letters: N samples, D features, B of them after whitening (at most N - 1), V views, S draws, K
+classes or outputs, J contrasts.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import helmert
+from scipy.special import ndtr
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.bsdr import probit_choice
+from bsdr_models.bsdr.posterior import Parameters
+from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.numerics.scaling import single_precision
+
+# Log scales are clipped to this, so that exp does not overflow.
+_FARTHEST = 30.0
+# Parameters with an entry beyond this have zero prior density in double precision.
+_IMPOSSIBLE = 1e6
+# Linear predictors of labels are clipped to this; probabilities beyond are those of the lapse.
+_DECIDED = 30.0
+LOG_SQRT_2PI = 0.5 * LOG_2PI
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Log joint density of labels and parameters, as a function of vectors of parameters.
+
+    A vector has, in this order, standard normals of the projection (B, J) and of the biases (J,),
+    those of the log relative scales of views (V,), and log tau.
+
+    X, y
+        Whitened features, (N, B), and targets as in
+        :class:`bsdr_models.bsdr.paper.mean_field.Data`.
+    contrasts
+        C, (J, K).
+    views
+        View of each whitened feature, (B,), in order; None for one view.
+    weights
+        Of the samples of real outputs in the likelihood, (N,); None if they are independent.
+    """
+
+    X: FloatArray
+    y: np.ndarray
+    contrasts: FloatArray
+    target: Target
+    priors: HierarchicalPriors
+    views: IntArray | None = None
+    weights: FloatArray | None = None
+
+    @classmethod
+    def build(
+        cls,
+        X: FloatArray,
+        y: np.ndarray,
+        *,
+        n_labels: int,
+        target: Target,
+        priors: HierarchicalPriors,
+        views: IntArray | None = None,
+        weights: FloatArray | None = None,
+    ) -> "Problem":
+        """From whitened features (N, B) and targets."""
+        return cls(
+            X=np.ascontiguousarray(X),
+            y=y,
+            contrasts=make_contrasts(n_labels, target),
+            target=target,
+            priors=priors,
+            views=views,
+            weights=weights,
+        )
+
+    def select(self, samples: IntArray | BoolArray) -> "Problem":
+        """The problem of some samples."""
+        X = np.ascontiguousarray(self.X[samples])
+        weights = None if self.weights is None else self.weights[samples]
+        return replace(self, X=X, y=self.y[samples], weights=weights)
+
+    @property
+    def n_loadings(self) -> int:
+        """B J."""
+        return self.X.shape[1] * len(self.contrasts)
+
+    @property
+    def n_views(self) -> int:
+        """V; 0 for one view, which has no relative scale."""
+        return 0 if self.views is None else int(self.views[-1]) + 1
+
+    @property
+    def n_parameters(self) -> int:
+        """P."""
+        return self.n_loadings + len(self.contrasts) + self.n_views + 1
+
+    def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Standard normals (S, B, J), (S, J) and (S, V), and log tau (S,), as views."""
+        n, j = self.n_loadings, len(self.contrasts)
+        loadings = theta[:, :n].reshape(len(theta), -1, j)
+        return loadings, theta[:, n : n + j], theta[:, n + j : -1], theta[:, -1]
+
+    def column_scale(self, theta: FloatArray) -> FloatArray:
+        """tau times the relative scale of the view of each whitened feature, (S, B) or (S, 1)."""
+        _, _, views, log_scale = self.split(theta)
+        log_scale = log_scale[:, None]
+        if self.views is not None:
+            log_scale = log_scale + self.priors.view_width * views[:, self.views]
+        return np.exp(np.clip(log_scale, -_FARTHEST, _FARTHEST))
+
+    def linear_predictor(self, theta: FloatArray) -> FloatArray:
+        """eta of the samples, (S, N, K)."""
+        return self._by_sample(theta).transpose(1, 0, 2)
+
+    def _by_sample(self, theta: FloatArray) -> FloatArray:
+        """eta of the samples, (N, S, K), by one product for all vectors."""
+        loadings, bias, _, _ = self.split(theta)
+        shape = self.X.shape[1], len(theta), self.contrasts.shape[1]
+        weights = np.empty(shape, np.result_type(self.X, theta))
+        scaled = loadings * self.column_scale(theta)[:, :, None]
+        np.matmul(scaled, self.contrasts, out=weights.transpose(1, 0, 2))
+        eta = self.X @ weights.reshape(len(weights), -1)
+        eta += (self.priors.bias_scale * bias @ self.contrasts).ravel()
+        return eta.reshape(-1, *shape[1:])
+
+    def log_prior(self, theta: FloatArray) -> FloatArray:
+        """Log prior density of vectors (S, P), (S,)."""
+        normal, log_scale = theta[:, :-1], theta[:, -1]
+        value = -0.5 * np.einsum("sp,sp->s", normal, normal) - normal.shape[1] * LOG_SQRT_2PI
+        return value + log_prior_scale(log_scale, self.priors.scale)
+
+    def log_density(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Log likelihood and log prior (S,) of vectors (S, P), and gradient of their sum (S, P).
+
+        The log likelihood is minus infinity, with a zero gradient, for vectors that are not finite
+        or have zero prior density.
+        """
+        possible = np.abs(theta).max(axis=1) < _IMPOSSIBLE
+        if not possible.all():
+            theta = np.where(possible[:, None], theta, 0.0)
+        each, gradient = self.evaluate(theta)
+        value, prior = each.sum(axis=1), self.log_prior(theta)
+        possible &= np.isfinite(value + gradient.sum(axis=1))
+        if not possible.all():
+            value = np.where(possible, value, -np.inf)
+            gradient = np.where(possible[:, None], gradient, 0.0)
+        return value, prior, gradient
+
+    def evaluate(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log likelihood (S, N) of finite vectors (S, P), and gradients (S, P) of log densities.
+
+        In the precision of X, which is that of ``theta``.
+        """
+        loadings, _, _, log_scale = self.split(theta)
+        scale = self.column_scale(theta)[:, :, None]
+        eta = self._by_sample(theta)
+        flat, y = eta.reshape(1, -1, eta.shape[2]), np.repeat(self.y, len(theta), axis=0)
+        each, slope = label_log_likelihood(flat, y, self.target, self.priors.lapse)
+        slope = slope.reshape(len(eta), -1)  # (N, S K)
+        n, j = self.n_loadings, len(self.contrasts)
+        gradient = np.empty_like(theta)
+        by_loading = gradient[:, :n].reshape(loadings.shape)  # of the same memory
+        by_weight = (self.X.T @ slope).reshape(-1, *eta.shape[1:]).transpose(1, 0, 2)
+        np.matmul(by_weight, self.contrasts.T, out=by_loading)
+        by_loading *= scale
+        total = (np.ones(len(eta), slope.dtype) @ slope).reshape(eta.shape[1:])
+        gradient[:, n : n + j] = total @ self.contrasts.T
+        gradient[:, n : n + j] *= self.priors.bias_scale
+        np.einsum("sp,sp->s", gradient[:, :n], theta[:, :n], out=gradient[:, -1])
+        if self.views is not None:
+            by_feature = np.sum(by_loading * loadings, axis=2)
+            first = np.searchsorted(self.views, np.arange(self.n_views))
+            by_view = np.add.reduceat(by_feature, first, axis=1)
+            gradient[:, n + j : -1] = self.priors.view_width * by_view
+        gradient[:, :-1] -= theta[:, :-1]
+        gradient[:, -1] += 1.0 - np.exp(2.0 * log_scale) / self.priors.scale**2
+        return each.reshape(eta.shape[:2]).T, gradient
+
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """Mean over vectors (S, P) of the negative Hessian of a sample in its contrasts, (N, J, J).
+
+        Without its negative eigenvalues, which come from the lapse.
+        """
+        eta, s = self.linear_predictor(theta), len(theta)
+        flat, y = eta.reshape(-1, eta.shape[2]), np.concatenate([self.y] * s)
+        second = label_derivatives(flat, y, self.target, self.priors.lapse)[1]
+        mean = -second.reshape(s, -1, *second.shape[1:]).mean(axis=0)
+        value, vector = np.linalg.eigh(self.contrasts @ mean @ self.contrasts.T)
+        return (vector * np.maximum(value, 0.0)[:, None]) @ vector.transpose(0, 2, 1)
+
+    def parameters(self, theta: FloatArray, *, rng: np.random.Generator) -> Parameters:
+        """Draws of the named parameters; ``rng`` draws the part outside the axes."""
+        loadings, bias, views, log_scale = self.split(theta)
+        scaled = loadings * self.column_scale(theta)[:, :, None]
+        return Parameters(
+            projection=single_precision(np.ascontiguousarray(scaled.transpose(0, 2, 1))),
+            scale=np.exp(log_scale),
+            weights=np.broadcast_to(self.contrasts, (len(theta), *self.contrasts.shape)),
+            bias=self.priors.bias_scale * bias @ self.contrasts,
+            noise_scale=None,
+            outside=rng.standard_normal((len(theta), len(self.contrasts))),
+            view_scale=None if self.views is None else np.exp(self.priors.view_width * views),
+        )
+
+
+def log_prior_scale(log_scale: FloatArray, scale: float) -> FloatArray:
+    """Log density of log tau, whose tau is half-normal with a given scale."""
+    ratio = log_scale - math.log(scale)
+    return np.asarray(math.log(2.0) - LOG_SQRT_2PI + ratio - 0.5 * np.exp(2.0 * ratio))
+
+
+def make_contrasts(n_labels: int, target: Target) -> FloatArray:
+    """C, (J, K): orthonormal contrasts of classes, else the identity."""
+    if target == "multiclass":
+        return np.ascontiguousarray(helmert(n_labels))
+    return np.eye(n_labels)
+
+
+def regression_log_likelihood(
+    eta: FloatArray, y: FloatArray, noise_scale: FloatArray
+) -> FloatArray:
+    """Log density of real outputs y (N, K) given means (S, N, K), scales (S, K): (S, N)."""
+    gap = (y - eta) / noise_scale[:, None]
+    return (
+        -0.5 * np.sum(gap**2, axis=2) - np.sum(np.log(noise_scale) + LOG_SQRT_2PI, axis=1)[:, None]
+    )
+
+
+def label_log_likelihood(
+    eta: FloatArray, y: np.ndarray, target: Target, lapse: float
+) -> tuple[FloatArray, FloatArray]:
+    """Log probability (S, N) of labels, including lapses, and its gradient in eta (S, N, K)."""
+    if target == "multiclass":
+        return probit_choice.log_likelihood(eta, y, lapse)
+    _, total, slope = _label_probability(eta, y, lapse)
+    return np.log(total).sum(axis=2), slope
+
+
+def label_derivatives(
+    eta: FloatArray, y: np.ndarray, target: Target, lapse: float
+) -> tuple[FloatArray, FloatArray]:
+    """Gradient (N, K) and Hessian (N, K, K) of the log probability of labels in eta (N, K)."""
+    if target == "multiclass":
+        return probit_choice.curvature(eta, y, lapse)
+    margin, _, slope = _label_probability(eta, y, lapse)
+    curvature = np.zeros((*eta.shape, eta.shape[1]))
+    own = np.arange(eta.shape[1])
+    # The density has the derivative -margin times itself.
+    curvature[:, own, own] = -np.abs(slope) * margin - slope**2
+    return slope, curvature
+
+
+def _label_probability(
+    eta: FloatArray, y: BoolArray, lapse: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Signed linear predictor, probability of the label, and gradient of its log in eta."""
+    sign = np.where(y, 1.0, -1.0).astype(eta.dtype)
+    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
+    total = (1.0 - lapse) * ndtr(margin) + 0.5 * lapse
+    slope = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI) * ((1.0 - lapse) / total)
+    return margin, total, slope
