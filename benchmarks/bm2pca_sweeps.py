@@ -9,8 +9,8 @@ from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca.paper import mean_field
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.mean_field import Data, State
-from bsdr_models.bm2pca.paper.views import make_view
-from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.views import make_view
 
 COST, N_WARM = 10.0, 3
 

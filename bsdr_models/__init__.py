@@ -13,8 +13,8 @@ from typing import Any
 # Module of each public name, with its name there if different.
 _PUBLIC = {
     "BM2PCAClassifier": "bsdr_models.bm2pca.estimator",
-    "BM2PCAPriors": "bsdr_models.bm2pca.spec:Priors",
-    "BM2PCARegressor": "bsdr_models.bm2pca.regressor",
+    "BM2PCAPriors": "bsdr_models.bm2pca.priors:Priors",
+    "BM2PCARegressor": "bsdr_models.bm2pca.paper.regressor",
     "BSDRClassifier": "bsdr_models.bsdr.estimator",
     "BSDROptimization": "bsdr_models.bsdr.paper.engines:Optimization",
     "BSDRRegressor": "bsdr_models.bsdr.estimator",

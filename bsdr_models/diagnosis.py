@@ -290,7 +290,7 @@ def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
 def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
     """Checks of an approximation or a mode."""
     fit = tree.children.get("fit", xr.DataTree()).to_dataset()
-    spread = HELD if tree.attrs.get("objective") == "objective" else SPREAD[method]
+    spread = HELD if "objective" in fit else SPREAD[method]
     rows: list[Row] = [{"quantity": "spread", "verdict": spread}]
     if method == "advi" and "elbo" in fit:
         rows.append(_drift(fit["elbo"].values))

@@ -28,6 +28,12 @@ ENGINES = {
     "map": "posterior mode",
     "stack": "weights of largest held-out score",
 }
+# What each attribute with a value for every iteration is called.
+TRACES = {
+    "lower_bounds_": "lower bound",
+    "log_density_": "log density",
+    "objective_": "objective",
+}
 INTERRUPTED = "The user interrupted the fit: it holds the state until then."
 NARROW = {
     "mean_field": "Mean field is an approximation: intervals and covariances are too narrow.",
@@ -122,14 +128,13 @@ def _diagnostics(model: Any) -> Mapping[str, Any]:
 def _fit(model: Any) -> dict[str, str]:
     """Engine, its length and its diagnostics."""
     attrs, method = _diagnostics(model), model._method
-    optimum = attrs.get("objective") == "objective"
-    rows = {"inference": "maximum of the objective" if optimum else ENGINES[method]}
+    rows = {"inference": ENGINES[method]}
     if method not in ("conjugate", "stack"):
         rows["draws of a chain" if method == "hmc" else "iterations"] = f"{model.n_iter_}"
-    for name, what in (("lower_bounds_", "lower bound"), ("log_density_", "log density")):
+    for name, what in TRACES.items():
         values: FloatArray = getattr(model, name, np.empty(0))
         if len(values):
-            rows["objective" if optimum else what] = f"{values[-1]:.6g}"
+            rows[what] = f"{values[-1]:.6g}"
     if "r_hat" in attrs:
         rows["R-hat"], rows["bulk ESS"] = f"{attrs['r_hat']:.3g}", f"{attrs['ess_bulk']:.0f}"
     if np.isfinite(getattr(model, "log_evidence_", np.nan)):
@@ -176,7 +181,7 @@ def _remarks(model: Any) -> list[str]:
     reason = lack_of_signal(attrs)
     messages = [*model._messages, *([] if reason is None else [no_signal(reason)])]
     remarks = [message[0].upper() + message[1:] + "." for message in messages]
-    if attrs.get("objective") == "objective":
+    if hasattr(model, "objective_"):
         remarks.append(CONDITIONAL)
     elif method in NARROW:
         remarks.append(NARROW[method])

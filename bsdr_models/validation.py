@@ -393,8 +393,11 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
     return classes, index
 
 
-def encode_classes(y: np.ndarray) -> tuple[IntArray, list[Any]]:
+def encode_classes(y: Any, n_samples: int | None = None) -> tuple[IntArray, list[Any]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
+    y = np.asarray(y)
+    if n_samples is not None and (y.ndim == 0 or len(y) != n_samples):
+        raise ValueError(f"X has {n_samples} samples and y has shape {y.shape}")
     if y.ndim != 1:
         raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
     if y.dtype.kind == "f" and not np.isfinite(y).all():

@@ -65,11 +65,11 @@ def test_the_ascent_of_a_classifier(monkeypatch, interrupt, call, strategy):
     loss = HingeLoss(C=0.1, strategy=strategy, calibrate=False)
     model = BM2PCAClassifier(loss=loss).fit(X, y)
     assert_usable(model)
-    assert (np.diff(model.lower_bounds_) >= 0.0).all()
+    assert (np.diff(model.objective_) >= 0.0).all()
     whole = BM2PCAClassifier(loss=loss)
     monkeypatch.undo()
     n = model.n_iter_
-    np.testing.assert_array_equal(whole.fit(X, y).lower_bounds_[:n], model.lower_bounds_)
+    np.testing.assert_array_equal(whole.fit(X, y).objective_[:n], model.objective_)
 
 
 # --------------------------------------------------------------------------- nothing to keep yet

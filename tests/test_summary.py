@@ -81,8 +81,9 @@ def test_a_summary_says_what_the_fit_has_left(name):
     if name in ("bsdr", "bsdr real"):
         assert found["log evidence"].startswith(f"{model.log_evidence_:.1f} ")
     else:
-        bound = model.lower_bounds_ if hasattr(model, "lower_bounds_") else model.log_density_
-        assert f"{bound[-1]:.6g}" in found.values()
+        names = ("lower_bounds_", "log_density_", "objective_")
+        (trace,) = (getattr(model, each) for each in names if hasattr(model, each))
+        assert f"{trace[-1]:.6g}" in found.values()
         assert found["iterations"] == str(model.n_iter_)
     if hasattr(model, "relevance_"):
         alive = np.count_nonzero(model.relevance_ >= 0.01)

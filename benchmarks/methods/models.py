@@ -78,8 +78,8 @@ def record(model: Any) -> dict[str, Any]:
     if isinstance(model, BSDRClassifier):
         found["temperature"] = float(model.temperature_)
         found["held_out_gain"] = float(model.held_out_gain_)
-    elif len(model.lower_bounds_):
-        found["bound"] = float(model.lower_bounds_[-1])
+    elif len(bounds := getattr(model, "lower_bounds_", ())):
+        found["bound"] = float(bounds[-1])
     return found
 
 

@@ -21,7 +21,7 @@ from sklearn.svm import SVC, LinearSVC
 from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
 from benchmarks.protocols import Training
 from bsdr_models.baselines import PLSScores
-from bsdr_models.bm2pca import selection
+from bsdr_models.bm2pca import select
 from bsdr_models.numerics.folds import assign_folds, sample_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -61,10 +61,10 @@ def fit(
     classes, y = np.unique(training.y, return_inverse=True)
     prepared = prepare(training, y)
     choices = list(product(prepared, settings(n_components)))
-    fold = assign_folds(y, sample_keys(prepared[0].samples), n_folds=selection.N_FOLDS)
+    fold = assign_folds(y, sample_keys(prepared[0].samples), n_folds=select.N_FOLDS)
     sizes = (signs(y).shape[1],)
     scores, best, temperature = [], 0, 1.0
-    rows = selection.rows_to_hold_out(fold, y)
+    rows = select.rows_to_hold_out(fold, y)
     for test in rows:
         train = np.setdiff1d(np.arange(len(y)), test)
         parts = product([each.split(train, test) for each in prepared], settings(n_components))
@@ -72,7 +72,7 @@ def fit(
         scores.append(np.stack(found))
     if rows:
         truth = y[np.concatenate(rows), None]
-        chosen = selection.best_of(np.concatenate(scores, axis=1), truth, sizes)
+        chosen = select.best_of(np.concatenate(scores, axis=1), truth, sizes)
         best, temperature = chosen.best, chosen.temperature
     data, machine = choices[best]
 

@@ -5,14 +5,15 @@ from typing import Any
 
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
-    "BM2PCARegressor": "regressor",
+    "BM2PCARegressor": "paper.regressor",
     "SPEC": "spec",
     "EpsilonInsensitiveLoss": "settings",
     "HingeLoss": "settings",
-    "PAPER": "spec",
-    "SAMPLING": "spec",
-    "Priors": "spec",
-    "build_model": "paper.model",
+    "PAPER": "priors",
+    "SAMPLING": "priors",
+    "Priors": "priors",
+    "build_model": "model",
+    "build_paper_model": "paper.model",
 }
 
 __all__ = [*_PUBLIC]

@@ -1,6 +1,5 @@
-"""Base classes of the estimators of BM2PCA: scaling, views, missing values, trees."""
+"""Base class of the estimators of BM2PCA: scaling, missing values, fitted attributes."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,15 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import Estimator
-from bsdr_models.bm2pca.paper import engines
-from bsdr_models.bm2pca.paper.engines import fit_completer
-from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
+from bsdr_models.bm2pca.factor_model import FactorModel, fit_decoder, fit_factor_model
+from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.task import Task
+from bsdr_models.bm2pca.trees import make_tree, per_class
 from bsdr_models.dask_arrays import is_dask, not_in_memory
-from bsdr_models.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
-from bsdr_models.inference import datatree
-from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
@@ -33,19 +29,9 @@ from bsdr_models.validation import (
     feature_names,
     fit_scaler,
     one_thread,
-    read_views,
     require_targets,
     validate_samples,
 )
-
-# Draws from the q of mean field.
-N_DRAWS = 500
-# Dims of free variables of the PyMC models that are not in the specification.
-FREE_DIMS: dict[str, tuple[str, ...]] = {
-    "latent_offset": (OBS, COMPONENT),
-    "metric_projection": (BASIS, COMPONENT),
-    "metric_weights": (BASIS, LABEL),
-}
 
 
 class BaseBM2PCA(Estimator):
@@ -90,10 +76,10 @@ class BaseBM2PCA(Estimator):
             )
         return X
 
-    def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:
+    def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
         """Scale validated samples and combine them with encoded targets."""
         n_components = min(int(self.n_components), X.shape[1])
-        return Task(X=self._scale(X), Y=Y, n_components=n_components, **options)
+        return Problem(X=self._scale(X), Y=Y, n_components=n_components, **options)
 
     def _scale(self, X: Rows) -> Rows:
         """Fit the scaling of the training samples and apply it; sparse samples are unchanged."""
@@ -118,7 +104,7 @@ class BaseBM2PCA(Estimator):
         check_is_fitted(self)
         X = self._read(X, reset=False)
         if issparse(X):
-            if issparse(self._task.X):
+            if issparse(self._problem.X):
                 return X
             X = X.toarray()
         return self._scaler.transform(X)
@@ -140,7 +126,7 @@ class BaseBM2PCA(Estimator):
         if self._posterior.factor_model is not None:
             return self._posterior.factor_model
         with one_thread():
-            return fit_completer(self._observed, np.random.default_rng(self._seed))
+            return fit_factor_model(self._observed, np.random.default_rng(self._seed))
 
     @cached_property
     def _decoder(self) -> FactorModel:
@@ -148,8 +134,8 @@ class BaseBM2PCA(Estimator):
         if self._posterior.factor_model is not None:
             return self._posterior.factor_model
         with one_thread():
-            latent = self._posterior.embed(self._task.X)
-            return fit_decoder(self._task.X, latent, self._task.priors)
+            latent = self._posterior.embed(self._problem.X)
+            return fit_decoder(self._problem.X, latent, self._problem.priors)
 
     def _latent_means(self, X: Rows) -> FloatArray:
         return self._posterior.latent(X)
@@ -195,14 +181,17 @@ class BaseBM2PCA(Estimator):
     def _set_fitted(self, result: Result, **described: Any) -> None:
         """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
         names, config = feature_names(self), self._config()
-        context = Context(X=self._task.X, feature_names=names, config=config, **described)
+        context = Context(X=self._problem.X, feature_names=names, config=config, **described)
         self._set_result(result, context)
-        complete = self._impute(self._task.X)
+        complete = self._impute(self._problem.X)
         self._reference = Reference.learn(complete, result.posterior.projection)
-        self.relevance_ = relevance(result.posterior.latent(self._task.X), self._contrast)
+        self.relevance_ = relevance(result.posterior.latent(self._problem.X), self._contrast)
         self.components_ = result.posterior.projection.T
         self._n_features_out = len(self.components_)
-        self.lower_bounds_ = result.trace
+        if self._method == "map":
+            self.objective_ = result.trace
+        else:
+            self.lower_bounds_ = result.trace
 
     @property
     def _contrast(self) -> FloatArray:
@@ -212,62 +201,23 @@ class BaseBM2PCA(Estimator):
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(self._impute(X))
 
-    @property
-    def _method(self) -> InferenceMethod:
-        return getattr(self, "inference", "mean_field")
-
     def _make_tree(self) -> xr.DataTree:
-        """Draws of a sampler, or from q, in ``posterior``, summaries in ``fit``."""
-        result, context = self._result, self._context
-        X, posterior, sampled = context.X, result.posterior, result.sampled
-        projection = posterior.projection
-        r = projection.shape[1]
+        attrs: dict[str, Any] = {"interrupted": int(self._result.interrupted)}
         group: dict[str, Any] = {
-            "projection_mean": projection,
-            "feature_relevance": feature_relevance(projection, self._contrast),
+            "feature_relevance": feature_relevance(self._posterior.projection, self._contrast),
             "relevance": self.relevance_,
         }
-        if X.shape[0] * r * r <= datatree.MAX_NUMBERS:
-            latent = posterior.embed(X)
-            group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
-        else:
-            group["latent_mean"] = posterior.latent(X)
-        attrs: dict[str, Any] = {"interrupted": int(result.interrupted)}
         if self._reference is not None:
-            group |= self._reference.compare_training(self._impute(X))
+            group |= self._reference.compare_training(self._impute(self._context.X))
             attrs |= self._reference.attrs()
-        coords: dict[str, Sequence[Any]] = {}
-        groups: dict[str, Any] = {}
-        if sampled is not None:
-            group |= sampled.fit
-            attrs["alignment"] = "rotation"
-            draws = dict(sampled.draws)
-            if sampled.sample_stats:
-                groups["sample_stats"] = dict(sampled.sample_stats)
-        else:
-            group["elbo"] = result.trace
-            attrs["converged"] = int(result.converged)
-            if result.terms:
-                group["elbo_terms"] = np.column_stack(list(result.terms.values()))
-                coords[TERM] = list(result.terms)
-            size = projection.shape[0] * posterior.mean_weights.shape[1]
-            n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
-            rng = np.random.default_rng(self._seed)
-            draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
-        dims = dict(FREE_DIMS)
-        if self._task.score_axis == SCORE:
-            n_scores = self._task.Y.shape[1]
-            coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
-            dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
-            dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
-        return context.fit_tree(
-            {"posterior": _recorded(draws, context), "fit": group, **groups},
-            SPEC,
-            inference_method=self._method,
-            n_components=r,
+        return make_tree(
+            self._result,
+            self._context,
+            self._problem,
+            group=group,
             attrs=attrs,
-            coords=coords,
-            dims=dims,
+            method=self._method,
+            rng=np.random.default_rng(self._seed),
         )
 
     def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
@@ -281,57 +231,3 @@ class BaseBM2PCA(Estimator):
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
         return tags
-
-
-class ConjugateEstimator(BaseBM2PCA):
-    """Views, hyper-parameters and settings of mean field, and the PyMC model."""
-
-    def _make_task(self, X: Rows, Y: FloatArray, **options: Any) -> Task:
-        groups = read_views(self.views, list(feature_names(self)))
-        if groups is not None and len(groups) > 1:
-            options["columns"] = tuple(columns for _, columns in groups)
-        return super()._make_task(X, Y, priors=self._option("priors"), **options)
-
-    @property
-    def model_(self) -> Any:
-        """The model with one subspace as a ``pymc.Model`` on the scaled training samples.
-
-        ``pm.sample_posterior_predictive`` with ``idata_`` draws features. Labels have a
-        pseudo-likelihood only: PyMC neither draws them nor computes their log likelihood.
-        """
-        check_is_fitted(self)
-        if self._task.strategy != "shared":
-            raise AttributeError("model_ needs strategy='shared'")
-        return self._context.name_dims(engines.declare(self._task, self.C_))
-
-
-def per_class(context: Context, values: FloatArray) -> FloatArray:
-    """Expand weights or biases (..., K) to one per class: two classes share one score."""
-    if context.target != "multiclass":
-        return values
-    sizes = [1 if count == 2 else count for count in context.class_counts]
-    begins = np.cumsum([0, *sizes[:-1]])
-    return np.insert(values, begins[np.equal(sizes, 1)], 0.0, axis=-1)
-
-
-def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
-    """Draws, effects of a single score expanded to two classes, without loadings too large.
-
-    Several scores of a sample share its latent coordinates, whose offsets are free in PyMC.
-    """
-    complete = not issparse(context.X) and not np.isnan(context.X).any()
-    if complete and "latent" in draws and draws["bias"].shape[-1] > 1:
-        draws["latent_offset"] = latent_offset(draws, context.X)
-    if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
-        del draws["loadings"]
-    if draws["coef"].shape[-1] != len(context.labels):
-        draws |= {name: per_class(context, draws[name]) for name in ("coef", "intercept")}
-    return draws
-
-
-def latent_offset(draws: dict[str, FloatArray], X: FloatArray) -> FloatArray:
-    """L'z - L^-1 tau W'(x - t), L L' = I + tau W'W, of the PyMC model: (chain, draw, N, R)."""
-    W, tau = draws["loadings"], draws["noise_precision"][..., None, None]
-    L = np.linalg.cholesky(np.eye(W.shape[-1]) + tau * (W.mT @ W))
-    linear = tau * ((X - draws["offset"][..., None, :]) @ W)
-    return draws["latent"] @ L - np.linalg.solve(L, linear.mT).mT

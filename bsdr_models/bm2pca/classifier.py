@@ -11,11 +11,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import ProbabilisticClassifier
-from bsdr_models.bm2pca import selection
+from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.selection import Selection, Split, log_probabilities
+from bsdr_models.bm2pca.problem import Candidate, Labels, Problem, encode, task_order
+from bsdr_models.bm2pca.select import Selection, Split, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.task import Candidate, Labels, Task, encode, task_order
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.result import Result
@@ -41,7 +41,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     _fallback: ClassVar[Candidate] = {}
 
     @abstractmethod
-    def _candidates(self, task: Task) -> list[Candidate]:
+    def _candidates(self, problem: Problem) -> list[Candidate]:
         """Settings to compare."""
 
     @abstractmethod
@@ -55,16 +55,16 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Fit to all samples with the chosen setting, and set the attributes that name it."""
 
     @abstractmethod
-    def _set_loss(self, task: Task) -> Task:
+    def _set_loss(self, problem: Problem) -> Problem:
         """The task with its loss; raise a ValueError if the engine cannot be fitted to it."""
 
-    def _weigh(self, task: Task, split: Split, *, by_fold: bool) -> Task:
+    def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
         """The task with weights of its metric, also without each fold, if the model has one."""
-        return task
+        return problem
 
-    def _complete(self, task: Task) -> Task:
+    def _complete(self, problem: Problem) -> Problem:
         """The task with missing values imputed, if the model needs it."""
-        return task
+        return problem
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Learn subspace and classifier.
@@ -107,15 +107,15 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy
-        task = self._make_task(X, labels.signs, strategy=strategy, sizes=labels.sizes)
-        self._observed = self._set_loss(task)
+        problem = self._make_problem(X, labels.signs, strategy=strategy, sizes=labels.sizes)
+        self._observed = self._set_loss(problem)
         if self._standardized and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(X)
         if groups is None:
             classes = labels.groups if labels.groups.ndim == 1 else None
-            warn_of_replicates(task.X, classes, stacklevel=3)
+            warn_of_replicates(problem.X, classes, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
-            self._task = self._complete(self._observed)
+            self._problem = self._complete(self._observed)
             chosen, held_out_log_proba = self._choose(labels, groups, select_rng)
             self.C_ = chosen["C"]
             result = self._learn(chosen, fit_rng)
@@ -136,10 +136,10 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         self._set_temperature(1.0 if loss.temperature is None else loss.temperature, labels)
         self.cv_results_: dict[str, Any] | None = None
         self._held_out = HeldOutScore()
-        split = selection.split(self._task.X, labels.groups, groups, balanced=self._balanced_folds)
-        candidates = self._candidates(self._task)
+        split = select.split(self._problem.X, labels.groups, groups, balanced=self._balanced_folds)
+        candidates = self._candidates(self._problem)
         judged = fitted or len(candidates) > 1
-        self._task = self._weigh(self._task, split, by_fold=judged)
+        self._problem = self._weigh(self._problem, split, by_fold=judged)
         if not judged:
             return candidates[0], None
         if not split.rows:
@@ -237,22 +237,22 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         scores = self._posterior.score_means(X)
         if not self._exclusive:
             return scores
-        blocks = by_task(scores, self._task.sizes)
+        blocks = by_task(scores, self._problem.sizes)
         blocks = [own[:, 0] if own.shape[1] == 1 else own for own in blocks]
         return blocks if len(blocks) > 1 else blocks[0]
 
     def _split_tasks(self, values: FloatArray) -> Any:
         """A list of the columns of each of several tasks."""
         counts = self._context.class_counts
-        return by_task(values, counts) if len(self._task.sizes) > 1 else values
+        return by_task(values, counts) if len(self._problem.sizes) > 1 else values
 
     def _log_proba(self, X: Any) -> FloatArray:
         scores = self._posterior.score_means(X)
-        return log_probabilities(scores, self.temperature_, self._task.sizes, self._lapse)
+        return log_probabilities(scores, self.temperature_, self._problem.sizes, self._lapse)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         scores = self._posterior.scores_at(latent)
-        return log_probabilities(scores, self.temperature_, self._task.sizes, self._lapse)
+        return log_probabilities(scores, self.temperature_, self._problem.sizes, self._lapse)
 
     @by_chunks
     def predict_proba(self, X: Any) -> Any:
@@ -273,7 +273,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return super().predict_proba(X)
 
     def _most_probable(self, log_p: FloatArray) -> np.ndarray:
-        if len(self._task.sizes) < 2:
+        if len(self._problem.sizes) < 2:
             return super()._most_probable(log_p)
         blocks = zip(self.classes_, by_task(log_p, self._context.class_counts), strict=True)
         found = [classes[own.argmax(axis=1)] for classes, own in blocks]
@@ -300,7 +300,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         float
         """
         check_is_fitted(self)
-        if len(self._task.sizes) < 2:
+        if len(self._problem.sizes) < 2:
             return super().score(X, y, sample_weight)
         check_samples(X, y, sample_weight)
         truth, known = (self._ordered(y, own) for own in known_entries(y, self.unlabeled))
@@ -311,11 +311,11 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     def _truth(self, y: Any) -> np.ndarray | None:
         truth = super()._truth(y)
-        return truth if truth is None or len(self._task.sizes) < 2 else self._ordered(y, truth)
+        return truth if truth is None or len(self._problem.sizes) < 2 else self._ordered(y, truth)
 
     def _ordered(self, y: Any, values: np.ndarray) -> np.ndarray:
         """Columns (M, T) of ``y`` in the order of the tasks of the fit."""
-        n_tasks = len(self._task.sizes)
+        n_tasks = len(self._problem.sizes)
         if values.shape[1:] != (n_tasks,):
             raise ValueError(
                 f"y must have a column for each of {n_tasks} tasks, got {values.shape}"

@@ -4,15 +4,18 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca import label_free, subspace
+from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.paper.engines import fit_completer
-from bsdr_models.bm2pca.selection import LAPSE, Selection, Split
+from bsdr_models.bm2pca.factor_model import fit_factor_model
+from bsdr_models.bm2pca.problem import Candidate, Problem, compares_classes
+from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
-from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.dims import FEATURE
+from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT
@@ -81,8 +84,8 @@ class BM2PCAClassifier(MarginClassifier):
         warns if the gain less 1.28 standard errors is at most 0.01.
     relevance_ : ndarray of shape (n_components_out,)
         Share of each component in the variance of the class scores.
-    lower_bounds_ : ndarray of shape (n_iter,)
-        Objective in nats, from the initial value on.
+    objective_ : ndarray of shape (n_iter,)
+        Log density of the pseudo-posterior up to a constant, in nats, from the initial value on.
     n_iter_ : int
     converged_ : bool
     interrupted_ : bool
@@ -182,60 +185,65 @@ class BM2PCAClassifier(MarginClassifier):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _set_loss(self, task: Task) -> Task:
+    def _set_loss(self, problem: Problem) -> Problem:
         """The hinge of all classes in few dimensions, or of many samples."""
-        n, d = task.X.shape
-        few = int(self.n_components) < sum(max(size - 1, 1) for size in task.sizes)
-        several = task.strategy == "shared" and max(task.sizes, default=0) > 2
-        large = is_large(task.X) or min(n, d) > subspace.MAX_AXES
-        if task.strategy == "one_vs_rest" and large:
+        n, d = problem.X.shape
+        large = is_large(problem.X) or min(n, d) > subspace.MAX_AXES
+        if problem.strategy == "one_vs_rest" and large:
             raise ValueError(
                 f"one classifier for each label cannot be learned from {n} samples of {d} "
                 f"features: one of the numbers must be at most {subspace.MAX_AXES}, and their "
                 f"product, if samples are sparse, {MAX_DENSE}; a shared subspace can"
             )
-        return replace(task, multiclass=several and (few or n > d))
+        multiclass = problem.strategy == "shared" and compares_classes(
+            n, d, int(self.n_components), problem.sizes
+        )
+        return replace(problem, multiclass=multiclass)
 
-    def _candidates(self, task: Task) -> list[Candidate]:
+    def _candidates(self, problem: Problem) -> list[Candidate]:
         """Values of C.
 
         If samples do not outnumber features, any labels are linearly separable, and all larger
         costs lead to about the same fit of the labels one by one.
         """
-        costs, C = MULTICLASS_COSTS if task.multiclass else COSTS, self._option("loss").C
-        if C is None and task.X.shape[0] <= task.X.shape[1]:
-            costs = costs[: 1 + task.multiclass]
+        costs, C = MULTICLASS_COSTS if problem.multiclass else COSTS, self._option("loss").C
+        if C is None and problem.X.shape[0] <= problem.X.shape[1]:
+            costs = costs[: 1 + problem.multiclass]
         elif not (C is None or C == "cv"):
             costs = (float(C),)
         return [{"C": cost} for cost in costs]
 
-    def _weigh(self, task: Task, split: Split, *, by_fold: bool) -> Task:
+    def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
         units = self._scaler.units
-        return label_free.weigh_metric(task, self.metric, units, split, by_fold=by_fold)
+        return engines.weigh_metric(problem, self.metric, units, split, by_fold=by_fold)
 
     def _compare(
         self, split: Split, candidates: list[Candidate], rng: np.random.Generator
     ) -> tuple[Candidate, Selection]:
         costs = [float(each["C"]) for each in candidates]
-        found = label_free.cross_validate(
-            self._task, split, costs, n_jobs=self.n_jobs, progressbar=self.progressbar
+        found = choose_cost(
+            self._problem, split, costs, n_jobs=self.n_jobs, progressbar=self.progressbar
         )
-        return {"C": label_free.mean_cost(costs, found.weight)}, found
+        return {"C": mean_cost(costs, found.weight)}, found
 
-    def _complete(self, task: Task) -> Task:
-        if task.complete:
-            return task
-        self._completer = fit_completer(task, np.random.default_rng(self._seed))
-        return replace(task, X=self._completer.impute(task.X))
+    def _complete(self, problem: Problem) -> Problem:
+        if problem.complete:
+            return problem
+        self._completer = fit_factor_model(problem, np.random.default_rng(self._seed))
+        return replace(problem, X=self._completer.impute(problem.X))
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
-        return label_free.fit_label_free(self._task, cost=self.C_, max_iter=int(self.max_iter))
+        return engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
 
     def _report(self, result: Result, chosen: Candidate) -> None:
         super()._report(result, chosen)
         self.metric_weights_ = result.posterior.metric.shares
         if not (result.converged or result.interrupted):
-            warn_not_converged(self.max_iter, label_free.TOL, stacklevel=4)
+            warn_not_converged(self.max_iter, engines.TOL, stacklevel=4)
+
+    @property
+    def _method(self) -> InferenceMethod:
+        return "map"
 
     @property
     def model_(self) -> Any:
@@ -247,7 +255,20 @@ class BM2PCAClassifier(MarginClassifier):
         from bsdr_models.bm2pca import model
 
         check_is_fitted(self)
-        return self._context.name_dims(model.declare(self._task, self._posterior))
+        problem = self._problem
+        posterior = self._posterior
+        if issparse(problem.X):
+            raise ValueError("model_ needs dense samples")
+        signs, _ = engines.pseudo_labels(problem)
+        declared = model.declare(
+            problem.X,
+            signs,
+            {FEATURE: range(problem.X.shape[1]), problem.score_axis: range(signs.shape[1])},
+            metric=posterior.metric,
+            settings=posterior.settings,
+            n_components=None if posterior.one_vs_rest else len(posterior.mean_weights),
+        )
+        return self._context.name_dims(declared)
 
     def _model_attrs(self) -> dict[str, Any]:
-        return {"objective": "objective", "metric": self.metric}
+        return {"objective": "log density of the pseudo-posterior", "metric": self.metric}

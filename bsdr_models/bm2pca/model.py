@@ -19,41 +19,117 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
-from scipy.sparse import issparse
 
-from bsdr_models.bm2pca.label_free import pseudo_labels
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.problem import compares_classes, encode_signs
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
-from bsdr_models.bm2pca.subspace import SubspacePosterior
-from bsdr_models.bm2pca.task import Task
+from bsdr_models.bm2pca.subspace import Settings
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, OBS
+from bsdr_models.metric import Groups, Metric, choose_weights
+from bsdr_models.options import check_number
+from bsdr_models.validation import check_features, encode_classes
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
 
 
-def declare(task: Task, posterior: SubspacePosterior) -> pm.Model:
-    """The model on the samples of a fit; ValueError if they are sparse.
+def build_model(
+    X: Any,
+    y: Any,
+    *,
+    n_components: int = 10,
+    C: float = 1.0,
+) -> pm.Model:
+    r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
 
-    ``scores`` (obs, outcome) are the class scores of samples ``X``. The margin factors are the
-    potential ``margins``: labels, in ``y_data`` as signs, have no draws.
+    Parameters
+    ----------
+    X : array-like of shape (N, D)
+        Features, used as they are (centre and scale them first). Column names of a data frame
+        become the coordinate ``feature``.
+    y : array-like of shape (N,)
+        Labels of any sortable type. Two classes have one class score, positive for the second of
+        them in sorted order; more classes have one each.
+    n_components : int, default=10
+        R, dimension of the latent space, at most the number of features, and at most one component
+        fewer than there are classes.
+    C : float, default=1.0
+        Cost of a violated margin.
+
+    Returns
+    -------
+    pymc.Model
+        Free variables: ``metric_projection`` (basis, component), Q, over the whitened features,
+        ``weights`` (component, outcome) and ``bias`` (outcome,). Deterministic: ``latent`` (obs,
+        component), ``coef`` (feature, outcome), ``intercept`` (outcome,) and ``scores`` (obs,
+        outcome), the class scores of samples ``X``. The margin factors are the potential
+        ``margins``, which predictive draws ignore: labels, in ``y_data`` as signs, have no draws.
+        Two classes have the axis ``score`` in place of ``outcome``.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, there is one class only, or an argument is out
+        of range.
+
+    See Also
+    --------
+    build_paper_model : the model of the paper.
+    bsdr_models.BM2PCAClassifier : the estimator, whose ``model_`` has the metric that it learned.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.bm2pca import build_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = build_model(scale(X), y, n_components=2)
+    >>> model.named_vars_to_dims["latent"]
+    ('obs', 'component')
     """
-    if issparse(task.X):
-        raise ValueError("model_ needs dense samples")
-    settings, metric = posterior.settings, posterior.metric
-    signs, axis = pseudo_labels(task)[0], task.score_axis
-    (n, d), k = task.X.shape, signs.shape[1]
+    check_number("C", C)
+    X_array, features = check_features(X, y, n_components)
+    index, classes = encode_classes(y, len(X_array))
+    signs, axis, outcomes = encode_signs(index, classes)
+    n, d = X_array.shape
+    units = np.ones(d)
+    weights = choose_weights("identity", X_array, None, units, np.full(n, -1), by_fold=False)
+    metric = Metric.learn(X_array, Groups.of(index), weights[0], units)
+    sizes = (signs.shape[1],)
+    return declare(
+        X_array,
+        signs,
+        {FEATURE: features, axis: outcomes},
+        metric=metric,
+        settings=Settings(cost=C, multiclass=compares_classes(n, d, n_components, sizes)),
+        n_components=min(n_components, max(len(classes) - 1, 1)),
+    )
+
+
+def declare(
+    X: FloatArray,
+    signs: FloatArray,
+    coords: dict[str, Any],
+    *,
+    metric: Metric,
+    settings: Settings,
+    n_components: int | None,
+) -> pm.Model:
+    """The model of signs (N, K), the axis last in ``coords``; one-vs-rest without components."""
+    *_, axis = coords
+    k = signs.shape[1]
     slopes = metric.effects  # of the whitened features, (D, B)
     sd = settings.weight_precision**-0.5
-    coords = {OBS: range(n), FEATURE: range(d), BASIS: range(slopes.shape[1]), axis: range(k)}
+    coords = {OBS: range(len(X)), BASIS: range(slopes.shape[1]), **coords}
     with pm.Model(coords=coords) as model:
-        X = pm.Data("X", task.X, dims=(OBS, FEATURE))
+        X_data = pm.Data("X", X, dims=(OBS, FEATURE))
         y = pm.Data("y_data", signs, dims=(OBS, axis))
-        Z = (X - metric.mean) @ slopes
-        if posterior.one_vs_rest:
+        Z = (X_data - metric.mean) @ slopes
+        if n_components is None:
             H = pm.Normal("metric_weights", 0.0, sd, dims=(BASIS, axis))
             coef = slopes @ H
         else:
-            model.add_coord(COMPONENT, range(len(posterior.mean_weights)))
+            model.add_coord(COMPONENT, range(n_components))
             precision = settings.projection_precision
             Q = pm.Normal("metric_projection", 0.0, precision**-0.5, dims=(BASIS, COMPONENT))
             H = pm.Normal("weights", 0.0, sd, dims=(COMPONENT, axis))

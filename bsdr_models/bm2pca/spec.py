@@ -1,10 +1,8 @@
 """Specification of BM2PCA: variables, dims and hyper-parameters of Du et al. (2015)."""
 
-from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from bsdr_models.dims import COMPONENT, FEATURE, LABEL, OBS
-from bsdr_models.options import check_number
 from bsdr_models.spec import ModelSpec
 
 SPEC = ModelSpec(
@@ -37,68 +35,3 @@ SPEC = ModelSpec(
     ),
     identified=("coef", "intercept", "noise_precision"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priors:
-    """Hyper-parameters of the paper's BM2PCA; every Gamma is given by shape and **rate**, as there.
-
-    Parameters
-    ----------
-    loading_shape, loading_rate : float
-        a_r, b_r: Gamma prior of the precision r_i of a column of the loadings, in units of
-        1 / loadings**2.
-    noise_shape, noise_rate : float
-        a_tau, b_tau: Gamma prior of the noise precision tau, in units of 1 / X**2.
-    weight_shape, weight_rate : float
-        a_nu, b_nu: Gamma prior of the precision nu_c of a classifier's weights and bias.
-    offset_precision : float
-        delta: precision of the offset t, in units of 1 / X**2.
-
-    Raises
-    ------
-    ValueError
-        If a hyper-parameter is not a positive finite number.
-
-    See Also
-    --------
-    HingeLoss, EpsilonInsensitiveLoss : the margins.
-
-    References
-    ----------
-    .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin
-           principal component analysis. AAAI.
-
-    Examples
-    --------
-    >>> from bsdr_models import BM2PCAPriors
-    >>> from bsdr_models.papers import PaperBM2PCAClassifier
-    >>> model = PaperBM2PCAClassifier(priors=BM2PCAPriors(loading_shape=1.0, loading_rate=1.0))
-    """
-
-    loading_shape: float = 1e-3
-    loading_rate: float = 1e-3
-    noise_shape: float = 1e-2
-    noise_rate: float = 1e-5
-    weight_shape: float = 1e-1
-    weight_rate: float = 1e-5
-    offset_precision: float = 1e-5
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            check_number(field.name, getattr(self, field.name))
-
-
-PAPER = Priors()
-"""The paper's nearly flat priors."""
-
-SAMPLING = Priors(
-    loading_shape=2.0,
-    loading_rate=2.0,
-    noise_shape=2.0,
-    noise_rate=1.0,
-    weight_shape=2.0,
-    weight_rate=2.0,
-    offset_precision=1.0,
-)
-"""Default of the samplers, for features of unit variance: finite prior moments."""

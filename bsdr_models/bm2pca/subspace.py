@@ -24,24 +24,17 @@ without a label.
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, Hinge, multiclass_hinge, smooth_hinge
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense
-from bsdr_models.metric import Metric
-from bsdr_models.numerics.linalg import cholesky, inv_spd
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.linalg import inv_spd
 
 # Most axes of a metric for which the covariance of the projection is computed.
 MAX_AXES = 2000
-# Numbers per dense block of sparse samples.
-BLOCK = 2**22
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
 # means, which exceeds that of the weights where classes are many.
 BIAS_PRECISION = 0.01
@@ -293,21 +286,6 @@ def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -
     return found
 
 
-def score_variance(
-    state: SubspaceState, A: Any, covariance: FloatArray, settings: Settings
-) -> FloatArray:
-    r"""Variance of class scores, (M, K), under q(z) and q(H) given Q.
-
-    .. math::
-        \operatorname{var} f_c = \sigma^2 |\eta_c|^2 + \tilde z^\top S_c \tilde z
-            + \sigma^2 \operatorname{tr} S_{c,\eta\eta}
-    """
-    rows = np.column_stack([np.ones(A.shape[0]), state.latent(A)])
-    spread = np.sum(state.weights[1:] ** 2, axis=0) + np.einsum("cpp->c", covariance[:, 1:, 1:])
-    quadratic = np.einsum("np,cpq,nq->nc", rows, covariance, rows, optimize=True)
-    return quadratic + settings.latent_variance * spread
-
-
 def projection_covariance(
     state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
 ) -> FloatArray | None:
@@ -323,95 +301,3 @@ def projection_covariance(
     eye = settings.projection_precision * np.eye(A.shape[1])
     stack = np.stack([eye + (A * own[:, None]).T @ A for own in weights.T])
     return inv_spd(stack, name="projection precision")[0]
-
-
-def whiten(metric: Metric | SparseMetric, X: Rows) -> Any:
-    """Whitened features of samples, (M, B), without centring a sparse X."""
-    if issparse(X) and isinstance(metric, Metric):
-        return X @ metric.effects - metric.mean @ metric.effects
-    return metric.whiten(X)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubspacePosterior:
-    """One subspace of the whitened features, or one classifier for each outcome.
-
-    Without a projection in the state, one-vs-rest, class scores are the latent coordinates.
-    """
-
-    metric: Metric | SparseMetric
-    state: SubspaceState  # Q and H
-    weight_cov: FloatArray  # Covariance of each column of H given Q, (K, 1 + R, 1 + R)
-    # Covariance of each column of Q given H and the other columns, (R, B, B) over the B axes of the
-    # metric; None with too many axes.
-    projection_cov: FloatArray | None
-    settings: Settings
-    factor_model: ClassVar[None] = None
-
-    @property
-    def one_vs_rest(self) -> bool:
-        """Whether each outcome has a classifier of its own."""
-        return self.state.projection is None
-
-    def latent(self, X: Rows) -> FloatArray:
-        """Mean latent coordinates, (M, R)."""
-        A = whiten(self.metric, X)
-        return self.state.scores(A) if self.one_vs_rest else self.state.latent(A)
-
-    def embed(self, X: Rows) -> LatentCoordinates:
-        """Latent coordinates; their covariance neglects correlations of Q's columns and H."""
-        A, settings = whiten(self.metric, X), self.settings
-        if self.one_vs_rest:
-            mean, precision = self.state.scores(A), settings.weight_precision
-            variance = score_variance(self.state, A, self.weight_cov, settings)
-        else:
-            mean, precision = self.state.latent(A), settings.projection_precision
-            variance = np.full(mean.shape, settings.latent_variance)
-            if self.projection_cov is not None:
-                variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
-        variance = variance + self._outside(X)[:, None] / precision
-        return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
-
-    def _outside(self, X: Rows) -> FloatArray:
-        """Squared length of whitened samples orthogonal to the axes, (M,)."""
-        if isinstance(self.metric, SparseMetric):
-            return np.zeros(X.shape[0])
-        step = max(1, BLOCK // X.shape[1]) if issparse(X) else X.shape[0]
-        blocks = (X[start : start + step] for start in range(0, X.shape[0], step))
-        return np.concatenate([self.metric.outside_sd(as_dense(own)) for own in blocks]) ** 2
-
-    def scores_at(self, latent: FloatArray) -> FloatArray:
-        """Mean class scores at latent coordinates (G, R): (G, K)."""
-        return latent if self.one_vs_rest else self.state.scores_at(latent)
-
-    def score_means(self, X: Rows) -> FloatArray:
-        """Mean class scores, (M, K)."""
-        return self.scores_at(self.latent(X))
-
-    @property
-    def mean_weights(self) -> FloatArray:
-        """Weights of the class scores, (R, K)."""
-        weights = self.state.weights
-        return np.eye(weights.shape[1]) if self.one_vs_rest else weights[1:]
-
-    def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Draws of the classifiers, given the subspace, by name."""
-        half = cholesky(self.weight_cov, name="weight covariance")
-        noise = half @ rng.standard_normal((*half.shape[:2], n_draws))  # (K, 1 + R, S)
-        full = self.state.weights + noise.T
-        weights, bias = full[:, 1:], full[:, 0]
-        Q = self.state.projection
-        if Q is None:
-            coef = self.metric.effects @ weights
-            free = {"metric_weights": weights, "bias": bias}
-        else:
-            coef = self.projection @ weights
-            given = np.broadcast_to(Q, (n_draws, *Q.shape))
-            free = {"metric_projection": given, "weights": weights, "bias": bias}
-        return {"coef": coef, "intercept": bias - self.metric.mean @ coef, **free}
-
-    @property
-    def projection(self) -> FloatArray:
-        """Linear map from scaled features to latent coordinates, (P, R)."""
-        Q = self.state.projection
-        return np.asarray(self.metric.effects @ (self.state.weights[1:] if Q is None else Q))

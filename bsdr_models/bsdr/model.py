@@ -200,7 +200,7 @@ def metric_projection(offset: Tensor, X: FloatArray, y: Any = None) -> Tensor:
     >>> pm.draw(latent).shape
     (178, 2)
     """
-    classes = None if y is None else encode_classes(np.asarray(y))[0]
+    classes = None if y is None else encode_classes(y)[0]
     fold = np.full(len(X), -1) if classes is None else make_folds(X, classes)
     units = np.ones(X.shape[1])
     metric = MapLearner.of(X, classes, units, fold).learn().metric

@@ -202,7 +202,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             "latent_mean": result.left_out.mean,
             "latent_cov": result.left_out.cov,
             "relevance": self.relevance_,
-            "elbo": result.trace,
+            "log_density": result.trace,
             "restarts": np.array(result.restarts),
             "objective_terms": np.array(list(result.terms.values())),
             "class_size": np.bincount(index[index >= 0], minlength=len(self.classes_)),

@@ -66,6 +66,8 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "relevance": (COMPONENT,),
     "feature_relevance": (FEATURE,),
     "elbo": (ITERATION,),
+    "objective": (ITERATION,),
+    "log_density": (ITERATION,),
     "elbo_terms": (ITERATION, TERM),
     "restarts": (RESTART,),
     "y_index": (OBS,),

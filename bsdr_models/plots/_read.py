@@ -12,7 +12,12 @@ from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.metrics import lack_of_signal
 from bsdr_models.tasks import check_one_task, names_of, select_task
 
-APPROXIMATE = {"mean_field": "Mean field", "advi": "ADVI", "laplace": "Laplace"}
+APPROXIMATE = {
+    "mean_field": "Mean field",
+    "advi": "ADVI",
+    "laplace": "Laplace",
+    "map": "Posterior mode",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from bsdr_models.bm2pca.paper import gibbs
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.model import declare
-from bsdr_models.bm2pca.spec import SAMPLING
+from bsdr_models.bm2pca.priors import SAMPLING
 from bsdr_models.inference.sampling import run_gibbs
 
 N, D, R = 30, 4, 2

@@ -379,10 +379,10 @@ def test_draws_by_pymc_hold_every_free_variable(kind, monkeypatch):
 DECLARED = {
     "bsdr": lambda X, y: bsdr.build_model(X, y),
     "paper-bsdr": lambda X, y: bsdr.build_paper_model(X, y, n_components=1),
-    "paper-bm2pca": lambda X, y: bm2pca.build_model(
+    "paper-bm2pca": lambda X, y: bm2pca.build_paper_model(
         X, y, n_components=1, C=1.0, priors=bm2pca.SAMPLING
     ),
-    "bm2pca": lambda X, y: BM2PCAClassifier(1, loss=LOSS, random_state=0).fit(X, y).model_,
+    "bm2pca": lambda X, y: bm2pca.build_model(X, y, n_components=1),
     "dgplvm": lambda X, y: dgplvm.build_model(X, y, n_components=1),
     "paper-dgplvm": lambda X, y: (
         PaperDGPLVMClassifier(1, weight=10.0, random_state=0).fit(X, y).model_

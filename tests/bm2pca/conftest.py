@@ -15,11 +15,11 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 from bsdr_models import BM2PCAClassifier
+from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.paper import mean_field as mf
-from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
-from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
-from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers import PaperBM2PCAClassifier
 

@@ -7,8 +7,8 @@ import pytest
 
 from bsdr_models.bm2pca.paper import mean_field
 from bsdr_models.bm2pca.paper.engines import fit_mean_field, make_data, run_sweeps
-from bsdr_models.bm2pca.spec import PAPER
-from bsdr_models.bm2pca.task import Task
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.problem import Problem
 
 N, D, R = 24, 6, 3
 KINDS = ("shared", "one_vs_rest", "real", "missing", "two views")
@@ -23,7 +23,7 @@ def make_task(kind):
     if kind == "missing":
         X[rng.random(X.shape) < 0.2] = np.nan
     views = (np.arange(2), np.arange(2, D)) if kind == "two views" else (None,)
-    return Task(
+    return Problem(
         X=X,
         Y=0.7 * Y if kind == "real" else Y,
         epsilon=0.1 if kind == "real" else None,

@@ -5,8 +5,8 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 
+from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.paper import mean_field as mf
-from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
-from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.bm2pca.priors import Priors
 
 PRIORS = Priors(
     loading_shape=8.0,
@@ -73,7 +73,7 @@ def draw_joint(target, n_labels, *, n_chains, rng):
         )
         slack = draw_slack(cost * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
         slack = np.swapaxes(slack, 0, 1)
-        return gibbs.GibbsState(**state, slack_scale=slack), gibbs.Problem(X=X, margins=margins)
+        return gibbs.GibbsState(**state, slack_scale=slack), gibbs.Data(X=X, margins=margins)
     found, kept = [], 0
     while kept < n_chains:
         state, X, f = draw_prior(n_labels, 50_000, rng)
@@ -84,7 +84,7 @@ def draw_joint(target, n_labels, *, n_chains, rng):
     whole = {k: np.concatenate([part[k] for part in found])[:n_chains] for k in found[0]}
     X, f = whole.pop("X"), whole.pop("f")
     slack = draw_slack(cost * (1.0 - labels * f), rng)
-    problem = gibbs.Problem(X=X, margins=margins_of(labels[None], np.full((1, 1, 1), cost), None))
+    problem = gibbs.Data(X=X, margins=margins_of(labels[None], np.full((1, 1, 1), cost), None))
     return gibbs.GibbsState(**whole, slack_scale=slack[:, None]), problem
 
 

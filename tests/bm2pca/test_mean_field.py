@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.paper import mean_field as mf
-from bsdr_models.bm2pca.paper import views
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
-from bsdr_models.bm2pca.paper.views import make_view
-from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.views import make_view
 
 
 def without_targets(data):

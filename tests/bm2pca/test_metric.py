@@ -8,10 +8,11 @@ from scipy import sparse
 from scipy.stats import ortho_group
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
-from bsdr_models.bm2pca import label_free, selection, sparse_metric, subspace
-from bsdr_models.bm2pca.label_free import HeldOutFold, learn_metric, weigh_metric
+from bsdr_models.bm2pca import engines, select, sparse_metric, subspace
+from bsdr_models.bm2pca.engines import learn_metric, weigh_metric
+from bsdr_models.bm2pca.problem import Problem, encode
+from bsdr_models.bm2pca.select import HeldOutFold
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
-from bsdr_models.bm2pca.task import Task, encode
 
 N, D, K = 60, 12, 3
 FIXED = HingeLoss(C=1.0, calibrate=False)
@@ -28,7 +29,7 @@ def make_samples(seed=0, n=N, d=D):
 
 def make_task(X, y, unlabeled=-1):
     labels = encode(y, unlabeled)
-    task = Task(X=X, Y=labels.signs, sizes=labels.sizes, n_components=2, strategy="shared")
+    task = Problem(X=X, Y=labels.signs, sizes=labels.sizes, n_components=2, strategy="shared")
     return replace(task, multiclass=bool(labels.sizes)), labels.groups
 
 
@@ -50,7 +51,7 @@ def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
         y = rng.integers(0, 2, (N, 3))
     if kind == "unlabelled":
         y[40:] = -1
-    split = selection.split(X, make_task(X, y)[1], balanced=False)
+    split = select.split(X, make_task(X, y)[1], balanced=False)
     own = split.fold == 1
 
     def scores(y, number):
@@ -164,13 +165,13 @@ def test_unlabelled_samples_of_nearly_certain_class_are_in_the_metric(monkeypatc
     X, y, _ = make_samples()
     y[20:] = -1
     task, groups = make_task(X, y)
-    split = selection.split(X, groups, balanced=False)
+    split = select.split(X, groups, balanced=False)
     task = weigh_metric(task, "auto", np.ones(D), split, by_fold=False)
     metric, signs = learn_metric(task)
     used = signs.any(axis=1)
     assert used.sum() > 20
     np.testing.assert_allclose(metric.mean, X[used].mean(axis=0))
-    monkeypatch.setattr(label_free, "fit_responsibilities", None)
+    monkeypatch.setattr(engines, "fit_responsibilities", None)
     few, _ = learn_metric(task.subset(np.arange(20)))
     np.testing.assert_allclose(few.mean, X[:20].mean(axis=0))
 

@@ -11,19 +11,21 @@ import pytest
 from arviz_stats.base import array_stats
 from scipy import stats
 from sklearn.datasets import load_wine
+from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier
-from bsdr_models.bm2pca import HingeLoss, label_free, subspace
+from bsdr_models.bm2pca import HingeLoss, build_model, engines, subspace
 from bsdr_models.bm2pca.paper import model as paper_model
 from bsdr_models.bm2pca.paper.model import (
     TINY,
     _draw_target,
-    build_model,
+    build_paper_model,
     log_expected_factor,
     margin_factor,
 )
 from bsdr_models.bm2pca.paper.soft_margin_draws import log_masses
-from bsdr_models.bm2pca.spec import PAPER, SAMPLING, SPEC
+from bsdr_models.bm2pca.priors import PAPER, SAMPLING
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference.engines import sample_nuts
 
 N, D, R = 6, 5, 2
@@ -274,7 +276,7 @@ def test_prior_predictive_samples_have_their_covariance():
 
 def test_names_dims_and_coordinates():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_model(X, ["b", "a", "c", "a"], n_components=1)
+    model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
     assert model.coords["feature"] == ("width", "length")
     assert model.coords["outcome"] == ("a", "b", "c")
     np.testing.assert_array_equal(
@@ -322,7 +324,7 @@ def test_invalid_arguments_raise(change, message):
     arguments = good | change
     X, y = arguments.pop("X"), arguments.pop("y")
     with pytest.raises(ValueError, match=message):
-        build_model(X, y, **arguments)
+        build_paper_model(X, y, **arguments)
 
 
 # Samplers
@@ -341,7 +343,7 @@ def wine():
 def test_nuts_mixes_on_separable_classes(wine):
     """A divergence is a warning, and warnings are errors here."""
     sampled = sample_nuts(
-        build_model(*wine, n_components=2, priors=SAMPLING),
+        build_paper_model(*wine, n_components=2, priors=SAMPLING),
         var_names=SPEC.identified,
         rng=np.random.default_rng(1),
         draws=1000,
@@ -401,8 +403,8 @@ def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
     model = BM2PCAClassifier(n_components, loss=loss, unlabeled=np.nan, random_state=0).fit(X, y)
     declared, posterior = model.model_, model._posterior
     log_density = declared.compile_logp(**FAST)
-    signs, _ = label_free.pseudo_labels(model._task)
-    A = posterior.metric.whiten(model._task.X)
+    signs, _ = engines.pseudo_labels(model._problem)
+    A = posterior.metric.whiten(model._problem.X)
     rng, gaps = np.random.default_rng(7), []
     for _ in range(3):
         point = posterior.state.unpack(rng.standard_normal(posterior.state.packed.size))
@@ -418,3 +420,19 @@ def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
         assert posterior[variable.name].dims == ("chain", "draw", *axes)
         for axis in axes:
             assert posterior[axis].values.tolist() == list(declared.coords[axis])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_declared_model_is_that_of_a_fit_without_a_learned_metric(n_classes):
+    X, y = load_wine(return_X_y=True)
+    X, y = X[y < n_classes], y[y < n_classes]
+    X = StandardScaler().fit_transform(X)
+    model = BM2PCAClassifier(metric="identity", loss=HingeLoss(C=0.7, calibrate=False)).fit(X, y)
+    fitted = model.model_
+    declared = build_model(X, y, C=0.7)
+    point = fitted.initial_point(random_seed=0)
+    rng = np.random.default_rng(1)
+    point = {name: rng.standard_normal(value.shape) for name, value in point.items()}
+    values = [each.compile_logp(**FAST)(point) for each in (fitted, declared)]
+    np.testing.assert_allclose(*values, rtol=1e-9)
+    assert declared.named_vars_to_dims == fitted.named_vars_to_dims

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models.bm2pca.paper.factor_model import FactorModel, fit_decoder
+from bsdr_models.bm2pca.factor_model import FactorModel, fit_decoder
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
-from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
-from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.relevance import LatentCoordinates
 

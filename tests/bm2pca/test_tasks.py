@@ -13,10 +13,10 @@ from sklearn.metrics import log_loss
 
 import bsdr_models
 from bsdr_models import plots, select_task
-from bsdr_models.bm2pca import label_free, selection, transduction
+from bsdr_models.bm2pca import engines, select, transduction
 from bsdr_models.bm2pca import subspace as ss
-from bsdr_models.bm2pca.spec import PAPER
-from bsdr_models.bm2pca.task import Task
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.metric import NAMES
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.temperature import fit_temperature
@@ -136,10 +136,10 @@ def test_missing_labels_are_terms_left_out(multiclass):
 def test_samples_without_any_label_change_nothing(monkeypatch):
     """Unless pseudo-labels are found."""
     monkeypatch.setattr(transduction, "CERTAIN", 1.0)
-    monkeypatch.setattr(label_free, "TOL", 1e-14)
+    monkeypatch.setattr(engines, "TOL", 1e-14)
     A, Y, _ = problem(n=40)
     Y[:10] = 0.0
-    task = Task(
+    task = Problem(
         X=A,
         Y=Y,
         sizes=SIZES,
@@ -151,10 +151,10 @@ def test_samples_without_any_label_change_nothing(monkeypatch):
         metric_weights=np.full((1, len(NAMES)), 1.0 / len(NAMES)),
     )
     options = {"cost": 1.0, "max_iter": 2000}
-    every = label_free.fit_label_free(task, **options).posterior.score_means(A)
-    labelled = label_free.fit_label_free(
-        task.subset(np.arange(10, 40)), **options
-    ).posterior.score_means(A)
+    every = engines.fit_problem(task, **options).posterior.score_means(A)
+    labelled = engines.fit_problem(task.subset(np.arange(10, 40)), **options).posterior.score_means(
+        A
+    )
     np.testing.assert_allclose(labelled, every, rtol=1e-4, atol=1e-4)
 
 
@@ -203,8 +203,8 @@ def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     _, signs, _ = problem(n=200)
     scores = np.random.default_rng(4).standard_normal((2, *signs.shape))
     scores[1] += signs
-    truth = selection.class_index(signs, SIZES)
-    found = selection.best_of(scores, truth, SIZES)
+    truth = class_index(signs, SIZES)
+    found = select.best_of(scores, truth, SIZES)
     assert found.best == 1
     total, right, count = 0.0, 0, 0
     for index, (size, end) in enumerate(zip(SIZES, np.cumsum(SIZES), strict=True)):
@@ -220,7 +220,7 @@ def test_selection_scores_all_known_labels_at_the_temperature_of_their_task():
     assert found.log_loss[1] == pytest.approx(total / count, rel=1e-9)
     assert found.accuracy[1] == pytest.approx(right / count)
     assert found.held_out.score == pytest.approx(-total / count, rel=1e-9)
-    spoilt = selection.best_of(np.where(signs == 0.0, 1e6, scores), truth, SIZES)
+    spoilt = select.best_of(np.where(signs == 0.0, 1e6, scores), truth, SIZES)
     np.testing.assert_allclose(spoilt.log_loss, found.log_loss)
 
 
@@ -256,7 +256,7 @@ def test_predictions(data, fitted, form):
         )
     ):
         scores = np.column_stack([np.zeros(len(f)), f]) if f.ndim == 1 else f
-        lapse = selection.LAPSE if form.startswith("label_free") else 0.0
+        lapse = select.LAPSE if form.startswith("label_free") else 0.0
         expected = (1.0 - lapse) * softmax(scores, axis=1) + lapse / scores.shape[1]
         np.testing.assert_allclose(p, expected, rtol=1e-9)
         np.testing.assert_allclose(np.exp(log_p), p, rtol=1e-12)

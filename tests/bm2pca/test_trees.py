@@ -9,8 +9,8 @@ import pytest
 
 from bsdr_models import BM2PCARegressor
 from bsdr_models.bm2pca import base
+from bsdr_models.bm2pca.posterior import score_variance
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.subspace import score_variance
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -145,6 +145,9 @@ def test_attributes(fitted, engine, target):
         assert tree.attrs["temperature"] == model.temperature_
         assert ("metric" in tree.attrs) == engine.startswith("label_free")
         assert tree.attrs["link"] == "softmax"
+    if method == "map":
+        np.testing.assert_array_equal(tree["fit/objective"], model.objective_)
+        assert tree.attrs["converged"] == int(model.converged_)
     if method == "mean_field":
         np.testing.assert_array_equal(tree["fit/elbo"], model.lower_bounds_)
         assert tree.attrs["converged"] == int(model.converged_)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
+from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.factor_model import principal_scores
 from bsdr_models.bm2pca.paper import mean_field as mf
-from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.initial_values import principal_scores
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
-from bsdr_models.bm2pca.paper.views import make_view
-from bsdr_models.bm2pca.spec import PAPER
+from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.bm2pca.views import make_view
 
 FORMS = {"tall": (9, 5), "wide": (6, 14), "square": (7, 7)}
 

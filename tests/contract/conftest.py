@@ -250,6 +250,11 @@ def no_work(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the input was checked")
 
-    modules = ("bsdr.estimator", "bsdr.paper.estimator", "bm2pca.classifier", "bm2pca.regressor")
+    modules = (
+        "bsdr.estimator",
+        "bsdr.paper.estimator",
+        "bm2pca.classifier",
+        "bm2pca.paper.regressor",
+    )
     for module in (*modules, "dgplvm.base"):
         monkeypatch.setattr(f"bsdr_models.{module}.one_thread", refuse)

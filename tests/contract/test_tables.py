@@ -160,6 +160,9 @@ THREE_NAMED = {
     "bsdr.build_model": lambda X, y, other: bsdr.build_model(X, other),
     "bsdr.build_paper_model": lambda X, y, other: bsdr.build_paper_model(X, other, n_components=1),
     "bm2pca.build_model": lambda X, y, other: bm2pca.build_model(X, other, n_components=1),
+    "bm2pca.build_paper_model": lambda X, y, other: bm2pca.build_paper_model(
+        X, other, n_components=1
+    ),
     "dgplvm.build_model": lambda X, y, other: dgplvm.build_model(X, other, n_components=1),
 }
 PLAIN, TREE = PaperBSDRClassifier(), xr.DataTree.from_dict({"posterior": xr.Dataset()})

@@ -10,13 +10,14 @@ from scipy.sparse import issparse
 
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.paper import gibbs, mean_field
-from bsdr_models.bm2pca.paper.factor_model import FactorModel
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.mean_field import Data, State
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
-from bsdr_models.bm2pca.spec import SPEC, Priors
-from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.problem import Candidate, Problem
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.dims import FEATURE
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.inference.result import Result
@@ -27,40 +28,37 @@ from bsdr_models.numerics.row_space import Rows
 TOL = 1e-3
 # Sweeps in cross-validation for a fit that runs to convergence.
 CONVERGED = 50
-# Components and sweeps of the factor model that imputes missing values.
-N_COMPLETE = 20
-COMPLETE_SWEEPS = 30
 # Gibbs sweeps in cross-validation, both warm-up and kept.
 PATH_SWEEPS = 150
 # Largest variable, in numbers over all draws, that is recorded.
 MAX_NUMBERS = 20_000_000
 
 
-def make_data(task: Task, costs: Sequence[float]) -> Data:
+def make_data(problem: Problem, costs: Sequence[float]) -> Data:
     """Views and margins of all problems: of one, or one per outcome, for each cost."""
-    views = [task.X if own is None else task.X[:, own] for own in task.columns]
-    shared = task.strategy == "shared"
-    y = np.ascontiguousarray(task.Y[None] if shared else task.Y.T[:, :, None])
+    views = [problem.X if own is None else problem.X[:, own] for own in problem.columns]
+    shared = problem.strategy == "shared"
+    y = np.ascontiguousarray(problem.Y[None] if shared else problem.Y.T[:, :, None])
     cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
-    return mean_field.make_data(views, np.tile(y, (len(costs), 1, 1)), cost, task.epsilon)
+    return mean_field.make_data(views, np.tile(y, (len(costs), 1, 1)), cost, problem.epsilon)
 
 
 def run_sweeps(
-    task: Task,
+    problem: Problem,
     costs: Sequence[float],
     n_sweeps: int,
     rng: np.random.Generator,
 ) -> tuple[State, Data]:
     """State of all problems, one set for each cost, after plain sweeps, and their data."""
-    data = make_data(task, costs)
-    state = mean_field.init(data, task.priors, n_components=task.n_components, rng=rng)
+    data = make_data(problem, costs)
+    state = mean_field.init(data, problem.priors, n_components=problem.n_components, rng=rng)
     for _ in range(n_sweeps):
-        state = mean_field.sweep(state, data, task.priors)
+        state = mean_field.sweep(state, data, problem.priors)
     return state, data
 
 
 def path_scores_of_sweeps(
-    task: Task, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
+    problem: Problem, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
 ) -> FloatArray:
     """Scores of new samples for all costs and numbers of sweeps, costs first: (G, M, K).
 
@@ -68,24 +66,24 @@ def path_scores_of_sweeps(
     """
     costs = list(dict.fromkeys(each["C"] for each in candidates))
     sweeps = list(dict.fromkeys(each["n_sweeps"] or CONVERGED for each in candidates))
-    state, data = run_sweeps(task, costs, 0, rng)
+    state, data = run_sweeps(problem, costs, 0, rng)
     scores = []
     for sweep in range(1, max(sweeps) + 1):
-        state = mean_field.sweep(state, data, task.priors)
+        state = mean_field.sweep(state, data, problem.priors)
         if sweep in sweeps:
-            mean = margin_posterior(state, data, task).score_means(X)
+            mean = margin_posterior(state, data, problem).score_means(X)
             scores.append(mean.reshape(X.shape[0], len(costs), -1))
-    return np.moveaxis(np.stack(scores), 2, 0).reshape(-1, X.shape[0], task.Y.shape[1])
+    return np.moveaxis(np.stack(scores), 2, 0).reshape(-1, X.shape[0], problem.Y.shape[1])
 
 
-def margin_posterior(state: State, data: Data, task: Task) -> MarginPosterior:
+def margin_posterior(state: State, data: Data, problem: Problem) -> MarginPosterior:
     """Posterior for prediction."""
-    factor_model = FactorModel.of(state.views, data.views, task.columns)
+    factor_model = FactorModel.of(state.views, data.views, problem.columns)
     return MarginPosterior(factor_model=factor_model, state=state)
 
 
 def fit_mean_field(
-    task: Task,
+    problem: Problem,
     *,
     cost: float,
     rng: np.random.Generator,
@@ -98,13 +96,13 @@ def fit_mean_field(
     Plain sweeps converge slowly along narrow ridges of the bound, so of three sweeps to
     convergence one is extrapolated.
     """
-    data = make_data(task, [cost])
+    data = make_data(problem, [cost])
     squarem = Extrapolation(pack=mean_field.pack, unpack=partial(mean_field.unpack, data=data))
     result = run_coordinate_ascent(
         lambda stream, _: mean_field.init(
-            data, task.priors, n_components=task.n_components, rng=stream
+            data, problem.priors, n_components=problem.n_components, rng=stream
         ),
-        partial(mean_field.step, data=data, priors=task.priors),
+        partial(mean_field.step, data=data, priors=problem.priors),
         rng=rng,
         max_iter=max_iter,
         tol=tol,
@@ -112,41 +110,32 @@ def fit_mean_field(
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
-    return replace(result, posterior=margin_posterior(result.posterior, data, task))
-
-
-def fit_completer(task: Task, rng: np.random.Generator) -> FactorModel:
-    """Factor model of the features alone, which imputes missing values."""
-    n_components = max(min(N_COMPLETE, min(task.X.shape) - 1), 1)
-    Y = np.zeros((task.X.shape[0], 1))
-    free = replace(task, Y=Y, epsilon=None, strategy="shared", n_components=n_components)
-    state, data = run_sweeps(free, [1.0], COMPLETE_SWEEPS, rng)
-    return margin_posterior(state, data, free).factor_model
+    return replace(result, posterior=margin_posterior(result.posterior, data, problem))
 
 
 def fit_draws(
-    task: Task, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
+    problem: Problem, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
 ) -> Result:
     """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
-    margins = margins_of(task.Y[None], np.full((1, 1, 1), cost), task.epsilon)
-    problem = gibbs.Problem(X=task.X, margins=margins)
+    margins = margins_of(problem.Y[None], np.full((1, 1, 1), cost), problem.epsilon)
+    data = gibbs.Data(X=problem.X, margins=margins)
     excluded = {"scores"}
-    if schedule.chains * schedule.draws * len(task.X) * task.n_components > MAX_NUMBERS:
+    if schedule.chains * schedule.draws * len(problem.X) * problem.n_components > MAX_NUMBERS:
         excluded.add("latent")
-    size = {"n_components": task.n_components, "n_chains": schedule.chains}
+    size = {"n_components": problem.n_components, "n_chains": schedule.chains}
     sampled = run_sampler(
         engine,
         schedule,
-        init=lambda stream: gibbs.init(problem, task.priors, **size, rng=stream),
-        step=lambda state, stream: gibbs.step(state, problem, task.priors, rng=stream),
+        init=lambda stream: gibbs.init(data, problem.priors, **size, rng=stream),
+        step=lambda state, stream: gibbs.step(state, data, problem.priors, rng=stream),
         record=gibbs.to_variables,
         excluded=excluded,
-        declare=lambda: declare(task, cost),
+        declare=lambda: declare(problem, cost),
         spec=SPEC,
         rng=rng,
     )
     # C order, as in a model loaded from a file.
-    aligned = align_components(dict(sampled.draws), task.priors, rng).items()
+    aligned = align_components(dict(sampled.draws), problem.priors, rng).items()
     sampled = replace(sampled, draws={name: np.ascontiguousarray(v) for name, v in aligned})
     return Result(
         posterior=DrawPosterior.of(sampled.draws),
@@ -158,7 +147,7 @@ def fit_draws(
 
 
 def path_scores_of_draws(
-    task: Task, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
+    problem: Problem, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
 ) -> FloatArray:
     """Scores of new samples by short Gibbs runs for every cost, (G, M, K).
 
@@ -167,26 +156,26 @@ def path_scores_of_draws(
     schedule = Schedule(draws=PATH_SWEEPS, tune=PATH_SWEEPS, chains=1)
     scores = []
     for each in candidates:
-        fit = fit_draws(task, "gibbs", cost=each["C"], schedule=schedule, rng=rng)
+        fit = fit_draws(problem, "gibbs", cost=each["C"], schedule=schedule, rng=rng)
         if fit.interrupted:
             raise KeyboardInterrupt
         scores.append(fit.posterior.score_means(X))
     return np.stack(scores)
 
 
-def declare(task: Task, cost: float) -> Any:
+def declare(problem: Problem, cost: float) -> Any:
     """The PyMC model on the samples of a task; raise a ValueError unless `check_samples`."""
     from bsdr_models.bm2pca.paper import model
 
-    check_samples(task, "model_")
-    axes = {FEATURE: range(task.X.shape[1]), task.score_axis: range(task.Y.shape[1])}
-    options: Any = {"n_components": task.n_components, "C": cost, "epsilon": task.epsilon}
-    return model.declare(task.X, task.Y, axes, priors=task.priors, **options)
+    check_samples(problem, "model_")
+    axes = {FEATURE: range(problem.X.shape[1]), problem.score_axis: range(problem.Y.shape[1])}
+    options: Any = {"n_components": problem.n_components, "C": cost, "epsilon": problem.epsilon}
+    return model.declare(problem.X, problem.Y, axes, priors=problem.priors, **options)
 
 
-def check_samples(task: Task, what: str) -> None:
+def check_samples(problem: Problem, what: str) -> None:
     """Raise a ValueError if X is sparse, incomplete or of several views."""
-    if issparse(task.X) or not task.complete or len(task.columns) > 1:
+    if issparse(problem.X) or not problem.complete or len(problem.columns) > 1:
         raise ValueError(
             f"{what} needs complete dense samples of one view; use "
             "inference='mean_field' for sparse or missing values and for several views"

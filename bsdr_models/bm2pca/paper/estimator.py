@@ -3,18 +3,23 @@
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca.base import ConjugateEstimator
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper import engines
-from bsdr_models.bm2pca.selection import Selection, Split, cross_validate
+from bsdr_models.bm2pca.paper.select import cross_validate
+from bsdr_models.bm2pca.priors import SAMPLING, Priors
+from bsdr_models.bm2pca.problem import Candidate, Problem
+from bsdr_models.bm2pca.select import Selection, Split
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.spec import SAMPLING, SPEC, Priors
-from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference.result import Result
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import warn_not_converged, warn_unless_mixed
+from bsdr_models.validation import feature_names, read_views, warn_not_converged, warn_unless_mixed
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
@@ -23,6 +28,28 @@ COSTS: tuple[float, ...] = (10.0, 20.0, 30.0, 40.0)
 SWEEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 # Fallback, if no samples can be held out.
 N_SWEEPS = 3
+
+
+class ConjugateEstimator(BaseBM2PCA):
+    """Views, hyper-parameters and settings of mean field, and the PyMC model."""
+
+    def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
+        groups = read_views(self.views, list(feature_names(self)))
+        if groups is not None and len(groups) > 1:
+            options["columns"] = tuple(columns for _, columns in groups)
+        return super()._make_problem(X, Y, priors=self._option("priors"), **options)
+
+    @property
+    def model_(self) -> Any:
+        """The model with one subspace as a ``pymc.Model`` on the scaled training samples.
+
+        ``pm.sample_posterior_predictive`` with ``idata_`` draws features. Labels have a
+        pseudo-likelihood only: PyMC neither draws them nor computes their log likelihood.
+        """
+        check_is_fitted(self)
+        if self._problem.strategy != "shared":
+            raise AttributeError("model_ needs strategy='shared'")
+        return self._context.name_dims(engines.declare(self._problem, self.C_))
 
 
 class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
@@ -161,22 +188,22 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _set_loss(self, task: Task) -> Task:
+    def _set_loss(self, problem: Problem) -> Problem:
         if self.inference == "mean_field":
-            return task
-        if task.strategy != "shared":
+            return problem
+        if problem.strategy != "shared":
             raise ValueError(
-                f"inference={self.inference!r} needs strategy='shared', got {task.strategy!r}"
+                f"inference={self.inference!r} needs strategy='shared', got {problem.strategy!r}"
             )
-        engines.check_samples(task, f"inference={self.inference!r}")
-        return task
+        engines.check_samples(problem, f"inference={self.inference!r}")
+        return problem
 
     def _option(self, name: str) -> Any:
         if name == "priors" and self.priors is None and self.inference != "mean_field":
             return SAMPLING
         return super()._option(name)
 
-    def _candidates(self, task: Task) -> list[Candidate]:
+    def _candidates(self, problem: Problem) -> list[Candidate]:
         C, n_sweeps = self._option("loss").C, self.n_sweeps
         costs = COSTS if C is None or C == "cv" else (float(C),)
         sweeps: tuple[int | None, ...] = (None,)  # a sampler cannot stop early
@@ -189,7 +216,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     ) -> tuple[Candidate, Selection]:
         mean_field = self.inference == "mean_field"
         found = cross_validate(
-            self._task,
+            self._problem,
             split,
             engines.path_scores_of_sweeps if mean_field else engines.path_scores_of_draws,
             candidates,
@@ -202,11 +229,11 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
         if self.inference != "mean_field":
             return engines.fit_draws(
-                self._task, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
+                self._problem, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
             )
         self.n_sweeps_ = chosen["n_sweeps"]
         return engines.fit_mean_field(
-            self._task,
+            self._problem,
             cost=self.C_,
             rng=rng,
             max_iter=int(self.n_sweeps_ or self.max_iter),
@@ -228,8 +255,12 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             selected["n_sweeps"] = self.n_sweeps_
         return selected
 
+    @property
+    def _method(self) -> Inference:
+        return self.inference
+
     def _model_attrs(self) -> dict[str, Any]:
-        return {"objective": "bound of the pseudo-posterior"}
+        return {"objective": "lower bound of the pseudo-posterior"}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

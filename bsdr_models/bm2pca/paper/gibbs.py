@@ -25,13 +25,13 @@ import numpy as np
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.paper import soft_margin_draws
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
-from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics import linalg
 from bsdr_models.numerics.linalg import inv_spd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Data:
     """Dense samples X (N, d) and their margins, with targets (1, N, K)."""
 
     X: FloatArray
@@ -53,7 +53,7 @@ class GibbsState:
 
 
 def init(
-    problem: Problem,
+    data: Data,
     priors: Priors,
     *,
     n_components: int,
@@ -62,9 +62,9 @@ def init(
 ) -> GibbsState:
     """Dispersed initial states: Z is a random projection of X with unit variance."""
     c, k = n_chains, n_components
-    n, d = problem.X.shape
-    n_labels = problem.margins.y.shape[2]
-    centred = problem.X - problem.X.mean(axis=0)
+    n, d = data.X.shape
+    n_labels = data.margins.y.shape[2]
+    centred = data.X - data.X.mean(axis=0)
     Z = centred @ rng.standard_normal((c, d, k)) + 1e-3 * rng.standard_normal((c, n, k))
     variance = np.mean(centred**2)
     state = GibbsState(
@@ -77,8 +77,8 @@ def init(
         weights=rng.standard_normal((c, 1 + k, n_labels)),
         slack_scale=np.ones((c, 1, n, n_labels)),
     )
-    state = sample_offset_and_loadings(state, problem, priors, rng=rng)
-    return replace(state, slack_scale=sample_slack(problem.margins, _scores(state), rng=rng))
+    state = sample_offset_and_loadings(state, data, priors, rng=rng)
+    return replace(state, slack_scale=sample_slack(data.margins, _scores(state), rng=rng))
 
 
 def sample_slack(margins: Margins, scores: FloatArray, *, rng: np.random.Generator) -> FloatArray:
@@ -100,15 +100,15 @@ def draw_slack_scale(s: FloatArray, *, rng: np.random.Generator) -> FloatArray:
     return np.where(keep, larger, s * (s / np.maximum(larger, 1e-300)))
 
 
-def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generator) -> FloatArray:
+def sample_latent(state: GibbsState, data: Data, *, rng: np.random.Generator) -> FloatArray:
     r"""Z given all else: :math:`z_n \sim N(P_n^{-1} l_n, P_n^{-1})`.
 
     .. math::
         P_n = I + \tau W^\top W + \sum_c h_{nc} \eta_c \eta_c^\top, \qquad
         l_n = \tau W^\top (x_n - t) + \sum_c (g_{nc} - h_{nc} e_{0c}) \eta_c
     """
-    linear, A = _feature_terms(state, problem)
-    h, g = _margin_terms(state, problem)
+    linear, A = _feature_terms(state, data)
+    h, g = _margin_terms(state, data)
     eta = state.weights[:, 1:]
     linear = linear + (g - h * state.weights[:, :1]) @ eta.mT
     precision, column = _sample_precisions(A, eta, h), linear[..., None]
@@ -116,7 +116,7 @@ def sample_latent(state: GibbsState, problem: Problem, *, rng: np.random.Generat
 
 
 def sample_weights_and_slack(
-    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> GibbsState:
     r"""Weights, their precision and the slack scales, label by label, with Z integrated out.
 
@@ -124,18 +124,18 @@ def sample_weights_and_slack(
     those of c, and so is the score of c. So eta_c and nu_c are drawn from their marginal
     (`soft_margin_draws`), and scores and slack scales given them. Z must be drawn next.
     """
-    linear, A = _feature_terms(state, problem)
+    linear, A = _feature_terms(state, data)
     n_labels = state.weights.shape[2]
     for c in range(n_labels):
         own = np.arange(n_labels) == c
         precision, linear_term = A[:, None], linear
         if n_labels > 1:
-            h, g = (np.where(own, 0.0, term) for term in _margin_terms(state, problem))
+            h, g = (np.where(own, 0.0, term) for term in _margin_terms(state, data))
             eta = state.weights[:, 1:]
             precision = _sample_precisions(A, eta, h)
             linear_term = linear + (g - h * state.weights[:, :1]) @ eta.mT
         cov = inv_spd(precision, name="latent precision")[0]
-        margins = problem.margins.of_label(c)
+        margins = data.margins.of_label(c)
         lower, upper = margins.interval()
         weights, nu, scores = soft_margin_draws.draw_soft_margin(
             state.weights[:, :, c],
@@ -170,7 +170,7 @@ def sample_weight_precision(
 
 
 def sample_offset_and_loadings(
-    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> GibbsState:
     r"""T and W given Z: rows :math:`(t_j, W_j) \sim N(P^{-1} \tau \tilde Z^\top x_j, P^{-1})`.
 
@@ -181,7 +181,7 @@ def sample_offset_and_loadings(
     precision = tau * (Z.mT @ Z)
     prior = np.insert(state.loading_precision, 0, priors.offset_precision, axis=1)
     np.einsum("cii->ci", precision)[...] += prior
-    linear = tau * (Z.mT @ problem.X)
+    linear = tau * (Z.mT @ data.X)
     both = linalg.draw_normal(precision, linear, name="loading precision", rng=rng)
     return replace(state, offset=both[:, 0], loadings=np.ascontiguousarray(both[:, 1:].mT))
 
@@ -195,27 +195,25 @@ def sample_loading_precision(
 
 
 def sample_noise_precision(
-    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
+    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Tau given Z, W, t: :math:`Ga(a + N d / 2, b + |X - 1 t^\top - Z W^\top|^2 / 2)`."""
     residual = state.latent @ state.loadings.mT
     residual += state.offset[:, None]
-    residual -= problem.X
+    residual -= data.X
     squares = np.einsum("cnd,cnd->c", residual, residual)
     shape = priors.noise_shape + 0.5 * residual[0].size
     return _gamma(shape, priors.noise_rate + 0.5 * squares, rng)
 
 
-def step(
-    state: GibbsState, problem: Problem, priors: Priors, *, rng: np.random.Generator
-) -> GibbsState:
+def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator) -> GibbsState:
     """One sweep, weights and slack scales with Z integrated out; the input is not modified."""
-    state = sample_weights_and_slack(state, problem, priors, rng=rng)
-    state = replace(state, latent=sample_latent(state, problem, rng=rng))
+    state = sample_weights_and_slack(state, data, priors, rng=rng)
+    state = replace(state, latent=sample_latent(state, data, rng=rng))
     state = replace(state, weight_precision=sample_weight_precision(state, priors, rng=rng))
-    state = sample_offset_and_loadings(state, problem, priors, rng=rng)
+    state = sample_offset_and_loadings(state, data, priors, rng=rng)
     state = replace(state, loading_precision=sample_loading_precision(state, priors, rng=rng))
-    return replace(state, noise_precision=sample_noise_precision(state, problem, priors, rng=rng))
+    return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
 
 
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:
@@ -238,10 +236,10 @@ def _scores(state: GibbsState) -> FloatArray:
     return state.latent @ state.weights[:, 1:] + state.weights[:, :1]
 
 
-def _margin_terms(state: GibbsState, problem: Problem) -> tuple[FloatArray, FloatArray]:
+def _margin_terms(state: GibbsState, data: Data) -> tuple[FloatArray, FloatArray]:
     """Precision h and linear term g of f from the margins, each (C, N, K)."""
     slack = np.moveaxis(state.slack_scale, 1, 0)
-    return problem.margins.weights(slack), problem.margins.linear_terms(slack)
+    return data.margins.weights(slack), data.margins.linear_terms(slack)
 
 
 def _prior_precision(state: GibbsState) -> FloatArray:
@@ -250,10 +248,10 @@ def _prior_precision(state: GibbsState) -> FloatArray:
     return np.eye(W.shape[2]) + state.noise_precision[:, None, None] * (W.mT @ W)
 
 
-def _feature_terms(state: GibbsState, problem: Problem) -> tuple[FloatArray, FloatArray]:
+def _feature_terms(state: GibbsState, data: Data) -> tuple[FloatArray, FloatArray]:
     """Linear terms tau W'(x - t) of Z from the features, (C, N, k), and I + tau W'W."""
     W = state.loadings
-    linear = problem.X @ W - state.offset[:, None] @ W
+    linear = data.X @ W - state.offset[:, None] @ W
     return state.noise_precision[:, None, None] * linear, _prior_precision(state)
 
 

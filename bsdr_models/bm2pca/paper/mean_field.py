@@ -23,10 +23,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.paper import initial_values, views
+from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.factor_model import principal_scores
+from bsdr_models.bm2pca.paper import initial_values
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
-from bsdr_models.bm2pca.paper.views import Moments, View, ViewState, make_view
-from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
 from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
@@ -100,7 +102,7 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
         first = found.shape[-1]
         mean[..., :first] = found
     if first < r:
-        found = initial_values.principal_scores(data.views, r - first)
+        found = principal_scores(data.views, r - first)
         found = initial_values.residual(found, mean[..., :first])
         mean[..., first : first + found.shape[-1]] = found
     if labelled.any():  # the others begin at the mean
@@ -169,13 +171,10 @@ def update_latent(state: State, data: Data) -> Latent:
     forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
     slopes = np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
     linear_term = np.concatenate([linear_terms, weights], axis=-1) @ slopes
-    # Precision of z_n given its features: (P, 1, R, R), or (P, N, R, R) with missing values.
-    base = np.eye(forms.shape[-1])[None, None]
-    for own, view in zip(state.views, data.views, strict=True):
-        base = base + views.latent_precision(own, view)
-        linear_term += views.latent_linear_term(own, view)
     margins = (weights @ _flat(forms)).reshape(*weights.shape[:2], *forms.shape[2:])
-    cov, log_det = inv_spd(margins + base, name="latent precision")
+    of_features, linear_of_features = views.latent_terms(state.views, data.views)
+    linear_term += linear_of_features
+    cov, log_det = inv_spd(margins + of_features, name="latent precision")
     return make_latent(np.einsum("pnrs,pns->pnr", cov, linear_term), cov, log_det, data)
 
 

@@ -48,7 +48,8 @@ from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.spec import PAPER, Priors
+from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.problem import encode_signs
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, encode_classes
 
@@ -62,7 +63,7 @@ LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 TINY = 1e-16
 
 
-def build_model(
+def build_paper_model(
     X: Any,
     y: Any,
     *,
@@ -70,10 +71,11 @@ def build_model(
     C: float = 10.0,
     priors: Priors = PAPER,
 ) -> pm.Model:
-    r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
+    r"""Declare the pseudo-posterior of BM2PCA as printed as a PyMC model with named dims.
 
-    All outcomes share one subspace. The paper's one-vs-rest is ``build_model(X, y == c, ...)`` for
-    every class c. The model of label sets, missing labels or real targets is ``model_`` of a fit.
+    All outcomes share one subspace. The paper's one-vs-rest is
+    ``build_paper_model(X, y == c, ...)`` for every class c. The model of label sets, missing labels
+    or real targets is ``model_`` of a fit.
 
     Parameters
     ----------
@@ -116,27 +118,23 @@ def build_model(
 
     See Also
     --------
-    bsdr_models.BM2PCAClassifier : the estimator.
+    build_model : the recommended model.
+    bsdr_models.papers.PaperBM2PCAClassifier : the estimator.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.bm2pca import build_model
+    >>> from bsdr_models.bm2pca import build_paper_model
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = build_model(scale(X), y, n_components=2)
+    >>> model = build_paper_model(scale(X), y, n_components=2)
     >>> "loadings" in model.named_vars
     True
     """
     check_number("C", C)
     X_array, features = check_features(X, y, n_components)
-    labels = np.asarray(y)
-    if labels.ndim == 0 or len(labels) != len(X_array):
-        raise ValueError(f"X has {len(X_array)} samples and y has shape {labels.shape}")
-    index, classes = encode_classes(labels)
-    first, axis = (1, dims.SCORE) if len(classes) == 2 else (0, dims.LABEL)
-    signs = 2.0 * np.eye(len(classes))[index, first:] - 1.0
-    coords = {dims.FEATURE: features, axis: classes[first:]}
+    signs, axis, outcomes = encode_signs(*encode_classes(y, len(X_array)))
+    coords = {dims.FEATURE: features, axis: outcomes}
     options: dict[str, Any] = {"n_components": n_components, "C": C, "epsilon": None}
     return declare(X_array, signs, coords, priors=priors, **options)
 
@@ -285,7 +283,7 @@ def margin_factor(
 
     See Also
     --------
-    build_model : a model with these factors.
+    bsdr_models.bm2pca.build_paper_model : a model with these factors.
 
     Examples
     --------

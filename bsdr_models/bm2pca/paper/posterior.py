@@ -7,9 +7,9 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.paper.factor_model import FactorModel, concatenate_problems
+from bsdr_models.bm2pca.factor_model import FactorModel, concatenate_problems
 from bsdr_models.bm2pca.paper.mean_field import State, score_moments, with_ones
-from bsdr_models.bm2pca.paper.views import Loadings, Offset, ViewState
+from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.folds import evenly_spaced

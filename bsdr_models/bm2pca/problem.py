@@ -10,10 +10,11 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
-from bsdr_models.bm2pca.spec import PAPER, Priors
 from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.numerics.row_space import Rows
+from bsdr_models.tasks import by_task
 from bsdr_models.validation import check_text, encode_known, known_entries
 
 # Values of C and of another setting of a classifier by name.
@@ -21,7 +22,7 @@ type Candidate = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Problem:
     """Samples, targets and fixed settings of a fit."""
 
     X: Rows  # (N, P), scaled, NaN for a missing value; or sparse
@@ -57,7 +58,7 @@ class Task:
         """Whether no value is missing."""
         return issparse(self.X) or not np.isnan(self.X).any()
 
-    def subset(self, index: IntArray) -> "Task":
+    def subset(self, index: IntArray) -> "Problem":
         """The same task for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
 
@@ -80,6 +81,27 @@ class Labels:
     def exclusive(self) -> bool:
         """Whether classes exclude each other; False for several labels."""
         return bool(self.sizes)
+
+
+def compares_classes(
+    n_samples: int, n_features: int, n_components: int, sizes: tuple[int, ...]
+) -> bool:
+    """Whether the loss of a common subspace is the hinge of all classes of a task.
+
+    With few components no line need separate a class from all others, and with more samples than
+    features the classes are seldom separable.
+    """
+    few = n_components < sum(max(size - 1, 1) for size in sizes)
+    return max(sizes, default=0) > 2 and (few or n_samples > n_features)
+
+
+def encode_signs(index: IntArray, classes: list[Any]) -> tuple[FloatArray, str, list[Any]]:
+    """Signs (N, K) of classes (N,), the name of their axis, and the outcomes along it.
+
+    Two classes have one class score, that of the second.
+    """
+    first, axis = (1, SCORE) if len(classes) == 2 else (0, LABEL)
+    return 2.0 * np.eye(len(classes))[index, first:] - 1.0, axis, classes[first:]
 
 
 def encode(y: Any, unlabeled: Any) -> Labels:
@@ -147,10 +169,10 @@ def _encode_tasks(y: np.ndarray, known: BoolArray, names: tuple[Any, ...] | None
             raise ValueError(f"task {name!r} of y: {error}") from None
     return Labels(
         given=y,
-        classes=[np.asarray(task.classes) for task in each],
-        signs=np.concatenate([task.signs for task in each], axis=1),
-        sizes=tuple(task.signs.shape[1] for task in each),
-        groups=np.column_stack([task.groups for task in each]),
+        classes=[np.asarray(problem.classes) for problem in each],
+        signs=np.concatenate([problem.signs for problem in each], axis=1),
+        sizes=tuple(problem.signs.shape[1] for problem in each),
+        groups=np.column_stack([problem.groups for problem in each]),
         tasks=tasks,
     )
 
@@ -173,3 +195,17 @@ def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
         sizes=(),
         groups=np.where((signs != 0.0).any(axis=1), 0, -1),
     )
+
+
+def class_index(signs: FloatArray, sizes: tuple[int, ...]) -> IntArray:
+    """Class of each sample in each task, or 0 and 1 for each label, -1 if unknown: (M, T)."""
+    columns = [
+        np.where(own.any(axis=1), own.argmax(axis=1) if own.shape[1] > 1 else own[:, 0] > 0.0, -1)
+        for own in _blocks(signs, sizes)
+    ]
+    return np.column_stack(columns)
+
+
+def _blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
+    """Columns of each task, or of each label."""
+    return by_task(values, sizes or (1,) * values.shape[1])

@@ -13,14 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_array, hstack, issparse
+from sklearn.decomposition import PCA
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.paper import views
-from bsdr_models.bm2pca.paper.views import View, ViewState, make_view
-from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.problem import Problem
+from bsdr_models.bm2pca.views import View, ViewState, make_view
+from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.row_space import Rows, squared_distance
 
+# Components of the factor model that imputes missing values, as many as its data allow.
+N_COMPLETE = 20
+# Sweeps of this model, after which imputed values change little.
+COMPLETE_SWEEPS = 30
 # Sweeps of a decoder, which converges fast.
 DECODER_SWEEPS = 50
 
@@ -56,12 +64,8 @@ class FactorModel:
 
         The covariance is (P, M, R, R), or (P, 1, R, R) for complete samples, which share it.
         """
-        p, r = self.shape
-        precision, linear_term = np.eye(r)[None, None], np.zeros((p, X.shape[0], r))
-        for state, columns in zip(self.states, self.columns, strict=True):
-            view = make_view(X if columns is None else X[:, columns], reduce=False)
-            precision = precision + views.latent_precision(state, view)
-            linear_term = linear_term + views.latent_linear_term(state, view)
+        parts = [make_view(X if own is None else X[:, own], reduce=False) for own in self.columns]
+        precision, linear_term = views.latent_terms(self.states, parts)
         cov = np.linalg.inv(precision)
         if cov.shape[1] > 1:
             return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
@@ -125,3 +129,59 @@ def fit_decoder(X: Rows, latent: LatentCoordinates, priors: Priors) -> FactorMod
     for _ in range(DECODER_SWEEPS):
         state = views.update(state, moments, view, priors)
     return FactorModel.of((state,), (view,), (None,))
+
+
+def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:
+    """Factor model of the features alone, which imputes missing values."""
+    n, d = problem.X.shape
+    r = max(min(N_COMPLETE, min(n, d) - 1), 1)
+    parts = [make_view(problem.X if own is None else problem.X[:, own]) for own in problem.columns]
+    mean = rng.standard_normal((1, n, r))
+    found = principal_scores(parts, r)
+    mean[..., : found.shape[1]] = found
+    cov = np.broadcast_to(np.eye(r), (1, n, r, r))
+    states = [views.initial_state(view, n_problems=1, n_components=r) for view in parts]
+    for _ in range(COMPLETE_SWEEPS):
+        moments = [views.latent_moments(mean, cov, view) for view in parts]
+        states = [
+            views.update(state, own, view, problem.priors)
+            for state, own, view in zip(states, moments, parts, strict=True)
+        ]
+        precision, linear_term = views.latent_terms(states, parts)
+        cov, _ = inv_spd(np.broadcast_to(precision, (1, n, r, r)), name="latent precision")
+        mean = np.einsum("pnrs,pns->pnr", cov, linear_term)
+    return FactorModel.of(states, parts, problem.columns)
+
+
+# Axes with a smaller share of the largest variance are numerical noise.
+_RANK_TOL = 1e-12
+
+
+def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
+    """Unit-variance principal component scores of all views together, (N, <= R)."""
+    stack = _side_by_side(parts)
+    n, d = stack.shape
+    k = min(n_components, n - 1, d)
+    if k == 0 or np.abs(stack).max() == 0.0:
+        return np.zeros((n, 0))
+    # Lanczos iterations neither centre sparse samples nor make them dense; they do not find all.
+    solver = "covariance_eigh" if k == d else "arpack"
+    pca = PCA(k, svd_solver=solver, whiten=True, random_state=0)
+    scores = pca.fit_transform(stack) * np.sqrt(n / (n - 1.0))
+    variance = pca.explained_variance_
+    return np.asarray(scores[:, variance > _RANK_TOL * variance[0]])
+
+
+def _side_by_side(parts: Sequence[View]) -> Rows:
+    """All views, each of unit total variance, or zero without variation, (N, D)."""
+    blocks = []
+    for view in parts:
+        X: Rows = view.X
+        centre = view.total / np.maximum(view.count, 1.0)
+        if view.mask is not None:
+            X, centre = (X - centre) * view.mask, np.zeros(len(centre))
+        square = float(squared_distance(X, centre).sum())
+        blocks.append(X * (square**-0.5 if square > _RANK_TOL * view.square else 0.0))
+    if any(issparse(block) for block in blocks):
+        return hstack([csr_array(block) for block in blocks], format="csr")
+    return np.concatenate(blocks, axis=1)

@@ -15,13 +15,16 @@ tasks; the loss is the mean over all known labels of held-out samples.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_expit, log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.task import Candidate, Task
+from bsdr_models.bm2pca.engines import learn_metric, maximise
+from bsdr_models.bm2pca.posterior import whiten
+from bsdr_models.bm2pca.problem import Problem, _blocks, class_index
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
@@ -42,12 +45,16 @@ ENOUGH_SAMPLES = 500
 LAPSE = 0.01
 # Mean and standard deviation of the prior of log T, in units of the root mean square of the class
 # scores, from the best temperatures of new samples of ten data sets.
-LOG_T, LOG_T_WIDTH = -1.0, 0.6
+LOG_T = -1.0
+LOG_T_WIDTH = 0.6
+
+# Gain of an iteration, relative to the objective, and iterations at which fits of folds stop. They
+# take 1 / 6 of the time to convergence, with the same costs, temperature and accuracy.
+PATH_TOL = 1e-8
+PATH_ITER = 200
 
 # Temperature from class scores (M, K), classes (M,) and units (M,), samples or groups of them.
 type FitTemperature = Callable[[FloatArray, IntArray, IntArray], float]
-# Class scores (G, M, K) of new samples under fits of G candidates to a task.
-type PathScores = Callable[[Task, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,33 +150,6 @@ def split(X: Rows, classes: IntArray, groups: IntArray | None = None, *, balance
     return Split(index=index, keys=keys, fold=fold, rows=rows, groups=groups)
 
 
-def cross_validate(
-    task: Task,
-    split: Split,
-    path_scores: PathScores,
-    candidates: Sequence[Candidate],
-    *,
-    rng: np.random.Generator,
-    n_jobs: int | None = 1,
-    progressbar: bool = False,
-) -> Selection:
-    """Choose the best of the candidates by held-out samples."""
-    task, rows = task.subset(split.index), split.rows
-    streams = rng.spawn(len(rows))
-
-    def held_out(number: int) -> FloatArray:
-        train = np.setdiff1d(np.arange(len(split.fold)), rows[number])
-        return path_scores(task.subset(train), task.X[rows[number]], candidates, streams[number])
-
-    numbers, what = range(len(rows)), "BM2PCA, folds"
-    outcome = run_tasks(held_out, numbers, n_jobs=n_jobs, what=what, progressbar=progressbar)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    scores = np.concatenate(list(outcome.results.values()), axis=1)
-    truth = class_index(task.Y[split.held_out], task.sizes)
-    return judge_choice(scores, truth, task.sizes, *split.units)
-
-
 def rows_to_hold_out(fold: IntArray, groups: IntArray) -> list[IntArray]:
     """Samples of as many folds as give enough labels of every task."""
     known = groups.reshape(len(groups), -1) >= 0
@@ -179,44 +159,6 @@ def rows_to_hold_out(fold: IntArray, groups: IntArray) -> list[IntArray]:
         if known[np.concatenate(rows)].sum(axis=0).min() >= ENOUGH_SAMPLES:
             break
     return rows
-
-
-def class_index(signs: FloatArray, sizes: tuple[int, ...]) -> IntArray:
-    """Class of each sample in each task, or 0 and 1 for each label, -1 if unknown: (M, T)."""
-    columns = [
-        np.where(own.any(axis=1), own.argmax(axis=1) if own.shape[1] > 1 else own[:, 0] > 0.0, -1)
-        for own in _blocks(signs, sizes)
-    ]
-    return np.column_stack(columns)
-
-
-def judge_choice(
-    scores: FloatArray,
-    truth: IntArray,
-    sizes: tuple[int, ...],
-    fold: IntArray,
-    groups: IntArray | None = None,
-) -> Selection:
-    """Choose as `best_of`, and judge the choice by those that do not see the fold of a sample.
-
-    Each fold is predicted by candidate and temperature that the others choose. The temperature that
-    these predictions lack, shrunk since samples may be few, is a factor of that of the choice.
-    """
-    chosen, scaled = best_of(scores, truth, sizes), np.empty(scores.shape[1:])
-    if len(numbers := np.unique(fold)) < 2:
-        return chosen
-    for number in numbers:
-        own = fold == number
-        other = best_of(scores[:, ~own], truth[~own], sizes)
-        known = np.nan_to_num(other.temperature, nan=1.0)
-        scaled[own] = at_temperature(scores[other.best, own], known, sizes)
-    factor = temperature_of(scaled, truth, sizes, shrunk_temperature, groups)
-    return replace(
-        chosen,
-        temperature=chosen.temperature * factor,
-        held_out=judge(at_temperature(scaled, factor, sizes), truth, sizes, groups=groups)[1],
-        log_proba=log_probabilities(scaled, factor, sizes),
-    )
 
 
 def best_of(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Selection:
@@ -317,11 +259,6 @@ def judge(
     return accuracy, HeldOutScore.of(of_truth, truth, groups=groups)
 
 
-def _blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
-    """Columns of each task, or of each label."""
-    return by_task(values, sizes or (1,) * values.shape[1])
-
-
 def at_temperature(
     scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
 ) -> FloatArray:
@@ -356,3 +293,99 @@ def _log_softmax(scores: FloatArray, lapse: float = 0.0) -> FloatArray:
     if lapse == 0.0:
         return log_p
     return np.asarray(np.log((1.0 - lapse) * np.exp(log_p) + lapse / log_p.shape[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutFold:
+    """Whitened features of a held-out fold, and of its training samples with their signs."""
+
+    problem: Problem
+    signs: FloatArray  # (N, K)
+    training: Any  # (N, B)
+    held_out: Any  # (M, B)
+
+    @classmethod
+    def of(cls, problem: Problem, split: Split, number: int) -> "HeldOutFold":
+        """The metric is learned, and its candidates weighted, without the fold."""
+        own = split.fold == number
+        training = problem.subset(np.flatnonzero(~own))
+        metric, signs = learn_metric(training, 1 + number)
+        return cls(
+            problem=training,
+            signs=signs,
+            training=whiten(metric, training.X),
+            held_out=whiten(metric, problem.X[own]),
+        )
+
+    def scores(self, cost: float) -> FloatArray:
+        """Class scores of the fold, (M, K)."""
+        fit, _ = maximise(
+            self.problem, self.training, self.signs, cost, tol=PATH_TOL, max_iter=PATH_ITER
+        )
+        if fit.interrupted:
+            raise KeyboardInterrupt
+        return fit.state.scores(self.held_out)
+
+
+def choose_cost(
+    problem: Problem,
+    split: Split,
+    costs: Sequence[float],
+    *,
+    n_jobs: int | None = 1,
+    progressbar: bool = False,
+) -> Selection:
+    """Weights of the costs, and predictions of each fold at the mean cost by the other folds."""
+    problem = problem.subset(split.index)
+    numbers = [int(split.fold[rows[0]]) for rows in split.rows]
+
+    def compare(number: int) -> tuple[HeldOutFold, FloatArray]:
+        fold = HeldOutFold.of(problem, split, number)
+        return fold, np.stack([fold.scores(cost) for cost in costs])
+
+    def predict(pair: tuple[HeldOutFold, float]) -> FloatArray:
+        fold, cost = pair
+        return fold.scores(cost)
+
+    options: Any = {"n_jobs": n_jobs, "what": "BM2PCA, folds", "progressbar": progressbar}
+    compared = run_tasks(compare, numbers, **options)
+    if compared.interrupted:
+        raise KeyboardInterrupt
+    folds, parts = zip(*compared.results.values(), strict=True)
+    scores = np.concatenate(parts, axis=1)
+    truth = class_index(problem.Y[split.held_out], problem.sizes)
+    fold, groups = split.units
+    predicted = scores[0]
+    if len(costs) > 1:
+        others = [fold != number for number in numbers]
+        means = [
+            mean_cost(costs, average(scores[:, other], truth[other], problem.sizes))
+            for other in others
+        ]
+        outcome = run_tasks(predict, list(zip(folds, means, strict=True)), **options)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        predicted = np.concatenate(list(outcome.results.values()))
+    nested = np.empty_like(predicted)
+    for number in numbers:
+        own = fold == number
+        other = ~own if len(numbers) > 1 else own
+        units = None if groups is None else groups[other]
+        temperature = temperature_of(
+            predicted[other], truth[other], problem.sizes, probable_temperature, units
+        )
+        nested[own] = at_temperature(
+            predicted[own], np.nan_to_num(temperature, nan=1.0), problem.sizes
+        )
+    return replace(
+        best_of(scores, truth, problem.sizes),
+        weight=average(scores, truth, problem.sizes),
+        temperature=temperature_of(predicted, truth, problem.sizes, probable_temperature, groups),
+        held_out=judge(nested, truth, problem.sizes, LAPSE, groups)[1],
+        log_proba=log_probabilities(nested, 1.0, problem.sizes, LAPSE),
+    )
+
+
+def mean_cost(costs: Sequence[float], weight: FloatArray) -> float:
+    """Geometric mean, by weights of sum one."""
+    return float(np.prod(np.array(costs) ** weight))

@@ -10,23 +10,22 @@ from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAClassifier
-from bsdr_models.bm2pca import label_free, selection
+from bsdr_models.bm2pca import engines as default_engines
+from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.estimator import COSTS
-from bsdr_models.bm2pca.label_free import mean_cost
 from bsdr_models.bm2pca.paper import engines, estimator
-from bsdr_models.bm2pca.selection import (
+from bsdr_models.bm2pca.paper.select import cross_validate, judge_choice
+from bsdr_models.bm2pca.problem import Problem, class_index
+from bsdr_models.bm2pca.select import (
     N_FOLDS,
     average,
     balanced_folds,
     best_of,
-    class_index,
-    cross_validate,
-    judge_choice,
+    mean_cost,
     rows_to_hold_out,
     subsample,
 )
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.task import Task
 from bsdr_models.metric import SHARPNESS
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.papers import PaperBM2PCAClassifier
@@ -60,7 +59,7 @@ def test_as_many_folds_as_the_median_class_has_samples(sizes, expected):
 
 
 def test_subsample_is_stratified(monkeypatch):
-    monkeypatch.setattr(selection, "MAX_SAMPLES", 50)
+    monkeypatch.setattr(select, "MAX_SAMPLES", 50)
     groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
     counts = np.bincount(groups[subsample(groups, keys(groups))] + 1)
     assert counts[0] == 7
@@ -185,7 +184,7 @@ def test_training_and_test_sets_are_disjoint():
         seen.append(X)
         return 2.0 * X[None, :, :3]
 
-    split = selection.split(task.X, groups, balanced=False)
+    split = select.split(task.X, groups, balanced=False)
     found = cross_validate(task, split, path_scores, [{}], rng=np.random.default_rng(0))
     seen = np.concatenate(seen)
     order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
@@ -195,7 +194,7 @@ def test_training_and_test_sets_are_disjoint():
 
 
 def test_folds_are_skipped_after_enough_samples(monkeypatch):
-    monkeypatch.setattr(selection, "ENOUGH_SAMPLES", 20)
+    monkeypatch.setattr(select, "ENOUGH_SAMPLES", 20)
     y, _ = classes()
     rows = rows_to_hold_out(np.arange(60) % 5, y)
     assert [len(each) for each in rows] == [12, 12]
@@ -203,13 +202,13 @@ def test_folds_are_skipped_after_enough_samples(monkeypatch):
 
 def test_nothing_is_held_out_of_single_samples():
     task = wide_task("shared").subset(np.arange(3))
-    assert selection.split(task.X, np.arange(3), balanced=False).rows == []
+    assert select.split(task.X, np.arange(3), balanced=False).rows == []
 
 
 def test_held_out_values_are_spread_to_their_samples(monkeypatch):
-    monkeypatch.setattr(selection, "MAX_SAMPLES", 12)
+    monkeypatch.setattr(select, "MAX_SAMPLES", 12)
     X, groups = np.arange(20.0)[:, None], np.tile([0, 1], 10)
-    split = selection.split(X, groups, balanced=False)
+    split = select.split(X, groups, balanced=False)
     found = split.spread(X[split.index[split.held_out]], 20)
     kept = ~np.isnan(found[:, 0])
     assert kept.sum() == 12
@@ -225,14 +224,14 @@ def test_probable_temperature_has_the_largest_posterior_density(k):
 
     def density(log_t):
         p = 0.99 * softmax(both / np.exp(log_t), axis=1) + 0.01 / both.shape[1]
-        z = (log_t - np.log(spread) - selection.LOG_T) / selection.LOG_T_WIDTH
+        z = (log_t - np.log(spread) - select.LOG_T) / select.LOG_T_WIDTH
         return np.log(p[np.arange(200), y]).sum() - 0.5 * z**2
 
     grid = np.linspace(-4.0, 4.0, 4001)
     best = grid[np.argmax([density(each) for each in grid])]
-    found = selection.probable_temperature(scores, y)
+    found = select.probable_temperature(scores, y)
     assert np.log(found) == pytest.approx(best, abs=3e-3)
-    assert selection.probable_temperature(7.0 * scores, y) == pytest.approx(7.0 * found, rel=1e-4)
+    assert select.probable_temperature(7.0 * scores, y) == pytest.approx(7.0 * found, rel=1e-4)
 
 
 def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature():
@@ -242,7 +241,7 @@ def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature(
     far[0] = 30.0 * np.eye(4)[(y[0] + 1) % 4]
     robust, plain = (
         fit(far, y) / fit(scores, y)
-        for fit in (selection.probable_temperature, selection.fit_temperature)
+        for fit in (select.probable_temperature, select.fit_temperature)
     )
     assert robust < 1.2 < 1.7 < plain
 
@@ -250,8 +249,8 @@ def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature(
 def test_without_a_signal_the_temperature_has_no_prior():
     rng = np.random.default_rng(1)
     scores, y = rng.standard_normal((400, 3)), np.arange(400) % 3
-    assert selection.probable_temperature(scores, y) > 4.0
-    assert selection.probable_temperature(0.0 * scores, y) == 1.0
+    assert select.probable_temperature(scores, y) > 4.0
+    assert select.probable_temperature(0.0 * scores, y) == 1.0
 
 
 # ------------------------------------------------------------------------------- candidates
@@ -302,7 +301,7 @@ def wide_task(strategy):
     rng = np.random.default_rng(3)
     y = np.arange(18) % 3
     X = rng.standard_normal((18, 30)) + 2.0 * rng.standard_normal((3, 30))[y]
-    return Task(X=X, Y=2.0 * np.eye(3)[y] - 1.0, n_components=2, strategy=strategy, sizes=(3,))
+    return Problem(X=X, Y=2.0 * np.eye(3)[y] - 1.0, n_components=2, strategy=strategy, sizes=(3,))
 
 
 TRAIN, TEST = np.arange(12), np.arange(12, 18)
@@ -325,14 +324,14 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
     task = wide_task(strategy)
-    monkeypatch.setattr(label_free, "PATH_ITER", 2000)
-    monkeypatch.setattr(label_free, "PATH_TOL", 1e-10)
-    split = selection.split(task.X, np.arange(18) % 3, balanced=False)
-    task = label_free.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
-    fold = label_free.HeldOutFold.of(task, split, 2)
+    monkeypatch.setattr(engines, "PATH_ITER", 2000)
+    monkeypatch.setattr(engines, "PATH_TOL", 1e-10)
+    split = select.split(task.X, np.arange(18) % 3, balanced=False)
+    task = default_engines.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
+    fold = select.HeldOutFold.of(task, split, 2)
     out = split.fold == 2
     alone = replace(task.subset(~out), metric_weights=task.metric_weights[3:])
     for cost in (1.0, 10.0):
-        fit = label_free.fit_label_free(alone, cost=cost, max_iter=2000)
+        fit = default_engines.fit_problem(alone, cost=cost, max_iter=2000)
         expected = fit.posterior.score_means(task.X[out])
         np.testing.assert_allclose(fold.scores(cost), expected, rtol=1e-6)

@@ -9,15 +9,15 @@ from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import GaussianRegressor
-from bsdr_models.bm2pca.base import ConjugateEstimator
 from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, margin_posterior, run_sweeps
-from bsdr_models.bm2pca.selection import N_FOLDS
+from bsdr_models.bm2pca.paper.estimator import ConjugateEstimator
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.problem import Problem
+from bsdr_models.bm2pca.select import N_FOLDS
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
-from bsdr_models.bm2pca.spec import Priors
-from bsdr_models.bm2pca.task import Task
 from bsdr_models.dims import FEATURE
 from bsdr_models.groups import read_groups, warn_of_replicates
-from bsdr_models.inference.datatree import output_attrs
+from bsdr_models.inference.datatree import InferenceMethod, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.options import COUNT
@@ -183,11 +183,11 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         groups = read_groups(groups, table)
         loss: EpsilonInsensitiveLoss = self._option("loss")
         calibrate_rng, fit_rng = self._spawn()
-        self._observed = self._task = self._make_task(
+        self._observed = self._problem = self._make_problem(
             X, Y, strategy="shared", epsilon=float(loss.epsilon)
         )
         if groups is None:
-            warn_of_replicates(self._task.X, None, stacklevel=3)
+            warn_of_replicates(self._problem.X, None, stacklevel=3)
         self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
         with one_thread(), self._fitting(X.shape):
             self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
@@ -195,7 +195,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
             if loss.calibrate:
                 coef_sd = self._calibrate(groups, calibrate_rng)
             result = fit_mean_field(
-                self._task,
+                self._problem,
                 cost=self.C_,
                 rng=fit_rng,
                 max_iter=int(self.max_iter),
@@ -208,7 +208,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 "slope": self.slope_.tolist(),
                 "std_factor": self.std_factor_.tolist(),
                 "coef_sd": coef_sd.tolist(),
-                "objective": "bound",
+                "objective": "lower bound",
                 **output_attrs(self._output_scaler),
             }
             self._set_fitted(
@@ -230,8 +230,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
         Return the standard deviation of coefficients between folds, (K,), 0 without folds.
         """
-        task = self._task
-        fold = make_folds(task.X, np.where(task.observed.any(axis=1), 0, -1), groups)
+        problem = self._problem
+        fold = make_folds(problem.X, np.where(problem.observed.any(axis=1), 0, -1), groups)
         least = N_FOLDS if groups is None else 2
         if np.count_nonzero(fold >= 0) < least:
             warnings.warn(
@@ -239,10 +239,14 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 UserWarning,
                 stacklevel=3,
             )
-            return np.zeros(task.Y.shape[1])
-        mean, variance, coef_sd = held_out(task, self.C_, fold, rng, n_jobs=self.n_jobs)
-        self.slope_, self.std_factor_ = calibration(task.Y, mean, variance)
+            return np.zeros(problem.Y.shape[1])
+        mean, variance, coef_sd = held_out(problem, self.C_, fold, rng, n_jobs=self.n_jobs)
+        self.slope_, self.std_factor_ = calibration(problem.Y, mean, variance)
         return coef_sd
+
+    @property
+    def _method(self) -> InferenceMethod:
+        return "mean_field"
 
     def _make_tree(self) -> xr.DataTree:
         """Tree whose coefficients and intercepts are those of predictions.
@@ -281,7 +285,12 @@ def noise_variance(cost: float, epsilon: float) -> float:
 
 
 def held_out(
-    task: Task, cost: float, fold: IntArray, rng: np.random.Generator, *, n_jobs: int | None = 1
+    problem: Problem,
+    cost: float,
+    fold: IntArray,
+    rng: np.random.Generator,
+    *,
+    n_jobs: int | None = 1,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Predictive mean and variance (N, K) of held-out samples, NaN for those of fold -1.
 
@@ -293,21 +302,23 @@ def held_out(
 
     def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         test = fold == number
-        training = task.subset(np.flatnonzero(~test))
+        training = problem.subset(np.flatnonzero(~test))
         posterior = margin_posterior(
             *run_sweeps(training, [cost], SWEEPS, streams[number]), training
         )
-        return *posterior.score_moments(task.X[test]), posterior.projection @ posterior.mean_weights
+        return *posterior.score_moments(
+            problem.X[test]
+        ), posterior.projection @ posterior.mean_weights
 
     outcome = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds")
     if outcome.interrupted:
         raise KeyboardInterrupt
-    mean, variance = np.full((2, *task.Y.shape), np.nan)
+    mean, variance = np.full((2, *problem.Y.shape), np.nan)
     for number, (own_mean, own_variance, _) in outcome.results.items():
         mean[fold == number], variance[fold == number] = own_mean, own_variance
     coef = np.stack([coef for *_, coef in outcome.results.values()])
     coef_sd = np.sqrt((n_folds - 1) * coef.var(axis=0).mean(axis=0))
-    return mean, variance + noise_variance(cost, float(task.epsilon or 0.0)), coef_sd
+    return mean, variance + noise_variance(cost, float(problem.epsilon or 0.0)), coef_sd
 
 
 def calibration(

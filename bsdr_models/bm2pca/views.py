@@ -10,6 +10,7 @@ References
 .. [1] C. M. Bishop (1999). Variational principal components. ICANN.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.spec import Priors
+from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
@@ -242,6 +243,18 @@ def noise_precision(state: ViewState, moments: Moments, view: View, priors: Prio
         shape=np.full_like(found, priors.noise_shape + 0.5 * view.n_observed),
         rate=priors.noise_rate + 0.5 * np.maximum(found, 0.0),
     )
+
+
+def latent_terms(
+    states: Sequence[ViewState], parts: Sequence[View]
+) -> tuple[FloatArray, FloatArray]:
+    """Precision, (P, 1, R, R) or (P, N, R, R), and linear term (P, N, R) of z given all views."""
+    precision: FloatArray = np.eye(states[0].loadings.mean.shape[-1])[None, None]
+    linear_term: FloatArray = np.zeros(1)
+    for state, view in zip(states, parts, strict=True):
+        precision = precision + latent_precision(state, view)
+        linear_term = linear_term + latent_linear_term(state, view)
+    return precision, linear_term
 
 
 def latent_precision(state: ViewState, view: View) -> FloatArray:

@@ -1,0 +1,107 @@
+"""The recommended model: an embedding by features alone, in the metric of `bsdr_models.metric`."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca.posterior import Posterior, whiten
+from bsdr_models.bm2pca.problem import Problem, class_index
+from bsdr_models.bm2pca.select import Split
+from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
+from bsdr_models.bm2pca.transduction import fit_responsibilities
+from bsdr_models.inference.result import Result
+from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
+from bsdr_models.tasks import by_task
+
+# Gain of an iteration, relative to the objective, at which to stop.
+TOL = 1e-10
+
+
+def weigh_metric(
+    problem: Problem, metric: MetricName, units: FloatArray, split: Split, *, by_fold: bool
+) -> Problem:
+    """The task with weights of the metric from its labelled samples; without, if it is large."""
+    if is_large(problem.X):
+        return problem
+    if issparse(problem.X):
+        units = np.full(problem.X.shape[1], 1.0 / np.abs(problem.X.data).max())
+    # In the order of folds, a subset of the samples has as many of each.
+    order = np.lexsort((split.keys, split.fold))
+    order = order[problem.observed[split.index[order]].any(axis=1)]
+    known = problem.subset(split.index[order])
+    classes = class_index(known.Y, known.sizes)
+    weights = choose_weights(
+        metric, as_dense(known.X), classes, units, split.fold[order], by_fold=by_fold
+    )
+    return replace(problem, units=units, metric_weights=weights)
+
+
+def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric, FloatArray]:
+    """Metric by a row of the weights, and signs (N, K) for the margins.
+
+    Both use unlabelled samples of nearly certain class (`transduction`).
+    """
+    signs, shares = pseudo_labels(problem)
+    used = (signs != 0.0).any(axis=1)
+    if problem.metric_weights is None or problem.units is None:
+        return SparseMetric.learn(problem.X[used]), signs
+    if shares is None:
+        groups = Groups.of(class_index(signs[used], problem.sizes))
+    else:
+        groups = Groups.of_probabilities(shares[used])
+    X = as_dense(problem.X[used])
+    return Metric.learn(X, groups, problem.metric_weights[row], problem.units), signs
+
+
+def pseudo_labels(problem: Problem) -> tuple[FloatArray, FloatArray | None]:
+    """Signs (N, K) with those of unlabelled samples of nearly certain class.
+
+    Also the class probabilities of the samples used, (N, J), if one task has such samples.
+    """
+    Y = problem.Y
+    if is_large(problem.X) or min(problem.X.shape) > subspace.MAX_AXES:
+        return Y, None
+    if len(problem.sizes) > 1:
+        X = as_dense(problem.X)
+        signs = [fit_responsibilities(X, own).signs for own in by_task(Y, problem.sizes)]
+        return np.concatenate(signs, axis=1), None
+    if problem.sizes and not problem.observed.all():
+        found = fit_responsibilities(as_dense(problem.X), Y)
+        return found.signs, found.shares
+    return Y, None
+
+
+def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result:
+    """Fit to all samples."""
+    metric, signs = learn_metric(problem)
+    A = whiten(metric, problem.X)
+    fit, settings = maximise(problem, A, signs, cost, tol=TOL, max_iter=max_iter)
+    posterior = Posterior(
+        metric=metric,
+        state=fit.state,
+        weight_cov=subspace.weight_covariance(fit.state, A, signs, settings),
+        projection_cov=subspace.projection_covariance(fit.state, A, signs, settings),
+        settings=settings,
+    )
+    return Result(
+        posterior=posterior,
+        trace=fit.objective,
+        converged=fit.converged,
+        interrupted=fit.interrupted,
+    )
+
+
+def maximise(
+    problem: Problem, A: Any, signs: FloatArray, cost: float, *, tol: float, max_iter: int
+) -> tuple[subspace.Fit, subspace.Settings]:
+    """Maximise the objective, of one subspace or of one classifier for each label."""
+    n_components = problem.n_components if problem.strategy == "shared" else None
+    settings = subspace.Settings(cost=cost, multiclass=problem.multiclass, task_sizes=problem.sizes)
+    fit = subspace.fit_subspace(
+        A, signs, n_components=n_components, settings=settings, tol=tol, max_iter=max_iter
+    )
+    return fit, settings

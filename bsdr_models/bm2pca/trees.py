@@ -1,0 +1,118 @@
+"""Fits of BM2PCA as ``xarray.DataTree``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.sparse import issparse
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.problem import Problem
+from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
+from bsdr_models.inference import datatree
+from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.result import Result
+
+# Dims of free variables of the PyMC models that are not in the specification.
+FREE_DIMS: dict[str, tuple[str, ...]] = {
+    "latent_offset": (OBS, COMPONENT),
+    "metric_projection": (BASIS, COMPONENT),
+    "metric_weights": (BASIS, LABEL),
+}
+
+# Draws from the q of mean field.
+N_DRAWS = 500
+
+
+def make_tree(
+    result: Result,
+    context: Context,
+    problem: Problem,
+    *,
+    group: dict[str, Any],
+    attrs: dict[str, Any],
+    method: InferenceMethod,
+    rng: np.random.Generator,
+) -> xr.DataTree:
+    """Tree of a fit, with draws of a sampler, or of q by ``rng``.
+
+    ``group`` and ``attrs`` are further summaries and root attributes.
+    """
+    X = context.X
+    posterior = result.posterior
+    sampled = result.sampled
+    projection = posterior.projection
+    r = projection.shape[1]
+    group = group | {"projection_mean": projection}
+    attrs = dict(attrs)
+    if X.shape[0] * r * r <= datatree.MAX_NUMBERS:
+        latent = posterior.embed(X)
+        group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
+    else:
+        group["latent_mean"] = posterior.latent(X)
+    coords: dict[str, Sequence[Any]] = {}
+    groups: dict[str, Any] = {}
+    if sampled is not None:
+        group |= sampled.fit
+        attrs["alignment"] = "rotation"
+        draws = dict(sampled.draws)
+        if sampled.sample_stats:
+            groups["sample_stats"] = dict(sampled.sample_stats)
+    else:
+        group["objective" if method == "map" else "elbo"] = result.trace
+        attrs["converged"] = int(result.converged)
+        if result.terms:
+            group["elbo_terms"] = np.column_stack(list(result.terms.values()))
+            coords[TERM] = list(result.terms)
+        size = projection.shape[0] * posterior.mean_weights.shape[1]
+        n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
+        draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
+    dims = dict(FREE_DIMS)
+    if problem.score_axis == SCORE:
+        n_scores = problem.Y.shape[1]
+        coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
+        dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
+        dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
+    return context.fit_tree(
+        {"posterior": _recorded(draws, context), "fit": group, **groups},
+        SPEC,
+        inference_method=method,
+        n_components=r,
+        attrs=attrs,
+        coords=coords,
+        dims=dims,
+    )
+
+
+def per_class(context: Context, values: FloatArray) -> FloatArray:
+    """Expand weights or biases (..., K) to one per class: two classes share one score."""
+    if context.target != "multiclass":
+        return values
+    sizes = [1 if count == 2 else count for count in context.class_counts]
+    begins = np.cumsum([0, *sizes[:-1]])
+    return np.insert(values, begins[np.equal(sizes, 1)], 0.0, axis=-1)
+
+
+def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
+    """Draws, effects of a single score expanded to two classes, without loadings too large.
+
+    Several scores of a sample share its latent coordinates, whose offsets are free in PyMC.
+    """
+    complete = not issparse(context.X) and not np.isnan(context.X).any()
+    if complete and "latent" in draws and draws["bias"].shape[-1] > 1:
+        draws["latent_offset"] = latent_offset(draws, context.X)
+    if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
+        del draws["loadings"]
+    if draws["coef"].shape[-1] != len(context.labels):
+        draws |= {name: per_class(context, draws[name]) for name in ("coef", "intercept")}
+    return draws
+
+
+def latent_offset(draws: dict[str, FloatArray], X: FloatArray) -> FloatArray:
+    """L'z - L^-1 tau W'(x - t), L L' = I + tau W'W, of the PyMC model: (chain, draw, N, R)."""
+    W, tau = draws["loadings"], draws["noise_precision"][..., None, None]
+    L = np.linalg.cholesky(np.eye(W.shape[-1]) + tau * (W.mT @ W))
+    linear = tau * ((X - draws["offset"][..., None, :]) @ W)
+    return draws["latent"] @ L - np.linalg.solve(L, linear.mT).mT
