@@ -1,43 +1,21 @@
 """The recommended model: an embedding by features alone, in the metric of `bsdr_models.metric`."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.posterior import Posterior, whiten
 from bsdr_models.bm2pca.problem import Problem, class_index
-from bsdr_models.bm2pca.select import Split
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.inference.result import Result
-from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
+from bsdr_models.metric import Groups, Metric
 from bsdr_models.tasks import by_task
 
 # Gain of an iteration, relative to the objective, at which to stop.
 TOL = 1e-10
-
-
-def weigh_metric(
-    problem: Problem, metric: MetricName, units: FloatArray, split: Split, *, by_fold: bool
-) -> Problem:
-    """The task with weights of the metric from its labelled samples; without, if it is large."""
-    if is_large(problem.X):
-        return problem
-    if issparse(problem.X):
-        units = np.full(problem.X.shape[1], 1.0 / np.abs(problem.X.data).max())
-    # In the order of folds, a subset of the samples has as many of each.
-    order = np.lexsort((split.keys, split.fold))
-    order = order[problem.observed[split.index[order]].any(axis=1)]
-    known = problem.subset(split.index[order])
-    classes = class_index(known.Y, known.sizes)
-    weights = choose_weights(
-        metric, as_dense(known.X), classes, units, split.fold[order], by_fold=by_fold
-    )
-    return replace(problem, units=units, metric_weights=weights)
 
 
 def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric, FloatArray]:

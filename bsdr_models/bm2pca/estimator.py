@@ -11,7 +11,7 @@ from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.factor_model import fit_factor_model
 from bsdr_models.bm2pca.problem import Candidate, Problem, compares_classes
-from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost
+from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost, weigh_metric
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
 from bsdr_models.dims import FEATURE
@@ -215,7 +215,7 @@ class BM2PCAClassifier(MarginClassifier):
 
     def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
         units = self._scaler.units
-        return engines.weigh_metric(problem, self.metric, units, split, by_fold=by_fold)
+        return weigh_metric(problem, self.metric, units, split, by_fold=by_fold)
 
     def _compare(
         self, split: Split, candidates: list[Candidate], rng: np.random.Generator

@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.sparse import issparse
 from scipy.special import log_expit, log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.engines import learn_metric, maximise
 from bsdr_models.bm2pca.posterior import whiten
 from bsdr_models.bm2pca.problem import Problem, _blocks, class_index
+from bsdr_models.bm2pca.sparse_metric import as_dense, is_large
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.metric import SHARPNESS
+from bsdr_models.metric import SHARPNESS, MetricName, choose_weights
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
@@ -293,6 +295,25 @@ def _log_softmax(scores: FloatArray, lapse: float = 0.0) -> FloatArray:
     if lapse == 0.0:
         return log_p
     return np.asarray(np.log((1.0 - lapse) * np.exp(log_p) + lapse / log_p.shape[1]))
+
+
+def weigh_metric(
+    problem: Problem, metric: MetricName, units: FloatArray, split: Split, *, by_fold: bool
+) -> Problem:
+    """The task with weights of the metric from its labelled samples; without, if it is large."""
+    if is_large(problem.X):
+        return problem
+    if issparse(problem.X):
+        units = np.full(problem.X.shape[1], 1.0 / np.abs(problem.X.data).max())
+    # In the order of folds, a subset of the samples has as many of each.
+    order = np.lexsort((split.keys, split.fold))
+    order = order[problem.observed[split.index[order]].any(axis=1)]
+    known = problem.subset(split.index[order])
+    classes = class_index(known.Y, known.sizes)
+    weights = choose_weights(
+        metric, as_dense(known.X), classes, units, split.fold[order], by_fold=by_fold
+    )
+    return replace(problem, units=units, metric_weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from scipy.stats import ortho_group
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines, select, sparse_metric, subspace
-from bsdr_models.bm2pca.engines import learn_metric, weigh_metric
+from bsdr_models.bm2pca.engines import learn_metric
 from bsdr_models.bm2pca.problem import Problem, encode
 from bsdr_models.bm2pca.select import HeldOutFold
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
@@ -56,7 +56,7 @@ def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
 
     def scores(y, number):
         task, _ = make_task(X, y)
-        task = weigh_metric(task, "auto", np.ones(X.shape[1]), split, by_fold=True)
+        task = select.weigh_metric(task, "auto", np.ones(X.shape[1]), split, by_fold=True)
         return HeldOutFold.of(task, split, number).scores(1.0)
 
     other = y.copy()
@@ -166,7 +166,7 @@ def test_unlabelled_samples_of_nearly_certain_class_are_in_the_metric(monkeypatc
     y[20:] = -1
     task, groups = make_task(X, y)
     split = select.split(X, groups, balanced=False)
-    task = weigh_metric(task, "auto", np.ones(D), split, by_fold=False)
+    task = select.weigh_metric(task, "auto", np.ones(D), split, by_fold=False)
     metric, signs = learn_metric(task)
     used = signs.any(axis=1)
     assert used.sum() > 20

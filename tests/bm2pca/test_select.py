@@ -327,7 +327,7 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
     monkeypatch.setattr(engines, "PATH_ITER", 2000)
     monkeypatch.setattr(engines, "PATH_TOL", 1e-10)
     split = select.split(task.X, np.arange(18) % 3, balanced=False)
-    task = default_engines.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
+    task = select.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
     fold = select.HeldOutFold.of(task, split, 2)
     out = split.fold == 2
     alone = replace(task.subset(~out), metric_weights=task.metric_weights[3:])
