@@ -11,7 +11,7 @@ from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
 from bsdr_models.dgplvm.objective import Objective
-from bsdr_models.dgplvm.settings import Priors
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics.kernels import squared_distances
 
 N_FEATURES, N_COMPONENTS, N_LABELS = 256, 2, 3

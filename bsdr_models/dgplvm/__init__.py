@@ -6,11 +6,12 @@ from typing import Any
 _PUBLIC = {
     "SPEC": "spec",
     "DGPLVMClassifier": "estimator",
-    "LogNormal": "settings",
+    "LogNormal": "priors",
     "Mapping": "settings",
     "Optimization": "settings",
-    "Priors": "settings",
+    "Priors": "priors",
     "build_model": "model",
+    "build_paper_model": "paper.model",
 }
 
 __all__ = list(_PUBLIC)

@@ -12,14 +12,13 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
-from bsdr_models.dgplvm.criteria import choose_criterion, class_centroids
+from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics
-from bsdr_models.dgplvm.learn import FitResult
-from bsdr_models.dgplvm.map_search import Task
+from bsdr_models.dgplvm.engines import FitResult
+from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.dims import LABEL, TERM
+from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.groups import read_groups, warn_of_replicates
-from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler
@@ -39,7 +38,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
     _spec = SPEC
     _reference = None
     _result: FitResult
-    _task: Task
+    _problem: Problem
     # Dims of free variables of the PyMC model, if not those of the specification.
     _free_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
     _most_components: ClassVar[int]  # of the default
@@ -83,7 +82,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
         rng, n_classes = as_generator(self.random_state), len(self.classes_)
         n_components = int(self.n_components or min(self._most_components, n_classes - 1))
-        options = self._task_options()
+        options = self._problem_options()
         name, n_labelled = options["priors"].criterion, int((index >= 0).sum())
         criterion = choose_criterion(name, n_components, n_classes, n_labelled)
         self._scaler = self._choose_scale(fit_scaler(X, standardize=True))
@@ -91,7 +90,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if groups is None:
             warn_of_replicates(X, index, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
-            task = self._task = Task(
+            problem = self._problem = Problem(
                 **self._in_metric(X, index, groups),
                 y_index=index,
                 n_components=n_components,
@@ -100,14 +99,14 @@ class BaseDGPLVM(ProbabilisticClassifier):
                 dynamics=None if sequence is None else Dynamics.of(sequence),
                 **options,
             )
-            result = self._learn(task, rng)
+            result = self._learn(problem, rng)
             context = Context(
                 X=X,
                 config=self._config(),
                 groups=groups,
                 **described,
                 attrs={
-                    "weight": task.priors.weight,
+                    "weight": problem.priors.weight,
                     "criterion": criterion,
                     "objective": "log posterior density",
                     **result.settings,
@@ -122,15 +121,15 @@ class BaseDGPLVM(ProbabilisticClassifier):
         return scaler
 
     def _in_metric(self, X: FloatArray, index: IntArray, groups: IntArray | None) -> dict[str, Any]:
-        """Samples of the task, and their metric, from scaled samples (N, D) and classes (N,)."""
+        """Samples of the problem, and their metric, from scaled samples (N, D) and classes (N,)."""
         return {"X": X}
 
     @abstractmethod
-    def _task_options(self) -> dict[str, Any]:
-        """Hyper-parameters and mapping of the task."""
+    def _problem_options(self) -> dict[str, Any]:
+        """Hyper-parameters and mapping of the problem."""
 
     @abstractmethod
-    def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
+    def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
         """Fit to scaled samples."""
 
     def _set_fitted(self, result: FitResult, context: Context) -> None:
@@ -171,7 +170,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """Derivatives of the mapping in the scaled features, over the training samples."""
         effects = np.pad(self._metric.effects, ((0, 0), (0, 1)))  # none outside of their span
         embedder: MappingEmbedder = self._posterior.embedder
-        return embedder.sensitivity(self._task.X, effects)
+        return embedder.sensitivity(self._problem.X, effects)
 
     def _latent_means(self, X: FloatArray) -> FloatArray:
         latent: FloatArray = self._posterior.latent(X)
@@ -189,54 +188,13 @@ class BaseDGPLVM(ProbabilisticClassifier):
         return self._result.messages
 
     def _make_tree(self) -> xr.DataTree:
-        """Tree of the fit.
-
-        ``posterior`` holds the mode as a single draw, or the draws of a sampler.
-        ``fit/latent_mean`` and ``latent_cov`` are the leave-one-out latent coordinates, which are
-        not biased by the label of the sample.
-        """
-        result, index = self._result, self._context.index
-        assert index is not None
-        embedder, sampled = result.posterior.embedder, result.sampled
-        fit: dict[str, Any] = {
-            "latent_mean": result.left_out.mean,
-            "latent_cov": result.left_out.cov,
-            "relevance": self.relevance_,
-            "log_density": result.trace,
-            "restarts": np.array(result.restarts),
-            "objective_terms": np.array(list(result.terms.values())),
-            "class_size": np.bincount(index[index >= 0], minlength=len(self.classes_)),
-        }
+        embedder = self._posterior.embedder
+        fit: dict[str, Any] = {"relevance": self.relevance_}
         if isinstance(embedder, MappingEmbedder):
             with one_thread():
                 derivative, sd, share = self._sensitivity()
                 fit |= embedder.outliers(embedder.out_of_range_left_out())
             fit |= {"projection_mean": derivative, "projection_sd": sd, "feature_relevance": share}
-        groups: dict[str, dict[str, Any]] = {"fit": fit}
-        if sampled is None:
-            mode = {"latent": result.latent, **result.variables}
-            groups["posterior"] = {name: np.array(v)[None, None] for name, v in mode.items()}
-        else:
-            groups["posterior"] = dict(sampled.draws)
-            if sampled.draws["latent"].size > datatree.MAX_NUMBERS:
-                del groups["posterior"]["latent"], groups["posterior"]["latent_raw"]
-            groups["sample_stats"] = dict(sampled.sample_stats)
-            fit |= sampled.fit
-        tree = self._context.fit_tree(
-            groups,
-            SPEC,
-            inference_method=self._method,
-            n_components=self._n_features_out,
-            attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
-            dims={"objective_terms": (TERM,), "class_size": (LABEL,), **self._free_dims},
-            coords={TERM: list(result.terms)},
+        return make_tree(
+            self._result, self._context, fit=fit, method=self._method, dims=self._free_dims
         )
-        if "projection_sd" in fit:
-            tree["fit/projection_sd"].attrs["over"] = "rows"
-        return tree
-
-
-def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
-    """Share of each component in the scatter of the class centroids, (R,)."""
-    scatter = class_centroids(latent, index).var(axis=0)
-    return scatter / (scatter.sum() or 1.0)

@@ -53,7 +53,7 @@ from scipy.sparse import csgraph
 from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.settings import CriterionName
+from bsdr_models.dgplvm.priors import CriterionName
 from bsdr_models.numerics.kernels import squared_distances
 
 NAMES = tuple(name for name in get_args(CriterionName) if name != "auto")

@@ -9,11 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
+from bsdr_models.dgplvm.engines import FitResult, fit_problem
 from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
-from bsdr_models.dgplvm.learn import FitResult, learn_mode
-from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.sampling import declare_model, learn_draws
-from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.sampling import declare_model
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
@@ -164,7 +165,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _task_options(self) -> dict[str, Any]:
+    def _problem_options(self) -> dict[str, Any]:
         return {"priors": self._option("priors"), "mapping": self._option("mapping")}
 
     def _in_metric(self, X: FloatArray, index: IntArray, groups: IntArray | None) -> dict[str, Any]:
@@ -176,10 +177,8 @@ class DGPLVMClassifier(BaseDGPLVM):
     def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
         return in_metric(self._metric, X)
 
-    def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
-        if self.inference == "map":
-            return learn_mode(task, rng, progressbar=self.progressbar)
-        return learn_draws(self.inference, task, self._schedule(), rng)
+    def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
+        return fit_problem(problem, self.inference, self._schedule(), rng=rng)
 
     def _selected_params(self) -> dict[str, Any]:
         return {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
@@ -213,4 +212,4 @@ class DGPLVMClassifier(BaseDGPLVM):
         """
         check_is_fitted(self)
         whitened = replace(self._context, feature_names=())
-        return whitened.name_dims(declare_model(self._task, self._result.settings))
+        return whitened.name_dims(declare_model(self._problem, self._result.settings))

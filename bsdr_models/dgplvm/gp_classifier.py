@@ -33,8 +33,8 @@ from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features, row_squares
-from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.temperature import fit_temperature

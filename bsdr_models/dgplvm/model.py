@@ -41,7 +41,7 @@ from bsdr_models.dgplvm.back_constraint import (
 from bsdr_models.dgplvm.criteria import NAMES, choose_criterion, local_affinity, make_criterion
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.settings import CriterionName, LogNormal, Priors
+from bsdr_models.dgplvm.priors import CriterionName, LogNormal, Priors
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features, encode_classes
@@ -120,7 +120,7 @@ def build_model(
     check_number("width", width)
     check_number("map_noise", map_noise)
     X_array, features = check_features(X, y, n_components)
-    y_index, classes = _check_labels(y, unlabeled, n_samples=len(X_array))
+    y_index, classes = check_labels(y, unlabeled, n_samples=len(X_array))
     if criterion not in NAMES:
         raise ValueError(f"criterion must be one of {NAMES}, got {criterion!r}")
     choose_criterion(criterion, n_components, len(classes), int((y_index >= 0).sum()))
@@ -328,7 +328,7 @@ def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int
     return U / np.sqrt((U**2).mean(axis=0))
 
 
-def _check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, list[Any]]:
+def check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, list[Any]]:
     """Class indices (N,), -1 for no label, and the classes."""
     array = np.asarray(y)
     if array.shape != (n_samples,):

@@ -15,23 +15,12 @@ from scipy.linalg import block_diag
 
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.learn import (
-    KERNEL,
-    FitResult,
-    Posterior,
-    make_decoder,
-    make_result,
-    mixture,
-    posterior_by_mapping,
-    predict_left_out,
-)
-from bsdr_models.dgplvm.map_search import EXACT_SAMPLES, Mode, Task, fit_map, make_objective
+from bsdr_models.dgplvm.map_search import Mode, make_objective
 from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.priors import KERNEL
+from bsdr_models.dgplvm.problem import EXACT_SAMPLES, Problem
 from bsdr_models.inference.sampling import Sampled, Schedule
-from bsdr_models.metrics import lack_of_signal, no_signal
-from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Variables stored for every draw.
 NAMES = ("latent_raw", "latent", *KERNEL, "criterion")
@@ -43,90 +32,29 @@ ADVI_STEPS = 5_000
 ADVI_STARTS = (1e-6, 1.0)
 # Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
-# Predictions average over as many evenly spaced draws: standard errors are 7 % of the standard
-# deviation of a probability between draws.
-N_DRAWS = 200
 
 
-def learn_draws(engine: str, task: Task, schedule: Schedule, rng: np.random.Generator) -> FitResult:
-    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper.
-
-    An interrupt of the search of the mode is raised again: there are no draws yet to return.
-    """
-    check_declared(task)
-    mode = fit_map(replace(task, optimization=replace(task.optimization, n_restarts=1)), rng)
-    if mode.search.interrupted:
-        raise KeyboardInterrupt
-    sampled = sample(engine, task, mode, schedule, rng)
-    latents = _stacked(sampled.draws["latent"])
-    posterior, left_out = draws_posterior(latents, mode, task)
-    log_p, held_out = predict_left_out(posterior, task)
-    reason = lack_of_signal(held_out.named())
-    mean = latents.mean(axis=0)
-    typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
-    log_kernel = np.log([_stacked(sampled.draws[name])[typical] for name in KERNEL])
-    return make_result(
-        mode,
-        task,
-        posterior=posterior,
-        latent=mean,
-        left_out=left_out,
-        variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
-        decoder=make_decoder(latents[typical], task.features, log_kernel, mode.objective.gram),
-        held_out=held_out,
-        held_out_log_proba=log_p,
-        messages=() if reason is None else (no_signal(reason),),
-        advice="",
-        sampled=sampled,
-        converged=False,
-        interrupted=sampled.interrupted,
-    )
-
-
-def check_declared(task: Task) -> None:
-    """Raise a ValueError if the density of a task is improper or has no PyMC model."""
-    if not np.isfinite(task.priors.weight):
+def check_declared(problem: Problem) -> None:
+    """Raise a ValueError if the density of a problem is improper or has no PyMC model."""
+    if not np.isfinite(problem.priors.weight):
         raise ValueError("the PyMC model needs a finite weight, got infinity")
-    if task.dynamics is not None:
+    if problem.dynamics is not None:
         raise ValueError("the PyMC model has no sequences; use inference='map'")
-    if not task.dense:
+    if not problem.dense:
         raise ValueError(
             "the PyMC model needs a dense mapping (n_centres=None, at most "
             f"{EXACT_SAMPLES} samples)"
         )
 
 
-def draws_posterior(
-    latents: FloatArray, mode: Mode, task: Task
-) -> tuple[Posterior, LatentCoordinates]:
-    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
-
-    The kernel parameters of these classifiers are those at the mode: optimising them for each draw
-    is expensive, and changes the average by less than 0.01.
-    """
-    at_mode, _ = posterior_by_mapping(mode, mode.latent, task)
-    parameters = at_mode.classifier.functions.kernel.log_values
-    parts = [
-        posterior_by_mapping(mode, latents[i], task, kernel_parameters=parameters)
-        for i in evenly_spaced(len(latents), N_DRAWS)
-    ]
-    posterior = Posterior(draws=tuple(draw for draw, _ in parts))
-    return posterior, mixture([coordinates for _, coordinates in parts])
-
-
-def _stacked(values: FloatArray) -> FloatArray:
-    """Concatenated chains."""
-    return values.reshape(-1, *values.shape[2:])
-
-
 def sample(
-    engine: str, task: Task, mode: Mode, schedule: Schedule, rng: np.random.Generator
+    engine: str, problem: Problem, mode: Mode, schedule: Schedule, rng: np.random.Generator
 ) -> Sampled:
     """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
-    objective = make_objective(task, mode.objective.mapping)
+    objective = make_objective(problem, mode.objective.mapping)
     x, covariance = curvature(objective, mode)
     # ADVI does not converge from a draw of the prior, where J is huge.
     spreads = ADVI_STARTS if engine == "advi" else (1.0,) * schedule.chains
@@ -137,7 +65,7 @@ def sample(
         "starts": [_initial_values(objective, x, scale * covariance, rng) for scale in spreads],
         "progressbar": schedule.progressbar,
     }
-    model = declare_model(task, mode.settings)
+    model = declare_model(problem, mode.settings)
     if engine == "advi":
         sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
     else:
@@ -150,24 +78,24 @@ def sample(
             **options,
         )
     latent, raw = align_draws(sampled.draws["latent"], mode.latent), sampled.draws["latent_raw"]
-    raw = turn_raw(raw, mode.objective.mapping.factor @ raw, latent, task.known)
+    raw = turn_raw(raw, mode.objective.mapping.factor @ raw, latent, problem.known)
     return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
 
 
-def declare_model(task: Task, settings: Mapping[str, float]) -> Any:
+def declare_model(problem: Problem, settings: Mapping[str, float]) -> Any:
     """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
-    check_declared(task)
+    check_declared(problem)
     return build_model(
-        task.X,
-        task.y_index,
-        n_components=task.n_components,
-        weight=task.priors.weight,
-        criterion=task.criterion,  # type: ignore[arg-type]
+        problem.X,
+        problem.y_index,
+        n_components=problem.n_components,
+        weight=problem.priors.weight,
+        criterion=problem.criterion,  # type: ignore[arg-type]
         width=settings["map_width"],
         map_noise=settings["map_noise"],
-        priors=task.priors,
+        priors=problem.priors,
         unlabeled=-1,
     )
 
@@ -204,7 +132,7 @@ def _initial_values(
 
 def align_draws(latent: FloatArray, mode: FloatArray) -> FloatArray:
     """Rotate draws (chain, draw, N, R) to agree with each other, and their mean to the mode."""
-    flat = _stacked(latent)
+    flat = stack_chains(latent)
     flat = flat @ rotations(flat)
     left, _, right = np.linalg.svd(flat.mean(axis=0).T @ mode)
     return (flat @ (left @ right)).reshape(latent.shape)
@@ -221,3 +149,8 @@ def turn_raw(raw: FloatArray, image: FloatArray, latent: FloatArray, known: IntA
     B = B - B.mean(axis=-2, keepdims=True)
     Q, triangle = np.linalg.qr(np.linalg.solve(B.mT @ B, B.mT @ Z))
     return raw @ (Q * np.sign(np.diagonal(triangle, axis1=-2, axis2=-1))[..., None, :])
+
+
+def stack_chains(values: FloatArray) -> FloatArray:
+    """Concatenated chains."""
+    return values.reshape(-1, *values.shape[2:])

@@ -1,164 +1,22 @@
-"""Hyper-parameters and option objects of D-GPLVM."""
+"""Option objects of D-GPLVM: the mapping and the search."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from numbers import Real
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from bsdr_models.options import (
     COUNT,
     ITERATIONS,
     POSITIVE,
-    Number,
     Options,
     StrOptions,
-    check_number,
 )
 
 Inference = Literal["map", "nuts", "advi"]
-CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
 
-# Bound of the mode, in standard deviations of the logarithm.
-BOX = 5.0
 # Candidates of width and noise of the mapping.
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
-
-
-@dataclass(frozen=True, slots=True)
-class LogNormal:
-    """Log-normal prior of a positive number.
-
-    Parameters
-    ----------
-    median : float
-    log_sd : float
-        Standard deviation of the logarithm.
-
-    Raises
-    ------
-    ValueError
-        If one of them is not a positive finite number.
-
-    See Also
-    --------
-    Priors : the hyper-parameters that have such priors.
-
-    Examples
-    --------
-    >>> from bsdr_models.dgplvm import LogNormal, Priors
-    >>> priors = Priors(noise_variance=LogNormal(0.5, 0.3))
-    """
-
-    median: float
-    log_sd: float
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            check_number(field.name, getattr(self, field.name))
-
-    @property
-    def log_median(self) -> float:
-        """Mean of the logarithm."""
-        return math.log(self.median)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Bounds of the logarithm at the mode."""
-        return self.log_median - BOX * self.log_sd, self.log_median + BOX * self.log_sd
-
-    def negative_log_density(self, log_value: float) -> tuple[float, float]:
-        """Negative log density of the logarithm, in nats, and its derivative."""
-        z = (log_value - self.log_median) / self.log_sd
-        constant = 0.5 * math.log(2.0 * math.pi) + math.log(self.log_sd)
-        return 0.5 * z * z + constant, z / self.log_sd
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priors:
-    """Hyper-parameters of D-GPLVM.
-
-    Latent coordinates have unit variance, and features are in units of their mean variance.
-
-    Parameters
-    ----------
-    weight : float, default=10
-        Weight of the discriminative prior, per labelled sample and effective feature;
-        ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
-        Measure of class separation in the discriminative prior. "auto" is the paper's
-        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). Local Fisher lets a
-        class have several clusters. "mcml", maximally collapsing metric learning, compares each
-        sample with all others, so that only close classes are moved apart: often more accurate for
-        ten classes in five components. At most 2000 labelled samples.
-    signal_variance : LogNormal
-        a: explained variance of the features. A wide prior has a second optimum, in which many
-        samples of curved classes are explained without noise.
-    lengthscale : LogNormal
-        l: length-scale from latent coordinates to features. Nearly fixed, since the latent
-        coordinates have unit variance.
-    noise_variance : LogNormal
-        b: residual variance. With a wide prior the classes contract instead.
-    map_dof : float
-        nu: degrees of freedom of the scale of the mapping from features to latent coordinates,
-        whose variance is InvGamma(nu / 2, nu / 2).
-    map_mean_variance : float
-        omega: prior variance of the constant of the mapping, relative to the rest.
-    nonlinear_variance : LogNormal
-        Variance of the smooth part of the kernel of the classifier.
-    classifier_lengthscale : LogNormal
-        In units of the root mean square distance of the class centroids from their mean.
-    linear_variance : LogNormal
-        Variance of its linear part.
-
-    Raises
-    ------
-    ValueError
-        If a hyper-parameter has the wrong type or is not positive.
-
-    See Also
-    --------
-    LogNormal : prior of a positive number.
-
-    Examples
-    --------
-    >>> from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-    >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="mcml"))
-    """
-
-    weight: float = 10.0
-    criterion: CriterionName = "auto"
-    signal_variance: LogNormal = LogNormal(0.3, 0.15)
-    lengthscale: LogNormal = LogNormal(1.0, 0.02)
-    noise_variance: LogNormal = LogNormal(0.7, 0.3)
-    map_dof: float = 4.0
-    map_mean_variance: float = 0.3
-    nonlinear_variance: LogNormal = LogNormal(math.exp(-1.6), 1.5)
-    classifier_lengthscale: LogNormal = LogNormal(1.0, 0.35)
-    linear_variance: LogNormal = LogNormal(math.exp(3.0), 0.7)
-
-    def __post_init__(self) -> None:
-        check_number("weight", self.weight, Number(Real, 0.0, math.inf, closed="right"))
-        if self.criterion not in get_args(CriterionName):
-            names = get_args(CriterionName)
-            raise ValueError(f"criterion must be one of {names}, got {self.criterion!r}")
-        for name in ("map_dof", "map_mean_variance"):
-            check_number(name, getattr(self, name))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is LogNormal and not isinstance(value, LogNormal):
-                raise ValueError(f"{field.name} must be a LogNormal, got {value!r}")
-
-    @property
-    def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal]:
-        """Priors of the generative part: signal variance, length-scale, noise variance."""
-        return self.signal_variance, self.lengthscale, self.noise_variance
-
-    @property
-    def classifier(self) -> tuple[LogNormal, LogNormal, LogNormal]:
-        """Priors of the classifier: smooth variance, length-scale, linear variance."""
-        return self.nonlinear_variance, self.classifier_lengthscale, self.linear_variance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from scipy.stats import spearmanr
 from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm import sampling
-from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
-from bsdr_models.dgplvm.settings import Priors
+from bsdr_models.dgplvm.map_search import fit_map, make_objective
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Schedule
 
 pytestmark = pytest.mark.slow
@@ -19,7 +20,7 @@ SCALARS = (*sampling.KERNEL, "criterion")
 
 
 def task(X, y, weight=10.0):
-    return Task(
+    return Problem(
         X=X - X.mean(axis=0),
         y_index=y,
         n_components=y.max(),

@@ -384,9 +384,7 @@ DECLARED = {
     ),
     "bm2pca": lambda X, y: bm2pca.build_model(X, y, n_components=1),
     "dgplvm": lambda X, y: dgplvm.build_model(X, y, n_components=1),
-    "paper-dgplvm": lambda X, y: (
-        PaperDGPLVMClassifier(1, weight=10.0, random_state=0).fit(X, y).model_
-    ),
+    "paper-dgplvm": lambda X, y: dgplvm.build_paper_model(X, y, n_components=1, weight=10.0),
 }
 
 

@@ -164,6 +164,9 @@ THREE_NAMED = {
         X, other, n_components=1
     ),
     "dgplvm.build_model": lambda X, y, other: dgplvm.build_model(X, other, n_components=1),
+    "dgplvm.build_paper_model": lambda X, y, other: dgplvm.build_paper_model(
+        X, other, n_components=1
+    ),
 }
 PLAIN, TREE = PaperBSDRClassifier(), xr.DataTree.from_dict({"posterior": xr.Dataset()})
 

@@ -30,12 +30,12 @@ def fitted(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = DGPLVMClassifier().fit(X, y)
-    mode = fit_map(model._task, np.random.default_rng(0))
+    mode = fit_map(model._problem, np.random.default_rng(0))
     return model, mode, model._samples(new)
 
 
 def average(model, mode, latents):
-    return sampling.draws_posterior(latents, mode, model._task)[0]
+    return sampling.draws_posterior(latents, mode, model._problem)[0]
 
 
 def moved(mode, n_draws, size):

@@ -94,7 +94,7 @@ def test_metric_that_the_user_names(metric):
     one, other = fitted(X, y, metric=metric), fitted(X * units, y, metric=metric)
     name = {"unit": "unit variance", "identity": "as they are"}[metric]
     assert one.metric_weights_[name] == 1.0
-    assert np.all(one._task.metric.fold == -1)
+    assert np.all(one._problem.metric.fold == -1)
     change = one.predict_proba(X) - other.predict_proba(X * units)
     assert (np.abs(change).max() < 1e-3) == (metric == "unit")
 
@@ -118,7 +118,7 @@ def test_more_features_than_samples_and_a_class_of_one_sample():
     held_out = model._result.held_out_log_proba
     assert np.isnan(held_out[0]).all()
     assert np.isfinite(held_out[1:]).all()
-    assert model._task.metric.fold[0] == -1
+    assert model._problem.metric.fold[0] == -1
     assert np.isfinite(model.predict_proba(X + 100.0)).all()
 
 
@@ -127,7 +127,7 @@ def test_unlabelled_samples_are_in_every_metric():
     X, y = classes(n=60, seed=1)
     given = np.where(np.arange(60) < 30, y, -1)
     model = fitted(X, given, unlabeled=-1)
-    data = model._task.metric
+    data = model._problem.metric
     assert np.all(data.fold[30:] == -1)
     assert np.all(data.fold[:30] >= 0)
     few = fitted(X[:30], y[:30])

@@ -16,8 +16,8 @@ from bsdr_models.dgplvm.gp_classifier import (
     one_against_rest,
     probit_log_odds,
 )
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
-from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.numerics.folds import stratified_subset
 
 PRIORS = Priors()

@@ -16,15 +16,18 @@ from bsdr_models.dgplvm.back_constraint import (
     shrink_towards_loo,
 )
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
+from bsdr_models.dgplvm.engines import disagreement, fit_mode
 from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
-from bsdr_models.dgplvm.learn import disagreement, learn_mode
 from bsdr_models.dgplvm.leave_one_out import (
     initial_coordinates,
     leave_out_tuples,
     whitened_indicators,
 )
-from bsdr_models.dgplvm.map_search import NOISE_PRIOR, WIDTH_PRIOR, Task, collapse, fit_map
-from bsdr_models.dgplvm.settings import NOISES, WIDTHS, LogNormal, Optimization
+from bsdr_models.dgplvm.map_search import collapse, fit_map
+from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.select import NOISE_PRIOR, WIDTH_PRIOR
+from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Optimization
 from bsdr_models.inference.optimise import MapResult
 
 OMEGA = 0.3
@@ -42,7 +45,7 @@ def make_data(n_samples=30, n_features=6, n_classes=3, *, distance=2.0, seed=0):
 
 
 def make_task(X, y, *, priors=PRIORS, weight=10.0):
-    return Task(
+    return Problem(
         X=X,
         y_index=y,
         n_components=min(2, int(y.max())),
@@ -256,10 +259,10 @@ def test_collapse_is_reported_for_priors_without_signal():
     assert collapse(search(make_task(X, y))) is None
     assert "explain almost nothing" in collapse(search(make_task(X, y, priors=none)))
     assert "collapsed to a point" in collapse(search(make_task(X, y, weight=np.inf)))
-    result = learn_mode(make_task(X, y, priors=none), np.random.default_rng(0))
+    result = fit_mode(make_task(X, y, priors=none), np.random.default_rng(0))
     assert any("explain almost nothing" in message for message in result.messages)
     # No collapse warning for infinite weight.
-    result = learn_mode(make_task(X, y, weight=np.inf), np.random.default_rng(0))
+    result = fit_mode(make_task(X, y, weight=np.inf), np.random.default_rng(0))
     assert not any("collapsed" in message for message in result.messages)
 
 

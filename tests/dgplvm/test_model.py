@@ -15,11 +15,13 @@ from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
 
 from bsdr_models.dgplvm import criteria, sampling
-from bsdr_models.dgplvm.map_search import Task, fit_map, make_objective
+from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
+from bsdr_models.dgplvm.paper.map import KernelMapping, fit_paper
 from bsdr_models.dgplvm.paper.model import RAW_SCALE, declare
-from bsdr_models.dgplvm.paper.objective import KernelMapping, fit_paper
-from bsdr_models.dgplvm.settings import LogNormal, Mapping, Optimization, Priors
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
 
@@ -198,7 +200,7 @@ def task_and_mode(case):
     index = np.full(len(y), -1)
     known = y != options.get("unlabeled", None)
     index[known] = np.unique(y[known], return_inverse=True)[1]
-    task = Task(
+    task = Problem(
         X=features() - features().mean(axis=0),
         y_index=index,
         n_components=options["n_components"],
@@ -319,7 +321,7 @@ def test_other_criteria_have_their_values_and_gradients(criterion):
 def test_the_papers_density_is_its_objective_within_bounds(mapping):
     """Eq. (13) at interior parameters, and the priors of log theta and the raw coordinates."""
     X, y = features(), np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
-    task = Task(
+    task = Problem(
         X=X,
         y_index=y,
         n_components=2,

@@ -13,7 +13,7 @@ from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, whiten
-from bsdr_models.dgplvm.settings import Priors
+from bsdr_models.dgplvm.priors import Priors
 
 MAPS = ("dense", "few", "none")
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])

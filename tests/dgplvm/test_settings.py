@@ -11,7 +11,8 @@ from scipy import stats
 from bsdr_models import DGPLVMPriors
 from bsdr_models.dgplvm import criteria
 from bsdr_models.dgplvm.paper import estimator as paper
-from bsdr_models.dgplvm.settings import BOX, NOISES, WIDTHS, LogNormal, Mapping
+from bsdr_models.dgplvm.priors import BOX, LogNormal
+from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Mapping
 from bsdr_models.numerics.scaling import Scaler
 
 

@@ -11,21 +11,12 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.learn import (
-    KERNEL,
-    Draw,
-    FitResult,
-    Posterior,
-    disagreement,
-    make_result,
-)
-from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
-from bsdr_models.dgplvm.paper.objective import KernelMapping, certain, collapse, fit_paper
-from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
-from bsdr_models.dgplvm.settings import CriterionName, Optimization, Priors
+from bsdr_models.dgplvm.engines import FitResult
+from bsdr_models.dgplvm.paper.engines import Approximation, Placement, fit_problem
+from bsdr_models.dgplvm.paper.map import KernelMapping
+from bsdr_models.dgplvm.priors import CriterionName, Priors
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
@@ -128,8 +119,8 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         criterion: CriterionName = "auto",
         mapping: Literal["kernel", "none"] = "kernel",
         width: float = 2.0,
-        placement: Literal["map", "likelihood"] = "map",
-        approximation: Literal["ep", "laplace"] = "ep",
+        placement: Placement = "map",
+        approximation: Approximation = "ep",
         unlabeled: Any = None,
         standardize: bool | Literal["auto"] = "auto",
         optimization: Optimization | None = None,
@@ -157,51 +148,21 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     def _selected_params(self) -> dict[str, Any]:
         return {"standardize": self.standardized_}
 
-    def _task_options(self) -> dict[str, Any]:
+    def _problem_options(self) -> dict[str, Any]:
         return {"priors": Priors(weight=self.weight, criterion=self.criterion)}
 
-    def _kernel_mapping(self, task: Task) -> KernelMapping | None:
-        return KernelMapping.of(task.X, self.width) if self.mapping == "kernel" else None
+    def _kernel_mapping(self, problem: Problem) -> KernelMapping | None:
+        return KernelMapping.of(problem.X, self.width) if self.mapping == "kernel" else None
 
-    def _learn(self, task: Task, rng: np.random.Generator) -> FitResult:
-        self._check_data(task.X, task.y_index)
-        mapping = self._kernel_mapping(task)
-        fit = fit_paper(task, mapping, rng, progressbar=self.progressbar)
-        gram, theta = fit.objective.gram, np.exp(fit.log_parameters[:4])
-        raw, _ = fit.objective.unpack(fit.search.x)
-        signal, inverse_width, bias, inverse_noise = theta.tolist()
-        lengthscale, noise = inverse_width**-0.5, 1.0 / inverse_noise
-        decoder = Decoder.of(
-            fit.latent,
-            task.X,
-            signal_variance=signal,
-            lengthscale=lengthscale,
-            noise_variance=noise,
-            bias=bias,
-            integrate_mean=False,
-        )
-        classifier = fit_gp_classifier(
-            fit.latent,
-            task.y_index,
-            priors=task.priors,
-            approximate=laplace_by_features if self.approximation == "laplace" else ep_by_features,
-        )
-        if mapping is not None and self.placement == "map":
-            embedder: Any = mapping.embedder(raw)
-        else:
-            embedder = LikelihoodEmbedder.of(fit.latent, task.X, theta)
-        kernel = signal / gram.variance, lengthscale, noise / gram.variance
-        return make_result(
-            fit,
-            task,
-            posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
-            latent=fit.latent,
-            left_out=certain(fit.latent),
-            variables=dict(zip(KERNEL, kernel, strict=True))
-            | {"criterion": fit.terms.criterion, "log_theta": fit.log_parameters[:4]}
-            | {"latent_raw": raw},
-            decoder=decoder,
-            messages=(collapse(fit, task), disagreement(fit.search)),
+    def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
+        self._check_data(problem.X, problem.y_index)
+        return fit_problem(
+            problem,
+            self._kernel_mapping(problem),
+            placement=self.placement,
+            approximation=self.approximation,
+            rng=rng,
+            progressbar=self.progressbar,
         )
 
     def _check_data(self, X: FloatArray, y_index: IntArray) -> None:
@@ -226,9 +187,9 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         from bsdr_models.dgplvm.paper.model import declare
 
         check_is_fitted(self)
-        if self._task.dynamics is not None:
+        if self._problem.dynamics is not None:
             raise ValueError("the PyMC model has no sequences")
-        return self._context.name_dims(declare(self._task, self._kernel_mapping(self._task)))
+        return self._context.name_dims(declare(self._problem, self._kernel_mapping(self._problem)))
 
 
 def common_scale(scaler: Scaler) -> Scaler:

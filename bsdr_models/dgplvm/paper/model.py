@@ -8,51 +8,137 @@ With the centred features Y (N, D), :math:`K = \theta_1 e^{-\theta_2 |x_i - x_j|
     y_d \sim N(0, K), \qquad p(X) \propto e^{-w J(X)} .
 
 The paper has no prior of U and no bounds of :math:`\theta`, and its density no finite integral. A
-large s and the bounds of :mod:`~bsdr_models.dgplvm.paper.objective` make it proper; the posterior
+large s and the bounds of :mod:`~bsdr_models.dgplvm.paper.map` make it proper; the posterior
 depends on them.
 """
+
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
-from bsdr_models import dims
+from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.map_search import Task
-from bsdr_models.dgplvm.model import LATENT_DIMS, class_separation, kernel
-from bsdr_models.dgplvm.paper.objective import THETA, KernelMapping, theta_priors
+from bsdr_models.dgplvm.model import LATENT_DIMS, check_labels, class_separation, kernel
+from bsdr_models.dgplvm.paper.map import THETA, KernelMapping, theta_priors
+from bsdr_models.dgplvm.priors import CriterionName, Priors
+from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS
+from bsdr_models.dims import THETA as THETA_DIM
+from bsdr_models.options import check_number
+from bsdr_models.validation import check_features
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
 
 
-def declare(task: Task, mapping: KernelMapping | None) -> pm.Model:
-    """The model of a task, with its mapping, if any.
+def build_paper_model(
+    X: Any,
+    y: Any,
+    *,
+    n_components: int,
+    weight: float = 1e4,
+    criterion: CriterionName = "auto",
+    width: float | None = 2.0,
+    unlabeled: Any = None,
+) -> pm.Model:
+    r"""Declare Eq. (13) of the paper as a PyMC model with named dims, within bounds.
 
-    Free variables are ``log_theta`` (theta,) and ``latent_raw`` (basis, component), coefficients of
-    kernels, or the latent coordinates themselves without a mapping. The likelihood
-    and J are the potentials ``generative`` and ``discriminative``.
+    Parameters
+    ----------
+    X : array-like of shape (N, D)
+        Features (the paper's Y), used as they are. Column names of a data frame become the
+        coordinate ``feature``.
+    y : array-like of shape (N,)
+        Labels of a sortable type, at least two classes.
+    n_components : int
+        R, from 1 to D.
+    weight : float, default=1e4
+        1 / sigma_d**2, weight of the discriminative prior.
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+        J of the labelled samples; "auto" is tr(S_b^-1 S_w), Eq. (13), with fewer components than
+        classes.
+    width : float or None, default=2
+        gamma of the back-constraint, Eq. (18), in units of the inverse median squared distance of
+        the samples; None for no back-constraint.
+    unlabeled : object, optional
+        Value of y that marks a missing label. Such samples do not enter J.
+
+    Returns
+    -------
+    pymc.Model
+        Free variables: ``log_theta`` (theta,) and ``latent_raw`` (basis, component), coefficients
+        of kernels, or the latent coordinates themselves without a back-constraint. Deterministic:
+        ``latent`` (obs, component) and ``criterion``, J. The likelihood and J are the potentials
+        ``generative`` and ``discriminative``.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, there are fewer than two classes, or an argument
+        is out of range.
+
+    See Also
+    --------
+    build_model : the recommended model.
+    bsdr_models.papers.PaperDGPLVMClassifier : the estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.dgplvm import build_paper_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = build_paper_model(scale(X[::3]), y[::3], n_components=2)
+    >>> model.named_vars_to_dims["log_theta"]
+    ('theta',)
     """
-    (n, d), r = task.X.shape, task.n_components
-    gram = FeatureGram.of(task.X - task.X.mean(axis=0))
+    check_number("weight", weight)
+    if width is not None:
+        check_number("width", width)
+    X_array, features = check_features(X, y, n_components)
+    y_index, classes = check_labels(y, unlabeled, n_samples=len(X_array))
+    known = int((y_index >= 0).sum())
+    problem = Problem(
+        X=X_array,
+        y_index=y_index,
+        n_components=n_components,
+        criterion=choose_criterion(criterion, n_components, len(classes), known),
+        priors=Priors(weight=weight, criterion=criterion),
+    )
+    mapping = None if width is None else KernelMapping.of(X_array, width)
+    return declare(problem, mapping, {FEATURE: features, LABEL: classes})
+
+
+def declare(
+    problem: Problem, mapping: KernelMapping | None, coords: dict[str, Any] | None = None
+) -> pm.Model:
+    """The model of a problem, with its mapping, if any, and names of features and classes."""
+    n, d = problem.X.shape
+    gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
     priors = theta_priors(gram)
     low, high = np.array([prior.bounds for prior in priors]).T
-    start = task.starts(1, np.random.default_rng(0))[0]
-    basis, raw = np.eye(n), start
-    if mapping is not None:
-        basis, raw = mapping.factor, mapping.raw(start)
-    coords = {OBS: range(n), FEATURE: range(d), COMPONENT: range(r), LABEL: range(task.n_labels)}
-    coords[BASIS] = range(len(raw))
-    with pm.Model(coords={**coords, dims.THETA: THETA}) as model:
-        pm.Data("X", task.X, dims=(OBS, FEATURE))
-        pm.Data("y_data", task.y_index, dims=OBS)
+    start = problem.starts(1, np.random.default_rng(0))[0]
+    basis = np.eye(n) if mapping is None else mapping.factor
+    raw = start if mapping is None else mapping.raw(start)
+    if coords is None:
+        coords = {FEATURE: range(d), LABEL: range(problem.n_labels)}
+    coords = coords | {
+        OBS: range(n),
+        COMPONENT: range(problem.n_components),
+        BASIS: range(len(raw)),
+        THETA_DIM: THETA,
+    }
+    with pm.Model(coords=coords) as model:
+        pm.Data("X", problem.X, dims=(OBS, FEATURE))
+        pm.Data("y_data", problem.y_index, dims=OBS)
         medians = [prior.log_median for prior in priors]
-        log_theta = pm.Uniform("log_theta", low, high, dims=dims.THETA, initval=medians)
+        log_theta = pm.Uniform("log_theta", low, high, dims=THETA_DIM, initval=medians)
         U = pm.Normal("latent_raw", 0.0, RAW_SCALE, dims=(BASIS, COMPONENT), initval=raw)
         latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=LATENT_DIMS)
-        J = class_separation(latent, task.y_index, task.criterion, features=task.X)
+        J = class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
         pm.Deterministic("criterion", J)
         output, inverse_width, bias, inverse_noise = (pt.exp(log_theta[i]) for i in range(4))
         K = kernel(latent, output, inverse_width**-0.5, 1.0 / inverse_noise) + bias
@@ -60,5 +146,5 @@ def declare(task: Task, mapping: KernelMapping | None) -> pm.Model:
         half = linalg.solve_triangular(L, pt.as_tensor(gram.root), lower=True)
         log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + n * np.log(2.0 * np.pi)
         pm.Potential("generative", -0.5 * (d * log_det + (half**2).sum()))
-        pm.Potential("discriminative", -task.priors.weight * J)
+        pm.Potential("discriminative", -problem.priors.weight * J)
     return model

@@ -1,8 +1,7 @@
-"""Fit of the whole model: latent coordinates, an embedder of new samples and a classifier."""
+"""Engines of the recommended model: its mode, and draws by NUTS and ADVI through PyMC."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,90 +9,28 @@ import numpy as np
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.gp_classifier import GPClassifier, fit_gp_classifier
+from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
     leave_one_out,
     mapping_scale,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.map_search import Mode, Task, collapse, fit_map
+from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
+from bsdr_models.dgplvm.posterior import Draw, Posterior, log_mean, mixture
+from bsdr_models.dgplvm.priors import KERNEL
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.sampling import check_declared, sample, stack_chains
+from bsdr_models.dgplvm.settings import Inference
 from bsdr_models.inference.optimise import MapResult
 from bsdr_models.inference.result import Result
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.validation import one_thread
 
 # Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
-# Variables of the kernel of the features.
-KERNEL = ("signal_variance", "lengthscale", "noise_variance")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """Embedder and classifier, given one set of latent coordinates of the training samples.
-
-    The embedder has methods `latent` and `embed`, and `to_classify`: latent coordinates and their
-    relative variance.
-    """
-
-    embedder: Any
-    classifier: GPClassifier
-
-    def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log class probabilities of samples (M, D), (M, K)."""
-        return self.classifier.log_probabilities(*self.embedder.to_classify(X))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior:
-    """Average over posterior draws, whose components are aligned; a mode is a single draw.
-
-    Predictions use one thread.
-    """
-
-    draws: tuple[Draw, ...]
-
-    @property
-    def embedder(self) -> Any:
-        """The embedder of the last draw."""
-        return self.draws[-1].embedder
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Mean latent coordinates of samples (M, D), (M, R)."""
-        with one_thread():
-            return np.asarray(np.mean([draw.embedder.latent(X) for draw in self.draws], axis=0))
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
-        with one_thread():
-            return mixture([draw.embedder.embed(X) for draw in self.draws])
-
-    def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log of the mean class probabilities of samples (M, D), (M, K)."""
-        with one_thread():
-            return log_mean((draw.log_probabilities(X) for draw in self.draws), len(self.draws))
-
-    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
-        """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
-        with one_thread():
-            log_p = (draw.classifier.log_probabilities(latent) for draw in self.draws)
-            return log_mean(log_p, len(self.draws))
-
-
-def log_mean(log_p: Iterable[FloatArray], count: int) -> FloatArray:
-    """Log of the mean of so many probabilities, one of which is in memory at a time."""
-    return np.asarray(reduce(np.logaddexp, log_p) - np.log(count))
-
-
-def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
-    """Mean and covariance of the mixture of the parts with equal weights."""
-    means = np.stack([part.mean for part in parts])
-    mean = means.mean(axis=0)
-    between = np.einsum("smr,smq->mrq", means - mean, means - mean) / len(parts)
-    return LatentCoordinates(mean=mean, cov=np.mean([part.cov for part in parts], axis=0) + between)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +52,7 @@ class FitResult(Result):
 
 
 def make_result(
-    mode: Mode, task: Task, *, messages: Sequence[str | None], **fields: Any
+    mode: Mode, problem: Problem, *, messages: Sequence[str | None], **fields: Any
 ) -> FitResult:
     """Result with what the search of the mode determines, unless it is given."""
     search = mode.search
@@ -130,33 +67,42 @@ def make_result(
     }
     if not (search.converged or search.interrupted):
         found["advice"] = (
-            f"the search stopped after max_iter={task.optimization.max_iter} iterations; the "
+            f"the search stopped after max_iter={problem.optimization.max_iter} iterations; the "
             "result is usable, but a larger max_iter brings it closer to the optimum"
         )
     return FitResult(**found | fields)
 
 
-def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResult:
+def fit_problem(
+    problem: Problem, engine: Inference, schedule: Schedule, *, rng: np.random.Generator
+) -> FitResult:
+    """Fit by "map", or by "nuts" or "advi" with draws of the length of a schedule."""
+    if engine == "map":
+        return fit_mode(problem, rng, progressbar=schedule.progressbar)
+    return fit_draws(engine, problem, schedule, rng)
+
+
+def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitResult:
     """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
-    mode = fit_map(task, rng, **options)
+    mode = fit_map(problem, rng, **options)
     log_kernel, objective = mode.log_parameters[:3], mode.objective
-    decoder = make_decoder(mode.latent, task.features, log_kernel, objective.gram)
-    draw, left_out = posterior_by_mapping(mode, mode.latent, task)
+    decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
+    draw, left_out = posterior_by_mapping(mode, mode.latent, problem)
     messages: list[str | None] = []
     posterior = Posterior(draws=(draw,))
-    log_p, held_out = predict_left_out(posterior, task)
+    log_p, held_out = predict_left_out(posterior, problem)
     if (reason := lack_of_signal(held_out.named())) is not None:
         messages.append(no_signal(reason))
     # Classes of a single sample have no scatter, whatever the weight.
-    if np.isfinite(task.priors.weight) and len(task.known) > task.n_labels:
+    if np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels:
         messages.append(collapse(mode))
     messages.append(disagreement(mode.search))
     variables: dict[str, Any] = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
-    if task.dense and task.dynamics is None:
+    if problem.dense and problem.dynamics is None:
         variables["latent_raw"] = objective.mapping.raw(mode.latent)
     return make_result(
         mode,
-        task,
+        problem,
         posterior=posterior,
         latent=mode.latent,
         left_out=left_out,
@@ -169,7 +115,7 @@ def learn_mode(task: Task, rng: np.random.Generator, **options: Any) -> FitResul
 
 
 def posterior_by_mapping(
-    mode: Mode, latent: FloatArray, task: Task, *, kernel_parameters: FloatArray | None = None
+    mode: Mode, latent: FloatArray, problem: Problem, *, kernel_parameters: FloatArray | None = None
 ) -> tuple[Draw, LatentCoordinates]:
     """Embedder by the mapping, and a classifier fitted to left-out latent coordinates.
 
@@ -177,17 +123,17 @@ def posterior_by_mapping(
     """
     prior: MappingPrior = mode.objective.mapping
     left_out = leave_one_out(
-        prior, latent, task.y_index, mode.tuples, mode.folds, groups=task.groups
+        prior, latent, problem.y_index, mode.tuples, mode.folds, groups=problem.groups
     )
-    scale = mapping_scale(left_out, latent, task.y_index)
-    ordered = enforce_centroid_order(left_out, latent, task.y_index)
+    scale = mapping_scale(left_out, latent, problem.y_index)
+    ordered = enforce_centroid_order(left_out, latent, problem.y_index)
     classifier = fit_gp_classifier(
         ordered,
-        task.y_index,
-        priors=task.priors,
+        problem.y_index,
+        priors=problem.priors,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
-        fold=task.group_fold,
+        fold=problem.group_fold,
         predictive=left_out.predictive,
     )
     if ordered is not left_out.latent:
@@ -195,7 +141,7 @@ def posterior_by_mapping(
         # could be predicted: leave-one-out predictions are without it.
         log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
         classifier = replace(classifier, left_out=log_p)
-    in_fold = task.in_fold
+    in_fold = problem.in_fold
     variance = prior.left_out_variance()
     variance[in_fold] = left_out.variance[in_fold]
     embedder = MappingEmbedder.of(
@@ -210,18 +156,18 @@ def posterior_by_mapping(
     return Draw(embedder=embedder, classifier=classifier), coordinates
 
 
-def predict_left_out(posterior: Posterior, task: Task) -> tuple[FloatArray, HeldOutScore]:
+def predict_left_out(posterior: Posterior, problem: Problem) -> tuple[FloatArray, HeldOutScore]:
     """Left-out log probabilities (N, K), NaN of samples that are never left out; their score.
 
     These are the only sample of a class, or groups that have all samples of a class.
     """
-    draws, y_index, groups = posterior.draws, task.y_index, task.groups
+    draws, y_index, groups = posterior.draws, problem.y_index, problem.groups
     log_p = log_mean((draw.classifier.left_out for draw in draws), len(draws))
-    labelled = task.known
+    labelled = problem.known
     if groups is None:
         never = np.bincount(y_index[labelled])[y_index[labelled]] == 1
     else:
-        never = ~task.in_fold[labelled]
+        never = ~problem.in_fold[labelled]
     log_p[labelled[never]] = np.nan
     known = labelled[~never]
     of_samples = None if groups is None else groups[known]
@@ -254,3 +200,63 @@ def disagreement(search: MapResult) -> str | None:
         f"optimum, the others up to {max(search.values) - search.value:.3g} nats above it: the "
         "mode is not unique"
     )
+
+
+# Predictions average over as many evenly spaced draws: standard errors are 7 % of the standard
+# deviation of a probability between draws.
+N_DRAWS = 200
+
+
+def fit_draws(
+    engine: str, problem: Problem, schedule: Schedule, rng: np.random.Generator
+) -> FitResult:
+    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper.
+
+    An interrupt of the search of the mode is raised again: there are no draws yet to return.
+    """
+    check_declared(problem)
+    mode = fit_map(replace(problem, optimization=replace(problem.optimization, n_restarts=1)), rng)
+    if mode.search.interrupted:
+        raise KeyboardInterrupt
+    sampled = sample(engine, problem, mode, schedule, rng)
+    latents = stack_chains(sampled.draws["latent"])
+    posterior, left_out = draws_posterior(latents, mode, problem)
+    log_p, held_out = predict_left_out(posterior, problem)
+    reason = lack_of_signal(held_out.named())
+    mean = latents.mean(axis=0)
+    typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
+    log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
+    return make_result(
+        mode,
+        problem,
+        posterior=posterior,
+        latent=mean,
+        left_out=left_out,
+        variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
+        decoder=make_decoder(latents[typical], problem.features, log_kernel, mode.objective.gram),
+        held_out=held_out,
+        held_out_log_proba=log_p,
+        messages=() if reason is None else (no_signal(reason),),
+        advice="",
+        sampled=sampled,
+        converged=False,
+        interrupted=sampled.interrupted,
+    )
+
+
+def draws_posterior(
+    latents: FloatArray, mode: Mode, problem: Problem
+) -> tuple[Posterior, LatentCoordinates]:
+    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
+
+    The kernel parameters of these classifiers are those at the mode: optimising them for each draw
+    is expensive, and changes the average by less than 0.01.
+    """
+    at_mode, _ = posterior_by_mapping(mode, mode.latent, problem)
+    parameters = at_mode.classifier.functions.kernel.log_values
+    parts = [
+        posterior_by_mapping(mode, latents[i], problem, kernel_parameters=parameters)
+        for i in evenly_spaced(len(latents), N_DRAWS)
+    ]
+    posterior = Posterior(draws=tuple(draw for draw, _ in parts))
+    return posterior, mixture([coordinates for _, coordinates in parts])

@@ -34,8 +34,9 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
-from bsdr_models.dgplvm.map_search import Mode, Task, collapsed_classes, find_mode
+from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
 from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -139,25 +140,25 @@ def certain(latent: FloatArray) -> LatentCoordinates:
 
 
 def fit_paper(
-    task: Task, mapping: KernelMapping | None, rng: np.random.Generator, **options: Any
+    problem: Problem, mapping: KernelMapping | None, rng: np.random.Generator, **options: Any
 ) -> Mode:
     """Minimise the paper's objective within bounds; options are of `run_map`."""
-    gram = FeatureGram.of(task.X - task.X.mean(axis=0))
+    gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
     objective = Objective(
         gram=gram,
         density=evaluate_paper,
-        criterion=task.make_criterion(),
-        weight=task.priors.weight,
-        n_components=task.n_components,
-        parameter_priors=theta_priors(gram) + task.dynamics_priors,
-        dynamics=task.dynamics,
+        criterion=problem.make_criterion(),
+        weight=problem.priors.weight,
+        n_components=problem.n_components,
+        parameter_priors=theta_priors(gram) + problem.dynamics_priors,
+        dynamics=problem.dynamics,
         mapping=mapping,
     )
-    initial = task.starts(int(task.optimization.n_restarts), rng)
-    return find_mode(objective, initial, task.optimization, **options)
+    initial = problem.starts(int(problem.optimization.n_restarts), rng)
+    return find_mode(objective, initial, problem.optimization, **options)
 
 
-def collapse(mode: Mode, task: Task) -> str | None:
+def collapse(mode: Mode, problem: Problem) -> str | None:
     r"""A warning if the mode is degenerate, or None.
 
     The share of the signal is the prior variance of a feature explained by the latent coordinates,
@@ -171,7 +172,7 @@ def collapse(mode: Mode, task: Task) -> str | None:
     signal = output * (1.0 - similarity)
     share = float(signal / (signal + 1.0 / inverse_noise))
     if share < NO_SIGNAL:
-        pairs = pdist(class_centroids(latent, task.y_index), "sqeuclidean")
+        pairs = pdist(class_centroids(latent, problem.y_index), "sqeuclidean")
         return (
             "the latent coordinates explain almost nothing of the features: signal share "
             f"{share:.2g}, distance between centroids {float(np.sqrt(pairs.mean())):.2g}"

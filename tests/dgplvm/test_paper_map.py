@@ -13,10 +13,11 @@ from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
-from bsdr_models.dgplvm.map_search import Task
 from bsdr_models.dgplvm.objective import Objective
-from bsdr_models.dgplvm.paper.objective import KernelMapping, collapse, fit_paper, theta_priors
-from bsdr_models.dgplvm.settings import Optimization, Priors
+from bsdr_models.dgplvm.paper.map import KernelMapping, collapse, fit_paper, theta_priors
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.settings import Optimization
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
@@ -73,7 +74,7 @@ def wine(n, seed=3):
 
 def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, free=False, **options):
     """Task and mode of the paper's objective."""
-    task = Task(
+    task = Problem(
         **options,
         X=X,
         y_index=y,

@@ -1,0 +1,74 @@
+"""Engine of the paper's model: a local minimum of its objective, and a classifier."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from bsdr_models.dgplvm.decoder import Decoder
+from bsdr_models.dgplvm.engines import FitResult, disagreement, make_result
+from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
+from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
+from bsdr_models.dgplvm.paper.map import KernelMapping, certain, collapse, fit_paper
+from bsdr_models.dgplvm.posterior import Draw, Posterior
+from bsdr_models.dgplvm.priors import KERNEL
+from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
+from bsdr_models.dgplvm.problem import Problem
+
+# Posteriors of the Gaussian process classifier.
+APPROXIMATIONS = {"ep": ep_by_features, "laplace": laplace_by_features}
+
+Placement = Literal["map", "likelihood"]
+Approximation = Literal["ep", "laplace"]
+
+
+def fit_problem(
+    problem: Problem,
+    mapping: KernelMapping | None,
+    *,
+    placement: Placement,
+    approximation: Approximation,
+    rng: np.random.Generator,
+    progressbar: bool = False,
+) -> FitResult:
+    """Fit latent coordinates and a classifier of them; samples are placed as Eq. (14) or (17)."""
+    fit = fit_paper(problem, mapping, rng, progressbar=progressbar)
+    gram = fit.objective.gram
+    theta = np.exp(fit.log_parameters[:4])
+    raw, _ = fit.objective.unpack(fit.search.x)
+    signal, inverse_width, bias, inverse_noise = theta.tolist()
+    lengthscale = inverse_width**-0.5
+    noise = 1.0 / inverse_noise
+    decoder = Decoder.of(
+        fit.latent,
+        problem.X,
+        signal_variance=signal,
+        lengthscale=lengthscale,
+        noise_variance=noise,
+        bias=bias,
+        integrate_mean=False,
+    )
+    classifier = fit_gp_classifier(
+        fit.latent,
+        problem.y_index,
+        priors=problem.priors,
+        approximate=APPROXIMATIONS[approximation],
+    )
+    if mapping is not None and placement == "map":
+        embedder: Any = mapping.embedder(raw)
+    else:
+        embedder = LikelihoodEmbedder.of(fit.latent, problem.X, theta)
+    kernel = (signal / gram.variance, lengthscale, noise / gram.variance)
+    variables: dict[str, Any] = dict(zip(KERNEL, kernel, strict=True))
+    variables["criterion"] = fit.terms.criterion
+    variables["log_theta"] = fit.log_parameters[:4]
+    variables["latent_raw"] = raw
+    return make_result(
+        fit,
+        problem,
+        posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
+        latent=fit.latent,
+        left_out=certain(fit.latent),
+        variables=variables,
+        decoder=decoder,
+        messages=(collapse(fit, problem), disagreement(fit.search)),
+    )

@@ -1,0 +1,96 @@
+"""What engines of D-GPLVM get: training samples in a metric, their classes, and options."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
+from bsdr_models.dgplvm.fold_metric import FoldMetric
+from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.numerics.design import SpectralDesign, standardise
+
+# Maximum number of samples with a dense mapping.
+EXACT_SAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Training samples (N, B), classes (N,), -1 without a label, and options.
+
+    Samples are in a metric, if it is given, else scaled features. ``criterion`` is that of the
+    priors or what "auto" stands for; ``dynamics`` are for sequences.
+    """
+
+    X: FloatArray
+    y_index: IntArray
+    n_components: int
+    criterion: str = "trace_ratio"
+    priors: Priors = field(default_factory=Priors)
+    mapping: Mapping = field(default_factory=Mapping)
+    optimization: Optimization = field(default_factory=Optimization)
+    dynamics: Dynamics | None = None
+    metric: FoldMetric | None = None
+
+    @property
+    def features(self) -> FloatArray:
+        """Scaled features (N, D)."""
+        return self.X if self.metric is None else self.metric.features
+
+    @property
+    def in_fold(self) -> BoolArray:
+        """Whether samples are left out by folds, and not one by one, (N,)."""
+        return (
+            np.zeros(len(self.X), dtype=np.bool_) if self.metric is None else self.metric.fold >= 0
+        )
+
+    @property
+    def groups(self) -> IntArray | None:
+        """Group of each sample, (N,), if samples of one group are left out together."""
+        return None if self.metric is None else self.metric.groups
+
+    @property
+    def group_fold(self) -> IntArray | None:
+        """Fold of each sample, (N,), if samples of one group are left out together."""
+        return None if self.metric is None or self.groups is None else self.metric.fold
+
+    @property
+    def known(self) -> IntArray:
+        """Indices of the labelled samples."""
+        return np.flatnonzero(self.y_index >= 0)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of classes, each of which has labelled samples."""
+        return int(self.y_index.max()) + 1
+
+    @property
+    def dense(self) -> bool:
+        """Whether all samples are centres of the mapping."""
+        return self.mapping.n_centres is None and len(self.X) <= EXACT_SAMPLES
+
+    @property
+    def dynamics_priors(self) -> tuple[LogNormal, ...]:
+        """Priors of the parameters of the dynamics, if any."""
+        return () if self.dynamics is None else DYNAMICS_PRIORS
+
+    def make_criterion(self) -> Criterion:
+        """Measure of class separation of latent coordinates."""
+        local = self.criterion == "local_fisher"
+        affinity = local_affinity(self.X, self.y_index) if local else None
+        return make_criterion(self.criterion, self.y_index, affinity=affinity)
+
+    def starts(self, n_starts: int, rng: np.random.Generator) -> list[FloatArray]:
+        """Initial latent coordinates (N, R): principal components, then normal draws.
+
+        Columns have mean 0 and variance 1; those beyond the rank of the features are random.
+        """
+        if n_starts == 0:
+            return []
+        n, r = len(self.X), self.n_components
+        scores = SpectralDesign.of(self.X - self.X.mean(axis=0)).X[:, :r]
+        initial = [np.hstack([scores, rng.standard_normal((n, r - scores.shape[1]))])]
+        initial += [rng.standard_normal((n, r)) for _ in range(n_starts - 1)]
+        return [standardise(latent) for latent in initial]

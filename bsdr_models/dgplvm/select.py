@@ -1,0 +1,74 @@
+"""Width and noise of the mapping, chosen by samples that are left out of it."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.back_constraint import (
+    MappingPrior,
+    centroid_weights,
+    make_mapping,
+)
+from bsdr_models.dgplvm.fold_metric import Part
+from bsdr_models.dgplvm.leave_one_out import (
+    leave_one_out,
+    leave_out_tuples,
+    predict,
+    whitened_indicators,
+)
+from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.numerics.folds import stratified_subset
+
+# Weak priors of the settings; without that of the width the choice is poor for many samples.
+WIDTH_PRIOR = LogNormal(2.0, 0.5)
+
+NOISE_PRIOR = LogNormal(0.03, 1.5)
+
+# Maximum number of labelled samples for this choice, whose cost is cubic.
+SETTING_SAMPLES = 1000
+
+
+def choose_settings(problem: Problem, tuples: IntArray) -> tuple[float, float]:
+    """Width g and noise lambda, relative to the variance of the smooth part, of the mapping.
+
+    They minimise the penalised error of the left-out whitened class indicators, which are the
+    latent coordinates of infinite weight. Samples are left out as they are of the classifier.
+    """
+    candidates = list(product(problem.mapping.widths, problem.mapping.noises))
+    if len(candidates) == 1:
+        return candidates[0]
+    some = problem.known
+    if len(some) > SETTING_SAMPLES:
+        some = some[stratified_subset(problem.y_index[some], SETTING_SAMPLES)]
+        tuples = leave_out_tuples(problem.y_index[some], problem.features[some])
+    X, y = problem.X[some], problem.y_index[some]
+    targets, weights = whitened_indicators(y), centroid_weights(y)
+    parts = () if problem.metric is None else tuple(problem.metric.take(some).parts())
+    make = partial(make_mapping, mean_variance=problem.priors.map_mean_variance)
+
+    def loss(settings: tuple[float, float]) -> float:
+        width, noise = settings
+        own = partial(make, width=width, noise=noise)
+        if parts:
+            residual = [_left_out_residual(part, y, targets, own) for part in parts]
+        else:
+            residual = [targets - leave_one_out(own(X, weights), targets, y, tuples).latent]
+        square = np.concatenate(residual) ** 2
+        error = 0.5 * square.size * np.log(square.mean())
+        penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
+        return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
+
+    return min(candidates, key=loss)
+
+
+def _left_out_residual(
+    part: Part, y_index: IntArray, targets: FloatArray, make: Callable[..., MappingPrior]
+) -> FloatArray:
+    """Targets (N, P) of the left-out samples less their predictions from the others, (M, P)."""
+    prior = make(part.X, centroid_weights(y_index[part.rest]))
+    features = prior.features(prior.kernel(part.X_new))
+    return targets[part.left_out] - predict(prior, targets[part.rest], features)

@@ -1,0 +1,71 @@
+"""Fits of D-GPLVM as ``xarray.DataTree``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.dgplvm.engines import FitResult
+from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.dims import LABEL, TERM
+from bsdr_models.inference import datatree
+from bsdr_models.inference.datatree import Context, InferenceMethod
+
+
+def make_tree(
+    result: FitResult,
+    context: Context,
+    *,
+    fit: Mapping[str, Any],
+    method: InferenceMethod,
+    dims: Mapping[str, tuple[str, ...]],
+) -> xr.DataTree:
+    """Tree of a fit, with further summaries ``fit`` and dims of free variables.
+
+    ``posterior`` holds the mode as a single draw, or the draws of a sampler. ``fit/latent_mean``
+    and ``latent_cov`` are the leave-one-out latent coordinates, which are not biased by the label
+    of the sample.
+    """
+    index = context.index
+    sampled = result.sampled
+    assert index is not None
+    group: dict[str, Any] = {
+        "latent_mean": result.left_out.mean,
+        "latent_cov": result.left_out.cov,
+        "log_density": result.trace,
+        "restarts": np.array(result.restarts),
+        "objective_terms": np.array(list(result.terms.values())),
+        "class_size": np.bincount(index[index >= 0], minlength=len(context.labels)),
+        **fit,
+    }
+    groups: dict[str, dict[str, Any]] = {"fit": group}
+    if sampled is None:
+        mode = {"latent": result.latent, **result.variables}
+        groups["posterior"] = {name: np.array(v)[None, None] for name, v in mode.items()}
+    else:
+        groups["posterior"] = dict(sampled.draws)
+        if sampled.draws["latent"].size > datatree.MAX_NUMBERS:
+            del groups["posterior"]["latent"], groups["posterior"]["latent_raw"]
+        groups["sample_stats"] = dict(sampled.sample_stats)
+        group |= sampled.fit
+    tree = context.fit_tree(
+        groups,
+        SPEC,
+        inference_method=method,
+        n_components=result.latent.shape[1],
+        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
+        dims={"objective_terms": (TERM,), "class_size": (LABEL,), **dims},
+        coords={TERM: list(result.terms)},
+    )
+    if "projection_sd" in group:
+        tree["fit/projection_sd"].attrs["over"] = "rows"
+    return tree
+
+
+def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
+    """Share of each component in the scatter of the class centroids, (R,)."""
+    scatter = class_centroids(latent, index).var(axis=0)
+    return scatter / (scatter.sum() or 1.0)
