@@ -142,7 +142,7 @@ def drift(largest_drift):
     def found(target, n_labels, *, n_chains, n_sweeps, seed):
         rng = np.random.default_rng([53, seed])
         state, problem = draw_joint(target, n_labels, n_chains=n_chains, rng=rng)
-        step = partial(gibbs.step, problem=problem, priors=PRIORS, rng=rng)
+        step = partial(gibbs.step, data=problem, priors=PRIORS, rng=rng)
         return largest_drift(functions, step, state, problem, n_sweeps)
 
     return found

@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.stats import ortho_group
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
-from bsdr_models.bm2pca import engines, select, sparse_metric, subspace
+from bsdr_models.bm2pca import engines, posterior, select, sparse_metric, subspace
 from bsdr_models.bm2pca.engines import learn_metric
 from bsdr_models.bm2pca.problem import Problem, encode
 from bsdr_models.bm2pca.select import HeldOutFold
@@ -234,9 +234,9 @@ def test_sparse_new_samples_are_whitened_and_compared_in_blocks(monkeypatch):
     new = sparse.csr_array(rng.standard_normal((7, 80)) * (rng.random((7, 80)) < 0.5))
     model = BM2PCAClassifier(loss=FIXED, random_state=0).fit(X, y)
     metric, dense = model._posterior.metric, new.toarray()
-    np.testing.assert_allclose(subspace.whiten(metric, new), metric.whiten(dense), atol=1e-9)
+    np.testing.assert_allclose(posterior.whiten(metric, new), metric.whiten(dense), atol=1e-9)
     mapped = metric.map(dense)
     expected = np.sum(mapped**2, axis=1) - np.sum(metric.whiten(dense) ** 2, axis=1)
-    monkeypatch.setattr(subspace, "BLOCK", 160)
+    monkeypatch.setattr(posterior, "BLOCK", 160)
     np.testing.assert_allclose(model._posterior._outside(new), expected, atol=1e-8)
     assert expected.min() > 0.0

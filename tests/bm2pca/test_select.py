@@ -324,8 +324,8 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
     task = wide_task(strategy)
-    monkeypatch.setattr(engines, "PATH_ITER", 2000)
-    monkeypatch.setattr(engines, "PATH_TOL", 1e-10)
+    monkeypatch.setattr(select, "PATH_ITER", 2000)
+    monkeypatch.setattr(select, "PATH_TOL", 1e-10)
     split = select.split(task.X, np.arange(18) % 3, balanced=False)
     task = select.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
     fold = select.HeldOutFold.of(task, split, 2)

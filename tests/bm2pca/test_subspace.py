@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize
 
 from bsdr_models.bm2pca import subspace as ss
+from bsdr_models.bm2pca.posterior import score_variance
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState
 
 # No number is its own inverse and no two agree.
@@ -132,7 +133,7 @@ def test_weight_covariance_is_the_curvature_of_the_augmented_joint():
 def test_scores_have_the_moments_of_their_factors():
     A, Y, state, rng = make_problem()
     S = ss.weight_covariance(state, A, Y, SETTINGS)
-    variance = ss.score_variance(state, A[:3], S, SETTINGS)
+    variance = score_variance(state, A[:3], S, SETTINGS)
     n_draws = 100_000
     for c in range(3):
         h = rng.multivariate_normal(state.weights[:, c], S[c], size=n_draws)

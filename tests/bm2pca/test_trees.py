@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bsdr_models import BM2PCARegressor
-from bsdr_models.bm2pca import base
+from bsdr_models.bm2pca import trees
 from bsdr_models.bm2pca.posterior import score_variance
 from bsdr_models.bm2pca.spec import SPEC
 
@@ -93,7 +93,7 @@ def test_dims_and_coordinates(fitted, engine, target):
     if engine in ("paper", "gibbs", *SLOW):
         assert {"loadings", "offset", "noise_precision"} <= set(posterior.data_vars)
     for name, values in posterior.data_vars.items():
-        dims = base.FREE_DIMS[name] if name in base.FREE_DIMS else SPEC.variables[name]
+        dims = trees.FREE_DIMS[name] if name in trees.FREE_DIMS else SPEC.variables[name]
         if target == "binary" and name not in ("coef", "intercept"):  # of the score of both classes
             dims = tuple("score" if dim == "outcome" else dim for dim in dims)
         assert values.dims == ("chain", "draw", *dims), name
@@ -126,7 +126,8 @@ def test_attributes(fitted, engine, target):
     model = fitted(engine, target)
     tree = model.idata_
     assert tree is model.idata_  # made once
-    method = engine if engine in ("gibbs", *SLOW) else "mean_field"
+    sampled = engine in ("gibbs", *SLOW)
+    method = engine if sampled else "map" if engine.startswith("label_free") else "mean_field"
     assert tree.attrs["inference_method"] == method
     assert tree.attrs["model"] == "bm2pca"
     assert tree.attrs["target"] == ("multiclass" if target == "binary" else target)
@@ -135,7 +136,7 @@ def test_attributes(fitted, engine, target):
     assert tree.attrs["C"] == model.C_
     config = json.loads(tree.attrs["config"])
     assert config["n_components"] == R
-    approximate = method in ("mean_field", "advi")
+    approximate = method in ("map", "mean_field", "advi")
     assert tree["posterior"].sizes["chain"] == (1 if approximate else 2)
     if target == "regression":
         assert tree.attrs["epsilon"] == model.epsilon_
