@@ -20,7 +20,10 @@ from bsdr_models.trees import read_draws
 
 Method = Literal["signed_permutation", "procrustes"]
 SUFFIX = "_aligned"
-_N_STARTS, _MAX_ITER = 4, 50
+# Starts of the alignment, of which the best is taken.
+_N_STARTS = 4
+# Most iterations from each start.
+_MAX_ITER = 50
 _ROTATION_TOL = 1e-10  # relative gain in agreement at which rotations have converged
 
 
@@ -217,7 +220,8 @@ def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray
     sign = np.zeros(order.shape)
     for _ in range(_MAX_ITER):
         inner = reference.T @ scaled  # (S, R, R): component of the reference, of the draw
-        last_order, last_sign = order, sign
+        last_order = order
+        last_sign = sign
         order = np.array([linear_sum_assignment(-each)[1] for each in np.abs(inner)])
         matched = np.take_along_axis(inner, order[:, :, None], axis=2)[:, :, 0]
         sign = np.where(matched < 0.0, -1.0, 1.0)
@@ -244,7 +248,8 @@ def rotations(stacked: FloatArray) -> FloatArray:
         u, _, vt = np.linalg.svd(np.swapaxes(scaled, 1, 2) @ reference)
         found = u @ vt
         reference = np.mean(scaled @ found, axis=0)
-        before, agreement = agreement, float(np.linalg.norm(reference))
+        before = agreement
+        agreement = float(np.linalg.norm(reference))
         if agreement - before <= _ROTATION_TOL * agreement:
             break
     _, _, axes = np.linalg.svd(reference, full_matrices=False)

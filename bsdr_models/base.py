@@ -89,7 +89,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         own = FunctionType(
             init.__code__, init.__globals__, "__init__", init.__defaults__, init.__closure__
         )
-        own.__kwdefaults__, own.__annotations__ = init.__kwdefaults__, init.__annotations__
+        own.__kwdefaults__ = init.__kwdefaults__
+        own.__annotations__ = init.__annotations__
         own.__qualname__ = f"{cls.__name__}.__init__"
         cls.__init__ = own  # type: ignore[method-assign]
 
@@ -266,10 +267,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _set_result(self, result: Result, context: Context) -> None:
         """Set what every fit has, and issue its warnings."""
-        self._result, self._context, self._posterior = result, context, result.posterior
+        self._result = result
+        self._context = context
+        self._posterior = result.posterior
         self._tree = self._made_tree = None
         self.n_iter_ = len(result.trace)
-        self.converged_, self.interrupted_ = result.converged, result.interrupted
+        self.converged_ = result.converged
+        self.interrupted_ = result.interrupted
         for message in result.messages:
             warnings.warn(message, UserWarning, stacklevel=4)
         if result.advice:
@@ -311,7 +315,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @contextmanager
     def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:
         """Log the fit, and reset the estimator after an error or interrupt."""
-        name, begin = type(self).__name__, time.perf_counter()
+        name = type(self).__name__
+        begin = time.perf_counter()
         logger.info("%s: fit to %d samples of %d features", name, *shape)
         try:
             yield
@@ -418,8 +423,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
         """
         check_order(X, y)
-        samples, scaled = sample_labels(X), self._scale_new(X)
-        given, X = self._prepare(scaled, bounded=False), self._prepare(scaled)
+        samples = sample_labels(X)
+        scaled = self._scale_new(X)
+        given = self._prepare(scaled, bounded=False)
+        X = self._prepare(scaled)
         return self._context.predictions_tree(
             self._spec,
             latent=self._embed(X),
@@ -543,7 +550,8 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
         self._reset()
         self._check_params()
         require_targets(self, X, y)
-        samples, X = sample_labels(X), validate_samples(self, X, reset=True, least=2)
+        samples = sample_labels(X)
+        X = validate_samples(self, X, reset=True, least=2)
         given, known = known_entries(y, unlabeled)
         self.classes_, index = encode_known(given, known)
         check_consistent_length(X, index)
@@ -596,7 +604,8 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
 
         Those of samples without a label are predictions of the fit.
         """
-        log_p, index = self._result.held_out_log_proba, self._context.index
+        log_p = self._result.held_out_log_proba
+        index = self._context.index
         if log_p is None or index is None:
             return None
         if np.any(unlabelled := index.reshape(len(index), -1).max(axis=1) < 0):
@@ -728,7 +737,8 @@ class GaussianRegressor(Scored, RegressorMixin, Estimator):
         if not standardize:
             scaler = Scaler.identity(Y.shape[1])
         self._output_scaler = scaler
-        self.y_mean_, self.y_scale_ = scaler.location, scaler.scale
+        self.y_mean_ = scaler.location
+        self.y_scale_ = scaler.scale
         return Y, scaler.transform(Y)
 
     def predict(

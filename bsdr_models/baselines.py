@@ -117,12 +117,14 @@ class PLSDiscriminant(ClassifierMixin, BaseEstimator):
         losses = np.zeros((len(self.components), len(PENALTIES)))
         for train, test in folds.split(X, index, groups):
             pls = PLSScores(max(self.components), scale=False).fit(X[train], index[train])
-            Z, Z_test = pls.transform(X[train]), pls.transform(X[test])
+            Z = pls.transform(X[train])
+            Z_test = pls.transform(X[test])
             for losses_of_size, size in zip(losses, self.components, strict=True):
                 found = by_penalty(Z[:, :size], index[train], Z_test[:, :size])
                 losses_of_size += [log_losses(p, index[test]).sum() for p in found]
         row, column = divmod(int(losses.argmin()), len(PENALTIES))
-        self.n_components_, self.C_ = self.components[row], PENALTIES[column]
+        self.n_components_ = self.components[row]
+        self.C_ = PENALTIES[column]
         pls = PLSScores(self.n_components_, scale=False)
         logistic = LogisticRegression(C=self.C_, max_iter=2000)
         self.model_ = make_pipeline(pls, StandardScaler(), logistic).fit(X, index)
@@ -143,7 +145,8 @@ def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray
     Each search starts from the result of the last one.
     """
     scaler = StandardScaler().fit(Z)
-    Z, Z_new = scaler.transform(Z), scaler.transform(Z_new)
+    Z = scaler.transform(Z)
+    Z_new = scaler.transform(Z_new)
     model = LogisticRegression(max_iter=2000, warm_start=True)
     return [model.set_params(C=C).fit(Z, y).predict_proba(Z_new) for C in PENALTIES]
 

@@ -46,8 +46,10 @@ from bsdr_models.validation import (
 )
 
 BASE_RATE = "none"
-# Probability of the intervals, and difference of log loss, in nats, below which two models tie.
-PROB, TIE = 0.9, 0.01
+# Probability of the intervals.
+PROB = 0.9
+# Difference of log loss, in nats, below which two models tie.
+TIE = 0.01
 SCORES = ("accuracy", "log_loss", "calibration_error", "seconds", "difference", "low", "high")
 STACK = "stack"
 
@@ -260,7 +262,8 @@ def compare_models(
     held_out_groups = None if groups is None else groups[once]
 
     def mean_difference(name: str, other: str) -> Estimate:
-        difference, rng = losses[name] - losses[other], np.random.default_rng(seed)
+        difference = losses[name] - losses[other]
+        rng = np.random.default_rng(seed)
         return mean_of_samples(difference, prob=PROB, groups=held_out_groups, rng=rng)
 
     ranked = sorted(lines, key=lambda name: lines[name]["log_loss"])
@@ -334,7 +337,8 @@ def _fit(
 ) -> _Fit:
     """Fit to the training samples of a fold, given the fits of some members of a stack."""
     train, test = fold
-    estimator, spent = model, sum(one.seconds for one in members.values())
+    estimator = model
+    spent = sum(one.seconds for one in members.values())
     if members:
         given = [(n, members[n].model if n in members else each) for n, each in model.estimators]
         estimator = clone(model).set_params(estimators=given)

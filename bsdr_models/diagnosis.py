@@ -31,11 +31,22 @@ SPREAD = {
     "map": "not applicable: a mode has no spread",
 }
 HELD = "not checked: draws of the classifier given metric and subspace, so intervals are too narrow"
-# Largest R-hat, smallest effective sample size and energy BFMI, fewest draws for split R-hat; nats
-# by which values of a bound count as equal, and standard errors from which a noisy difference does.
-R_HAT, ESS, BFMI, MIN_DRAWS, EQUAL, STANDARD_ERRORS = 1.01, 400.0, 0.3, 4, 1.0, 4.0
-# Entries of a quantity that are checked, evenly spaced, and features of which the subspace is.
-MAX_ENTRIES, MAX_FEATURES = 1000, 44
+# Largest R-hat of chains that have mixed.
+R_HAT = 1.01
+# Smallest effective sample size.
+ESS = 400.0
+# Smallest Bayesian fraction of missing information of the energy.
+BFMI = 0.3
+# Fewest draws of a chain for split R-hat.
+MIN_DRAWS = 4
+# Nats by which values of a bound count as equal.
+EQUAL = 1.0
+# Standard errors from which a noisy bound counts as changing.
+STANDARD_ERRORS = 4.0
+# Most entries of a quantity that are checked, evenly spaced.
+MAX_ENTRIES = 1000
+# Most features by which the subspace is checked.
+MAX_FEATURES = 44
 # A spread below this fraction of the largest entry is rounding error.
 ROUNDING = 1e-13
 COLUMNS = ("kind", "entries", "r_hat", "ess_bulk", "ess_tail", "mcse", "worst", "value", "verdict")
@@ -242,13 +253,15 @@ def _mixing(name: str, draws: xr.DataArray, kind: str) -> Row:
     at = at[np.ptp(values[:, :, at], axis=(0, 1)) > ROUNDING * np.abs(values).max(initial=0.0)]
     if len(at) == 0:
         return row | {"verdict": "not applicable: every draw is the same"}
-    values, axes = values[:, :, at], {"chain_axis": 0, "draw_axis": 1}
+    values = values[:, :, at]
+    axes = {"chain_axis": 0, "draw_axis": 1}
     with np.errstate(all="ignore"):  # a constant chain has zero variance
         r_hat = np.nan_to_num(arviz_stats.rhat(values, method="rank", **axes), nan=np.inf)
         bulk = np.nan_to_num(arviz_stats.ess(values, method="bulk", **axes))
         tail = np.nan_to_num(arviz_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes))
         mcse = arviz_stats.mcse(values, method="mean", **axes)
-    top, ess = int(r_hat.argmax()), float(min(bulk.min(), tail.min()))
+    top = int(r_hat.argmax())
+    ess = float(min(bulk.min(), tail.min()))
     verdict = "not converged" if r_hat[top] > R_HAT else "too few draws" if ess < ESS else "ok"
     return row | {
         "entries": len(at),

@@ -88,7 +88,8 @@ def weigh_samples(X: FloatArray, y: FloatArray, groups: IntArray) -> FloatArray:
 def intraclass(values: FloatArray, groups: IntArray) -> float:
     """Intraclass correlation of all columns of values (N, C) together, at least 0."""
     _, index, size = np.unique(groups, return_inverse=True, return_counts=True)
-    n_samples, n_groups = len(index), len(size)
+    n_samples = len(index)
+    n_groups = len(size)
     if n_groups in {1, n_samples}:
         return 0.0
     centred = values - values.mean(axis=0)

@@ -10,8 +10,12 @@ from bsdr_models.dims import COMPONENT, GRID_X, GRID_Y, LABEL, OBS
 
 # Grid points along each axis.
 RESOLUTION = 45
-# Share of the samples that determines the axes, and the part of their range added on each side.
-CENTRAL, REACH, MARGIN = 0.96, 0.35, 0.05
+# Share of the samples that determines the axes.
+CENTRAL = 0.96
+# Part of their range by which axes may reach farther on each side.
+REACH = 0.35
+# Margin on each side, as a part of the range of the axes.
+MARGIN = 0.05
 
 VARIABLE = "class_probability"
 

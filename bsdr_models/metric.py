@@ -213,7 +213,8 @@ class Metric:
         everything = (X if every is None else every) - X.mean(axis=0)
         X = X - X.mean(axis=0)
         kinds = {CANDIDATES[name].scale for name, w in zip(NAMES, weights, strict=True) if w > 0.0}
-        diagonal, parts = np.zeros(X.shape[1]), []
+        diagonal = np.zeros(X.shape[1])
+        parts = []
         for scale, divisor in groups.scales(X, units, kinds).items():
             Z = X / divisor
             axes = _principal_axes(Z)
@@ -309,7 +310,8 @@ def _root(diagonal: FloatArray, parts: list[FloatArray]) -> tuple[FloatArray, Fl
     wide = F.shape[1] >= len(F)
     square, vector = eigh(F @ F.T if wide else F.T @ F)
     kept = square > NO_VARIANCE
-    square, vector = square[kept], vector[:, kept]
+    square = square[kept]
+    vector = vector[:, kept]
     turned = vector if wide else F @ (vector / np.sqrt(square))
     return np.ascontiguousarray(turned), 1.0 - np.sqrt(np.maximum(1.0 - square, 0.0))
 
@@ -323,7 +325,8 @@ def candidate_features(
     """
     X = X - X[:n_training].mean(axis=0)
     scales = groups.scales(X[:n_training], units, {each.scale for each in CANDIDATES.values()})
-    coordinates, spectra = {}, {}
+    coordinates = {}
+    spectra = {}
     for scale, divisor in scales.items():
         Z = X / divisor
         if Z.shape[1] > n_training:
@@ -334,7 +337,8 @@ def candidate_features(
         coordinates[scale] = Z
         spectra[scale] = groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
     for each in CANDIDATES.values():
-        Z, (value, rotation, _) = coordinates[each.scale], spectra[each.scale]
+        Z = coordinates[each.scale]
+        (value, rotation, _) = spectra[each.scale]
         if each.exponent:
             Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
         yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)
@@ -379,7 +383,9 @@ def choose_weights(
     # Of each fold apart: classes of one do not decide which samples of another are taken.
     strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
     some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
-    X, classes, fold = X[some], classes[some], fold[some]
+    X = X[some]
+    classes = classes[some]
+    fold = fold[some]
     targets = [_indicators(own) for own in classes.T]
     scores: FloatArray = np.empty(0)
     for f, g in combinations_with_replacement(range(n_folds), 2):

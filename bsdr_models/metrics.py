@@ -186,7 +186,8 @@ def expected_calibration_error(
     0.4
     """
     stated = np.asarray(probability)
-    confidence, right = stated.max(axis=1), stated.argmax(axis=1) == np.asarray(y_index)
+    confidence = stated.max(axis=1)
+    right = stated.argmax(axis=1) == np.asarray(y_index)
     bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
     gap = np.bincount(bins, weights=confidence - right)
     return float(np.abs(gap).sum() / len(confidence))

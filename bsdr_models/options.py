@@ -29,7 +29,8 @@ class Number:
         return bool(self.low < cast(Any, value) < self.high or at_end)
 
     def __str__(self) -> str:
-        left, right = "[" if self.closed == "left" else "(", "]" if self.closed == "right" else ")"
+        left = "[" if self.closed == "left" else "("
+        right = "]" if self.closed == "right" else ")"
         kind = "an int" if self.kind is Integral else "a float"
         return f"{kind} in the range {left}{self.low}, {self.high}{right}"
 

@@ -27,14 +27,18 @@ __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
 SCHEMA = 10
-HEADER, SCHEMA_JSON = "bsdr_models.json", "schema.json"
+# Members of the archive: versions of the packages, and the estimator.
+HEADER = "bsdr_models.json"
+SCHEMA_JSON = "schema.json"
 # What the names of all classes of this package begin with.
 PACKAGE = "bsdr_models."
 STACKED = tuple(f"bsdr_models.stacking.Stacked{kind}" for kind in ("Classifier", "Regressor"))
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
 MAX_JSON = 2**26
-# Bytes of all members together: so many, or so many times the size of the file if that is more.
-MAX_UNPACKED, MAX_RATIO = 2**28, 20
+# Most bytes of all members together: the larger of this number,
+MAX_UNPACKED = 2**28
+# and so many times the size of the file.
+MAX_RATIO = 20
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
 # Nodes of skops that files may hold, outside of the members of a stack.
@@ -140,7 +144,9 @@ def _pack(estimator: Any) -> bytes:
 
 def _with_stored_trees(estimator: Any) -> Any:
     """Copy whose tree, and those of members, are dicts, as skops needs, or None if made again."""
-    stored, tree, made = copy(estimator), estimator._tree, estimator._made_tree
+    stored = copy(estimator)
+    tree = estimator._tree
+    made = estimator._made_tree
     stored._tree = stored._made_tree = None
     if tree is not None and (made is None or not tree.identical(made)):
         stored._tree = {
@@ -199,7 +205,8 @@ def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> bytes:
         if n_bytes > limit:
             raise ValueError(f"its parts have {n_bytes} bytes, more than {limit}")
         for member in members:
-            name, size = member.filename, member.file_size
+            name = member.filename
+            size = member.file_size
             if name.endswith(".json") and size > MAX_JSON:
                 raise ValueError(f"{name} has {size} bytes")
             if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
@@ -247,7 +254,8 @@ def _check_nodes(schema: dict[str, Any]) -> set[str]:
             stack.append((value, member or (stacked and key in ("estimators", "estimators_"))))
         if "__loader__" not in node:
             continue
-        name, loader = f"{node['__module__']}.{node['__class__']}", node["__loader__"]
+        name = f"{node['__module__']}.{node['__class__']}"
+        loader = node["__loader__"]
         if name.startswith(PACKAGE):
             held.add(name)
             allowed = loader == "ObjectNode" and _fields(name) is not None

@@ -41,10 +41,14 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from bsdr_models.arrays import FloatArray
 
-# Size of the coordinates at the start of the search, and most iterations.
-_START, _MAX_ITER = 3.0, 500
-# Largest power g, and mean of the largest sharpened probability at which it is enough.
-_MAX_POWER, _SURE = 12, 0.9
+# Size of the coordinates at the start of the search.
+_START = 3.0
+# Most iterations of the search.
+_MAX_ITER = 500
+# Largest power g.
+_MAX_POWER = 12
+# Mean of the largest sharpened probability at which a power is enough.
+_SURE = 0.9
 _FLOOR = 1e-4  # added to probabilities before their logarithm
 _TOLERANCE = 1e-3  # of sums of probabilities
 
@@ -124,29 +128,36 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         if k < 2:
             raise ValueError("probabilities of one class have no plane")
         rank = min(int(self.n_components), k - 1)
-        self.power_, sure = 1, rank == k - 1
+        self.power_ = 1
+        sure = rank == k - 1
         while not sure and self.power_ < _MAX_POWER:
             self.power_ += 1
             sure = (self._read(p) ** 2).max(axis=1).mean() >= _SURE
         x = self._read(p)
         self.mean_ = x.mean(axis=0)
         centred = x - self.mean_
-        V, W, b, size = helmert(k).T, helmert(k), self.mean_, 1.0
+        V = helmert(k).T
+        W = helmert(k)
+        b = self.mean_
+        size = 1.0
         if rank < k - 1:
             size = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))) or 1.0
             V, W, b = _fit(centred / size, x**2, rank, float(self.ridge))
         latent = centred / size @ V
         axes = np.linalg.svd(latent.T @ latent)[2].T
         axes = axes * np.where(np.sum((latent @ axes) ** 3, axis=0) < 0.0, -1.0, 1.0)
-        scores, aim = latent @ W + b, p.max(axis=1).mean()
+        scores = latent @ W + b
+        aim = p.max(axis=1).mean()
 
         def too_sure(scale: float) -> float:
             return float(softmax(scale * scores, axis=1).max(axis=1).mean() - aim) ** 2
 
         scale = minimize_scalar(too_sure, bounds=(0.0, 1.0), method="bounded").x
-        self.components_, self.weights_ = (V @ axes).T / size, scale * axes.T @ W
+        self.components_ = (V @ axes).T / size
+        self.weights_ = scale * axes.T @ W
         self.intercept_ = scale * b
-        self.n_features_in_, self._n_features_out = k, rank
+        self.n_features_in_ = k
+        self._n_features_out = rank
         return self
 
     def _read(self, p: FloatArray) -> FloatArray:

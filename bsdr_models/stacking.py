@@ -115,7 +115,8 @@ def pool_loss(
     weights: FloatArray, log_p: FloatArray, y: IntArray, precision: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
     """Negative log posterior of weights (M,) given log_p (M, N, K), its gradient and Hessian."""
-    rows, shift = np.arange(len(y)), weights - 1.0 / len(weights)
+    rows = np.arange(len(y))
+    shift = weights - 1.0 / len(weights)
     pooled = log_pool(weights, log_p)
     p = np.exp(pooled)
     centred = log_p - np.sum(p * log_p, axis=2, keepdims=True)
@@ -127,7 +128,8 @@ def pool_loss(
 def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float) -> Weights:
     """Weights of a pool by held-out log probabilities (M, N, K) of samples of classes y (N,)."""
     n_members, n, _ = log_p.shape
-    equal, eye = np.full(n_members, 1.0 / n_members), np.eye(n_members)
+    equal = np.full(n_members, 1.0 / n_members)
+    eye = np.eye(n_members)
     information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye)[2]) / n_members
     precision = shrinkage * _of_a_sample(information, n) * (eye + OF_SUM)
     weights = minimize(
@@ -241,7 +243,8 @@ class Stack(Estimator, _BaseComposition):
             self._validate_names(names)
             self._check_members(dict(self.estimators))
         require_targets(self, X, y)
-        samples, (table, X) = sample_labels(X), self._read(X, reset=True)
+        samples = sample_labels(X)
+        (table, X) = self._read(X, reset=True)
         check_samples(X, y, groups)
         self._groups = groups = read_groups(groups, table)
         y, kinds = self._read_targets(y)
@@ -257,9 +260,11 @@ class Stack(Estimator, _BaseComposition):
                 what="members",
             )
             self.estimators_, values = map(list, zip(*outcome.results.values(), strict=True))
-            self._names, targets = [members[i][0] for i in outcome.results], self._encode(y)
+            self._names = [members[i][0] for i in outcome.results]
+            targets = self._encode(y)
             self._set_weights(np.stack(values), targets, folds)
-            self._scaler, self._reference = Scaler.identity(table.shape[1]), None
+            self._scaler = Scaler.identity(table.shape[1])
+            self._reference = None
             config = {"pooling": self.pooling, "shrinkage": float(self.shrinkage)}
             context = Context(
                 X=table,
@@ -332,8 +337,10 @@ class Stack(Estimator, _BaseComposition):
         The fold is -1 of samples that are not held out by all members, or have no label.
         """
         n_members, n = values.shape[:2]
-        self._held_out, self._pooled = values, np.full(values.shape[1:], np.nan)
-        self._scored, self._fold = np.full((n_members + 1, n), np.nan), np.full(n, -1)
+        self._held_out = values
+        self._pooled = np.full(values.shape[1:], np.nan)
+        self._scored = np.full((n_members + 1, n), np.nan)
+        self._fold = np.full(n, -1)
         known = ~np.isnan(values).reshape(n_members, n, -1).any(axis=(0, 2))
         if self._exclusive:
             known &= targets >= 0
@@ -342,7 +349,8 @@ class Stack(Estimator, _BaseComposition):
             others[test] = False
             test = test[known[test]]
             weights, _ = self._weigh(values[:, others], targets[others])
-            self._fold[test], self._pooled[test] = number, self._combine(weights, values[:, test])
+            self._fold[test] = number
+            self._pooled[test] = self._combine(weights, values[:, test])
             for row, each in enumerate([*np.eye(n_members), weights]):
                 scores = self._scores(each, values[:, test], targets[test])
                 self._scored[row, test] = scores.reshape(len(test), -1).sum(axis=1)
@@ -442,7 +450,9 @@ class Stack(Estimator, _BaseComposition):
 
     def _make_tree(self) -> xr.DataTree:
         """Weights, and held-out predictions of the training samples with their coordinates."""
-        named, pooled, left = self._predictions(self._pooled), self._pooled.copy(), self._fold < 0
+        named = self._predictions(self._pooled)
+        pooled = self._pooled.copy()
+        left = self._fold < 0
         named.pop("predicted", None)
         if left.any():
             pooled[left] = self._prepare(self._context.X[left])
@@ -550,7 +560,8 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         self.pooling = pooling
 
     def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        y, kinds = read_labels(y), {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier}
+        y = read_labels(y)
+        kinds = {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier}
         self._exclusive = type_of_target(y) != "multilabel-indicator"
         if not self._exclusive:
             return y, kinds
@@ -576,7 +587,8 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         if isinstance(p, list):  # of each label, as some classifiers of scikit-learn give them
             p = np.stack([of_label[:, 1] for of_label in p], axis=1)
         elif self._exclusive:
-            of_some, p = p, np.zeros((len(p), len(classes)))
+            of_some = p
+            p = np.zeros((len(p), len(classes)))
             p[:, np.searchsorted(classes, member.classes_)] = of_some
         return self._by_label(p)
 
@@ -711,7 +723,8 @@ class StackedRegressor(GaussianRegressor, Stack):
             In nats.
         """
         check_samples(X, y)
-        values, y = self._predict_members(self._scale_new(X)), read_numbers(y)
+        values = self._predict_members(self._scale_new(X))
+        y = read_numbers(y)
         if y.size != len(y) * (k := len(self._context.labels)):
             raise ValueError(f"y must have {k} output(s), got shape {y.shape}")
         return self._scores(self.weights_, values, y.reshape(len(y), -1)).sum(axis=1)

@@ -72,8 +72,10 @@ def to_html(summary: pd.DataFrame) -> str:
 
 def _data(model: Any) -> dict[str, str]:
     """Samples, features, missing values and targets."""
-    context, scaler = model._context, model._scaler
-    n, p = context.n_samples or context.X.shape[0], model.n_features_in_
+    context = model._context
+    scaler = model._scaler
+    n = context.n_samples or context.X.shape[0]
+    p = model.n_features_in_
     rows = {"samples": f"{n}", "features": f"{p}"}
     if context.kept is not None:
         rows["samples"] += f", of which {len(context.kept)} are kept in memory"
@@ -127,7 +129,8 @@ def _diagnostics(model: Any) -> Mapping[str, Any]:
 
 def _fit(model: Any) -> dict[str, str]:
     """Engine, its length and its diagnostics."""
-    attrs, method = _diagnostics(model), model._method
+    attrs = _diagnostics(model)
+    method = model._method
     rows = {"inference": ENGINES[method]}
     if method not in ("conjugate", "stack"):
         rows["draws of a chain" if method == "hmc" else "iterations"] = f"{model.n_iter_}"
@@ -136,7 +139,8 @@ def _fit(model: Any) -> dict[str, str]:
         if len(values):
             rows[what] = f"{values[-1]:.6g}"
     if "r_hat" in attrs:
-        rows["R-hat"], rows["bulk ESS"] = f"{attrs['r_hat']:.3g}", f"{attrs['ess_bulk']:.0f}"
+        rows["R-hat"] = f"{attrs['r_hat']:.3g}"
+        rows["bulk ESS"] = f"{attrs['ess_bulk']:.0f}"
     if np.isfinite(getattr(model, "log_evidence_", np.nan)):
         error = model.log_evidence_error_
         known = f" ± {error:.1f}" if error > 0.0 else ""
@@ -177,7 +181,8 @@ def _predictions(model: Any) -> dict[str, str]:
 
 def _remarks(model: Any) -> list[str]:
     """What a reader should know, most important first."""
-    attrs, method = _diagnostics(model), model._method
+    attrs = _diagnostics(model)
+    method = model._method
     reason = lack_of_signal(attrs)
     messages = [*model._messages, *([] if reason is None else [no_signal(reason)])]
     remarks = [message[0].upper() + message[1:] + "." for message in messages]

@@ -9,8 +9,10 @@ import xarray as xr
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import LABEL, TASK
 
-# Coordinates of the dim of outcomes: position of the task, and class.
-OUTCOME_TASK, OUTCOME_CLASS = "outcome_task", "outcome_class"
+# Coordinates of the dim of outcomes: position of the task,
+OUTCOME_TASK = "outcome_task"
+# and class.
+OUTCOME_CLASS = "outcome_class"
 
 # Names of tasks with their classes.
 type Tasks = Sequence[tuple[Any, np.ndarray]]

@@ -78,7 +78,8 @@ def read_effects(tree: xr.DataTree) -> Effects:
         )
     else:
         coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
-        draws, mean = None, coef.values
+        draws = None
+        mean = coef.values
         size = np.sqrt(len(mean) * fit["feature_relevance"].values)
     return Effects(
         draws=draws,

@@ -226,7 +226,8 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
         return None
     if not isinstance(views, Mapping):
         raise ValueError(f"views must be a dict of the columns of each view by name, got {views!r}")
-    names, n_features = list(feature_names), len(feature_names)
+    names = list(feature_names)
+    n_features = len(feature_names)
     if len({*map(str, views)}) < len(views) or any(map(is_missing, views)):
         raise ValueError(f"views: each view needs a name of its own, got {[*map(_plain, views)]}")
     found: dict[str, IntArray] = {}
@@ -279,7 +280,8 @@ def check_samples(X: Any, *others: Any) -> None:
 
 def check_order(X: Any, y: Any) -> None:
     """ValueError if y has the labels of the samples of X in another order; others do not count."""
-    index, other = sample_labels(X), sample_labels(y)
+    index = sample_labels(X)
+    other = sample_labels(y)
     if index is None or other is None or np.array_equal(index, other):
         return
     if len(index) == len(other) and {*index.tolist()} == {*other.tolist()}:
@@ -370,7 +372,8 @@ def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
 
 def encode_known(y: np.ndarray, known: BoolArray) -> tuple[np.ndarray, IntArray]:
     """Sorted classes, and the class index of each sample, (N,), -1 if unlabelled."""
-    y, known = column_or_1d(y, warn=True), known.ravel()
+    y = column_or_1d(y, warn=True)
+    known = known.ravel()
     classes, index = encode_labels(_plain_labels(y[known]))
     groups = np.full(len(y), -1, dtype=np.int64)
     groups[known] = index

@@ -86,7 +86,8 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         names = StrOptions(set(get_args(MetricName)))
         check_parameters({"metric": [names]}, self.get_params(), "SupervisedWhitening")
         validation.require_targets(self, X, y)
-        table, X = X, validation.validate_samples(self, X, reset=True, least=2)
+        table = X
+        X = validation.validate_samples(self, X, reset=True, least=2)
         classes = _read_classes(y)
         check_consistent_length(X, classes)
         groups = read_groups(groups, table)

@@ -97,7 +97,8 @@ class BaseBM2PCA(Estimator):
         else:
             scaler = fit_scaler(X, standardize=self._standardized)
             self._scaler = scaler if self._standardized else scaler.with_common_scale(X)
-        self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
+        self.mean_ = self._scaler.location
+        self.scale_ = self._scaler.scale
         return X if issparse(X) else self._scaler.transform(X)
 
     def _scale_new(self, X: Any) -> Rows:
@@ -180,7 +181,8 @@ class BaseBM2PCA(Estimator):
 
     def _set_fitted(self, result: Result, **described: Any) -> None:
         """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
-        names, config = feature_names(self), self._config()
+        names = feature_names(self)
+        config = self._config()
         context = Context(X=self._problem.X, feature_names=names, config=config, **described)
         self._set_result(result, context)
         complete = self._impute(self._problem.X)

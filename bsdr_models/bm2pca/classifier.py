@@ -96,15 +96,18 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """
         self._reset()
         self._check_params()
-        table, X = X, self._validate(X, y)
+        table = X
+        X = self._validate(X, y)
         samples = sample_labels(table)
         labels = encode(y, self.unlabeled)
-        given, n_tasks = self._option("loss").temperature, max(len(labels.sizes), 1)
+        given = self._option("loss").temperature
+        n_tasks = max(len(labels.sizes), 1)
         if isinstance(given, tuple) and len(given) != n_tasks:
             raise ValueError(f"calibrate has {len(given)} entries, and y has {n_tasks} task(s)")
         check_consistent_length(X, labels.given)
         groups = read_groups(groups, table)
-        self.classes_, self._exclusive = labels.classes, labels.exclusive  # type: ignore[assignment]
+        self.classes_ = labels.classes  # type: ignore[assignment]
+        self._exclusive = labels.exclusive
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy
         problem = self._make_problem(X, labels.signs, strategy=strategy, sizes=labels.sizes)
@@ -305,7 +308,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         check_samples(X, y, sample_weight)
         truth, known = (self._ordered(y, own) for own in known_entries(y, self.unlabeled))
         predicted = self.predict(X)
-        right, some = ((truth == predicted) | ~known).all(axis=1), known.any(axis=1)
+        right = ((truth == predicted) | ~known).all(axis=1)
+        some = known.any(axis=1)
         weights = None if sample_weight is None else np.asarray(sample_weight)[some]
         return float(np.average(right[some], weights=weights))
 

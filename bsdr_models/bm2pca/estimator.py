@@ -206,7 +206,8 @@ class BM2PCAClassifier(MarginClassifier):
         If samples do not outnumber features, any labels are linearly separable, and all larger
         costs lead to about the same fit of the labels one by one.
         """
-        costs, C = MULTICLASS_COSTS if problem.multiclass else COSTS, self._option("loss").C
+        costs = MULTICLASS_COSTS if problem.multiclass else COSTS
+        C = self._option("loss").C
         if C is None and problem.X.shape[0] <= problem.X.shape[1]:
             costs = costs[: 1 + problem.multiclass]
         elif not (C is None or C == "cv"):

@@ -179,7 +179,8 @@ def _side_by_side(parts: Sequence[View]) -> Rows:
         X: Rows = view.X
         centre = view.total / np.maximum(view.count, 1.0)
         if view.mask is not None:
-            X, centre = (X - centre) * view.mask, np.zeros(len(centre))
+            X = (X - centre) * view.mask
+            centre = np.zeros(len(centre))
         square = float(squared_distance(X, centre).sum())
         blocks.append(X * (square**-0.5 if square > _RANK_TOL * view.square else 0.0))
     if any(issparse(block) for block in blocks):

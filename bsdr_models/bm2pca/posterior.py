@@ -69,12 +69,15 @@ class Posterior:
 
     def embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates; their covariance neglects correlations of Q's columns and H."""
-        A, settings = whiten(self.metric, X), self.settings
+        A = whiten(self.metric, X)
+        settings = self.settings
         if self.one_vs_rest:
-            mean, precision = self.state.scores(A), settings.weight_precision
+            mean = self.state.scores(A)
+            precision = settings.weight_precision
             variance = score_variance(self.state, A, self.weight_cov, settings)
         else:
-            mean, precision = self.state.latent(A), settings.projection_precision
+            mean = self.state.latent(A)
+            precision = settings.projection_precision
             variance = np.full(mean.shape, settings.latent_variance)
             if self.projection_cov is not None:
                 variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
@@ -108,7 +111,8 @@ class Posterior:
         half = cholesky(self.weight_cov, name="weight covariance")
         noise = half @ rng.standard_normal((*half.shape[:2], n_draws))  # (K, 1 + R, S)
         full = self.state.weights + noise.T
-        weights, bias = full[:, 1:], full[:, 0]
+        weights = full[:, 1:]
+        bias = full[:, 0]
         Q = self.state.projection
         if Q is None:
             coef = self.metric.effects @ weights

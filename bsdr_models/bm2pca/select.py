@@ -141,7 +141,8 @@ def split(X: Rows, classes: IntArray, groups: IntArray | None = None, *, balance
     index = subsample(classes, keys)
     if len(index) < len(classes):
         logger.info("%d of %d samples are used for cross-validation", len(index), len(classes))
-    keys, classes = keys[index], classes[index]
+    keys = keys[index]
+    classes = classes[index]
     if groups is not None:
         groups = groups[index]
         fold = make_folds(X, classes, groups)

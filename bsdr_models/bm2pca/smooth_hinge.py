@@ -42,7 +42,8 @@ class Hinge:
 
 def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
     """Sum of the losses of all labels, for signs Y (N, K), 0 if unlabelled, and s (K,)."""
-    known, u = np.abs(Y), 1.0 - Y * scores
+    known = np.abs(Y)
+    u = 1.0 - Y * scores
     width = np.maximum(np.sqrt(u**2 + square), TINY_WIDTH)
     return Hinge(
         total=float(np.vdot(known, u + width)),
@@ -54,7 +55,8 @@ def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge
 def multiclass_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
     """Sum over samples that have a class, of which one of sign 0 is no alternative."""
     labelled = (Y > 0.0).any(axis=1)
-    f, y = scores[labelled], Y[labelled]
+    f = scores[labelled]
+    y = Y[labelled]
     own = y > 0.0
     alternatives = np.where(y == 0.0, -np.inf, f + 0.5 * square + ~own)
     top = alternatives.max(axis=1, keepdims=True)

@@ -137,8 +137,11 @@ def objective(
     For the hinge of all classes with its softmax p, :math:`G = C ([c = y] - p)`, and p replaces
     1/D.
     """
-    Q, H, C = state.projection, state.weights, settings.cost
-    eta, v = H[1:], settings.latent_variance
+    Q = state.projection
+    H = state.weights
+    C = settings.cost
+    eta = H[1:]
+    v = settings.latent_variance
     Z = state.latent(A)
     hinge = _hinge(state.scores_at(Z), Y, v * np.sum(eta**2, axis=0), settings)
     penalty = settings.penalty(*eta.shape)
@@ -222,7 +225,9 @@ def fit_subspace(
         value, gradient = objective(initial.unpack(point), A, Y, settings)
         return -value, -gradient.packed
 
-    point, converged, interrupted = initial.packed, False, False
+    point = initial.packed
+    converged = False
+    interrupted = False
     trace = [objective(initial, A, Y, settings)[0]]
 
     def record(intermediate_result: Any) -> None:
@@ -235,7 +240,8 @@ def fit_subspace(
         result = minimize(
             negative, point, jac=True, method="L-BFGS-B", callback=record, options=options
         )
-        point, converged = np.array(result.x), bool(result.success)
+        point = np.array(result.x)
+        converged = bool(result.success)
     except KeyboardInterrupt:
         interrupted = True
     return Fit(
@@ -261,7 +267,8 @@ def weight_covariance(
     The uncertainty of Q and of :math:`1/\lambda` is neglected; the latter makes the tails of the
     pseudo-posterior heavier than normal.
     """
-    Z, k = state.latent(A), len(state.weights) - 1
+    Z = state.latent(A)
+    k = len(state.weights) - 1
     own = curvature(state, A, Y, settings)
     rows = np.column_stack([np.ones(len(Z)), Z])
     precision = np.stack([(rows * each[:, None]).T @ rows for each in own.T])
@@ -273,7 +280,8 @@ def weight_covariance(
 
 def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
     """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
-    scores, found = state.scores(A), np.empty(Y.shape)
+    scores = state.scores(A)
+    found = np.empty(Y.shape)
     for block, multiclass in settings.blocks(Y.shape[1]):
         own = Y[:, block]
         square = settings.latent_variance * np.sum(state.weights[1:, block] ** 2, axis=0)

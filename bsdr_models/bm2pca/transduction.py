@@ -45,10 +45,14 @@ from bsdr_models.numerics.row_space import RANK_TOL
 
 # Smallest probability of a nearly certain class.
 CERTAIN = 0.95
-# Folds of the labelled samples, and fixed-point iterations in each.
-N_FOLDS, FOLD_ITER = 5, 10
-# Mean total variation of a change of responsibilities at which to stop, and most iterations.
-TOL, MAX_ITER = 1e-3, 50
+# Folds of the labelled samples.
+N_FOLDS = 5
+# Fixed-point iterations in each fold.
+FOLD_ITER = 10
+# Mean total variation of a change of responsibilities at which to stop.
+TOL = 1e-3
+# Most fixed-point iterations.
+MAX_ITER = 50
 # Pseudo-count of each class in the expected class shares of unlabelled samples.
 EVEN_SAMPLES = 5.0
 # Log of the smallest inverse temperature.
@@ -103,7 +107,8 @@ def fit_responsibilities(X: FloatArray, Y: FloatArray) -> Transduction:
     signs for two classes; zeros without a label.
     """
     classes = ((np.column_stack([-Y, Y]) if Y.shape[1] == 1 else Y) > 0.0).astype(np.float64)
-    labelled, present = (Y != 0.0).any(axis=1), classes.any(axis=0)
+    labelled = (Y != 0.0).any(axis=1)
+    present = classes.any(axis=0)
     result = Transduction(responsibilities=classes, given=Y, labelled=labelled)
     if labelled.all() or np.count_nonzero(present) < 2:
         return result
@@ -221,7 +226,8 @@ def substitute(
     (N, K) are ones and zeros, all zeros without a class; ``shares`` (K,) are the expected shares of
     the classes among the latter; ``tol`` is the mean total variation of a change at which to stop.
     """
-    free, part = ~classes.any(axis=1), classes.copy()
+    free = ~classes.any(axis=1)
+    part = classes.copy()
     for number in range(max_iter):
         step = capped_softmax(predictive(X, part)[free], shares) - part[free]
         part[free] += step if number == 0 else 0.5 * step
@@ -258,7 +264,8 @@ def predictive(X: FloatArray, part: FloatArray) -> FloatArray:
     logits = np.empty(part.shape)
     step = max(1, _BLOCK // len(count) ** 2)
     for block in (slice(start, start + step) for start in range(0, len(part), step)):
-        p, a = part[block], A[block]
+        p = part[block]
+        a = A[block]
         others = np.maximum(count - p, _NO_COUNT)
         inflation = count / others
         cross = a @ means.T

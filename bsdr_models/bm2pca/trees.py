@@ -112,7 +112,8 @@ def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, Float
 
 def latent_offset(draws: dict[str, FloatArray], X: FloatArray) -> FloatArray:
     """L'z - L^-1 tau W'(x - t), L L' = I + tau W'W, of the PyMC model: (chain, draw, N, R)."""
-    W, tau = draws["loadings"], draws["noise_precision"][..., None, None]
+    W = draws["loadings"]
+    tau = draws["noise_precision"][..., None, None]
     L = np.linalg.cholesky(np.eye(W.shape[-1]) + tau * (W.mT @ W))
     linear = tau * ((X - draws["offset"][..., None, :]) @ W)
     return draws["latent"] @ L - np.linalg.solve(L, linear.mT).mT

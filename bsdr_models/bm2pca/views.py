@@ -70,10 +70,14 @@ def make_view(X: FloatArray | csr_array, *, reduce: bool = True) -> View:
 
     Wide complete X is reduced to its row space, unless not ``reduce``. Sparse X is never centred.
     """
-    (n, p), mask, basis = X.shape, None, None
+    (n, p) = X.shape
+    mask = None
+    basis = None
     count = np.array([float(n)])
     if not issparse(X) and not (present := ~np.isnan(X)).all():
-        X, mask, count = np.where(present, X, 0.0), present.astype(np.float64), present.sum(axis=0)
+        X = np.where(present, X, 0.0)
+        mask = present.astype(np.float64)
+        count = present.sum(axis=0)
     elif reduce and p > n and (not issparse(X) or n * p <= MAX_BASIS):
         basis = _sparse_row_space(X) if issparse(X) else row_space(X)[1]
         X = np.ascontiguousarray(X @ basis)
@@ -152,7 +156,10 @@ class ViewState:
 
 def initial_state(view: View, *, n_problems: int, n_components: int) -> ViewState:
     """Factors of a view from the mean and variance of its samples; no loadings."""
-    p, r, d, j = n_problems, n_components, view.total.size, view.count.size
+    p = n_problems
+    r = n_components
+    d = view.total.size
+    j = view.count.size
     centre_square = float(view.total @ view.total) / max(float(view.count.mean()), 1.0)
     scale = max(view.n_observed, 1.0) / max(view.square - centre_square, 1e-300)
     count = np.maximum(view.count, 1.0)
@@ -217,7 +224,8 @@ def offset(state: ViewState, moments: Moments, view: View, priors: Priors) -> Of
 
 def residual(state: ViewState, moments: Moments, view: View) -> FloatArray:
     """R = E of the squared distance between the observed values and W z + t, (P,)."""
-    mean, center = state.loadings.mean, state.offset
+    mean = state.loadings.mean
+    center = state.offset
     spread = np.einsum("pjrs,pjrs->p", state.loadings.cov, moments.second)
     if view.mask is None:
         gram = np.swapaxes(mean, 1, 2) @ mean
@@ -262,7 +270,8 @@ def latent_precision(state: ViewState, view: View) -> FloatArray:
     tau = state.noise_precision.mean[:, None, None, None]
     if view.mask is None:
         return tau * state.loadings.second[:, None]
-    mean, cov = state.loadings.mean, state.loadings.cov
+    mean = state.loadings.mean
+    cov = state.loadings.cov
     p, d, r = mean.shape
     second = (mean[..., :, None] * mean[..., None, :] + cov).reshape(p, d, r * r)
     return tau * (view.mask @ second).reshape(p, -1, r, r)
@@ -280,8 +289,13 @@ def bound_terms(
     state: ViewState, moments: Moments, view: View, priors: Priors
 ) -> dict[str, FloatArray]:
     """Terms of the bound from the view, each (P,)."""
-    W, t, r, tau = state.loadings, state.offset, state.loading_precision, state.noise_precision
-    d, copies, delta = view.n_features, view.copies, priors.offset_precision
+    W = state.loadings
+    t = state.offset
+    r = state.loading_precision
+    tau = state.noise_precision
+    d = view.n_features
+    copies = view.copies
+    delta = priors.offset_precision
     square = np.einsum("prr->pr", W.second)
     centre = np.sum(t.mean**2, axis=1) + copies * t.variance.sum(axis=1)
     misfit = tau.mean * residual(state, moments, view)

@@ -63,7 +63,8 @@ class BaseBSDR(Estimator):
 
         ``given`` are real targets in their own units.
         """
-        self.mean_, self.scale_ = self._scaler.location, self._scaler.scale
+        self.mean_ = self._scaler.location
+        self.scale_ = self._scaler.scale
         fit_rng, tree_rng = as_generator(self.random_state).spawn(2)
         self._tree_seed = int(tree_rng.integers(2**63))
         if given is None:
@@ -125,7 +126,9 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
             if groups is not None:
                 raise ValueError("groups are not for Dask arrays, of which no samples are held out")
             return self._fit_chunks(X, y)
-        table, X, y = X, self._samples_of_fit(X), read_labels(y)
+        table = X
+        X = self._samples_of_fit(X)
+        y = read_labels(y)
         check_consistent_length(X, y)
         more = {"samples": sample_labels(table), "groups": read_groups(groups, table)}
         if type_of_target(y) != "multilabel-indicator":
@@ -185,7 +188,8 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         self._reset()
         self._check_params()
         require_targets(self, X, y)
-        table, X = X, self._samples_of_fit(X)
+        table = X
+        X = self._samples_of_fit(X)
         Y, context = self._read_given(y, standardize=True)
         check_consistent_length(X, Y)
         more = {"samples": sample_labels(table), "groups": read_groups(groups, table)}

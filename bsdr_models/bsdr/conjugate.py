@@ -97,12 +97,15 @@ class Statistics:
         y = y * one[:, None]
         U, s, axes = np.linalg.svd(X, full_matrices=False)
         kept = s > np.finfo(float).eps * max(X.shape) * s.max(initial=0.0)
-        U, s, axes = U[:, kept], s[kept], axes[kept].T
+        U = U[:, kept]
+        s = s[kept]
+        axes = axes[kept].T
         constant = one - U @ (U.T @ one)
         constant -= U @ (U.T @ constant)
         size = np.linalg.norm(constant)
         if size > 1e-7 * np.linalg.norm(one):
-            U, s = np.column_stack([U, constant / size]), np.append(s, 0.0)
+            U = np.column_stack([U, constant / size])
+            s = np.append(s, 0.0)
         inside = U.T @ y
         residual = (y - U @ inside) * (len(X) > len(s))
         # Rounding errors are a lower bound of the noise.
@@ -142,7 +145,8 @@ class Statistics:
         # The bias that explains the part along the constant, whose squares would cancel.
         mean = self.y[-1, k] / self.one[-1] if len(self.one) > self.axes.shape[1] else 0.0
         centred = self.y[:, k] - mean * self.one
-        square, cross = inverse @ centred**2, inverse @ (centred * self.one)
+        square = inverse @ centred**2
+        cross = inverse @ (centred * self.one)
         constant = inverse @ self.one**2
         total = 1.0 + constant
         square += self.rest[k] / sigma**2
@@ -187,7 +191,9 @@ class Grid:
 
 def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -> Conjugate:
     """Exact posterior of a problem with real outputs."""
-    priors, X, y = problem.priors, problem.X, problem.y
+    priors = problem.priors
+    X = problem.X
+    y = problem.y
     views = None if problem.views is None else fit_views(problem)
     size = np.ones(X.shape[1]) if views is None else _column_scale(problem, views)
     statistics = Statistics.learn(X * size, y, priors.bias_scale, problem.weights)
@@ -198,7 +204,8 @@ def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -
         score[0] = score_left_out(X * size, y, priors, statistics, grid)
         score[1] = score_left_out(X[:, :0], y, priors, empty, integrate(empty, priors))
     log_tau, log_sigma = grid.draw(n_draws, rng)
-    tau, sigma = np.exp(log_tau), np.exp(log_sigma)
+    tau = np.exp(log_tau)
+    sigma = np.exp(log_sigma)
     normal, bias = draw_loadings(statistics, tau, sigma, rng)
     prior = log_prior_scale(log_tau, priors.scale) + _log_prior_noise(log_sigma, priors).sum(axis=1)
     prior += _log_normal(normal.reshape(n_draws, -1)).sum(axis=1)
@@ -297,8 +304,10 @@ def average_leave_one_out(statistics: Statistics, grid: Grid) -> FloatArray:
     """Log density of samples given all others, averaged over the grid, (N,)."""
     n_samples = len(statistics.basis)
     some = slice(None, None, 1 if n_samples < _MANY else 4)
-    tau, density = np.exp(grid.scale[some]), grid.density[some]
-    sigma, noise_density = np.exp(grid.noise[some, :, some]), grid.noise_density[some, :, some]
+    tau = np.exp(grid.scale[some])
+    density = grid.density[some]
+    sigma = np.exp(grid.noise[some, :, some])
+    noise_density = grid.noise_density[some, :, some]
     weight = noise_density - logsumexp(noise_density, axis=2, keepdims=True)
     shape = len(tau), sigma.shape[2]
     scale = np.repeat(tau, shape[1])

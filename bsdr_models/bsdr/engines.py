@@ -26,15 +26,23 @@ type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
 # Log densities without features are at least this, whose exponential is positive.
 LEAST_LOG = -700.0
-# Chains of Hamiltonian Monte Carlo side by side in each chain of the result: this over the fourth
-# root of the `work`, at least and at most; draws of these together.
-_WALKERS, _LEAST_WALKERS, _MOST_WALKERS, _DRAWS = 32.0, 2, 8, 1000
-# Work above which there are fewer draws, and above which Laplace's method is the default.
-_HEAVY, TOO_HEAVY = 1.2e4, 1e6
+# Each chain of the result holds the draws of several chains of Hamiltonian Monte Carlo that run in
+# parallel: as many as this number over the fourth root of the `work`, within the limits below.
+_WALKERS = 32.0
+_LEAST_WALKERS = 2
+_MOST_WALKERS = 8
+# Draws of each chain of the result.
+_DRAWS = 1000
+# Work above which there are fewer draws.
+_HEAVY = 1.2e4
+# Work above which Laplace's method is the default.
+TOO_HEAVY = 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
-# Pareto k above which Laplace's method is unreliable, and typical number of its steps.
-GOOD_K, _N_STEPS = 0.7, 12
+# Pareto k above which Laplace's method is unreliable.
+GOOD_K = 0.7
+# Typical number of steps of Laplace's method, for the progress bar.
+_N_STEPS = 12
 # Linear predictors, of a class for a sample, of which R-hat is computed.
 _N_CHECKED = 48
 
@@ -159,7 +167,8 @@ def _fit_hmc(
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),
         )
-    interrupted, held_out = sampled.interrupted, None
+    interrupted = sampled.interrupted
+    held_out = None
     if options.temperature is None and not interrupted:
         try:
             held_out = choose_temperature(problem, sampled, learner, build, rng=fold_rng)
@@ -198,7 +207,8 @@ def _fit_conjugate(
     sample_rng, fold_rng = rng.spawn(2)
     exact = fit_conjugate(problem, n_draws=options.draws(N_INDEPENDENT), rng=sample_rng)
     if learner.groups is None:
-        score, empty = exact.log_score, exact.log_score_empty
+        score = exact.log_score
+        empty = exact.log_score_empty
     else:
         score, empty = score_folds(learner, build, fold_rng)
     held_out = HeldOutScore.of(
@@ -332,7 +342,8 @@ def _assemble(
 ) -> Fit:
     """Fit from draws of an engine: coordinates, diagnostics, and warnings."""
     coordinates = Coordinates.learn(problem.X, problem.y, problem.target, draws)
-    width, shown = coordinates.axes.shape[1], options.n_components
+    width = coordinates.axes.shape[1]
+    shown = options.n_components
     r_hat, ess = mixing(problem, draws, log_likelihood)
     reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
     fit = Fit(
@@ -387,7 +398,8 @@ def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> t
         return np.nan, np.nan
     import arviz_stats
 
-    n, k = len(problem.X), problem.contrasts.shape[1]
+    n = len(problem.X)
+    k = problem.contrasts.shape[1]
     sample, label = np.divmod(np.linspace(0, n * k - 1, min(n * k, _N_CHECKED)).astype(int), k)
     eta = draws.linear_predictor(problem.X[sample])[:, np.arange(len(sample)), label]
     values = np.concatenate([log_likelihood[..., None], eta.reshape(n_chains, n_draws, -1)], axis=2)

@@ -177,14 +177,17 @@ class FullRankEstimator(BaseBSDR):
         """Set the attributes, given the kernel."""
         self._set_result(fit, self._context)
         posterior = fit.posterior
-        feature_map, draws = posterior.feature_map, posterior.draws
+        feature_map = posterior.feature_map
+        draws = posterior.draws
         self._set_components(posterior.components(), posterior.share, linear=feature_map.is_linear)
         if feature_map.n_views > 1:
             whitened = feature_map.whiten(self._context.X)
             shares = feature_map.shares(draws.projection, draws.weights, whitened)
-            self.views_, self.view_share_ = list(feature_map.names), shares.mean(axis=0)
+            self.views_ = list(feature_map.names)
+            self.view_share_ = shares.mean(axis=0)
         self.metric_weights_ = feature_map.metric_weights
-        self.kernel_, self.temperature_ = kernel, posterior.temperature
+        self.kernel_ = kernel
+        self.temperature_ = posterior.temperature
         evidence = ("log_evidence", "log_evidence_error")
         for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
             setattr(self, f"{name}_", value)
@@ -234,7 +237,9 @@ class FullRankEstimator(BaseBSDR):
 
         context = self._context
         priors = HierarchicalPriors(**context.config["priors"])
-        X, y, names = context.X, context.modelled, context.feature_names
+        X = context.X
+        y = context.modelled
+        names = context.feature_names
         return declare_hierarchical(X, y, priors, context.target, feature_map, names)
 
     def _samples_of_fit(self, X: Any) -> FloatArray:

@@ -25,13 +25,18 @@ from bsdr_models.bsdr.kernels import AnyKernel, UserKernel, as_kernel
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.folds import sample_keys
 
-# Number of training samples up to which all are landmarks, and number of landmarks beyond.
-MOST_EXACT, N_LANDMARKS = 1500, 500
-# Share of the variance of the components that are left out together, and most components, which
-# have 99 % of the variance of a thousand digits or vowels.
-NEGLIGIBLE, MOST_COMPONENTS = 1e-4, 250
-# Relative size of an eigenvalue that is a rounding error, and of a negative one that is not.
-_TINY, _INDEFINITE = 1e-10, 1e-6
+# Number of training samples up to which all are landmarks.
+MOST_EXACT = 1500
+# Number of landmarks of more samples.
+N_LANDMARKS = 500
+# Share of the variance of the components that are left out together.
+NEGLIGIBLE = 1e-4
+# Most components, which have 99 % of the variance of a thousand digits or vowels.
+MOST_COMPONENTS = 250
+# Relative size below which an eigenvalue is a rounding error.
+_TINY = 1e-10
+# Relative size above which a negative eigenvalue is none.
+_INDEFINITE = 1e-6
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
 
@@ -213,7 +218,8 @@ class FeatureMap:
         """
         lacking = lacking_views(X, self.columns) & (not self.exclusive)
         for pattern in np.unique(lacking, axis=0):
-            missing, residuals = np.repeat(pattern, self._widths), None
+            missing = np.repeat(pattern, self._widths)
+            residuals = None
             if missing.any():
                 coefficients, left_out = self._regress(~missing)
                 residuals = np.zeros_like(self.training)
@@ -295,7 +301,8 @@ class FeatureMap:
 
     def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Ridge regression on some whitened features: coefficients, and leave-one-out residuals."""
-        given, wanted = self.training[:, known], self.training[:, ~known]
+        given = self.training[:, known]
+        wanted = self.training[:, ~known]
         penalties = _PENALTIES * np.linalg.norm(given, 2) ** 2
         # With a score it keeps the left-out predictions of every penalty.
         ridge = RidgeCV(penalties, scoring="neg_mean_squared_error", store_cv_results=True)
@@ -419,7 +426,8 @@ def check_views(
     Training samples, with ``exclusive=None``, have all views or exactly one each, and new samples
     exactly one if these are ``exclusive``, otherwise at least one.
     """
-    training, incomplete = exclusive is None, np.isnan(X).any(axis=1)
+    training = exclusive is None
+    incomplete = np.isnan(X).any(axis=1)
     lacking = lacking_views(X, [columns for _, columns in views])
     for (name, columns), absent in zip(views, lacking.T, strict=True):
         partial = np.isnan(X[:, columns]).any(axis=1) & ~absent

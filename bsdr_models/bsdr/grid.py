@@ -8,10 +8,14 @@ from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray
 
-# Nodes of a grid, and how many nats below the maximum densities are negligible.
-_NODES, _NEGLIGIBLE = 81, 20.0
-# Nodes of the coarser grids that find where densities matter, and how many of them.
-_SEARCHED, _ROUNDS = 25, 16
+# Nodes of a grid.
+_NODES = 81
+# Densities are negligible so many nats below the maximum.
+_NEGLIGIBLE = 20.0
+# Nodes of each of the coarser grids that find where densities matter.
+_SEARCHED = 25
+# Most of these grids.
+_ROUNDS = 16
 # Parts into which quantiles divide a cell of a grid.
 _PARTS = 8
 

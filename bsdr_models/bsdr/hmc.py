@@ -54,28 +54,56 @@ from bsdr_models.bsdr.problem import (
     log_prior_scale,
 )
 
-# Nodes of log tau: the first and the distance between them; trajectories at a node after the first
-# one. The path ends where the posterior density has fallen by so many nats.
-_FIRST_NODE, _NODE_STEP, _PER_NODE, _ENOUGH = -3.5, 0.6, 4, 5.0
-# Factor of these trajectories for fewer scores (samples times contrasts), for a precise evidence.
-_FEW_SCORES, _MORE = 200, 3
-# Rounds of adaptation, and trajectories of each.
-_ROUNDS, _PER_ROUND = 4, 5
-# Target acceptance, first step size, its range and its jitter (standard deviation of the log).
-_ACCEPTANCE, _FIRST_STEP, _STEP_RANGE, _JITTER = 0.75, 0.3, (0.01, 1.2), 0.15
-# Angle of rotation of a trajectory; on the path; and of draws where scores exceed loadings by so
-# many, whose slowest linear predictors need longer ones. Its range as factors, and most steps.
-_ANGLE, _PATH_ANGLE, _LONG_ANGLE, _MANY_SCORES = 2.5, 1.8, 3.5, 4000
-_SPREAD, _MAX_STEPS = (0.6, 1.3), 40
-# States whose curvature is averaged, and the scale of log tau in its standard deviations: given the
-# loadings it varies less, and trajectories from large tau diverge at 1.
-_N_CURVED, _SHARE = 8, 0.6
-# Metropolis steps of log tau given the loadings, and their size in standard deviations.
-_N_SCALE_STEPS, _SCALE_STEP = 4, 2.0
+# First node of log tau on the path, where the features hardly matter.
+_FIRST_NODE = -3.5
+# Distance between the nodes.
+_NODE_STEP = 0.6
+# Trajectories at each node after the first one.
+_PER_NODE = 4
+# The path ends where the posterior density has fallen by so many nats.
+_ENOUGH = 5.0
+# Scores, samples times contrasts, below which the nodes have more trajectories.
+_FEW_SCORES = 200
+# Factor of these trajectories, for a precise evidence.
+_MORE = 3
+# Rounds of adaptation.
+_ROUNDS = 4
+# Trajectories of each round.
+_PER_ROUND = 5
+# Target acceptance of the step size.
+_ACCEPTANCE = 0.75
+# Step size before adaptation.
+_FIRST_STEP = 0.3
+# Range of the step size.
+_STEP_RANGE = (0.01, 1.2)
+# Standard deviation of the log step size between trajectories.
+_JITTER = 0.15
+# Angle by which a trajectory rotates normal coordinates.
+_ANGLE = 2.5
+# The same on the path, whose states need not be independent.
+_PATH_ANGLE = 1.8
+# The same where scores exceed loadings by `_MANY_SCORES`: the slowest linear predictors need it.
+_LONG_ANGLE = 3.5
+_MANY_SCORES = 4000
+# Range of the angle between trajectories, as factors.
+_SPREAD = (0.6, 1.3)
+# Most steps of a trajectory.
+_MAX_STEPS = 40
+# States whose curvature is averaged.
+_N_CURVED = 8
+# Scale of log tau in its standard deviations: given the loadings it varies less, and trajectories
+# from large tau diverge at 1.
+_SHARE = 0.6
+# Metropolis steps of log tau given the loadings after each trajectory.
+_N_SCALE_STEPS = 4
+# Their size in standard deviations.
+_SCALE_STEP = 2.0
 # Change of the energy beyond which a trajectory is divergent.
 _DIVERGENT = 1000.0
-# Draws for the evidence without features, and degrees of freedom of their distribution.
-_N_IMPORTANCE, _DEGREES = 4000, 8.0
+# Draws of importance sampling for the evidence without features.
+_N_IMPORTANCE = 4000
+# Degrees of freedom of their distribution, whose tails are heavier than those of the posterior.
+_DEGREES = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +151,9 @@ class Whitening:
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
         """From states of the chains (C, P); ``sd_log_scale`` is 0 where log tau is fixed."""
         curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
-        n, j, size = problem.n_loadings, len(problem.contrasts), problem.priors.bias_scale
+        n = problem.n_loadings
+        j = len(problem.contrasts)
+        size = problem.priors.bias_scale
         scaled = problem.X * np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
         information = np.outer(np.sum(scaled**2, axis=0), np.diag(curvature.mean(axis=0)))
         deviations = np.zeros(problem.n_parameters)
@@ -141,13 +171,15 @@ class Whitening:
 
     def product(self, z: FloatArray) -> FloatArray:
         """L z of vectors (C, P)."""
-        (j, n), out = self.cross.shape, self.deviations * z
+        (j, n) = self.cross.shape
+        out = self.deviations * z
         out[:, n : n + j] = z[:, n : n + j] @ self.root.T - out[:, :n] @ self.cross.T
         return out
 
     def transposed(self, gradient: FloatArray) -> FloatArray:
         """L' times gradients (C, P)."""
-        (j, n), out = self.cross.shape, self.deviations * gradient
+        (j, n) = self.cross.shape
+        out = self.deviations * gradient
         bias = gradient[:, n : n + j]
         out[:, :n] -= self.deviations[:n] * (bias @ self.cross)
         out[:, n : n + j] = bias @ self.root
@@ -155,7 +187,8 @@ class Whitening:
 
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
-        (j, n), free = self.cross.shape, self.deviations > 0.0
+        (j, n) = self.cross.shape
+        free = self.deviations > 0.0
         out = np.where(free, difference, 0.0) / np.where(free, self.deviations, 1.0)
         bias = difference[:, n : n + j] + difference[:, :n] @ self.cross.T
         out[:, n : n + j] = np.linalg.solve(self.root, bias.T).T
@@ -171,16 +204,19 @@ def move(
     angle: float = _ANGLE,
 ) -> tuple[States, FloatArray, np.ndarray]:
     """One trajectory: new states, acceptance probabilities, and divergences, (C,) each."""
-    w, step = whitening, step * float(np.exp(_JITTER * rng.standard_normal()))
+    w = whitening
+    step = step * float(np.exp(_JITTER * rng.standard_normal()))
     n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
     single = {name: getattr(problem, name).astype(np.float32) for name in ("X", "contrasts")}
-    inside, free = replace(problem, **single), w.deviations > 0.0
+    inside = replace(problem, **single)
+    free = w.deviations > 0.0
     centre = np.where(free, w.centre, states.theta)
     z: FloatArray = w.standardised(states.theta - centre).astype(np.float32)
     p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
     begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)
     kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
-    half, start = np.float32(0.5) * kick, centre.astype(np.float32)
+    half = np.float32(0.5) * kick
+    start = centre.astype(np.float32)
     p += half * (w.transposed(states.gradient).astype(np.float32) + z)
     for i in range(n_steps):
         z, p = cos * z + sin * p, cos * p - sin * z
@@ -210,21 +246,25 @@ def _move_scale(problem: Problem, states: States, rng: np.random.Generator) -> S
     With n loadings whose standard normals have the square norm q, the density of log tau = v is
     proportional to p(v) exp(-n v - q exp(2 (u - v)) / 2), where u is its current value.
     """
-    n, scale = problem.n_loadings, problem.priors.scale
+    n = problem.n_loadings
+    scale = problem.priors.scale
     u = states.theta[:, -1]
     square = np.sum(states.theta[:, :n] ** 2, axis=1)
 
     def log_density(v: FloatArray) -> FloatArray:
         return log_prior_scale(v, scale) - n * v - 0.5 * square * np.exp(2.0 * (u - v))
 
-    v, value = u, log_density(u)
+    v = u
+    value = log_density(u)
     for _ in range(_N_SCALE_STEPS):
         proposal = v + _SCALE_STEP / np.sqrt(2.0 * n + 1.0) * rng.standard_normal(len(u))
         new = log_density(proposal)
         accepted = np.log(rng.random(len(u))) < new - value
-        v, value = np.where(accepted, proposal, v), np.where(accepted, new, value)
+        v = np.where(accepted, proposal, v)
+        value = np.where(accepted, new, value)
     factor = np.exp(u - v)[:, None]
-    theta, gradient = states.theta.copy(), states.gradient.copy()
+    theta = states.theta.copy()
+    gradient = states.gradient.copy()
     theta[:, :n] *= factor
     theta[:, -1] = v
     gradient[:, :n] = (gradient[:, :n] + states.theta[:, :n]) / factor - theta[:, :n]
@@ -243,11 +283,15 @@ def _fit_views(problem: Problem, states: States) -> States:
     if problem.views is None:
         return states
     theta = states.theta.copy()
-    n, j, width = problem.n_loadings, len(problem.contrasts), problem.priors.view_width
+    n = problem.n_loadings
+    j = len(problem.contrasts)
+    width = problem.priors.view_width
     ends = np.searchsorted(problem.views, np.arange(problem.n_views + 1)) * j
     for v in range(problem.n_views):
         columns, index = slice(*ends[v : v + 2]), n + j + v
-        size, start, twice = columns.stop - columns.start, theta[0, index], 2.0 * width**2
+        size = columns.stop - columns.start
+        start = theta[0, index]
+        twice = 2.0 * width**2
         square = np.mean(np.sum(theta[:, columns] ** 2, axis=1))
         log_q = np.log(square) + 2.0 * width * start
         root = wrightomega(np.log(twice) + log_q + twice * size) / twice  # n + log lambda / w^2
@@ -298,7 +342,9 @@ def sample(
     theta[:, -1] = log_scale
     views = slice(problem.n_loadings + len(problem.contrasts), -1)
     theta[:, views] = theta[:, views].mean(axis=0)
-    states, visited, steps = States.at(problem, theta), [theta], list[float]()
+    states = States.at(problem, theta)
+    visited = [theta]
+    steps = list[float]()
     step = float(path.steps[np.abs(path.nodes - mean).argmin()])
     excess = len(problem.y) * len(problem.contrasts) - problem.n_loadings
     angle = _LONG_ANGLE if excess > _MANY_SCORES else _ANGLE
@@ -313,7 +359,8 @@ def sample(
             steps.append(step)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
-    draws, interrupted = list[tuple[np.ndarray, ...]](), False
+    draws = list[tuple[np.ndarray, ...]]()
+    interrupted = False
     try:
         for i in range(n_draws):
             states, _, divergent = move(problem, whitening, states, step, rng, angle)
@@ -355,7 +402,8 @@ def continue_on(
 
     ``before`` are these samples in the whitened features of the chains.
     """
-    step, draws = sampled.step, []
+    step = sampled.step
+    draws = []
     theta = _translate(sampled.theta[:: max(1, len(sampled.theta) // 8), -1], before, problem)
     whitening = Whitening.learn(problem, theta, sd_log_scale=sampled.sd_log_scale)
     states = States.at(problem, theta)
@@ -402,20 +450,25 @@ def _follow_path(
     problem: Problem, n_chains: int, rng: np.random.Generator, on_step: Callable[[float], object]
 ) -> _Path:
     """Chains through increasing values of log tau, until its posterior density is negligible."""
-    begin, end = problem.n_loadings, problem.n_loadings + len(problem.contrasts)
+    begin = problem.n_loadings
+    end = problem.n_loadings + len(problem.contrasts)
     theta = rng.standard_normal((n_chains, problem.n_parameters))
     theta[:, begin:end] *= 0.1
     theta[:, end:] = 0.0
     n_scores = len(problem.y) * len(problem.contrasts)
     per_node = _PER_NODE * (_MORE if n_scores <= _FEW_SCORES else 1)
-    step, nodes, steps = _FIRST_STEP, list[float](), list[float]()
-    derivatives, kept = list[FloatArray](), list[FloatArray]()
+    step = _FIRST_STEP
+    nodes = list[float]()
+    steps = list[float]()
+    derivatives = list[FloatArray]()
+    kept = list[FloatArray]()
     for u in count(_FIRST_NODE, _NODE_STEP):
         n_warm_up = max(per_node // 3, 1) if nodes else 2 * per_node
         theta = theta.copy()
         theta[:, -1] = u
         whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
-        states, visited = States.at(problem, theta), []
+        states = States.at(problem, theta)
+        visited = []
         for i in range(n_warm_up + per_node):
             states, accept, _ = move(problem, whitening, states, step, rng, _PATH_ANGLE)
             step = _adapt(step, accept)
@@ -455,7 +508,9 @@ def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
     """
     theta = np.stack([each.theta for each in visited])  # (T, C, P)
     gradient = np.stack([each.gradient for each in visited])
-    n, j, product = problem.n_loadings, len(problem.contrasts), theta * gradient
+    n = problem.n_loadings
+    j = len(problem.contrasts)
+    product = theta * gradient
     controls = np.stack([product[..., :n].sum(axis=2), product[..., n : n + j].sum(axis=2)], axis=2)
     derivative = np.sum(product[..., :n] + theta[..., :n] ** 2, axis=2)
     centred = (controls - controls.mean(axis=(0, 1))).reshape(-1, 2)
@@ -471,7 +526,8 @@ def log_evidence_empty(problem: Problem, *, rng: np.random.Generator) -> float:
     if problem.target == "multiclass":
         labels, counts = np.unique(problem.y, return_counts=True)
         return _log_evidence_of_counts(problem, problem.contrasts, labels, counts, rng)
-    on, labels = problem.y.sum(axis=0), np.array([[True], [False]])
+    on = problem.y.sum(axis=0)
+    labels = np.array([[True], [False]])
     counts = np.stack([on, len(problem.y) - on], axis=1)
     return sum(_log_evidence_of_counts(problem, np.eye(1), labels, pair, rng) for pair in counts)
 
@@ -486,8 +542,10 @@ def _log_evidence_of_counts(
     """Log evidence of counts of labels that all have the same linear predictor."""
     from scipy.stats import multivariate_t
 
-    map_, j = problem.priors.bias_scale * contrasts, len(contrasts)
-    target, lapse = problem.target, problem.priors.lapse
+    map_ = problem.priors.bias_scale * contrasts
+    j = len(contrasts)
+    target = problem.target
+    lapse = problem.priors.lapse
 
     def log_density(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         eta = np.repeat((theta @ map_)[:, None], len(labels), axis=1)

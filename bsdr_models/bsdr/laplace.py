@@ -50,12 +50,20 @@ from bsdr_models.numerics.scaling import Scaler
 
 # Largest number of loadings, whose precision is a matrix of that width.
 MOST_LOADINGS = 10_000
-# Samples processed at once, and numbers in an array of their features or second derivatives.
-_CHUNK, _ENTRIES = 8192, 2**22
-# Newton steps end when another would gain less than this per parameter, and log tau changes by
-# less. The density after steps that gain less than a rounding error is not compared.
-_LEAST_GAIN, _LEAST_CHANGE, _ROUNDING = 1e-13, 1e-7, 1e-8
-_MAX_STEPS, _MAX_HALVINGS = 50, 30
+# Samples processed at once.
+_CHUNK = 8192
+# Numbers in an array of their features or second derivatives.
+_ENTRIES = 2**22
+# Newton steps end when another would gain less than this per parameter,
+_LEAST_GAIN = 1e-13
+# and log tau changes by less than this.
+_LEAST_CHANGE = 1e-7
+# The density after steps that gain less is not compared: differences are rounding errors.
+_ROUNDING = 1e-8
+# Most Newton steps.
+_MAX_STEPS = 50
+# Most halvings of a step that lowers the density.
+_MAX_HALVINGS = 30
 # Log tau is between minus this and this.
 _FARTHEST = 30.0
 
@@ -115,10 +123,12 @@ def fit_laplace(
     constant. ValueError if there are more loadings than :data:`MOST_LOADINGS`; KeyboardInterrupt if
     the user stops the search before its first step.
     """
-    priors, j = response.priors, len(response.contrasts)
+    priors = response.priors
+    j = len(response.contrasts)
     check_size(samples.shape[1], j)
     step: _Step | None = None
-    trace, interrupted = list[float](), False
+    trace = list[float]()
+    interrupted = False
     try:
         for step in _search(samples, response):
             trace.append(step.log_density)
@@ -128,7 +138,8 @@ def fit_laplace(
             raise
         interrupted = True
     assert step is not None
-    expansion, log_scale = step.expansion, step.log_scale
+    expansion = step.expansion
+    log_scale = step.log_scale
     grid, log_p = expansion.marginal(priors.scale)
     log_scales = quantile(grid, log_p, rng.random(n_draws))
     normal = rng.standard_normal((n_draws, expansion.linear.size))
@@ -170,11 +181,13 @@ class _Step:
 def _search(samples: Samples, response: Response) -> Iterator[_Step]:
     """Newton's method for the loadings, and log tau, from zero."""
     width = samples.shape[1] if response.metric is None else response.metric.width
-    at, log_scale = np.zeros((width + 1, len(response.contrasts))), math.log(response.priors.scale)
+    at = np.zeros((width + 1, len(response.contrasts)))
+    log_scale = math.log(response.priors.scale)
     value, gradient, hessian = derivatives(samples, response, at)
     for _ in range(_MAX_STEPS):
         expansion = _Expansion.learn(at, value, gradient, hessian)
-        before, log_scale = log_scale, expansion.best_log_scale(response.priors.scale)
+        before = log_scale
+        log_scale = expansion.best_log_scale(response.priors.scale)
         precision = np.full((len(at), 1), math.exp(-2.0 * log_scale))
         precision[-1] = 1.0
         move = expansion.mode(log_scale) - at
@@ -200,7 +213,8 @@ def derivatives(
     samples: Samples, response: Response, at: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
     """Log likelihood, its gradient (B + 1, J), and negative Hessian, of the loadings raveled."""
-    total, n = samples.sum(_sum_derivatives, (response, at)), at.size
+    total = samples.sum(_sum_derivatives, (response, at))
+    n = at.size
     return float(total[0]), total[1 : n + 1].reshape(at.shape), total[n + 1 :].reshape(n, n)
 
 
@@ -209,10 +223,14 @@ def _sum_derivatives(
 ) -> FloatArray:
     """Log likelihood, gradient and negative Hessian, sums of weighted Gram matrices, raveled."""
     response, loadings = shared
-    C, (d, j), n = response.contrasts, loadings.shape, loadings.size
-    target, lapse = response.target, response.priors.lapse
+    C = response.contrasts
+    (d, j) = loadings.shape
+    n = loadings.size
+    target = response.target
+    lapse = response.priors.lapse
     total = np.zeros(1 + n + n**2)
-    gradient, hessian = total[1 : n + 1].reshape(d, j), total[n + 1 :].reshape(d, j, d, j)
+    gradient = total[1 : n + 1].reshape(d, j)
+    hessian = total[n + 1 :].reshape(d, j, d, j)
     for part, labels in response.parts(X, y):
         eta = part @ loadings @ C
         total[0] += label_log_likelihood(eta[None], labels, target, lapse)[0].sum()
@@ -308,7 +326,8 @@ class _Expansion:
         """Mode of log tau."""
         grid, density = self.marginal(scale)
         peak = int(np.clip(density.argmax(), 1, len(grid) - 2))
-        low, high = float(grid[peak - 1]), float(grid[peak + 1])
+        low = float(grid[peak - 1])
+        high = float(grid[peak + 1])
         if self.slope(low, scale) <= 0.0 or self.slope(high, scale) >= 0.0:
             return float(grid[density.argmax()])
         return float(brentq(self.slope, low, high, args=(scale,), xtol=1e-12))

@@ -127,7 +127,8 @@ def declare_hierarchical(
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map."""
     y_array, labels = check_target(y, target, n_samples=len(X))
-    contrasts, metric = make_contrasts(len(labels), target), feature_map.metric
+    contrasts = make_contrasts(len(labels), target)
+    metric = feature_map.metric
     coords = {
         dims.OBS: list(range(len(X))),
         dims.LABEL: labels,
@@ -153,7 +154,8 @@ def declare_hierarchical(
             eta = X_data @ coef + b
         observed: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
-            location, width = priors.noise_location, priors.noise_width
+            location = priors.noise_location
+            width = priors.noise_width
             sigma = pm.LogNormal("noise_scale", location, width, dims=dims.LABEL)
             pm.Normal("y", eta, sigma=sigma, **observed)
         elif target == "multiclass":
@@ -335,7 +337,8 @@ def log_phi(x: Tensor) -> Tensor:
     Both branches get finite arguments, since the gradient of a ``switch`` multiplies the branch not
     taken by zero.
     """
-    left, right = pt.minimum(x, -1.0), pt.maximum(x, -1.0)
+    left = pt.minimum(x, -1.0)
+    right = pt.maximum(x, -1.0)
     return pt.switch(
         x < -1.0,
         pt.log(pt.erfcx(-left / math.sqrt(2.0)) / 2.0) - 0.5 * left**2,

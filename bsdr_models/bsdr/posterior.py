@@ -29,13 +29,16 @@ from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-# Linear predictors held in memory at once, and most samples.
-_BLOCK, _CHUNK = 1 << 21, 8192
+# Linear predictors held in memory at once.
+_BLOCK = 1 << 21
+# Most samples of a block.
+_CHUNK = 8192
 # Draws that colour a map.
 _GRID_DRAWS = 100
-# Smallest size of a linear predictor, and of a direction of latent coordinates relative to the
-# largest one.
-_TINY, _NO_DIRECTION = 1e-300, 1e-12
+# Smallest size of a linear predictor, by which others are divided.
+_TINY = 1e-300
+# Size of a direction of latent coordinates, relative to the largest, that is a rounding error.
+_NO_DIRECTION = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,8 @@ class Coordinates:
         s, j, b = draws.projection.shape
         r = min(j, b)
         rows = _triangular(whitened)  # in place of the samples of every draw
-        ones, X = rows[:, :1], rows[:, 1:]
+        ones = rows[:, :1]
+        X = rows[:, 1:]
         z = draws.latent(X)
         weights = draws.weights
         if target != "regression":
@@ -170,8 +174,10 @@ class Coordinates:
 
     def align(self, draws: Parameters, index: IntArray | slice = slice(None)) -> Parameters:
         """Draws in these coordinates, (S, R, .), with the same linear predictor."""
-        draws, maps = draws.take(index), self.maps[index]
-        shift, linear = maps[:, 0], maps[:, 1:]  # (S, R), (S, J, R)
+        draws = draws.take(index)
+        maps = self.maps[index]
+        shift = maps[:, 0]
+        linear = maps[:, 1:]  # (S, R), (S, J, R)
         projection = np.swapaxes(linear, 1, 2) @ draws.projection  # (S, R, B)
         if linear.shape[1] == linear.shape[2]:
             weights = np.linalg.pinv(linear, rcond=_NO_DIRECTION) @ draws.weights
@@ -254,7 +260,8 @@ class Posterior:
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of scaled samples (M, D), with their covariances."""
         r = self.coordinates.axes.shape[1]
-        mean, cov = np.empty((len(X), r)), np.empty((len(X), r, r))
+        mean = np.empty((len(X), r))
+        cov = np.empty((len(X), r, r))
         for part, whitened, latent in self._latent(X, outside=True):
             mean[part] = self.coordinates.embed(whitened)
             cov[part] = self.coordinates.covariance(latent, mean[part])
@@ -307,7 +314,8 @@ class Posterior:
         mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
         for part, _, latent in self._latent(X, outside=True):
             eta = latent @ self.draws.weights + self.draws.bias[:, None]
-            mean[part], std[part] = eta.mean(axis=0), np.sqrt(eta.var(axis=0) + noise)
+            mean[part] = eta.mean(axis=0)
+            std[part] = np.sqrt(eta.var(axis=0) + noise)
         return mean, std
 
     def _latent(
@@ -317,9 +325,11 @@ class Posterior:
 
         With or without the part ``outside`` that the training samples do not determine.
         """
-        projection, feature_map = self.draws.projection, self.feature_map
+        projection = self.draws.projection
+        feature_map = self.feature_map
         for part, whitened, residuals in feature_map.blocks(X, self._block):
-            missing, sd = None, np.zeros((len(part), feature_map.n_views))
+            missing = None
+            sd = np.zeros((len(part), feature_map.n_views))
             if outside:
                 sd = feature_map.outside_sd(X[part])
             if residuals is not None:

@@ -37,16 +37,22 @@ from bsdr_models.numerics.compiled import njit
 
 # Nodes -4.7 to 5.65. Outside lie 1.3e-6 of the normal density on the left, where the product of
 # the other factors is mostly small as well, and 1e-8 on the right.
-STEP, FIRST, N_NODES = 0.45, -4.7, 24
-# Pieces of the polynomial per step, and its degree: errors of 5e-11 in Phi and 1e-8 in phi.
-N_PARTS, _DEGREE = 8, 4
+STEP = 0.45
+FIRST = -4.7
+N_NODES = 24
+# Pieces of the polynomial per step. With this degree errors are 5e-11 in Phi and 1e-8 in phi.
+N_PARTS = 8
+_DEGREE = 4
 # Classes whose utility is smaller by more than this are skipped: their probability is below 1e-8,
+_DECIDED = 8.0
 # or, if utilities have single precision, as inside trajectories only, about 2e-5.
-_DECIDED, _DECIDED_SINGLE = 8.0, 5.8
+_DECIDED_SINGLE = 5.8
 # Pieces of all steps, coefficients of a part of them, and working memory of a class.
 _N_PIECES = N_NODES + math.ceil(2.0 * _DECIDED / STEP)
 _N_COEFFICIENTS = (_DEGREE + 1) * _N_PIECES
-_BELOW, _DENSITY, ROW = N_NODES, 2 * N_NODES, 3 * N_NODES
+_BELOW = N_NODES
+_DENSITY = 2 * N_NODES
+ROW = 3 * N_NODES
 # Values of Phi that are in memory at once.
 _BLOCK = 1 << 18
 _OPTIONS: dict[str, Any] = {
@@ -71,7 +77,8 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
     p slope   3e-7    7e-6    5e-5    3e-4
     ========  ======  ======  ======  ======
     """
-    value, slope = np.empty(eta.shape[:2], eta.dtype), np.zeros(eta.shape, eta.dtype)
+    value = np.empty(eta.shape[:2], eta.dtype)
+    slope = np.zeros(eta.shape, eta.dtype)
     weight, table = (each.astype(eta.dtype, copy=False) for each in _tables())
     far = _DECIDED_SINGLE if eta.dtype == np.float32 else _DECIDED
     _log_likelihood(np.ascontiguousarray(eta), y, lapse, far, weight, table, value, slope)
@@ -147,7 +154,8 @@ def _multiply(gap: float, table: FloatArray, work: FloatArray) -> None:
     first = int(at)
     at = (at - first) * N_PARTS
     part = int(at)
-    g, density = work.dtype.type(at - part - 0.5), work.dtype.type(N_PARTS / STEP)
+    g = work.dtype.type(at - part - 0.5)
+    density = work.dtype.type(N_PARTS / STEP)
     begin = part * _N_COEFFICIENTS + first
     c = table[begin : begin + _N_COEFFICIENTS]
     for q in range(N_NODES):
@@ -192,11 +200,15 @@ def _log_likelihood(
     near = np.empty(k, np.int64)
     for q in range(N_NODES):  # an assignment of slices would take three times as long to compile
         work[q] = weight[q]
-    impossible, certain = math.log(lapse / k), math.log(1.0 - lapse + lapse / k)
+    impossible = math.log(lapse / k)
+    certain = math.log(1.0 - lapse + lapse / k)
     for s in range(n_particles):
         for n in range(n_samples):
-            own, n_near, hopeless = y[n], 0, False
-            least, most = eta[s, n, own] - far, eta[s, n, own] + _DECIDED
+            own = y[n]
+            n_near = 0
+            hopeless = False
+            least = eta[s, n, own] - far
+            most = eta[s, n, own] + _DECIDED
             # Without branches, which would be mispredicted.
             for j in range(k):
                 near[n_near] = j
@@ -208,7 +220,8 @@ def _log_likelihood(
             for i in range(n_near):
                 gap = eta[s, n, own] - eta[s, n, near[i]]
                 _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
-            total, last = work.dtype.type(0.0), work[n_near * ROW : (n_near + 1) * ROW]
+            total = work.dtype.type(0.0)
+            last = work[n_near * ROW : (n_near + 1) * ROW]
             for q in range(len(weight)):
                 total += last[q]
                 last[_BELOW + q] = 1.0
@@ -249,7 +262,8 @@ def _probabilities(
     for q in range(N_NODES):
         work[q] = weight[q]
     for n in range(n_samples):
-        best, n_near = eta[n, 0], 0
+        best = eta[n, 0]
+        n_near = 0
         for j in range(1, k):
             best = max(best, eta[n, j])
         for j in range(k):
@@ -260,7 +274,8 @@ def _probabilities(
         for i in range(n_near):
             gap = best - eta[n, near[i]]
             _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
-        total, last = 0.0, work[n_near * ROW : (n_near + 1) * ROW]
+        total = 0.0
+        last = work[n_near * ROW : (n_near + 1) * ROW]
         for q in range(N_NODES):
             last[_BELOW + q] = 1.0
         for i in range(n_near - 1, -1, -1):

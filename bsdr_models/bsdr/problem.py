@@ -125,7 +125,8 @@ class Problem:
 
     def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Standard normals (S, B, J), (S, J) and (S, V), and log tau (S,), as views."""
-        n, j = self.n_loadings, len(self.contrasts)
+        n = self.n_loadings
+        j = len(self.contrasts)
         loadings = theta[:, :n].reshape(len(theta), -1, j)
         return loadings, theta[:, n : n + j], theta[:, n + j : -1], theta[:, -1]
 
@@ -154,7 +155,8 @@ class Problem:
 
     def log_prior(self, theta: FloatArray) -> FloatArray:
         """Log prior density of vectors (S, P), (S,)."""
-        normal, log_scale = theta[:, :-1], theta[:, -1]
+        normal = theta[:, :-1]
+        log_scale = theta[:, -1]
         value = -0.5 * np.einsum("sp,sp->s", normal, normal) - normal.shape[1] * LOG_SQRT_2PI
         return value + log_prior_scale(log_scale, self.priors.scale)
 
@@ -168,7 +170,8 @@ class Problem:
         if not possible.all():
             theta = np.where(possible[:, None], theta, 0.0)
         each, gradient = self.evaluate(theta)
-        value, prior = each.sum(axis=1), self.log_prior(theta)
+        value = each.sum(axis=1)
+        prior = self.log_prior(theta)
         possible &= np.isfinite(value + gradient.sum(axis=1))
         if not possible.all():
             value = np.where(possible, value, -np.inf)
@@ -183,10 +186,12 @@ class Problem:
         loadings, _, _, log_scale = self.split(theta)
         scale = self.column_scale(theta)[:, :, None]
         eta = self._by_sample(theta)
-        flat, y = eta.reshape(1, -1, eta.shape[2]), np.repeat(self.y, len(theta), axis=0)
+        flat = eta.reshape(1, -1, eta.shape[2])
+        y = np.repeat(self.y, len(theta), axis=0)
         each, slope = label_log_likelihood(flat, y, self.target, self.priors.lapse)
         slope = slope.reshape(len(eta), -1)  # (N, S K)
-        n, j = self.n_loadings, len(self.contrasts)
+        n = self.n_loadings
+        j = len(self.contrasts)
         gradient = np.empty_like(theta)
         by_loading = gradient[:, :n].reshape(loadings.shape)  # of the same memory
         by_weight = (self.X.T @ slope).reshape(-1, *eta.shape[1:]).transpose(1, 0, 2)
@@ -210,8 +215,10 @@ class Problem:
 
         Without its negative eigenvalues, which come from the lapse.
         """
-        eta, s = self.linear_predictor(theta), len(theta)
-        flat, y = eta.reshape(-1, eta.shape[2]), np.concatenate([self.y] * s)
+        eta = self.linear_predictor(theta)
+        s = len(theta)
+        flat = eta.reshape(-1, eta.shape[2])
+        y = np.concatenate([self.y] * s)
         second = label_derivatives(flat, y, self.target, self.priors.lapse)[1]
         mean = -second.reshape(s, -1, *second.shape[1:]).mean(axis=0)
         value, vector = np.linalg.eigh(self.contrasts @ mean @ self.contrasts.T)

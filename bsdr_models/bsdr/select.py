@@ -25,11 +25,16 @@ from bsdr_models.metrics import HeldOutScore, lack_of_signal
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
 WIDTHS = (1.0, 2.0, 4.0)
-# Trajectories of each fold before and for its draws.
-_N_WARM_UP, _N_KEPT = 6, 12
+# Trajectories of each fold before its draws.
+_N_WARM_UP = 6
+# Trajectories of each fold that are its draws.
+_N_KEPT = 12
 # Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
-# nine data sets, and the range of T.
-_LOG_T, _LOG_T_WIDTH, _RANGE = -0.5, 0.4, (0.1, 20.0)
+# nine data sets.
+_LOG_T = -0.5
+_LOG_T_WIDTH = 0.4
+# Range of T.
+_RANGE = (0.1, 20.0)
 # Gain of a kernel over the linear one, in nats per sample, and in standard errors, that it needs.
 _LEAST_GAIN = 0.01
 _N_STANDARD_ERRORS = 1.645
@@ -89,7 +94,8 @@ def choose_temperature(
     features of the fold, and forget the held-out labels within a few trajectories. As of new
     samples, directions that no other sample has are left out.
     """
-    folds, lapse = learner.fold, problem.priors.lapse
+    folds = learner.fold
+    lapse = problem.priors.lapse
     shape = len(folds), problem.contrasts.shape[1]
     log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
     if folds.max() < 1:
@@ -97,7 +103,8 @@ def choose_temperature(
             temperature=1.0, score=HeldOutScore(), log_proba=log_p.reshape(*shape, -1)[..., 0]
         )
     for fold, stream in enumerate(rng.spawn(int(folds.max()) + 1)):
-        out, feature_map = folds == fold, learner.learn(fold)
+        out = folds == fold
+        feature_map = learner.learn(fold)
         theta = continue_on(
             problem.select(~out),
             build(feature_map, np.flatnonzero(~out)),
@@ -163,10 +170,12 @@ def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearn
 
 def score_kernel(learner: MapLearner, build: Build) -> FloatArray:
     """Log scores of M held-out samples at the mode given the rest, means over labels, (M,)."""
-    log_p, y = [], []
+    log_p = []
+    y = []
     n_known = 0
     for fold in range(int(learner.fold.max()) + 1):
-        feature_map, out = learner.learn(fold), learner.fold == fold
+        feature_map = learner.learn(fold)
+        out = learner.fold == fold
         problem = build(feature_map, np.flatnonzero(~out))
         mode = find_mode(problem, math.log(problem.priors.scale))
         held_out = build(feature_map, np.flatnonzero(out))
@@ -200,7 +209,8 @@ def score_folds(
     """Log densities (N,) of real outputs that are held out by folds, and those without features."""
     score, empty = np.full((2, len(learner.fold)), np.nan)
     for fold in range(int(learner.fold.max()) + 1):
-        feature_map, out = learner.learn(fold), learner.fold == fold
+        feature_map = learner.learn(fold)
+        out = learner.fold == fold
         train = build(feature_map, np.flatnonzero(~out))
         new = build(feature_map, np.flatnonzero(out))
         for values, size in ((score, 1.0), (empty, 0.0)):
@@ -216,7 +226,8 @@ def score_folds(
 def find_mode(problem: Problem, log_scale: float) -> FloatArray:
     """Parameters (P,) near the mode of the posterior density given log tau."""
     # The search is in units of approximate posterior standard deviations.
-    n, j = problem.n_loadings, len(problem.contrasts)
+    n = problem.n_loadings
+    j = len(problem.contrasts)
     size = np.ones(problem.n_parameters - 1)
     squares = np.exp(2.0 * log_scale) * np.sum(problem.X**2, axis=0)
     size[:n] = np.repeat(1.0 / np.sqrt(1.0 + _CURVATURE * squares), j)

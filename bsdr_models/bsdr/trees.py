@@ -26,8 +26,10 @@ FREE_DIMS = {
     "parameters": (),
 }
 
-# Draws that a tree holds at least, enough for intervals, unless these have more numbers.
-LEAST_DRAWS, MOST_NUMBERS = 100, 20_000_000
+# Draws that a tree holds at least, enough for intervals,
+LEAST_DRAWS = 100
+# unless these have more numbers.
+MOST_NUMBERS = 20_000_000
 # Random perturbation of log likelihoods of labels, in nats. They are equal for all draws that are
 # certain of a sample, and Pareto smoothing fails on ties.
 TIE = 1e-9
@@ -82,8 +84,11 @@ def hierarchical_tree(
     row space of the training samples is drawn by ``rng``. The free variables of the PyMC model are
     kept beside them.
     """
-    posterior, feature_map = fit.posterior, fit.posterior.feature_map
-    (n, p), r, k = context.X.shape, posterior.n_components, len(context.labels)
+    posterior = fit.posterior
+    feature_map = fit.posterior.feature_map
+    (n, p) = context.X.shape
+    r = posterior.n_components
+    k = len(context.labels)
     n_chains, per_chain = fit.log_likelihood.shape
     width = p if feature_map.metric is not None else max(p, posterior.draws.projection.shape[2])
     j = posterior.draws.projection.shape[1]
@@ -93,13 +98,15 @@ def hierarchical_tree(
     one = np.unique(np.linspace(0, per_chain - 1, n_kept).round().astype(np.int64))
     kept = (np.arange(n_chains)[:, None] * per_chain + one).ravel()
     shape = (n_chains, len(one))
-    raw, coordinates = posterior.draws.take(kept), posterior.coordinates
+    raw = posterior.draws.take(kept)
+    coordinates = posterior.coordinates
     aligned = coordinates.align(posterior.draws, kept)
     maps = coordinates.maps[kept, 1:]  # (S, J, R)
     normal = rng.standard_normal((len(kept), maps.shape[1], p))
     variables = {"weights": aligned.weights[:, :r], "bias": raw.bias, "scale": raw.scale}
     variables |= free_variables(raw, feature_map, normal)
-    latent, components = posterior.embed(context.X), posterior.components()
+    latent = posterior.embed(context.X)
+    components = posterior.components()
     outside = raw.scale[:, None, None] * normal
     full = feature_map.loadings(raw.projection, outside, raw.view_scale)
     full = np.swapaxes(full, 1, 2)  # (S, P, J)

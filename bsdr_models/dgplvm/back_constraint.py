@@ -341,8 +341,10 @@ class MappingEmbedder:
         The samples are features times ``effects`` (D, B), and derivatives those in the features.
         Also the share (D,) of each in the sum of squares over samples and components.
         """
-        prior, n = self.prior, len(X)
-        factors, places = prior.kernel_weights(self.weights).T, prior.centres
+        prior = self.prior
+        n = len(X)
+        factors = prior.kernel_weights(self.weights).T
+        places = prior.centres
         total, square = np.zeros((2, len(factors), len(effects)))
         size = max(1, CHUNK_NUMBERS // max(len(effects), len(places)))
         for start in range(0, n, size):
@@ -352,6 +354,7 @@ class MappingEmbedder:
             gradient = -2.0 * prior.decay * moved @ effects.T  # (M, R, D)
             total += gradient.sum(axis=0)
             square += (gradient**2).sum(axis=0)
-        mean, share = total / n, square.sum(axis=0)
+        mean = total / n
+        share = square.sum(axis=0)
         sd = np.sqrt(np.maximum(square / n - mean**2, 0.0))
         return mean.T, sd.T, share / (share.sum() or 1.0)

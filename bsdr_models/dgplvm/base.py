@@ -80,10 +80,12 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
-        rng, n_classes = as_generator(self.random_state), len(self.classes_)
+        rng = as_generator(self.random_state)
+        n_classes = len(self.classes_)
         n_components = int(self.n_components or min(self._most_components, n_classes - 1))
         options = self._problem_options()
-        name, n_labelled = options["priors"].criterion, int((index >= 0).sum())
+        name = options["priors"].criterion
+        n_labelled = int((index >= 0).sum())
         criterion = choose_criterion(name, n_components, n_classes, n_labelled)
         self._scaler = self._choose_scale(fit_scaler(X, standardize=True))
         X = self._scaler.transform(X)
@@ -136,7 +138,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """Set the fitted attributes."""
         assert context.index is not None
         self._set_result(result, context)
-        self.latent_, self.log_density_ = result.latent, result.trace
+        self.latent_ = result.latent
+        self.log_density_ = result.trace
         self._n_features_out = result.latent.shape[1]
         self.relevance_ = relevance(result.left_out.mean, context.index)
         held_out = {} if result.held_out_log_proba is None else result.held_out.named()
@@ -149,7 +152,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
         elif isinstance(embedder, MappingEmbedder):
             derivative, _, share = self._sensitivity()
-            self.components_, self.feature_relevance_ = derivative.T, share
+            self.components_ = derivative.T
+            self.feature_relevance_ = share
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Mean features at latent coordinates, Eq. (15) of the paper.

@@ -137,7 +137,8 @@ class ScatterCriterion(Criterion):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Axes V (R, R) that diagonalise both matrices, and the diagonals of both."""
         n = len(self.order)
-        S_w, S_b = X.T @ WX / n, X.T @ BX / n
+        S_w = X.T @ WX / n
+        S_b = X.T @ BX / n
         S_t = S_w + S_b
         sd = np.sqrt(np.diagonal(S_t))
         if not (np.isfinite(sd).all() and (sd > 0.0).all()):
@@ -187,7 +188,8 @@ class MCMLCriterion(Criterion):
         size = peak * float(np.sqrt(np.mean(np.square(X / peak).sum(axis=1))))  # sqrt(m)
         label = np.repeat(np.arange(len(self.counts)), self.counts)
         others = self.counts[label] - 1.0
-        rows, Z = others > 0.0, X / size
+        rows = others > 0.0
+        Z = X / size
         n = int(rows.sum())
         if n == 0:
             return 0.0, np.zeros(X.shape)
@@ -248,7 +250,8 @@ def make_criterion(
         return MCMLCriterion(order=order, counts=counts)
     within = between = None
     if affinity is not None:
-        sorted_affinity, size = affinity[order][:, order], np.repeat(counts, counts)[:, None]
+        sorted_affinity = affinity[order][:, order]
+        size = np.repeat(counts, counts)[:, None]
         within = csgraph.laplacian(sorted_affinity / size)
         between = csgraph.laplacian(sorted_affinity * (1.0 / len(order) - 1.0 / size))
     return ScatterCriterion(order=order, counts=counts, name=name, within=within, between=between)

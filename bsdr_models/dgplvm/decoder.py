@@ -49,7 +49,8 @@ class Decoder:
         """
         K = rbf(latent, None, lengthscale, signal_variance) + bias
         K[np.diag_indices_from(K)] += noise_variance
-        factor, mean = (cholesky(K, name="kernel matrix"), True), np.zeros(features.shape[1])
+        factor = (cholesky(K, name="kernel matrix"), True)
+        mean = np.zeros(features.shape[1])
         if integrate_mean:
             ones = cho_solve(factor, np.ones(len(K)))
             mean = ones @ features / ones.sum()

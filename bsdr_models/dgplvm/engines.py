@@ -85,7 +85,8 @@ def fit_problem(
 def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitResult:
     """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
     mode = fit_map(problem, rng, **options)
-    log_kernel, objective = mode.log_parameters[:3], mode.objective
+    log_kernel = mode.log_parameters[:3]
+    objective = mode.objective
     decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
     draw, left_out = posterior_by_mapping(mode, mode.latent, problem)
     messages: list[str | None] = []
@@ -161,7 +162,9 @@ def predict_left_out(posterior: Posterior, problem: Problem) -> tuple[FloatArray
 
     These are the only sample of a class, or groups that have all samples of a class.
     """
-    draws, y_index, groups = posterior.draws, problem.y_index, problem.groups
+    draws = posterior.draws
+    y_index = problem.y_index
+    groups = problem.groups
     log_p = log_mean((draw.classifier.left_out for draw in draws), len(draws))
     labelled = problem.known
     if groups is None:

@@ -80,7 +80,8 @@ class FoldMetric:
         """The metric of all labelled samples, or of those that are not in a fold."""
         rest = np.ones(len(self.fold), dtype=np.bool_) if fold is None else self.fold != fold
         known = rest & (self.y_index >= 0)
-        X, groups = self.features[known], Groups.of(self.y_index[known])
+        X = self.features[known]
+        groups = Groups.of(self.y_index[known])
         return Metric.learn(X, groups, self.weights, self.units, every=self.features[rest])
 
     def take(self, index: IntArray) -> "FoldMetric":

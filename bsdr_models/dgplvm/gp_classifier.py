@@ -74,7 +74,8 @@ class Kernel:
 
     def cross(self, new: FloatArray, latent: FloatArray) -> FloatArray:
         """Covariances of different samples, (M, R) and (N, R) -> (M, N)."""
-        a, b = self.inputs(new), self.inputs(latent)
+        a = self.inputs(new)
+        b = self.inputs(latent)
         signal, lengthscale, linear = np.exp(self.log_values)
         return rbf(a, b, lengthscale, signal) + linear * (a @ b.T)
 
@@ -139,7 +140,8 @@ def fit_functions(
     """
     places = latent[inducing]
     F, pivots = numerical_factor(kernel.cross(places, places))
-    factor, places = np.tril(F[pivots]), places[pivots]
+    factor = np.tril(F[pivots])
+    places = places[pivots]
     if len(inducing) < len(latent):
         F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
     F = absorb_rest(F, kernel.diagonal(latent))
@@ -217,8 +219,10 @@ def fit_gp_classifier(
     class frequencies, these are predicted.
     """
     known = y_index >= 0
-    labelled, y = latent[known], y_index[known]
-    signs, kernel = one_against_rest(y), kernel_at_prior(labelled, y, priors)
+    labelled = latent[known]
+    y = y_index[known]
+    signs = one_against_rest(y)
+    kernel = kernel_at_prior(labelled, y, priors)
     if kernel_parameters is not None:
         kernel = replace(kernel, log_values=kernel_parameters)
     else:
@@ -228,7 +232,8 @@ def fit_gp_classifier(
     functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
     own = np.full(len(y), -1) if fold is None else fold[known]
     for number in range(own.max(initial=-1) + 1):
-        out, rest = own == number, np.flatnonzero(own != number)
+        out = own == number
+        rest = np.flatnonzero(own != number)
         some = stratified_subset(y[rest], INDUCING_SAMPLES)
         without, _ = fit_functions(kernel, labelled[rest], signs[:, rest], some, approximate)
         z[out] = without.probits(labelled[out])
@@ -290,17 +295,20 @@ def _optimise_kernel(
 ) -> Kernel:
     """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean."""
     u = start.inputs(latent)
-    squares, products = squared_distances(u), u @ u.T
+    squares = squared_distances(u)
+    products = u @ u.T
     sd = np.array([prior.log_sd for prior in priors.classifier])
     sites: list[Sites | None] = [None] * len(signs)
 
     def value_and_gradient(x: FloatArray) -> tuple[float, FloatArray]:
         t = start.log_values + sd * x
         rate = np.exp(-2.0 * t[1])
-        smooth, linear = np.exp(t[0] - 0.5 * rate * squares), np.exp(t[2]) * products
+        smooth = np.exp(t[0] - 0.5 * rate * squares)
+        linear = np.exp(t[2]) * products
         K = smooth + linear
         F = absorb_rest(numerical_factor(K)[0], np.diagonal(K))
-        value, G = 0.5 * float(x @ x), np.zeros_like(K)
+        value = 0.5 * float(x @ x)
+        G = np.zeros_like(K)
         for p, sign in enumerate(signs):
             fit = approximate(F, sign, start=sites[p], tol=SEARCH_TOL)
             sites[p] = fit.sites

@@ -18,8 +18,10 @@ from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.metrics import N_STANDARD_ERRORS, error_of_sum
 from bsdr_models.numerics.folds import sample_keys
 
-# Tuples per sample: many for few samples, few for many.
-MAX_TUPLES, MIN_TUPLES, TUPLE_SAMPLES = 20, 3, 400
+# Tuples per sample: as many as give `TUPLE_SAMPLES` in all, within these limits.
+MAX_TUPLES = 20
+MIN_TUPLES = 3
+TUPLE_SAMPLES = 400
 # Samples whose blocks of the inverse are in memory at a time, times tuples and their size.
 BLOCK_SAMPLES = 8000
 # With up to this many samples even a good mapping may reverse the order of the leave-one-out
@@ -127,7 +129,8 @@ def leave_one_out(
     residual = prior.solve(latent - prior.mean_weights @ latent)
     n_tuples, size = tuples.shape[1:]
     unit = np.eye(size, 1)
-    left_out, variance = latent.copy(), np.zeros(len(latent))
+    left_out = latent.copy()
+    variance = np.zeros(len(latent))
     step = max(1, BLOCK_SAMPLES // (size * n_tuples))
     for start in range(0, len(tuples), step):
         index = tuples[start : start + step]

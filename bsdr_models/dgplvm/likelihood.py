@@ -101,7 +101,8 @@ def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram)
     variance, whose prior is not included.
     """
     signal, precision, bias, noise_precision = np.exp(log_theta)
-    lengthscale, ones = 1.0 / math.sqrt(precision), np.ones(len(latent))
+    lengthscale = 1.0 / math.sqrt(precision)
+    ones = np.ones(len(latent))
     smooth = rbf(latent, None, lengthscale, signal)
     factor, log_det = factorise(latent, smooth + bias, 1.0 / noise_precision)
     value, _, G = normal_density(factor, log_det, gram.root, gram.n_features)
@@ -136,7 +137,8 @@ def normal_density(
     """
     n, r = root.shape
     half = np.empty((n, r + integrate_mean), order="F")
-    half[:, :r], half[:, r:] = root, 1.0
+    half[:, :r] = root
+    half[:, r:] = 1.0
     half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)
     value = 0.5 * n_outputs * (log_det + (n - integrate_mean) * LN_2PI)
     if integrate_mean:  # P = L^-T (I - e e') L^-1, e along L^-1 1

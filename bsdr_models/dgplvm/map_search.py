@@ -133,7 +133,8 @@ def find_mode(
         tol=optimization.tol,
         **options,
     )
-    latent, log_parameters = objective.latent(search.x), objective.unpack(search.x)[1]
+    latent = objective.latent(search.x)
+    log_parameters = objective.unpack(search.x)[1]
     return Mode(objective=objective, latent=latent, log_parameters=log_parameters, search=search)
 
 
@@ -158,7 +159,9 @@ def _mapping_and_initial(
     problem: Problem, tuples: IntArray, centres: IntArray | None, make: Callable[..., MappingPrior]
 ) -> tuple[MappingPrior, FloatArray]:
     """Prior of the mapping, and initial latent coordinates."""
-    X, y, known = problem.X, problem.y_index, problem.known
+    X = problem.X
+    y = problem.y_index
+    known = problem.known
     places = None if centres is None else X[centres]
     whole = labelled = make(X, centroid_weights(y), places)
     if len(known) < len(X):
@@ -175,7 +178,9 @@ def _mapping_and_initial(
 
 def make_objective(problem: Problem, prior: MappingPrior, most: int | None = None) -> Objective:
     """The objective F of a problem, in which at most so many samples have a density."""
-    n, known, weight = len(problem.X), problem.known, problem.priors.weight
+    n = len(problem.X)
+    known = problem.known
+    weight = problem.priors.weight
     modelled: IntArray | slice = slice(None)
     if most is not None and n > most:
         modelled = evenly_spaced(n, most)

@@ -159,7 +159,8 @@ def build_model(
         pm.Potential("generative", gram.temper * log_density)
         pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
         E = np.eye(len(Y)) - np.outer(np.ones(len(Y)), mapping.mean_weights)
-        half, nu = np.linalg.solve(mapping.factor, E), priors.map_dof  # the square is Pi
+        half = np.linalg.solve(mapping.factor, E)
+        nu = priors.map_dof  # the square is Pi
         size = (len(Y) - 1) * n_components + nu
         pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / nu))
     return model
@@ -241,7 +242,8 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
     L = linalg.cholesky(K, lower=True)
     columns = pt.as_tensor(np.column_stack([np.ones(n_samples), root]))
     half = linalg.solve_triangular(L, columns, lower=True)
-    ones, half_root = half[:, 0], half[:, 1:]
+    ones = half[:, 0]
+    half_root = half[:, 1:]
     weight = (ones**2).sum()
     log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + pt.log(weight) - math.log(n_samples)
     mean = (ones[:, None] * half_root).sum(axis=0)
@@ -314,7 +316,8 @@ def class_separation(
     X = latent[np.flatnonzero(known)]
     X = X - X.mean(axis=0)
     fitted = indicator @ (mean @ X)
-    within, base = X - fitted, fitted if criterion == "trace_ratio" else X
+    within = X - fitted
+    base = fitted if criterion == "trace_ratio" else X
     factor = linalg.cholesky(base.T @ base, lower=True)
     return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
 

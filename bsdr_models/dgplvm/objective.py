@@ -90,7 +90,8 @@ class Objective:
         """Latent coordinates (N, R) of raw ones, and the map of gradients back to these."""
         mapping = self.mapping
         image = raw if mapping is None else mapping.root(raw)
-        latent, to_image = image, lambda gradient: gradient
+        latent = image
+        to_image: Gradient = _unchanged
         if self.known is not None:
             latent, to_image = whiten(image, self.known)
         if mapping is None:
@@ -107,7 +108,8 @@ class Objective:
         J, by_criterion = self.criterion(latent)
         density = self.density(latent[self.modelled], log_parameters[:n_kernel], self.gram)
         values = {"likelihood": self.temper * density.value, "criterion": self.weight * J}
-        gradient, by_log = self.weight * by_criterion, np.zeros(len(log_parameters))
+        gradient = self.weight * by_criterion
+        by_log = np.zeros(len(log_parameters))
         gradient[self.modelled] += self.temper * density.latent
         by_log[:n_kernel] = self.temper * density.log_parameters
         if self.mapping is not None and self.map_dof is not None:
@@ -150,6 +152,11 @@ class Objective:
         return np.concatenate([-free, low]), np.concatenate([free, high])
 
 
+def _unchanged(gradient: FloatArray) -> FloatArray:
+    """The gradient in raw coordinates, if these are the latent coordinates."""
+    return gradient
+
+
 def whiten(raw: FloatArray, known: IntArray) -> tuple[FloatArray, Gradient]:
     """Transform (N, R) linearly so that labelled samples have mean 0 and covariance I.
 
@@ -160,7 +167,8 @@ def whiten(raw: FloatArray, known: IntArray) -> tuple[FloatArray, Gradient]:
     _, r, axes = np.linalg.svd(centred[known], full_matrices=False)
     if len(r) < raw.shape[1] or not r[-1] > 1e-12 * r[0]:
         raise np.linalg.LinAlgError("labelled samples do not span all components")
-    V, n = axes.T, len(known)
+    V = axes.T
+    n = len(known)
     transform = np.sqrt(n) * (V / r) @ V.T
 
     def gradient_to_raw(gradient: FloatArray) -> FloatArray:

@@ -36,7 +36,9 @@ from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
-SWEEPS, MAX_SWEEPS = 5, 200
+SWEEPS = 5
+# Most sweeps.
+MAX_SWEEPS = 200
 # Sums may be reordered, so that loops are vectorised.
 _OPTIONS: dict[str, Any] = {
     "cache": True,
@@ -49,10 +51,14 @@ _BLOCK = 16
 # Damping of the next step after a sweep that changes sites by more than the one before it.
 _SHORTER = 0.5
 _LEAST_STEP = 0.1
-# Below it the hazard is a continued fraction of this many terms.
-_FAR, _TERMS = -5.0, 60
-# Steps of Laplace's method, and the smallest of its line search.
-MAX_STEPS, LEAST_STEP = 100, 1e-6
+# Argument below which the hazard is a continued fraction.
+_FAR = -5.0
+# Terms of this fraction.
+_TERMS = 60
+# Most steps of Laplace's method.
+MAX_STEPS = 100
+# Smallest step of its line search.
+LEAST_STEP = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,16 +124,19 @@ def ep_by_features(
     """
     S, nu = np.zeros((2, len(sign)))
     if start is not None:
-        S, nu = start.precision.copy(), start.location.copy()
+        S = start.precision.copy()
+        nu = start.location.copy()
     sites = Sites(precision=S, location=nu)
-    step, change = 1.0, math.inf
+    step = 1.0
+    change = math.inf
     for _ in range(MAX_SWEEPS // SWEEPS):
         w, root, _ = weights_of(features, sites)
         change, step = sweep_weights(features, sign, S, nu, root.T @ root, w, change, step, tol)
         if change <= tol:
             break
     w, root, half_log_det = weights_of(features, sites)
-    mean, variance = features @ w, row_squares(features, root)
+    mean = features @ w
+    variance = row_squares(features, root)
     mu, s2 = _cavity(mean, variance, sites)
     gain = 1.0 + s2 * S
     evidence = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
@@ -181,18 +190,22 @@ def laplace_by_features(
 
     for _ in range(MAX_STEPS):
         dw = weights_of(features, _laplace_sites(sign, f))[0] - w
-        df, step, value = features @ dw, 1.0, objective(w, f)
+        df = features @ dw
+        step = 1.0
+        value = objective(w, f)
         limit = value - 1e-12 * (1.0 + abs(value))
         while step > LEAST_STEP and objective(w + step * dw, f + step * df) < limit:
             step *= 0.5
         if step <= LEAST_STEP:
             break
-        w, f = w + step * dw, f + step * df
+        w = w + step * dw
+        f = f + step * df
         if step == 1.0 and np.abs(df).max() <= tol * (1.0 + np.abs(f).max()):
             break
     sites = _laplace_sites(sign, f)
     w, root, half_log_det = weights_of(features, sites)
-    mean, variance = features @ w, row_squares(features, root)
+    mean = features @ w
+    variance = row_squares(features, root)
     # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
     _, W, third = derivatives(sign, mean)
     by_f = 0.5 * variance * third
@@ -210,7 +223,8 @@ def laplace_by_features(
 def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""First derivative, minus the second, and the third of :math:`\log \Phi(z f)`, each (N,)."""
     a = sign * f
-    r, p = inverse_mills(a), positive_mean(a)  # p = r + a, without cancellation
+    r = inverse_mills(a)
+    p = positive_mean(a)  # p = r + a, without cancellation
     return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
 
 
@@ -266,14 +280,17 @@ def sweep_weights(
     marginal in the last one, of its mean in standard deviations and of its log variance, and the
     step.
     """
-    n_features, shrinks = features.shape[1], np.empty(_BLOCK)
+    n_features = features.shape[1]
+    shrinks = np.empty(_BLOCK)
     for _ in range(SWEEPS):
         largest = 0.0
         for start in range(0, len(sign), _BLOCK):
             rows = features[start : start + _BLOCK]
             columns = np.dot(rows, covariance)
             for b in range(len(rows)):
-                i, row, column = start + b, rows[b], columns[b]
+                i = start + b
+                row = rows[b]
+                column = columns[b]
                 for a in range(b):  # updates of this block
                     shared = 0.0
                     for k in range(n_features):
@@ -281,12 +298,14 @@ def sweep_weights(
                     shared *= shrinks[a]
                     for k in range(n_features):
                         column[k] -= shared * columns[a, k]
-                variance, m = 0.0, 0.0
+                variance = 0.0
+                m = 0.0
                 for k in range(n_features):
                     variance += column[k] * row[k]
                     m += weights[k] * row[k]
                 new_S, new_nu = _matched(sign[i], m, variance, S[i], nu[i])
-                d_S, d_nu = step * (new_S - S[i]), step * (new_nu - nu[i])
+                d_S = step * (new_S - S[i])
+                d_nu = step * (new_nu - nu[i])
                 S[i] += d_S
                 nu[i] += d_nu
                 shift = (d_nu - d_S * m) / (1.0 + d_S * variance)

@@ -89,7 +89,8 @@ class Problem:
         """
         if n_starts == 0:
             return []
-        n, r = len(self.X), self.n_components
+        n = len(self.X)
+        r = self.n_components
         scores = SpectralDesign.of(self.X - self.X.mean(axis=0)).X[:, :r]
         initial = [np.hstack([scores, rng.standard_normal((n, r - scores.shape[1]))])]
         initial += [rng.standard_normal((n, r)) for _ in range(n_starts - 1)]

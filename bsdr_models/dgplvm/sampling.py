@@ -77,7 +77,8 @@ def sample(
             covariance=covariance,
             **options,
         )
-    latent, raw = align_draws(sampled.draws["latent"], mode.latent), sampled.draws["latent_raw"]
+    latent = align_draws(sampled.draws["latent"], mode.latent)
+    raw = sampled.draws["latent_raw"]
     raw = turn_raw(raw, mode.objective.mapping.factor @ raw, latent, problem.known)
     return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
 

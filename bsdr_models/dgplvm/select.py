@@ -45,8 +45,10 @@ def choose_settings(problem: Problem, tuples: IntArray) -> tuple[float, float]:
     if len(some) > SETTING_SAMPLES:
         some = some[stratified_subset(problem.y_index[some], SETTING_SAMPLES)]
         tuples = leave_out_tuples(problem.y_index[some], problem.features[some])
-    X, y = problem.X[some], problem.y_index[some]
-    targets, weights = whitened_indicators(y), centroid_weights(y)
+    X = problem.X[some]
+    y = problem.y_index[some]
+    targets = whitened_indicators(y)
+    weights = centroid_weights(y)
     parts = () if problem.metric is None else tuple(problem.metric.take(some).parts())
     make = partial(make_mapping, mean_variance=problem.priors.map_mean_variance)
 

@@ -24,7 +24,9 @@ class ProgressBar:
     """
 
     def __init__(self, total: int, description: str, *, enabled: bool = True) -> None:
-        self.total, self.description, self.enabled = total, description, enabled
+        self.total = total
+        self.description = description
+        self.enabled = enabled
         self.count = self._stage = 0
         self._progress: Progress | None = None
 
@@ -80,7 +82,9 @@ def run_restarts[A](
     They are dataclasses with ``trace``, ``converged`` and ``interrupted``; an interrupt ends all
     restarts, and is marked in the best one. The bar counts iterations, at most ``max_iter`` each.
     """
-    begin, results, interrupted = time.perf_counter(), list[Any](), False
+    begin = time.perf_counter()
+    results = list[Any]()
+    interrupted = False
     with ProgressBar(len(arguments) * max_iter, title, enabled=progressbar) as bar:
         try:
             for argument in arguments:

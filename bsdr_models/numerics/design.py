@@ -51,7 +51,8 @@ class DenseDesign:
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge normals of targets z (N, R): the cheaper factorisation for each distinct phi_s."""
         solve = self._ridge_by_rows if self.prefers_rows else self._ridge_by_features
-        phi, each = self._every_feature(precision), np.ones(target.shape[1])
+        phi = self._every_feature(precision)
+        each = np.ones(target.shape[1])
         distinct = precision.shape[1]  # 1 or R
         means, variances, log_dets, traces = zip(
             *(solve(target[:, s::distinct], phi[:, s], variance) for s in range(distinct)),
@@ -136,7 +137,8 @@ class DenseDesign:
         :math:`S^{-1}`; S is applied through an N x N system [1]_.
         """
         n, d = self.X.shape
-        a, root = scale[:, None, None], np.sqrt(precision)[:, :, None]
+        a = scale[:, None, None]
+        root = np.sqrt(precision)[:, :, None]
         if d <= n:
             matrix = a * self.gram
             np.einsum("cii->ci", matrix)[...] += precision

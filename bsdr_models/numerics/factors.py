@@ -31,7 +31,8 @@ class Gamma:
         self, shape: float | FloatArray, rate: float | FloatArray
     ) -> FloatArray:
         """E[log Gamma(x; shape, rate)] plus entropy of every entry: minus KL from the prior."""
-        a, log_x = self.shape, self.mean_log
+        a = self.shape
+        log_x = self.mean_log
         prior = (shape - 1.0) * log_x - rate * self.mean + shape * np.log(rate) - gammaln(shape)
         entropy = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
         return np.asarray(prior + entropy)

@@ -94,7 +94,8 @@ def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
     order = np.argsort(keys, kind="stable")
     order = order[groups[order] >= 0]
     _, first = np.unique(groups[order], return_index=True)
-    fold, begin = np.full(len(groups), -1, dtype=np.int64), 0
+    fold = np.full(len(groups), -1, dtype=np.int64)
+    begin = 0
     for group in groups[order][np.sort(first)]:
         members = order[groups[order] == group]
         if len(members) > 1:
@@ -119,7 +120,8 @@ def _stratify_tasks(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
     place = np.argsort(order)
     members = [order[own[order] == group] for own in groups.T for group in np.unique(own[own >= 0])]
     members.sort(key=lambda own: (len(own), place[own].tolist()))
-    fold, total = np.full(len(groups), -1, dtype=np.int64), np.zeros(n_folds, dtype=np.int64)
+    fold = np.full(len(groups), -1, dtype=np.int64)
+    total = np.zeros(n_folds, dtype=np.int64)
     for own in members:
         count = np.bincount(fold[own][fold[own] >= 0], minlength=n_folds)
         for sample in own[fold[own] < 0]:

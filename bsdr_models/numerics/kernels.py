@@ -44,7 +44,8 @@ def rbf(
 
     (N, D) and (M, D), ``A`` if None, -> (N, M); the length scale is in the units of the rows.
     """
-    rate, size = -0.5 / lengthscale**2, np.log(amplitude)
+    rate = -0.5 / lengthscale**2
+    size = np.log(amplitude)
     if B is None and A.shape[1] <= _FEW_COLUMNS:  # half as many exponentials
         kernel: FloatArray = squareform(np.exp(rate * pdist(A, "sqeuclidean") + size), checks=False)
         np.fill_diagonal(kernel, amplitude)

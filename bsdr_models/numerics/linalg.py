@@ -55,7 +55,8 @@ def draw_normal(
     precision: FloatArray, linear: FloatArray, *, name: str, rng: np.random.Generator
 ) -> FloatArray:
     r"""Independent draws from :math:`N(P^{-1} l, P^{-1})` for P (..., p, p), l (..., p, m)."""
-    factor, noise = cholesky(precision, name=name), rng.standard_normal(linear.shape)
+    factor = cholesky(precision, name=name)
+    noise = rng.standard_normal(linear.shape)
     if precision.shape[-1] <= _SMALL:
         half = np.linalg.inv(factor)  # P^{-1} = half' half
         return half.mT @ (half @ linear + noise)

@@ -78,7 +78,8 @@ def exp(x: float) -> float:
 @njit(forceinline=True, **OPTIONS)
 def probit(x: float) -> tuple[float, float, float, float]:
     r"""(p, l, h, u) with Phi(x) = p exp(l), the hazard h = phi(x) / Phi(x), and u = Phi(-x)."""
-    size, half = abs(x), 0.5 * x * x
+    size = abs(x)
+    half = 0.5 * x * x
     p = NUMERATOR[8]
     for power in range(7, -1, -1):
         p = p * size + NUMERATOR[power]

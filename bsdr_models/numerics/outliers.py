@@ -35,8 +35,10 @@ from scipy.stats import chi2, f
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
 
-# Relative sizes below which a direction of z, or a residual, is rounding error.
-RANK_TOL, EXACT = 1e-10, 1e-12
+# Relative size below which a direction of z is rounding error.
+RANK_TOL = 1e-10
+# Relative size below which a residual is rounding error.
+EXACT = 1e-12
 
 
 def _t2_factor(n_samples: int, rank: int) -> float:
@@ -101,7 +103,8 @@ class Reference:
         if residual.mean() <= EXACT * length.mean():
             return reference
         _, q = reference._leave_out(square, residual)
-        m, v = q.mean(), np.maximum(q.var(ddof=1), EXACT * q.mean() ** 2)
+        m = q.mean()
+        v = np.maximum(q.var(ddof=1), EXACT * q.mean() ** 2)
         return replace(reference, q_scale=float(v / (2.0 * m)), q_dof=float(2.0 * m**2 / v))
 
     def compare(self, rows: Rows) -> dict[str, FloatArray]:

@@ -51,7 +51,8 @@ def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) ->
         p = softmax(np.exp(log_inverse) * centred, axis=1)
         return float(np.vdot(p, centred)) - labelled
 
-    low, high = -np.log(RANGE), np.log(RANGE)
+    low = -np.log(RANGE)
+    high = np.log(RANGE)
     if gradient(low) >= 0.0:  # no better than chance
         return spread * RANGE
     if gradient(high) <= 0.0:

@@ -27,9 +27,10 @@ from bsdr_models.plots._style import (
     marker,
 )
 
-# Steps of the probability of the predicted class, and the opacity above each of them; the one below
-# which a prediction is doubtful.
-STEPS, OPACITY = (0.5, 0.7, 0.9), (0.0, 0.16, 0.32, 0.5)
+# Steps of the probability of the predicted class.
+STEPS = (0.5, 0.7, 0.9)
+# Opacity below the first step and above each of them.
+OPACITY = (0.0, 0.16, 0.32, 0.5)
 SURE = STEPS[1]
 # Standard deviations from the middle to the ends of what holds probability 0.5 in one dimension and
 # in two.
@@ -95,7 +96,9 @@ def draw_samples(
 
     The colour is that of the class or value, the marker that of the class or, if given, the group.
     """
-    at, target, doubtful = samples.at, samples.target, samples.doubtful
+    at = samples.at
+    target = samples.target
+    doubtful = samples.doubtful
     index = target.index if isinstance(target, Classes) else np.full(len(at), -1)
     size = float(np.clip(34.0 * (150.0 / max(len(at), 1)) ** 0.35, 16.0, 40.0))
     shades = np.array([*map(to_rgb, colors), to_rgb(GREY)])[index]  # the last without a label
@@ -157,11 +160,15 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> N
     if plane := len(dims) == 2:
         low, high = probability[GRID_Y].values[[0, -1]]
     else:
-        values, (low, high) = np.repeat(values[None], 2, axis=0), (0.0, 1.0)
+        values = np.repeat(values[None], 2, axis=0)
+        low = 0.0
+        high = 1.0
     # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
-    across, up = _between(values.shape[1]), _between(values.shape[0]) if plane else np.eye(2)
+    across = _between(values.shape[1])
+    up = _between(values.shape[0]) if plane else np.eye(2)
     fine = np.einsum("Yy,yxk,Xx->YXk", up, values, across, optimize=True)
-    best, step = fine.argmax(axis=-1), np.digitize(fine.max(axis=-1), STEPS)
+    best = fine.argmax(axis=-1)
+    step = np.digitize(fine.max(axis=-1), STEPS)
     tints = np.array([[tint(shade, opacity) for opacity in OPACITY] for shade in colors])
     limits = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
     ax.imshow(
@@ -201,7 +208,8 @@ def draw_own(ax: Axes, at: FloatArray, cov: FloatArray, gid: str = "own") -> Non
 def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
     """Typical own uncertainty (R, R) in the lower right corner, at scale, and its name."""
     n_axes = len(cov)
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    (left, right) = ax.get_xlim()
+    (bottom, top) = ax.get_ylim()
     width = np.array([right - left, top - bottom])
     reach = np.zeros(2)
     reach[:n_axes] = np.sqrt(np.diag(cov)) * REACH[n_axes]

@@ -43,7 +43,10 @@ class Names(Artist):
         beside: Sequence[Artist] = (),
     ) -> None:
         super().__init__()
-        self.points, self.centre, self.lines, self.beside = points, centre, lines, beside
+        self.points = points
+        self.centre = centre
+        self.lines = lines
+        self.beside = beside
         self.avoid = points if avoid is None else np.concatenate([points, avoid])
         self.texts = [
             Text(0.0, 0.0, name, ha="center", va="center", fontsize=TEXT_SIZE, color=INK)
@@ -75,7 +78,8 @@ class Names(Artist):
 
     def place(self, ax: Axes) -> Iterator[tuple[Text, Line2D | None]]:
         """Yield names that fit, placed in pixels, and their leader lines."""
-        inside, scale = ax.get_window_extent(), figure_of(ax).dpi / 72.0
+        inside = ax.get_window_extent()
+        scale = figure_of(ax).dpi / 72.0
         origin = ax.transData.transform(self.centre)
         avoid = ax.transData.transform(self.avoid)
         lines = [Path(ax.transData.transform(ends)) for ends in self.lines]

@@ -96,7 +96,8 @@ def component_coordinates(
     dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> tuple[list[int], list[str]]:
     """Indices of components, checked, and a name for each; the default (0, 1) may become (0,)."""
-    n_components, chosen = dataset.sizes[COMPONENT], np.atleast_1d(np.asarray(components)).tolist()
+    n_components = dataset.sizes[COMPONENT]
+    chosen = np.atleast_1d(np.asarray(components)).tolist()
     if n_components == 1 and chosen == [0, 1]:
         chosen = [0]
     known = all(type(c) is int and c in range(n_components) for c in chosen)
@@ -114,7 +115,8 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
     """
     tree, label = one_task(tree, label)
     dataset = read(tree, group)
-    y, probability = dataset.get("y"), dataset.get("probability")
+    y = dataset.get("y")
+    probability = dataset.get("probability")
     if "y_index" in dataset:
         return Classes(index=dataset["y_index"].values, names=_names(tree, group))
     if y is None and group == "fit" and "observed_data" in tree.children:

@@ -129,7 +129,9 @@ def set_title(
     A title set later, at any place, replaces this one and sits above the caption. A verdict is a
     last line in bold and its colour: (text, colour).
     """
-    points, height, line = width_in_points(ax), 4.0, 1.3 * NOTE_SIZE
+    points = width_in_points(ax)
+    height = 4.0
+    line = 1.3 * NOTE_SIZE
     parts = [(wrap(note, points), "#666666", "normal")]
     if verdict is not None:
         text, shade = verdict

@@ -73,7 +73,8 @@ def plot_biplot(
     features = fit[FEATURE].values[top]
     number = np.issubdtype(features.dtype, np.number)
     named = [f"feature {name}" if number else str(name) for name in features]
-    centre, factor = mean.mean(axis=0), _factor(mean, loadings[top])
+    centre = mean.mean(axis=0)
+    factor = _factor(mean, loadings[top])
     tips = centre + factor * loadings[top]
     width = np.ptp(np.concatenate([mean, tips]), axis=0)
     ax = _draw_arrows(ax, mean, read_target(tree, "fit", label), centre, tips)

@@ -75,7 +75,8 @@ def plot_outliers(
     if missing := [name for name in LIMITS if name not in tree.attrs]:
         raise ValueError(f"the tree has no root attribute {', '.join(map(repr, missing))}")
     n_samples = int(tree.attrs["reference_rows"]) - (group == "fit")
-    t2, q = dataset["t2"].values, dataset["q_residual"].values
+    t2 = dataset["t2"].values
+    q = dataset["q_residual"].values
     limit = t2_limit(prob, n_samples, int(tree.attrs["t2_rank"]))
     scale = float(tree.attrs["q_scale"])
     q_end = q_limit(prob, scale, float(tree.attrs["q_dof"])) if scale > 0.0 else np.inf
@@ -130,12 +131,15 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     >>> found = compare_models(X[::3], y[::3], cv=3, random_state=0, progressbar=False)
     >>> ax = plots.plot_comparison(found)
     """
-    table, best = comparison.table, comparison.recommended
+    table = comparison.table
+    best = comparison.recommended
     names = table.index.to_numpy().astype(str)
     difference, low, high = table[["difference", "low", "high"]].to_numpy(dtype=float).T
     limit = 1.06 * float(np.max(high, where=high <= WIDE * np.nanmedian(high), initial=0.0)) or 1.0
-    near, far = difference <= limit, difference > limit  # a model that failed is neither
-    rows, shades = np.arange(len(names)), np.where(names == best, POSITIVE, GREY)
+    near = difference <= limit
+    far = difference > limit  # a model that failed is neither
+    rows = np.arange(len(names))
+    shades = np.where(names == best, POSITIVE, GREY)
     ax = axes_or_new(ax, width=7.8, height=1.9 + 0.36 * len(names))
     ax.axvline(0.0, color=INK, zorder=1, **DASHED)
     ends = low[near], np.minimum(high[near], limit)

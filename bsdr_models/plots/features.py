@@ -35,12 +35,16 @@ from bsdr_models.plots._style import (
 )
 from bsdr_models.trees import read_effects
 
-CERTAIN, WRITTEN = 0.95, 0.9  # probability of a sign from which it is coloured, and written
+# Probability of a sign from which an effect is coloured.
+CERTAIN = 0.95
+# Probability of a sign from which it is written beside the effect.
+WRITTEN = 0.9
 RELATED = 0.5  # absolute correlation from which a feature goes with a class score
 MAX_PANELS = 4
 SHARES = 0.55  # width of the panel of selections, relative to the others
 GAP = 0.03  # between panels, relative to the Axes
-DARK, UNCERTAIN = "#717581", "#b0b0b0"
+DARK = "#717581"
+UNCERTAIN = "#b0b0b0"
 
 
 def features_table(
@@ -99,8 +103,12 @@ def features_table(
     Frozen({'feature': 13, 'outcome': 3})
     """
     check_prob("prob", prob)
-    fit, X, effects = read(tree, "fit"), _samples(tree), read_effects(tree)
-    draws, columns, scores = effects.draws, {"mean": effects.mean}, None
+    fit = read(tree, "fit")
+    X = _samples(tree)
+    effects = read_effects(tree)
+    draws = effects.draws
+    columns = {"mean": effects.mean}
+    scores = None
     if draws is not None:
         tail = 0.5 - prob / 2.0
         ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
@@ -123,7 +131,8 @@ def features_table(
     if stability is not None:
         if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
             raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
-        frequency, features = stability["frequency"].to_series(), effects.features.tolist()
+        frequency = stability["frequency"].to_series()
+        features = effects.features.tolist()
         if set(frequency.index) != set(features):
             raise ValueError("stability is of other features than the tree")
         table["selected"] = FEATURE, np.asarray(frequency.loc[features], dtype=np.float64)
@@ -192,8 +201,10 @@ def plot_features(
         raise ValueError(f"n_features must be positive, got {n_features}")
     table = features_table(tree, prob=prob, stability=stability)
     top = table.isel({FEATURE: slice(n_features)})
-    n, axis = top.sizes[FEATURE], LABEL if LABEL in table.dims else COMPONENT
-    linear, classes = "sign_probability" in table, "y_index" in tree["fit"]
+    n = top.sizes[FEATURE]
+    axis = LABEL if LABEL in table.dims else COMPONENT
+    linear = "sign_probability" in table
+    classes = "y_index" in tree["fit"]
     opposite = classes and table.sizes.get(LABEL) == 2
     shown = [1] if opposite and labels is None else _panels(table, axis, labels)
     score = ("class score" if classes else "output") if linear else "latent coordinate"
@@ -304,7 +315,8 @@ def _draw_effects(
     small: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.0, "color": GREY}
     panel.vlines(0.0, -0.6, n - 0.4, color=GREY, linewidth=0.9, zorder=1)
     if "sign_probability" in one:
-        probability, middle = one["sign_probability"].values, one["median"].values
+        probability = one["sign_probability"].values
+        middle = one["median"].values
         certain = (probability >= CERTAIN) | (not signs)
         shade = np.where(certain, np.where(middle > 0.0, shades[1], shades[0]), UNCERTAIN).tolist()
         panel.hlines(place, one["low"], one["high"], colors=shade, linewidth=1.2, zorder=3)
@@ -354,7 +366,8 @@ def _unit(tree: xr.DataTree) -> str:
 
 def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bool) -> str:
     """What the plot of the first n features shows of the scores."""
-    d, linear = table.sizes[FEATURE], "sign_probability" in table
+    d = table.sizes[FEATURE]
+    linear = "sign_probability" in table
     note = f"{'All' if n == d else f'{n} of {d}'} features, the largest effects first."
     if "alone" in table:
         related = int((abs(table["alone"]) >= RELATED).any([LABEL, COMPONENT][not linear]).sum())

@@ -50,7 +50,8 @@ POOR = 0.9
 # Most classes that the legend repeats beside their names in the map.
 MOST_LISTED = 10
 OUTLIER_MEASURES = ("t2", "q_residual", "out_of_range", "tail_probability")
-GOOD, BAD = "#1a6b3a", "#bd1f01"
+GOOD = "#1a6b3a"
+BAD = "#bd1f01"
 
 
 class _Place(NamedTuple):
@@ -104,7 +105,8 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
         dataset = read(tree, group, "latent_mean", "latent_cov")
         cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
         mean = dataset["latent_mean"].transpose(OBS, COMPONENT)
-        table["mean"], table["sd"] = mean, mean.copy(data=np.sqrt(np.diagonal(cov, 0, 1, 2)))
+        table["mean"] = mean
+        table["sd"] = mean.copy(data=np.sqrt(np.diagonal(cov, 0, 1, 2)))
     match read_target(tree, group):
         case Classes(index=index, names=names, title=title) if title != "predicted class":
             table["observed"] = (OBS, np.array([*names, "no label"])[index])
@@ -219,7 +221,8 @@ def plot_map(
     if space is None:
         needed = uncertainty is None and components is None and _needs_plane(dataset, group)
         space = "predictions" if needed else "latent"
-    target, batches = read_target(tree, group, label), None
+    target = read_target(tree, group, label)
+    batches = None
     if groups is not None:
         check_order(dataset[OBS], groups)
         batches = _groups(groups, dataset.sizes[OBS])
@@ -229,17 +232,20 @@ def plot_map(
         dataset = read(tree, group, "probability")
         seen = dataset["probability"].notnull().all(LABEL).values
         dataset = dataset.isel({OBS: seen})
-        target, batches = _select(target, seen), _select(batches, seen)
+        target = _select(target, seen)
+        batches = _select(batches, seen)
         place = _plane_coordinates(dataset)
     else:
         dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
         place = _latent_coordinates(tree, dataset, (0, 1) if components is None else components)
     if not np.isfinite(place.mean).all():
         raise ValueError("coordinates of samples in the tree contain NaN or infinity")
-    is_classes, own_figure = isinstance(target, Classes), ax is None
+    is_classes = isinstance(target, Classes)
+    own_figure = ax is None
     plane = place.mean.shape[1] == 2
     at = place.mean if plane else _layers.spread_strips(place.mean[:, 0], target)
-    samples, obs = Samples(at=at, target=target, groups=batches), dataset[OBS].values
+    samples = Samples(at=at, target=target, groups=batches)
+    obs = dataset[OBS].values
     if "probability" in dataset and is_classes and not fitted:
         p = dataset["probability"].transpose(OBS, LABEL).values
         if np.allclose(p.sum(axis=1), 1.0):
@@ -297,7 +303,8 @@ def _latent_coordinates(
     tree: xr.DataTree, dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> _Place:
     """Coordinates of the chosen components, without probabilities if there are others."""
-    (index, names), cov = component_coordinates(dataset, components), None
+    (index, names) = component_coordinates(dataset, components)
+    cov = None
     if "latent_cov" in dataset:
         cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
         cov = cov[:, index][:, :, index]
@@ -334,8 +341,10 @@ def _plane_coordinates(dataset: xr.Dataset) -> _Place:
     mean = plane.transform(probability)
     grid = evaluate_on_grid(mean, plane.predict_log_proba)[VARIABLE]
     predicted = np.bincount(probability.argmax(axis=1), minlength=probability.shape[1]) > 0
-    centred, tiny = probability - probability.mean(axis=0), np.finfo(np.float64).tiny
-    size, total = np.maximum(np.sum(mean**2, axis=0), tiny), max(np.sum(centred**2), tiny)
+    centred = probability - probability.mean(axis=0)
+    tiny = np.finfo(np.float64).tiny
+    size = np.maximum(np.sum(mean**2, axis=0), tiny)
+    total = max(np.sum(centred**2), tiny)
     share = np.sum((mean.T @ centred) ** 2, axis=1) / size / total
     carried = [f"{part:.0%} of their variance" for part in share]
     if plane.power_ == 1:
@@ -362,7 +371,8 @@ def _select[T](target: T, seen: BoolArray) -> T:
 
 def _held_out(dataset: xr.Dataset, samples: Samples) -> HeldOutScore | None:
     """Score of predictions with known labels; None if there are none."""
-    target, probability = samples.target, samples.probability
+    target = samples.target
+    probability = samples.probability
     if probability is None or not isinstance(target, Classes) or target.title != "class":
         return None
     known = target.index >= 0
@@ -385,7 +395,9 @@ def _header(
     background: xr.DataArray | None,
 ) -> tuple[str, tuple[str, str] | None]:
     """Caption, and the verdict with its colour."""
-    n, target, probability = len(samples.at), samples.target, samples.probability
+    n = len(samples.at)
+    target = samples.target
+    probability = samples.probability
     if kind == "Training" and probability is None:
         warning = ("Training samples: separation here is no evidence", BAD)
         verdict = warning if isinstance(target, Classes) else None
@@ -396,8 +408,10 @@ def _header(
             caption = f"{n} samples without known labels; colour: predicted class."
         return caption + caveats(tree, None), None
     of_fit = kind == "Training"
-    known, truth = target.index >= 0, target.index[target.index >= 0]
-    right, guess = f"{np.mean(~samples.wrong[known]):.0%} right", f"{gain.gain - gain.score:.2f}"
+    known = target.index >= 0
+    truth = target.index[target.index >= 0]
+    right = f"{np.mean(~samples.wrong[known]):.0%} right"
+    guess = f"{gain.gain - gain.score:.2f}"
     guess = f"class frequencies {guess}"
     if place.plane is not None:
         log_q = place.plane.predict_log_proba(place.mean[known])
@@ -431,7 +445,8 @@ def _to_name(
         limit = 8 if names is True else int(names)
         if limit < 0:
             raise ValueError(f"names must not be negative, got {names}")
-        wrong, target = samples.wrong, samples.target
+        wrong = samples.wrong
+        target = samples.target
         some = np.flatnonzero(wrong | samples.doubtful)
         if samples.probability is None or not isinstance(target, Classes):
             return some[:0]
@@ -449,7 +464,8 @@ def _draw_legend(ax: Axes, colors: list[str], samples: Samples, beyond: int, *, 
     """Classes of the colours, groups by markers, and, with a key, what points and areas mean."""
     handles: list[Artist] = []
     plain: dict[str, Any] = {"linestyle": "none", "color": GREY}
-    target, groups = samples.target, samples.groups
+    target = samples.target
+    groups = samples.groups
     if isinstance(target, Classes) and colors:
         named = zip(colors, target.names, strict=True)
         handles = [Patch(color=shade, label=name) for shade, name in named]

@@ -190,7 +190,8 @@ def align_components(
     Products over the component axis, such as W z and eta' z, are unchanged. Precisions of columns
     of the loadings are not defined after a rotation, and drawn given the rotated loadings.
     """
-    W, eta = draws["loadings"], draws["weights"]
+    W = draws["loadings"]
+    eta = draws["weights"]
     d, r = W.shape[2:]
     stacked = np.concatenate([W, eta.mT], axis=2)
     turn = rotations(stacked.reshape(-1, *stacked.shape[2:])).reshape(*W.shape[:2], r, r)

@@ -204,7 +204,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         return super()._option(name)
 
     def _candidates(self, problem: Problem) -> list[Candidate]:
-        C, n_sweeps = self._option("loss").C, self.n_sweeps
+        C = self._option("loss").C
+        n_sweeps = self.n_sweeps
         costs = COSTS if C is None or C == "cv" else (float(C),)
         sweeps: tuple[int | None, ...] = (None,)  # a sampler cannot stop early
         if self.inference == "mean_field" and n_sweeps != "converged":

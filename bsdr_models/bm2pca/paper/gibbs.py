@@ -61,7 +61,8 @@ def init(
     rng: np.random.Generator,
 ) -> GibbsState:
     """Dispersed initial states: Z is a random projection of X with unit variance."""
-    c, k = n_chains, n_components
+    c = n_chains
+    k = n_components
     n, d = data.X.shape
     n_labels = data.margins.y.shape[2]
     centred = data.X - data.X.mean(axis=0)
@@ -111,7 +112,8 @@ def sample_latent(state: GibbsState, data: Data, *, rng: np.random.Generator) ->
     h, g = _margin_terms(state, data)
     eta = state.weights[:, 1:]
     linear = linear + (g - h * state.weights[:, :1]) @ eta.mT
-    precision, column = _sample_precisions(A, eta, h), linear[..., None]
+    precision = _sample_precisions(A, eta, h)
+    column = linear[..., None]
     return linalg.draw_normal(precision, column, name="latent precision", rng=rng)[..., 0]
 
 
@@ -128,7 +130,8 @@ def sample_weights_and_slack(
     n_labels = state.weights.shape[2]
     for c in range(n_labels):
         own = np.arange(n_labels) == c
-        precision, linear_term = A[:, None], linear
+        precision = A[:, None]
+        linear_term = linear
         if n_labels > 1:
             h, g = (np.where(own, 0.0, term) for term in _margin_terms(state, data))
             eta = state.weights[:, 1:]
@@ -219,7 +222,8 @@ def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Genera
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis."""
     values = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "slack_scale"}
-    bias, eta = state.weights[:, 0], state.weights[:, 1:]
+    bias = state.weights[:, 0]
+    eta = state.weights[:, 1:]
     scaled = state.noise_precision[:, None, None] * state.loadings
     coef = scaled @ np.linalg.solve(_prior_precision(state), eta)
     return values | {

@@ -73,7 +73,8 @@ class Margins:
 
     def interval(self) -> tuple[FloatArray, FloatArray]:
         """Interval of f in which the factor is constant: two arrays (P, N, K)."""
-        real, epsilon = self.epsilon is not None, self.epsilon or 0.0
+        real = self.epsilon is not None
+        epsilon = self.epsilon or 0.0
         below = self.observed & (real | (self.y > 0.0))
         above = self.observed & (real | (self.y < 0.0))
         lower = np.where(below, self.y - epsilon, -np.inf)

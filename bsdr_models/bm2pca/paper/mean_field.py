@@ -93,7 +93,9 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
     principal axes, less what the targets explain. Those beyond the rank of both are standard
     normal.
     """
-    (p, n, k), r, first = data.margins.y.shape, n_components, 0
+    (p, n, k) = data.margins.y.shape
+    r = n_components
+    first = 0
     targets = initial_values.complete_targets(data.margins)
     mean = np.tile(rng.standard_normal((n, r)), (p, 1, 1))
     labelled = data.margins.observed.any(axis=(0, 2))
@@ -107,7 +109,8 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
         mean[..., first : first + found.shape[-1]] = found
     if labelled.any():  # the others begin at the mean
         mean[:, ~labelled, first:] = 0.0
-    cov, weights = np.tile(np.eye(r), (p, n, 1, 1)), _ridge_weights(mean, targets)
+    cov = np.tile(np.eye(r), (p, n, 1, 1))
+    weights = _ridge_weights(mean, targets)
     return State(
         views=tuple(views.initial_state(view, n_problems=p, n_components=r) for view in data.views),
         latent=make_latent(mean, cov, np.zeros((p, n)), data),
@@ -120,7 +123,10 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
 def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
     """Ridge regression of the targets (P, N, K) on latent coordinates."""
     full = with_ones(mean)
-    across, (p, k), q = np.swapaxes(full, 1, 2), (len(y), y.shape[-1]), full.shape[-1]
+    across = np.swapaxes(full, 1, 2)
+    p = len(y)
+    k = y.shape[-1]
+    q = full.shape[-1]
     return Weights(
         mean=np.linalg.solve(across @ full + np.eye(q), across @ y),
         cov=np.tile(0.01 * np.eye(q), (p, k, 1, 1)),
@@ -168,7 +174,8 @@ def update_latent(state: State, data: Data) -> Latent:
     """
     weights, linear_terms = _margin_terms(state, data)
     second = state.weights.second
-    forms, crossed = second[..., 1:, 1:], second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
+    forms = second[..., 1:, 1:]
+    crossed = second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
     slopes = np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
     linear_term = np.concatenate([linear_terms, weights], axis=-1) @ slopes
     margins = (weights @ _flat(forms)).reshape(*weights.shape[:2], *forms.shape[2:])
@@ -262,7 +269,9 @@ def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArra
     for own, moments, view in _by_view(state, data):
         for name, value in views.bound_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
-    z, weights, nu = state.latent, state.weights, state.weight_precision
+    z = state.latent
+    weights = state.weights
+    nu = state.weight_precision
     square = np.sum(z.mean**2, axis=(1, 2)) + np.einsum("pnrr->p", z.cov)
     terms["latent"] = 0.5 * (z.log_det.sum(axis=1) + z.mean[0].size - square)
     each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det

@@ -151,7 +151,8 @@ def declare(
 ) -> pm.Model:
     """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
     *_, axis = coords
-    score_dims, n_scores = (dims.OBS, axis), y.shape[1]
+    score_dims = (dims.OBS, axis)
+    n_scores = y.shape[1]
     coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
 
     def gamma(name: str, shape: float, rate: float, axes: Any = None) -> Tensor:
@@ -185,7 +186,8 @@ def declare(
         b = (X_data - t) @ V
         variance = [(h**2).sum(axis=0) + TINY]
         if n_scores > 1:
-            b, variance = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS), []
+            b = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS)
+            variance = []
             pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
         f = pm.Deterministic("scores", product(b, h) + e0, dims=score_dims)
         if epsilon is not None:
@@ -215,10 +217,12 @@ def whitening(W: Tensor, tau: Tensor, *, n_components: int) -> tuple[Tensor, Ten
     Also return :math:`V = \tau W T^\top` (D, R) and log |A|. Elimination column by column avoids
     linear algebra, which Numba compiles slowly.
     """
-    rest, T = np.eye(n_components) + tau * product(W.T, W), pt.eye(n_components)
+    rest = np.eye(n_components) + tau * product(W.T, W)
+    T = pt.eye(n_components)
     for i in range(n_components - 1):
         below = pt.where(np.arange(n_components) > i, rest[:, i] / rest[i, i], 0.0)
-        rest, T = rest - below[:, None] * rest[i], T - below[:, None] * T[i]
+        rest = rest - below[:, None] * rest[i]
+        T = T - below[:, None] * T[i]
     pivots = pt.diagonal(rest)
     T = T / pt.sqrt(pivots)[:, None]
     return T, tau * product(W, T.T), pt.log(pivots).sum()
@@ -362,7 +366,8 @@ def log_decay(mean: Tensor, variance: Tensor, rate: float) -> Tensor:
     """
     sd = pt.sqrt(variance)
     x = mean / sd - rate * sd
-    near, far = pt.maximum(x, -1.0), pt.minimum(x, -1.0)
+    near = pt.maximum(x, -1.0)
+    far = pt.minimum(x, -1.0)
     return pt.switch(
         x < -1.0,
         pt.log(pt.erfcx(-far / math.sqrt(2.0)) / 2.0) - mean**2 / (2.0 * variance),

@@ -70,7 +70,8 @@ class MarginPosterior:
 
         Latent coordinates are drawn unless they are too large.
         """
-        factor_model, weights = self.factor_model, self.state.weights
+        factor_model = self.factor_model
+        weights = self.state.weights
         states = factor_model.states
         single = factor_model.shape[0] == 1 and len(states) == 1
         # (P, J, R, R) of each view, and (P, K, 1 + R, 1 + R)

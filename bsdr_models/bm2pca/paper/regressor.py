@@ -176,7 +176,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         """
         self._reset()
         self._check_params()
-        table, X = X, self._validate(X, y)
+        table = X
+        X = self._validate(X, y)
         samples = sample_labels(table)
         given, Y = self._scale_outputs(y, missing=True)
         check_consistent_length(X, Y)
@@ -188,7 +189,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         )
         if groups is None:
             warn_of_replicates(self._problem.X, None, stacklevel=3)
-        self.C_, self.epsilon_ = float(loss.C), float(loss.epsilon)
+        self.C_ = float(loss.C)
+        self.epsilon_ = float(loss.epsilon)
         with one_thread(), self._fitting(X.shape):
             self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
             coef_sd = np.zeros(Y.shape[1])
@@ -315,7 +317,8 @@ def held_out(
         raise KeyboardInterrupt
     mean, variance = np.full((2, *problem.Y.shape), np.nan)
     for number, (own_mean, own_variance, _) in outcome.results.items():
-        mean[fold == number], variance[fold == number] = own_mean, own_variance
+        mean[fold == number] = own_mean
+        variance[fold == number] = own_variance
     coef = np.stack([coef for *_, coef in outcome.results.values()])
     coef_sd = np.sqrt((n_folds - 1) * coef.var(axis=0).mean(axis=0))
     return mean, variance + noise_variance(cost, float(problem.epsilon or 0.0)), coef_sd
@@ -331,7 +334,8 @@ def calibration(
     """
     known = ~np.isnan(Y - mean)
     Y, mean, variance = (np.where(known, each, 0.0) for each in (Y, mean, variance))
-    product, square = np.sum(Y * mean, axis=0), np.sum(mean**2, axis=0)
+    product = np.sum(Y * mean, axis=0)
+    square = np.sum(mean**2, axis=0)
     slope = np.maximum((product + PSEUDO_SAMPLES) / (square + PSEUDO_SAMPLES), 0.0)
     residual = (Y - slope * mean) ** 2
     ratio = np.sum(np.divide(residual, variance, out=np.zeros_like(Y), where=known), axis=0)

@@ -35,7 +35,8 @@ def cross_validate(
     progressbar: bool = False,
 ) -> Selection:
     """Choose the best of the candidates by held-out samples."""
-    problem, rows = problem.subset(split.index), split.rows
+    problem = problem.subset(split.index)
+    rows = split.rows
     streams = rng.spawn(len(rows))
 
     def held_out(number: int) -> FloatArray:
@@ -44,7 +45,8 @@ def cross_validate(
             problem.subset(train), problem.X[rows[number]], candidates, streams[number]
         )
 
-    numbers, what = range(len(rows)), "BM2PCA, folds"
+    numbers = range(len(rows))
+    what = "BM2PCA, folds"
     outcome = run_tasks(held_out, numbers, n_jobs=n_jobs, what=what, progressbar=progressbar)
     if outcome.interrupted:
         raise KeyboardInterrupt
@@ -65,7 +67,8 @@ def judge_choice(
     Each fold is predicted by candidate and temperature that the others choose. The temperature that
     these predictions lack, shrunk since samples may be few, is a factor of that of the choice.
     """
-    chosen, scaled = best_of(scores, truth, sizes), np.empty(scores.shape[1:])
+    chosen = best_of(scores, truth, sizes)
+    scaled = np.empty(scores.shape[1:])
     if len(numbers := np.unique(fold)) < 2:
         return chosen
     for number in numbers:

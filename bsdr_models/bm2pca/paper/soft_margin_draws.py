@@ -73,10 +73,13 @@ def log_masses(
     With :math:`R(x) = \Phi(-x) e^{x^2/2}` and the distance x of the edge in standard deviations,
     the mass outside is :math:`e^{-x^2/2} R(2 C s - x)`, which neither overflows nor cancels.
     """
-    low, high, rate = (lower - mean) / sd, (mean - upper) / sd, 2.0 * cost * sd
+    low = (lower - mean) / sd
+    high = (mean - upper) / sd
+    rate = 2.0 * cost * sd
     with np.errstate(invalid="ignore", divide="ignore"):
         below, above = (_log_outside(edge, rate) for edge in (low, high))
-        near, far = np.maximum(low, high), -np.minimum(low, high)  # from the nearer tail
+        near = np.maximum(low, high)
+        far = -np.minimum(low, high)  # from the nearer tail
         top = log_ndtr(-near)
         inside = top + np.log1p(-np.exp(np.minimum(log_ndtr(-far) - top, 0.0)))
     return np.stack([below, inside, above])
@@ -190,7 +193,8 @@ def _along_ray(
     .. math:: -2 a \log g - b \nu / g^2 + \sum_n \log E[\phi_n(g f_n)] .
     """
     mean, cov = scores.moments(weights[..., None])
-    mean, variance = mean[..., 0], cov[..., 0, 0]
+    mean = mean[..., 0]
+    variance = cov[..., 0, 0]
 
     def log_density(log_g: FloatArray) -> FloatArray:
         g = np.exp(log_g)
@@ -211,7 +215,8 @@ def _around_ellipse(
     mean, cov = scores.moments(np.stack([weights, other], axis=2))
 
     def log_density(angle: FloatArray) -> FloatArray:
-        c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        c = np.cos(angle)[:, None]
+        s = np.sin(angle)[:, None]
         cross = 2.0 * c * s * cov[..., 0, 1]
         variance = c**2 * cov[..., 0, 0] + cross + s**2 * cov[..., 1, 1]
         return scores.log_margin(c * mean[..., 0] + s * mean[..., 1], variance)

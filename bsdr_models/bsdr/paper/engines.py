@@ -119,7 +119,8 @@ def sample(
     rng: np.random.Generator,
 ) -> xr.DataTree:
     """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"."""
-    data, priors = context.data("entrywise"), context.priors
+    data = context.data("entrywise")
+    priors = context.priors
     assert priors is not None
     excluded = {"utilities"}
     if schedule.chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:

@@ -127,14 +127,16 @@ class PaperEstimator(BaseBSDR):
 
     def _finish(self, result: Result, components: FloatArray, share: FloatArray) -> None:
         self._set_result(result, self._context)
-        self.latent_scale_, self.lower_bounds_ = self._context.latent_scale, result.trace
+        self.latent_scale_ = self._context.latent_scale
+        self.lower_bounds_ = result.trace
         self._set_components(components, share)
 
     def _set_draws(self, tree: xr.DataTree, *, n_tune: int, stacklevel: int) -> None:
         """Set the attributes of a tree of draws; warns if the chains have not mixed."""
         bias = "bias_centered" if "bias_centered" in tree["posterior"] else "bias"
         converged = warn_unless_mixed(tree, ["coef", bias], stacklevel=stacklevel)
-        posterior, fit = tree["posterior"].to_dataset(), tree["fit"]
+        posterior = tree["posterior"].to_dataset()
+        fit = tree["fit"]
         result = Result(
             posterior=self._context.posterior(posterior).thin(N_PREDICT),
             trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),
@@ -207,7 +209,8 @@ class PaperEstimator(BaseBSDR):
             raise ValueError(f"the tree has no group 'posterior', it has {sorted(tree.children)}")
         model = cls(inference="nuts", standardize=False)
         check_samples(X, y)
-        samples, X = sample_labels(X), model._samples_of_fit(X)
+        samples = sample_labels(X)
+        X = model._samples_of_fit(X)
         targets, context = model._read_given(y)
         labels = context["labels"]
         real = cls._target == "regression"

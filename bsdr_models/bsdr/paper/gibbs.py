@@ -36,9 +36,14 @@ from bsdr_models.numerics.linalg import cholesky, draw_normal
 from bsdr_models.numerics.normal_tail import draw_above
 from bsdr_models.numerics.orthant import draw_argmax, moments
 
-# Trajectories: acceptance that the step size aims at, standard deviation of its log, length as an
-# angle, and most steps.
-ACCEPTANCE, JITTER, ANGLE, MAX_STEPS = 0.75, 0.2, 2.0, 40
+# Acceptance of trajectories at which the step size aims.
+ACCEPTANCE = 0.75
+# Standard deviation of the log step size between trajectories.
+JITTER = 0.2
+# Angle by which a trajectory rotates normal coordinates.
+ANGLE = 2.0
+# Most steps of a trajectory.
+MAX_STEPS = 40
 # Lapse rate of the force, which needs it to be finite far out. The energy has none.
 _LAPSE = 1e-12
 
@@ -75,7 +80,11 @@ def init(
     The design is dense, since draws are over the features.
     """
     design = _dense(data)
-    c, n, d, r, k = n_chains, data.n_samples, data.n_features, n_components, data.n_labels
+    c = n_chains
+    n = data.n_samples
+    d = data.n_features
+    r = n_components
+    k = data.n_labels
     Q = rng.standard_normal((c, d, r))
     Z = design.X @ Q
     size = np.sqrt(np.mean(Z**2, axis=1, keepdims=True))
@@ -126,7 +135,8 @@ def sample_projection_collapsed(
     shrink = np.linalg.inv(np.eye(M.shape[-1]) + priors.latent_scale**2 * M)
     A = M @ shrink
     linear = (T - state.bias[:, None, :]) @ (W_tau.mT @ shrink)  # (C, N, R)
-    Q, phi = state.projection.copy(), state.projection_precision
+    Q = state.projection.copy()
+    phi = state.projection_precision
     fitted = design.X @ Q
     for s in range(Q.shape[2]):
         others = A[:, s] * (np.arange(Q.shape[2]) != s)
@@ -224,7 +234,8 @@ def sample_trajectory(
 
     The step size adapts to the acceptance, ever less [3]_. T has to be drawn next.
     """
-    X, Q = _dense(data).X, state.projection
+    X = _dense(data).X
+    Q = state.projection
     parts = (state.latent - X @ Q, Q, state.weights, state.bias[:, None])
     precisions = (
         np.full_like(parts[0], priors.latent_scale**-2),
@@ -252,7 +263,8 @@ def sample_trajectory(
 
     start = x = _pack(parts) / sd
     v = rng.standard_normal(x.shape)
-    before, push = energy(x, v), force(x)
+    before = energy(x, v)
+    push = force(x)
     h = state.step_size * np.exp(JITTER * rng.standard_normal((len(x), 1)))
     for _ in range(min(int(np.ceil(ANGLE / state.step_size)), MAX_STEPS)):
         v = v + 0.5 * h * push

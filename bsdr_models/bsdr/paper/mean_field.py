@@ -120,7 +120,10 @@ def init(
     at_random: bool = False,
 ) -> State:
     """Initial state: latent coordinates in discriminant directions or random, vague weights."""
-    n, d, r, k = data.n_samples, data.n_features, n_components, data.n_labels
+    n = data.n_samples
+    d = data.n_features
+    r = n_components
+    k = data.n_labels
     latent = _start_coordinates(data, r, rng, at_random)
     shape = precision_shape(priors.projection_prior, d, r)
     n_tied = d * r / np.prod(shape)
@@ -192,7 +195,8 @@ def update_latent(state: State, priors: Priors) -> NormalRows:
     The noise precisions tau are 1 for labels. E[w_c b_c] includes the covariance of weights and
     bias.
     """
-    tau, v = noise_mean(state), priors.latent_scale**2
+    tau = noise_mean(state)
+    v = priors.latent_scale**2
     second = second_moment(state.weights)  # (K, 1 + R, 1 + R)
     precision = np.einsum("k,krs->rs", tau, second[:, 1:, 1:])
     precision += np.eye(len(precision)) / v
@@ -218,13 +222,16 @@ def weight_prior(priors: Priors, n_rows: int) -> tuple[FloatArray, FloatArray]:
     """Shapes and rates of the priors of bias (row 0) and weights, (1 + R, 1) each."""
     shape = np.full((n_rows, 1), priors.weight_shape)
     rate = np.full((n_rows, 1), priors.weight_rate)
-    shape[0], rate[0] = priors.bias_shape, priors.bias_rate
+    shape[0] = priors.bias_shape
+    rate[0] = priors.bias_rate
     return shape, rate
 
 
 def update_weights(state: State) -> NormalColumns:
     """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
-    z, t, tau = state.latent.mean, state.utilities.mean, noise_mean(state)
+    z = state.latent.mean
+    t = state.utilities.mean
+    tau = noise_mean(state)
     psi = state.weight_precision.mean.T  # (K, 1 + R)
     precision = tau[:, None, None] * latent_moment(state.latent)
     precision = precision + psi[:, :, None] * np.eye(psi.shape[1])
@@ -257,7 +264,8 @@ def update_noise_precision(state: State, priors: Priors) -> Gamma | None:
     """Optimal q(tau) of real targets; None for labels."""
     if state.noise_precision is None:
         return None
-    residual, n = squared_residual(state), len(state.latent.mean)
+    residual = squared_residual(state)
+    n = len(state.latent.mean)
     shape = np.full_like(residual, priors.noise_shape + 0.5 * n)
     return Gamma(shape=shape, rate=priors.noise_rate + 0.5 * residual)
 
@@ -276,14 +284,20 @@ def step(state: State, data: Data, priors: Priors) -> tuple[State, Bound]:
 
 def pack(state: State) -> FloatArray:
     """Vector of the values that the next sweep reads, for extrapolation."""
-    q, z, w, t = state.projection, state.latent, state.weights, state.utilities
+    q = state.projection
+    z = state.latent
+    w = state.weights
+    t = state.utilities
     values = (np.log(q.mean_square), z.mean, w.mean, t.mean)
     return np.concatenate([value.ravel() for value in values])
 
 
 def unpack(vector: FloatArray, state: State) -> State:
     """State with the values of :func:`pack`, consistent after the next sweep."""
-    q, z, w, t = state.projection, state.latent, state.weights, state.utilities
+    q = state.projection
+    z = state.latent
+    w = state.weights
+    t = state.utilities
     ends = np.cumsum([q.mean.size, z.mean.size, w.mean.size])
     log_square, latent, weights, utilities = np.split(vector, ends)
     square = np.exp(log_square).reshape(q.mean.shape)
@@ -313,8 +327,12 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     Returns nats by factor name, whose sum is the bound.
     """
     v = priors.latent_scale**2
-    phi, q, z = state.projection_precision, state.projection, state.latent
-    psi, w, tau = state.weight_precision, state.weights, state.noise_precision
+    phi = state.projection_precision
+    q = state.projection
+    z = state.latent
+    psi = state.weight_precision
+    w = state.weights
+    tau = state.noise_precision
     n, r = z.mean.shape
     residual = z.mean - q.fitted
     distance = float(np.vdot(residual, residual)) + n * float(np.trace(z.cov))

@@ -110,7 +110,8 @@ def build_paper_model(
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: labels,
     }
-    both, by_sample = (dims.COMPONENT, dims.LABEL), (dims.OBS, dims.COMPONENT)
+    both = (dims.COMPONENT, dims.LABEL)
+    by_sample = (dims.OBS, dims.COMPONENT)
     with pm.Model(coords=coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
@@ -173,7 +174,8 @@ def _precision(
 
 def _projection(priors: Priors, *, augmented: bool) -> Tensor:
     """Q (feature, component), with one precision per entry, column or row."""
-    kind, prior = priors.projection_prior, (priors.projection_shape, priors.projection_rate)
+    kind = priors.projection_prior
+    prior = (priors.projection_shape, priors.projection_rate)
     names = ("projection", "projection_precision")
     both = (dims.FEATURE, dims.COMPONENT)
     if kind == "entrywise":

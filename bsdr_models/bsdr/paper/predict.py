@@ -31,8 +31,12 @@ from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-# Quasi-random nodes of the latent coordinates; minimum per draw of a sampler, and over all draws.
-N_POINTS, N_POINTS_PER_DRAW, N_POINTS_ALL_DRAWS = 32, 4, 1024
+# Quasi-random nodes of the latent coordinates under q.
+N_POINTS = 32
+# Fewest nodes for each draw of a sampler.
+N_POINTS_PER_DRAW = 4
+# Fewest nodes over all draws.
+N_POINTS_ALL_DRAWS = 1024
 # Draws that colour a map.
 GRID_DRAWS = 50
 # Utilities held in memory at once.
@@ -114,7 +118,8 @@ class MeanFieldPosterior(Predictive):
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and marginal variance of the latent coordinates under q, each (M, R)."""
-        mean, v = X @ self.components().T, self.latent_scale**2
+        mean = X @ self.components().T
+        v = self.latent_scale**2
         precision = self.state.projection_precision.mean
         variance = self.data.design.row_variance(X, precision, v) + v
         return mean, np.broadcast_to(variance, mean.shape)
@@ -122,7 +127,8 @@ class MeanFieldPosterior(Predictive):
     def utilities(self, X: FloatArray, *, projected: bool = False) -> tuple[FloatArray, FloatArray]:
         """As in the base class."""
         mean, variance = (X, self.latent_scale**2 + 0.0 * X) if projected else self._moments(X)
-        weights, nodes = self.state.weights, normal_points(mean.shape[1], N_POINTS)
+        weights = self.state.weights
+        nodes = normal_points(mean.shape[1], N_POINTS)
         z = mean[:, None, :] + np.sqrt(variance[:, None, :]) * nodes
         full = np.concatenate([np.ones((*z.shape[:-1], 1)), z], axis=-1)  # (M, S, 1 + R)
         spread = np.einsum("msp,kpq,msq->msk", full, weights.cov, full, optimize=True)
@@ -131,7 +137,8 @@ class MeanFieldPosterior(Predictive):
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """As in the base class, exact under q."""
         mean, variance = self._moments(X)
-        weights, tau = self.state.weights, self.state.noise_precision
+        weights = self.state.weights
+        tau = self.state.noise_precision
         assert tau is not None
         full = np.column_stack([np.ones(len(mean)), mean])  # (M, 1 + R)
         square = tau.rate / np.maximum(tau.shape - 1.0, 0.5)  # E[1 / tau]
@@ -208,7 +215,8 @@ class DrawPosterior(Predictive):
         mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
         for block in self.blocks(len(X)):
             eta = self._linear(X[block]) + self.bias
-            mean[block], std[block] = eta.mean(axis=1), np.sqrt(noise + eta.var(axis=1))
+            mean[block] = eta.mean(axis=1)
+            std[block] = np.sqrt(noise + eta.var(axis=1))
         return mean, std
 
     def log_likelihood(self, X: FloatArray, y: np.ndarray) -> FloatArray:
@@ -238,7 +246,8 @@ class DrawPosterior(Predictive):
         if self.target == "multilabel":
             sign = np.where(label, 1.0, -1.0)  # (K,)
             return log_mean(sign[:, None] * loadings, sign * eta)
-        own, others = int(label), np.delete(np.arange(eta.shape[2]), label)
+        own = int(label)
+        others = np.delete(np.arange(eta.shape[2]), label)
         contrast = loadings[:, [own]] - loadings[:, others]
         shared = np.ones((*contrast.shape[:2], 1))  # of the noise of the own utility
         return log_mean(

@@ -22,14 +22,24 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.normal_tail import OPTIONS, inverse_mills, probit
 
-# Gauss-Hermite nodes per axis in one, two and three dimensions; quasi-random points beyond.
-N_NODES, N_POINTS = (48, 14, 8), 1024
-# Fraction of the curvature of the probits at the mode that scales a rule, and its width relative to
-# the normal density of that curvature. Where probits saturate the integrand falls off no faster
-# than N(0, I), so the full curvature would miss a tail.
-_SHARE_NODES, _WIDTH_NODES = 0.75, 0.875
-_SHARE_POINTS, _WIDTH_POINTS = 0.5, 1.15
-_MAX_NEWTON, _MAX_HALVINGS, _CENTRED = 60, 40, 1e-2
+# Gauss-Hermite nodes per axis in one, two and three dimensions.
+N_NODES = (48, 14, 8)
+# Quasi-random points in more dimensions.
+N_POINTS = 1024
+# Fraction of the curvature of the probits at the mode that scales a rule of nodes, and of points.
+# Where probits saturate the integrand falls off no faster than N(0, I), so the full curvature would
+# miss a tail.
+_SHARE_NODES = 0.75
+_SHARE_POINTS = 0.5
+# Width of a rule relative to the normal density of that curvature.
+_WIDTH_NODES = 0.875
+_WIDTH_POINTS = 1.15
+# Most Newton steps to the mode.
+_MAX_NEWTON = 60
+# Most halvings of a step.
+_MAX_HALVINGS = 40
+# Length of a step at which the mode is found; a rule need not be centred exactly.
+_CENTRED = 1e-2
 # If the other labels have less probability than this, it is integrated instead.
 _NEARLY_CERTAIN = 0.1
 # A product of probits below this moves to the exponent.
@@ -70,7 +80,8 @@ def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
     n_groups, j, p = loadings.shape
     if p < j:
         _, axes = np.linalg.eigh(loadings.mT @ loadings)
-        factors, scale = loadings @ axes[:, :, ::-1], np.ones((n_groups, j))
+        factors = loadings @ axes[:, :, ::-1]
+        scale = np.ones((n_groups, j))
     else:
         cov = np.eye(j) + loadings @ loadings.mT
         size = np.sqrt(np.einsum("gjj->gj", cov))
@@ -78,7 +89,8 @@ def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
         # At least 1 / max(size**2), the unit noise of the probits.
         noise = np.maximum(value[:, 0], 1.0 / size.max(axis=1) ** 2)[:, None]
         spread = np.sqrt(np.maximum(value - noise, 0.0) / noise)[:, None]
-        factors, scale = (axes * spread)[:, :, :0:-1], size * np.sqrt(noise)
+        factors = (axes * spread)[:, :, :0:-1]
+        scale = size * np.sqrt(noise)
     largest = np.take_along_axis(factors, np.abs(factors).argmax(axis=1)[:, None], axis=1)
     return np.ascontiguousarray(np.where(largest < 0.0, -factors, factors)), scale
 
@@ -87,14 +99,17 @@ def principal_factors(loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _rule(n_dims: int) -> tuple[FloatArray, FloatArray, float, float]:
     """Nodes t (S, Q), log weights plus t^2 / 2 (S,), share of the curvature, width."""
     if n_dims > len(N_NODES):
-        nodes, weights = normal_points(n_dims, N_POINTS), np.full(N_POINTS, 1.0 / N_POINTS)
-        share, width = _SHARE_POINTS, _WIDTH_POINTS
+        nodes = normal_points(n_dims, N_POINTS)
+        weights = np.full(N_POINTS, 1.0 / N_POINTS)
+        share = _SHARE_POINTS
+        width = _WIDTH_POINTS
     else:
         node, weight = np.polynomial.hermite_e.hermegauss(N_NODES[n_dims - 1])
         weight /= weight.sum()
         nodes = np.stack(np.meshgrid(*[node] * n_dims), axis=-1).reshape(-1, n_dims)
         weights = np.prod(np.meshgrid(*[weight] * n_dims), axis=0).ravel()
-        share, width = _SHARE_NODES, _WIDTH_NODES
+        share = _SHARE_NODES
+        width = _WIDTH_NODES
     log_weights = np.log(weights) + 0.5 * np.sum(nodes**2, axis=1)
     return np.array(nodes, order="C"), log_weights, share, width
 
@@ -176,7 +191,8 @@ def _log_means(
                     for q in range(p, n_dims):
                         at[p] += axes[g, m, p, q] * nodes[s, q]
                     exponent -= 0.5 * at[p] * at[p]
-                product, excess = 1.0, 0.0
+                product = 1.0
+                excess = 0.0
                 for j in range(n_factors):
                     x = d[g, m, j]
                     for p in range(n_dims):

@@ -77,9 +77,13 @@ def mean_field_tree(
 ) -> xr.DataTree:
     """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``."""
     posterior: MeanFieldPosterior = result.posterior
-    state, design = posterior.state, posterior.data.design
-    phi, tau = state.projection_precision, state.noise_precision
-    (n, r), p, k = state.latent.mean.shape, context.X.shape[1], state.weights.mean.shape[1]
+    state = posterior.state
+    design = posterior.data.design
+    phi = state.projection_precision
+    tau = state.noise_precision
+    (n, r) = state.latent.mean.shape
+    p = context.X.shape[1]
+    k = state.weights.mean.shape[1]
     n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
     projection = posterior.components().T + draw_deviations(
         DenseDesign(context.X), phi.mean, context.latent_scale, (n_draws, r), rng
@@ -91,7 +95,8 @@ def mean_field_tree(
     def gammas(q: Gamma) -> FloatArray:
         return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
 
-    phi_draws, psi_draws = gammas(phi), gammas(state.weight_precision)
+    phi_draws = gammas(phi)
+    psi_draws = gammas(state.weight_precision)
     draws = {
         "projection": projection,
         "weights": full[:, 1:],
@@ -136,7 +141,8 @@ def draw_deviations(
     rng: np.random.Generator,
 ) -> FloatArray:
     """S draws of deviations of Q from its mean under q, (S, D, R) with ``shape`` (S, R)."""
-    zero, scale = np.zeros((1, len(design.X), shape[0])), np.array([latent_scale**-2.0])
+    zero = np.zeros((1, len(design.X), shape[0]))
+    scale = np.array([latent_scale**-2.0])
     phi = np.broadcast_to(precision, (precision.shape[0], shape[1]))
     noise = [design.draw(zero, column[None], scale, rng=rng)[0] for column in phi.T]  # (D, S) each
     return np.stack(noise, axis=2).swapaxes(0, 1)
@@ -294,7 +300,8 @@ def draws_tree(
 
     Without draws of latent coordinates these are computed from projection and latent scale.
     """
-    draws, fit = align_components(draws, context.projection_prior), dict(fit or {})
+    draws = align_components(draws, context.projection_prior)
+    fit = dict(fit or {})
     if "latent" in draws:
         z = draws["latent"].reshape(-1, *draws["latent"].shape[2:])
         centred = z - z.mean(axis=0)

@@ -194,7 +194,8 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
 
 def common_scale(scaler: Scaler) -> Scaler:
     """Scaler with a common divisor, the root mean square of the features, without overflow."""
-    varying, largest = ~scaler.constant, scaler.peak[~scaler.constant].max()
+    varying = ~scaler.constant
+    largest = scaler.peak[~scaler.constant].max()
     with np.errstate(over="ignore", under="ignore"):
         sd = scaler.std * (scaler.peak / largest)
         size = np.sqrt(np.sum(sd[varying] ** 2) / len(sd))
@@ -207,7 +208,8 @@ def in_different_units(scaler: Scaler) -> bool:
 
     The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
     """
-    sd, d = np.where(scaler.constant, 0.0, scaler.scale), len(scaler.constant)
+    sd = np.where(scaler.constant, 0.0, scaler.scale)
+    d = len(scaler.constant)
     if d == 1:
         return False
     share = (sd / sd.max()) ** 2

@@ -22,8 +22,10 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Training samples, those of the most similar mean features, at which a search begins.
 N_STARTS = 5
-# Step of differences of the gradient, and lower bound of a curvature; that of the prior is 1.
-STEP, MIN_CURVATURE = 1e-6, 1e-8
+# Step of differences of the gradient.
+STEP = 1e-6
+# Lower bound of a curvature; that of the prior is 1.
+MIN_CURVATURE = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,8 @@ class LikelihoodEmbedder:
         difference = x - self.places
         smooth = signal * np.exp(-0.5 * precision * np.sum(difference**2, axis=1))
         k = smooth + bias
-        v, rest = self.inverse @ k, y - k @ self.weights
+        v = self.inverse @ k
+        rest = y - k @ self.weights
         # The variance is below that of the noise by rounding only.
         variance = max(signal + bias + 1.0 / inverse_noise - k @ v, 1.0 / inverse_noise)
         square = rest @ rest / variance

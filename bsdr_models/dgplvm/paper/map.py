@@ -166,7 +166,9 @@ def collapse(mode: Mode, problem: Problem) -> str | None:
     noise: 0 for a vanishing signal and for coinciding latent coordinates. The bias vanishes for
     centred features, which needs no warning.
     """
-    log_theta, latent, J = mode.log_parameters[:4], mode.latent, mode.terms.criterion
+    log_theta = mode.log_parameters[:4]
+    latent = mode.latent
+    J = mode.terms.criterion
     output, inverse_width, _, inverse_noise = np.exp(log_theta)
     similarity = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
     signal = output * (1.0 - similarity)
