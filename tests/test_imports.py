@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import bsdr_models
@@ -84,3 +85,56 @@ print(*{name.partition(".")[0] for name in sys.modules})
     loaded = run_fresh(code).split()
     assert "scipy" in loaded
     assert not set(loaded) & (HEAVY | {"xarray"})
+
+
+# Files that every folder of a model has, and those of its paper's model.
+PLAN = {"base", "engines", "estimator", "model", "posterior", "priors", "problem", "select"}
+PLAN |= {"spec", "trees"}
+PAPER_PLAN = {"engines", "estimator", "model"}
+
+
+def imports(path):
+    """Modules of the package that a file imports, wherever it does."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("bsdr_models"):
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_the_folders_of_the_models_have_the_same_plan():
+    for name in ("bsdr", "bm2pca", "dgplvm"):
+        folder = ROOT / "bsdr_models" / name
+        assert {path.stem for path in folder.glob("*.py")} >= PLAN, name
+        assert {path.stem for path in (folder / "paper").glob("*.py")} >= PAPER_PLAN, name
+
+
+def test_nothing_imports_the_models_of_the_papers():
+    """But the module of papers; public names of the package are loaded by name when used."""
+    for path in (ROOT / "bsdr_models").rglob("*.py"):
+        if path.parent.name != "paper" and path.name != "papers.py":
+            assert not {name for name in imports(path) if ".paper." in name}, path
+
+
+def test_no_model_imports_another():
+    for name in ("bsdr", "bm2pca", "dgplvm"):
+        for path in (ROOT / "bsdr_models" / name).rglob("*.py"):
+            others = {each.split(".")[1] for each in imports(path) if each.count(".")}
+            assert not others & ({"bsdr", "bm2pca", "dgplvm"} - {name}), path
+
+
+def test_modules_import_each_other_in_one_direction():
+    modules = {}
+    for path in (ROOT / "bsdr_models").rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        modules[".".join(parts[:-1] if path.stem == "__init__" else parts)] = path
+    graph = {}
+    for name, path in modules.items():
+        found = set()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    own = f"{node.module}.{alias.name}"
+                    found.add(own if own in modules else node.module)
+        graph[name] = found & modules.keys()
+    TopologicalSorter(graph).prepare()  # raises CycleError

@@ -88,7 +88,7 @@ def test_steps_of_the_papers_are_called_alike():
     design = {"n_labels": 3, "target": "multiclass", "projection_prior": "entrywise"}
     bsdr_data = papers.bsdr_mean_field.make_data(X, y, **design)
     data = papers.bm2pca_mean_field.make_data([X], signs[None], np.ones((1, 1, 1)))
-    problem = papers.bm2pca_gibbs.Problem(X=X, margins=data.margins)
+    gibbs_data = papers.bm2pca_gibbs.Data(X=X, margins=data.margins)
     for engine, samples, priors in (
         (papers.bsdr_mean_field, bsdr_data, bsdr.PAPER),
         (papers.bm2pca_mean_field, data, bm2pca.PAPER),
@@ -100,7 +100,7 @@ def test_steps_of_the_papers_are_called_alike():
         assert np.all(np.diff(bounds) > 0.0)
     for engine, samples, priors in (
         (papers.bsdr_gibbs, bsdr_data, bsdr.PAPER),
-        (papers.bm2pca_gibbs, problem, bm2pca.PAPER),
+        (papers.bm2pca_gibbs, gibbs_data, bm2pca.PAPER),
     ):
         start = engine.init(samples, priors, n_components=2, n_chains=3, rng=rng)
         state = engine.step(start, samples, priors, rng=rng)

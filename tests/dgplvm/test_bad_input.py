@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm import map_search
+from bsdr_models.dgplvm import map_search, problem
 from bsdr_models.inference.optimise import run_map
 from bsdr_models.papers import PaperDGPLVMClassifier
 
@@ -240,7 +240,7 @@ def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch
 @pytest.mark.parametrize("n_samples", [44, 45])
 def test_sample_sizes_around_the_exact_limit(iris, assert_finite, monkeypatch, n_samples):
     """Above the limit the mapping has few centres; few samples have a density."""
-    monkeypatch.setattr(map_search, "EXACT_SAMPLES", 44)
+    monkeypatch.setattr(problem, "EXACT_SAMPLES", 44)
     monkeypatch.setattr(map_search, "N_CENTRES", 12)
     monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris

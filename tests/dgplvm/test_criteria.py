@@ -364,6 +364,6 @@ def test_mcml_in_the_model_of_the_paper_and_with_unlabelled_samples(wine):
 def test_too_many_samples_raise_before_any_work(digits, monkeypatch):
     X, _, y, _ = digits
     monkeypatch.setattr(criteria, "MAX_PAIRED", 59)
-    monkeypatch.setattr("bsdr_models.dgplvm.estimator.learn_mode", None)
+    monkeypatch.setattr("bsdr_models.dgplvm.estimator.fit_problem", None)
     with pytest.raises(ValueError, match=r"'mcml' compares all pairs.*at most 59, got 60"):
         fit(X, y)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm import sampling
+from bsdr_models.dgplvm import engines, sampling
 from bsdr_models.dgplvm.map_search import fit_map
 
 
@@ -35,7 +35,7 @@ def fitted(make):
 
 
 def average(model, mode, latents):
-    return sampling.draws_posterior(latents, mode, model._problem)[0]
+    return engines.draws_posterior(latents, mode, model._problem)[0]
 
 
 def moved(mode, n_draws, size):

@@ -9,7 +9,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import map_search, settings
+from bsdr_models.dgplvm import map_search, problem, settings
 from bsdr_models.dgplvm.back_constraint import (
     centroid_weights,
     median_distance,
@@ -26,7 +26,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 from bsdr_models.dgplvm.map_search import collapse, fit_map
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.select import NOISE_PRIOR, WIDTH_PRIOR
+from bsdr_models.dgplvm.select import NOISE_PRIOR, WIDTH_PRIOR, choose_settings
 from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Optimization
 from bsdr_models.inference.optimise import MapResult
 
@@ -172,7 +172,7 @@ def test_settings_are_the_best_of_the_grid(distance, monkeypatch):
             )
     monkeypatch.setattr(settings, "WIDTHS", WIDTHS[::2])
     monkeypatch.setattr(settings, "NOISES", NOISES[::2])
-    got = map_search.choose_settings(make_task(X, y), tuples)
+    got = choose_settings(make_task(X, y), tuples)
     assert got == min(losses, key=losses.get)
 
 
@@ -203,7 +203,7 @@ def test_settings_have_not_seen_the_samples_that_judge_them(monkeypatch):
         )
     monkeypatch.setattr(settings, "WIDTHS", WIDTHS[::2])
     monkeypatch.setattr(settings, "NOISES", NOISES[::2])
-    got = map_search.choose_settings(task, leave_out_tuples(y, X))
+    got = choose_settings(task, leave_out_tuples(y, X))
     assert got == min(losses, key=losses.get)
 
 
@@ -324,7 +324,7 @@ def test_fit_of_many_samples_approximates_the_exact_fit(monkeypatch, weight):
     """300 samples: with the density of half of them and 300 or 60 centres, and exactly."""
     X, y = make_data(300, 8, distance=1.0)
     exact = fitted(X, y, priors__weight=weight)
-    monkeypatch.setattr(map_search, "EXACT_SAMPLES", 100)
+    monkeypatch.setattr(problem, "EXACT_SAMPLES", 100)
     monkeypatch.setattr(map_search, "N_MODELLED", 150)
     some = fitted(X, y, priors__weight=weight)
     np.testing.assert_allclose(some.predict_proba(X), exact.predict_proba(X), atol=0.03)

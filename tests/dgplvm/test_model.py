@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
 
-from bsdr_models.dgplvm import criteria, sampling
+from bsdr_models.dgplvm import criteria, engines, sampling
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
 from bsdr_models.dgplvm.paper.map import KernelMapping, fit_paper
@@ -264,9 +264,9 @@ def test_draws_are_aligned_to_the_mode():
 )
 def test_improper_densities_raise_before_the_mode_is_sought(changes, message, monkeypatch):
     task, _ = task_and_mode("two classes")
-    monkeypatch.setattr(sampling, "fit_map", None)
+    monkeypatch.setattr(engines, "fit_map", None)
     with pytest.raises(ValueError, match=message):
-        sampling.learn_draws(
+        engines.fit_draws(
             "nuts",
             replace(task, **changes),
             Schedule(draws=10, tune=10, chains=1),

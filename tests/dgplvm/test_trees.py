@@ -74,7 +74,7 @@ def test_dims_and_coordinates(fitted, name):
         "latent_cov": ("obs", "component", "component_aux"),
         "relevance": ("component",),
         "y_index": ("obs",),
-        "elbo": ("iteration",),
+        "log_density": ("iteration",),
         "restarts": ("restart",),
         "objective_terms": ("term",),
     }
@@ -126,11 +126,11 @@ def test_attributes(fitted, name):
 def test_trace_and_terms_are_consistent(fitted, name):
     model = fitted(name)
     fit = model.idata_["fit"]
-    np.testing.assert_array_equal(fit["elbo"], model.log_density_)
+    np.testing.assert_array_equal(fit["log_density"], model.log_density_)
     assert fit.sizes["iteration"] == model.n_iter_
-    assert (np.diff(fit["elbo"]) >= 0.0).all()
-    np.testing.assert_allclose(-fit["objective_terms"].sum(), fit["elbo"][-1], rtol=1e-9)
-    np.testing.assert_allclose(fit["restarts"].max(), fit["elbo"][-1], rtol=1e-12)
+    assert (np.diff(fit["log_density"]) >= 0.0).all()
+    np.testing.assert_allclose(-fit["objective_terms"].sum(), fit["log_density"][-1], rtol=1e-9)
+    np.testing.assert_allclose(fit["restarts"].max(), fit["log_density"][-1], rtol=1e-12)
     assert fit.sizes["restart"] == (4 if name == "starts" else 1)
     terms = {"likelihood", "criterion"} | (set() if name == "paper" else {"priors"})
     assert terms <= set(fit["term"].values.tolist())
