@@ -72,7 +72,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         "n_jobs": N_JOBS,
         "progressbar": ["boolean"],
     }
-    _result: Result
+    _result: Result[Any]
     _posterior: Any
     _scaler: Scaler
     _context: Context
@@ -265,7 +265,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         for name in vars(self).keys() - kept:
             delattr(self, name)
 
-    def _set_result(self, result: Result, context: Context) -> None:
+    def _set_result(self, result: Result[Any], context: Context) -> None:
         """Set what every fit has, and issue its warnings."""
         self._result = result
         self._context = context

@@ -135,7 +135,7 @@ class PLSDiscriminant(ClassifierMixin, BaseEstimator):
         return np.asarray(self.model_.predict_proba(X))
 
     def predict(self, X: Any) -> Any:
-        """Classes, (M,)."""
+        """Most probable classes of samples (M, D), (M,)."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 

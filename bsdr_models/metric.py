@@ -118,7 +118,7 @@ class Groups:
 
     @property
     def n_groups(self) -> int:
-        """J."""
+        """Number of groups, J."""
         return self.basis.shape[1]
 
     @property
@@ -250,7 +250,7 @@ class Metric:
 
     @property
     def width(self) -> int:
-        """B."""
+        """Number of whitened features, B."""
         return self.axes.shape[1]
 
     @property

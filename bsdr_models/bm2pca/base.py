@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.factor_model import FactorModel, fit_decoder, fit_factor_model
+from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.trees import make_tree, per_class
@@ -35,14 +36,7 @@ from bsdr_models.validation import (
 
 
 class BaseBM2PCA(Estimator):
-    """Embedding and reconstruction; subclasses validate targets, fit and predict.
-
-    A posterior predicts scaled samples X (M, P): latent coordinates by ``latent(X)`` (M, R) and
-    ``embed(X)``, class scores (or predictions) by ``score_means(X)`` (M, K) and
-    ``scores_at(latent)``, of mean field also ``score_moments(X)``. It has ``projection`` (P, R),
-    ``mean_weights`` (R, K), a ``factor_model`` of the features or None, and, if not of a sampler,
-    ``draw(n_draws, rng)``.
-    """
+    """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC
     # Bound of scaled values of new samples, (P,), or None.
@@ -179,7 +173,7 @@ class BaseBM2PCA(Estimator):
         filled = self._scaler.inverse(self._impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
-    def _set_fitted(self, result: Result, **described: Any) -> None:
+    def _set_fitted(self, result: Result[Predictor], **described: Any) -> None:
         """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
         names = feature_names(self)
         config = self._config()

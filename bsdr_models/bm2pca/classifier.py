@@ -13,6 +13,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Candidate, Labels, Problem, encode, task_order
 from bsdr_models.bm2pca.select import Selection, Split, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
@@ -51,7 +52,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Setting chosen, or averaged, by held-out samples, and how candidates compare."""
 
     @abstractmethod
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
+    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Predictor]:
         """Fit to all samples with the chosen setting, and set the attributes that name it."""
 
     @abstractmethod
@@ -184,7 +185,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 stacklevel=4,
             )
 
-    def _report(self, result: Result, chosen: Candidate) -> None:
+    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
         """Set held-out scores, and warn if the labels are not predictable."""
         for name, value in self._held_out.named().items():
             setattr(self, f"{name}_", value)

@@ -53,7 +53,7 @@ def pseudo_labels(problem: Problem) -> tuple[FloatArray, FloatArray | None]:
     return Y, None
 
 
-def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result:
+def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result[Posterior]:
     """Fit to all samples."""
     metric, signs = learn_metric(problem)
     A = whiten(metric, problem.X)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.factor_model import fit_factor_model
+from bsdr_models.bm2pca.posterior import Posterior, Predictor
 from bsdr_models.bm2pca.problem import Candidate, Problem, compares_classes
 from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost, weigh_metric
 from bsdr_models.bm2pca.settings import HingeLoss
@@ -233,12 +234,12 @@ class BM2PCAClassifier(MarginClassifier):
         self._completer = fit_factor_model(problem, np.random.default_rng(self._seed))
         return replace(problem, X=self._completer.impute(problem.X))
 
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
+    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Posterior]:
         return engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
 
-    def _report(self, result: Result, chosen: Candidate) -> None:
+    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
         super()._report(result, chosen)
-        self.metric_weights_ = result.posterior.metric.shares
+        self.metric_weights_ = self._posterior.metric.shares
         if not (result.converged or result.interrupted):
             warn_not_converged(self.max_iter, engines.TOL, stacklevel=4)
 

@@ -1,18 +1,47 @@
 """Latent coordinates and class scores of new samples, in the subspace of a fit."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
+
+
+class Predictor(Protocol):
+    """What predicts scaled samples X (M, P) after a fit by any engine."""
+
+    @property
+    def projection(self) -> FloatArray:
+        """Linear map from complete samples to latent coordinates, (P, R)."""
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Weights of the class scores, (R, K)."""
+
+    @property
+    def factor_model(self) -> FactorModel | None:
+        """Factor model of the features, if the fit has one."""
+
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R)."""
+
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Mean and covariance of the latent coordinates."""
+
+    def score_means(self, X: Rows) -> FloatArray:
+        """Mean class scores, or predictions, (M, K)."""
+
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """The same at latent coordinates (G, R), (G, K)."""
 
 
 def score_variance(

@@ -30,7 +30,7 @@ class SparseMetric:
 
     @property
     def effects(self) -> dia_array:
-        """g I, (D, D)."""
+        """Effects of features in whitened ones, g I, (D, D)."""
         return self.gain * eye_array(len(self.mean))
 
     @property

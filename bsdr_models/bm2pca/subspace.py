@@ -92,7 +92,7 @@ class SubspaceState:
         return np.asarray(latent @ self.weights[1:]) + self.weights[0]
 
     def scores(self, A: Any) -> FloatArray:
-        """f, (N, K)."""
+        """Class scores f of whitened features (N, B), (N, K)."""
         return self.scores_at(self.latent(A))
 
     @property

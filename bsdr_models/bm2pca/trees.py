@@ -27,7 +27,7 @@ N_DRAWS = 500
 
 
 def make_tree(
-    result: Result,
+    result: Result[Any],
     context: Context,
     problem: Problem,
     *,

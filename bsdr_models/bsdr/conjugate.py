@@ -170,7 +170,7 @@ class Grid:
 
     @property
     def log_evidence(self) -> float:
-        """log p(y)."""
+        """Log marginal likelihood of the output, log p(y)."""
         return float(log_integral(self.scale, self.density))
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

@@ -65,7 +65,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(Result):
+class Fit(Result[Posterior]):
     """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``.
 
     Log evidences are in nats, with standard error, and NaN if unknown. Mixing is that of the log

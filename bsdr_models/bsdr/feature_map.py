@@ -115,7 +115,7 @@ class KernelMap:
 
     @property
     def width(self) -> int:
-        """B."""
+        """Number of whitened features, B."""
         return len(self.shift)
 
     def whiten(self, X: FloatArray) -> FloatArray:
@@ -164,7 +164,7 @@ class FeatureMap:
 
     @property
     def n_views(self) -> int:
-        """V."""
+        """Number of views, V."""
         return len(self.maps)
 
     @property

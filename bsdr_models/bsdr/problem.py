@@ -110,7 +110,7 @@ class Problem:
 
     @property
     def n_loadings(self) -> int:
-        """B J."""
+        """Number of loadings of the projection, B J."""
         return self.X.shape[1] * len(self.contrasts)
 
     @property
@@ -120,7 +120,7 @@ class Problem:
 
     @property
     def n_parameters(self) -> int:
-        """P."""
+        """Length of a vector of parameters, P."""
         return self.n_loadings + len(self.contrasts) + self.n_views + 1
 
     def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -99,7 +99,7 @@ class DenseMapping(_Mapping):
 
     @cached_property
     def inverse(self) -> FloatArray:
-        """M, (N, N)."""
+        """Inverse M of the covariance of the mapping, (N, N)."""
         upper, _ = lapack.dpotri(self.factor.T)
         return np.asarray(np.triu(upper) + np.triu(upper, 1).T)
 

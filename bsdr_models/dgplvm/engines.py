@@ -34,7 +34,7 @@ DECODER_SAMPLES = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitResult(Result):
+class FitResult(Result[Posterior]):
     """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
 
     ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at

@@ -39,7 +39,7 @@ class Terms:
 
     @property
     def total(self) -> float:
-        """F."""
+        """The objective F, in nats."""
         return sum(self.values.values())
 
 

@@ -138,7 +138,7 @@ def run_coordinate_ascent[S](
     extrapolation: Extrapolation[S] | None = None,
     title: str = "",
     progressbar: bool = False,
-) -> Result:
+) -> Result[S]:
     """Maximise the bound from one or several initial states, and keep the best.
 
     ``init(rng, restart)`` gives an initial state, with a random stream for each restart, and
@@ -152,7 +152,7 @@ def run_coordinate_ascent[S](
     not finite.
     """
 
-    def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> Result:
+    def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> Result[S]:
         index, stream = numbered
         ascent = _Ascent(step=step, state=init(stream, index), max_iter=max_iter, bar=bar)
         converged = interrupted = False

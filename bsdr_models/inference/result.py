@@ -1,7 +1,7 @@
 """What a fit by any engine of any model returns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bsdr_models.arrays import FloatArray
@@ -9,10 +9,10 @@ from bsdr_models.inference.sampling import Sampled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Result[P]:
     """Result of a fit; models add what their trees and summaries show."""
 
-    posterior: Any  # embeds and predicts scaled samples; of coordinate ascent the last state
+    posterior: P  # embeds and predicts scaled samples; of coordinate ascent the last state
     trace: FloatArray  # objective of each iteration, (n_iter,); of a sampler, log density of draws
     converged: bool  # whether the engine met its criterion
     interrupted: bool = False  # whether the user stopped it
@@ -25,3 +25,8 @@ class Result:
     sampled: Sampled | None = None  # draws of a sampler
     messages: tuple[str, ...] = ()  # warnings for the user
     advice: str = ""  # warning of an engine that has not converged; empty if it has
+
+    def with_posterior[Q](self, posterior: Q) -> "Result[Q]":
+        """The same result with what predicts in place of the last state of an engine."""
+        result: Any = self
+        return replace(result, posterior=posterior)

@@ -39,7 +39,7 @@ class DenseDesign:
 
     @cached_property
     def gram(self) -> FloatArray:
-        """X'X, (D, D)."""
+        """Gram matrix of the features, X'X, (D, D)."""
         return self.X.T @ self.X
 
     @property
@@ -177,7 +177,7 @@ class SpectralDesign:
         return cls(X @ basis, basis, values**2)
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
-        """Element-wise."""
+        """Ridge regressions on orthogonal columns, each solved by itself."""
         diagonal = self._variance(precision, variance) * np.ones(target.shape[1])
         mean = diagonal * (self.X.T @ target) / variance
         return RidgeColumns(

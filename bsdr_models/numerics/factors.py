@@ -19,12 +19,12 @@ class Gamma:
 
     @property
     def mean(self) -> FloatArray:
-        """E[x]."""
+        """Mean of the Gamma, E[x]."""
         return self.shape / self.rate
 
     @property
     def mean_log(self) -> FloatArray:
-        """E[log x]."""
+        """Mean of its logarithm, E[log x]."""
         return digamma(self.shape) - np.log(self.rate)
 
     def negative_divergence(

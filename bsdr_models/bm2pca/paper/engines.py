@@ -90,7 +90,7 @@ def fit_mean_field(
     max_iter: int,
     tol: float,
     progressbar: bool = False,
-) -> Result:
+) -> Result[MarginPosterior]:
     """Maximise the bound: ``max_iter`` plain sweeps if ``tol`` is 0, else to convergence.
 
     Plain sweeps converge slowly along narrow ridges of the bound, so of three sweeps to
@@ -110,12 +110,12 @@ def fit_mean_field(
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
-    return replace(result, posterior=margin_posterior(result.posterior, data, problem))
+    return result.with_posterior(margin_posterior(result.posterior, data, problem))
 
 
 def fit_draws(
     problem: Problem, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
-) -> Result:
+) -> Result[DrawPosterior]:
     """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
     margins = margins_of(problem.Y[None], np.full((1, 1, 1), cost), problem.epsilon)
     data = gibbs.Data(X=problem.X, margins=margins)

@@ -10,6 +10,7 @@ from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.paper.select import cross_validate
+from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
 from bsdr_models.bm2pca.problem import Candidate, Problem
 from bsdr_models.bm2pca.select import Selection, Split
@@ -227,7 +228,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         )
         return candidates[found.best], found
 
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result:
+    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Predictor]:
         if self.inference != "mean_field":
             return engines.fit_draws(
                 self._problem, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
@@ -242,7 +243,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             progressbar=self.progressbar,
         )
 
-    def _report(self, result: Result, chosen: Candidate) -> None:
+    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
         super()._report(result, chosen)
         if result.sampled is not None:
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune

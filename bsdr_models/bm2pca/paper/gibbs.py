@@ -236,7 +236,7 @@ def to_variables(state: GibbsState) -> dict[str, FloatArray]:
 
 
 def _scores(state: GibbsState) -> FloatArray:
-    """F, (C, N, K)."""
+    """Class scores F of each chain, (C, N, K)."""
     return state.latent @ state.weights[:, 1:] + state.weights[:, :1]
 
 

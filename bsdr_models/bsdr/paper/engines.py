@@ -1,13 +1,13 @@
 """Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
-from bsdr_models.bsdr.paper.mean_field import Data
+from bsdr_models.bsdr.paper.mean_field import Data, State
 from bsdr_models.bsdr.paper.predict import MeanFieldPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
@@ -68,7 +68,7 @@ def fit_by_mean_field(
     optimization: Optimization,
     rng: np.random.Generator,
     progressbar: bool,
-) -> Result:
+) -> Result[MeanFieldPosterior]:
     """Fit with the settings of an estimator."""
     assert context.priors is not None
     data = context.data(context.projection_prior)
@@ -83,7 +83,7 @@ def fit_by_mean_field(
     posterior = MeanFieldPosterior(
         state=found.posterior, data=data, latent_scale=context.latent_scale
     )
-    return replace(found, posterior=posterior)
+    return found.with_posterior(posterior)
 
 
 def fit_mean_field(
@@ -93,7 +93,7 @@ def fit_mean_field(
     n_components: int,
     rng: np.random.Generator,
     **options: Any,
-) -> Result:
+) -> Result[State]:
     """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`.
 
     Every third sweep is extrapolated; further restarts are random.

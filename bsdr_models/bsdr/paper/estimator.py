@@ -125,7 +125,7 @@ class PaperEstimator(BaseBSDR):
                 self._set_draws(tree, n_tune=schedule.tune, stacklevel=5)
         return self
 
-    def _finish(self, result: Result, components: FloatArray, share: FloatArray) -> None:
+    def _finish(self, result: Result[Any], components: FloatArray, share: FloatArray) -> None:
         self._set_result(result, self._context)
         self.latent_scale_ = self._context.latent_scale
         self.lower_bounds_ = result.trace

@@ -50,7 +50,7 @@ class Data:
 
     @property
     def n_samples(self) -> int:
-        """N."""
+        """Number of samples, N."""
         return len(self.design.X)
 
     @property

@@ -70,7 +70,7 @@ class PaperContext(Context):
 
 
 def mean_field_tree(
-    result: Result,
+    result: Result[MeanFieldPosterior],
     context: PaperContext,
     *,
     rng: np.random.Generator,
