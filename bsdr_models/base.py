@@ -21,37 +21,27 @@ import pandas as pd
 import xarray as xr
 from sklearn.base import (
     BaseEstimator,
-    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dask_arrays import by_chunks
-from bsdr_models.dims import LABEL, OBS
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
-from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import N_DRAWS, N_JOBS, StrOptions, check_parameters
-from bsdr_models.plane import PredictionPlane
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
 from bsdr_models.validation import (
     check_order,
     check_samples,
-    encode_known,
-    feature_names,
-    known_entries,
-    read_numbers,
     read_targets,
-    require_targets,
     sample_labels,
     validate_samples,
 )
@@ -395,15 +385,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         if is_new := self._tree is None:
             self._tree = self._make_tree()
-        fit = self._tree["fit"]
-        if "class_frequency" in fit and VARIABLE not in fit:
-            classifier = cast(ProbabilisticClassifier, self)
-            if is_new and (probability := classifier._held_out_proba()) is not None:
-                fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
-            add_class_probability(self._tree, "fit", classifier._log_proba_at)
+        self._add_probabilities(self._tree, is_new=is_new)
         if is_new:
             self._made_tree = self._tree.copy()
         return self._tree
+
+    def _add_probabilities(self, tree: xr.DataTree, *, is_new: bool) -> None:
+        """Add what a classifier predicts of training samples and of places of the map."""
 
     def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
         """Latent coordinates and predictions of new samples as a DataTree, for the plots.
@@ -532,251 +520,3 @@ class Scored:
         """
         check_samples(X, y, sample_weight)
         return float(super().score(X, y, sample_weight))  # type: ignore[misc]
-
-
-class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
-    """Predictions of classes, from the log probabilities of the posterior."""
-
-    classes_: np.ndarray
-    _exclusive = True
-
-    def _read_training(
-        self, X: Any, y: Any, unlabeled: Any = None
-    ) -> tuple[FloatArray, IntArray, dict[str, Any]]:
-        """Samples (N, D), class indices (N,), -1 if unlabelled, and what a `Context` says of both.
-
-        Checks the arguments, deletes an earlier fit and sets ``classes_``.
-        """
-        self._reset()
-        self._check_params()
-        require_targets(self, X, y)
-        samples = sample_labels(X)
-        X = validate_samples(self, X, reset=True, least=2)
-        given, known = known_entries(y, unlabeled)
-        self.classes_, index = encode_known(given, known)
-        check_consistent_length(X, index)
-        described = {
-            "target": "multiclass",
-            "y": given.ravel(),
-            "index": index,
-            "samples": samples,
-            "feature_names": feature_names(self),
-            "labels": self.classes_,
-        }
-        return X, index, described
-
-    def _log_proba(self, X: Any) -> FloatArray:
-        """Log probabilities of scaled samples, (M, K)."""
-        return cast(FloatArray, self._posterior.log_probabilities(X))
-
-    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
-        """Log probabilities at latent coordinates (G, R): (G, K)."""
-        return cast(FloatArray, self._posterior.log_probabilities_at(latent))
-
-    @property
-    def held_out_log_proba_(self) -> FloatArray | None:
-        """Log probabilities of training samples, (n_samples, n_classes), without their labels.
-
-        By cross-validation or leaving one out during the fit, whose settings and temperature they
-        chose; NaN of samples that were not held out, and None if none was.
-        """
-        check_is_fitted(self)
-        return self._result.held_out_log_proba
-
-    @property
-    def plane_(self) -> PredictionPlane:
-        """Plane of the predictions of training samples, held out if the fit has held some out."""
-        check_is_fitted(self)
-        if not (self._exclusive and self._context.target == "multiclass"):
-            raise AttributeError("plane_ needs one class per sample")
-        if "_plane" in vars(self):
-            return self._plane
-        log_p = self.held_out_log_proba_
-        if log_p is not None:
-            log_p = log_p[~np.isnan(log_p).any(axis=1)]
-        if log_p is None or not len(log_p):
-            log_p = self._log_proba(self._prepare(self._context.X))
-        self._plane: PredictionPlane = PredictionPlane().fit(np.exp(log_p))
-        return self._plane
-
-    def _held_out_proba(self) -> FloatArray | None:
-        """Probabilities of training samples without their labels, (N, K); None if unknown.
-
-        Those of samples without a label are predictions of the fit.
-        """
-        log_p = self._result.held_out_log_proba
-        index = self._context.index
-        if log_p is None or index is None:
-            return None
-        if np.any(unlabelled := index.reshape(len(index), -1).max(axis=1) < 0):
-            log_p = log_p.copy()
-            log_p[unlabelled] = self._log_proba(self._prepare(self._context.X[unlabelled]))
-        return np.exp(log_p)
-
-    def map_coordinates(self, X: Any) -> FloatArray:
-        """Coordinates of samples in ``plane_``, by their predictions.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2), or (n_samples, 1) for two classes
-
-        Raises
-        ------
-        AttributeError
-            If samples have several labels or tasks.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_digits
-        >>> from bsdr_models import BM2PCAClassifier
-        >>> X, y = load_digits(return_X_y=True)
-        >>> model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
-        >>> at = model.map_coordinates(X[200:])
-        >>> same = model.plane_.predict_log_proba(at).argmax(axis=1) == model.predict(X[200:])
-        >>> bool(same.mean() > 0.85)
-        True
-        """
-        return self.plane_.transform(self.predict_proba(X))
-
-    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
-        log_p = self._log_proba(X)
-        return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}
-
-    @by_chunks
-    def predict_log_proba(self, X: Any) -> Any:
-        """Log probabilities of the classes; see `predict_proba`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask array
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return self._split_tasks(self._log_proba(self._samples(X)))
-
-    def _split_tasks(self, values: FloatArray) -> Any:
-        """Columns of the classes as they are returned: of one task, all of them."""
-        return values
-
-    @by_chunks
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes; for multi-label problems, of each label.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask array
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return self._split_tasks(np.exp(self._log_proba(self._samples(X))))
-
-    @by_chunks
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable class; for multi-label problems, an indicator of each label.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask array
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_labels)
-        """
-        return self._most_probable(self._log_proba(self._samples(X)))
-
-    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
-        if not self._exclusive:
-            return (log_p > np.log(0.5)).astype(int)
-        return self.classes_[log_p.argmax(axis=1)]
-
-    @by_chunks
-    def decision_function(self, X: Any) -> FloatArray:
-        """Log odds for two classes or multi-label problems, else log probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or Dask array
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
-        """
-        log_p = self._log_proba(self._samples(X))
-        if not self._exclusive:
-            return log_p - np.log(-np.expm1(np.minimum(log_p, -1e-300)))
-        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
-
-
-class GaussianRegressor(Scored, RegressorMixin, Estimator):
-    """Predictions of real targets, which are standardised for the model."""
-
-    @abstractmethod
-    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
-
-    def _scale_outputs(
-        self, y: Any, *, missing: bool = False, standardize: bool = True
-    ) -> tuple[FloatArray, FloatArray]:
-        """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
-        y = read_numbers(y, missing=missing)
-        self._one_output = y.ndim == 1
-        Y = y.reshape(len(y), -1)
-        if (empty := np.isnan(Y).all(axis=0)).any():
-            raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
-        scaler = Scaler.fit(Y)
-        if scaler.constant.any():
-            raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
-        if not standardize:
-            scaler = Scaler.identity(Y.shape[1])
-        self._output_scaler = scaler
-        self.y_mean_ = scaler.location
-        self.y_scale_ = scaler.scale
-        return Y, scaler.transform(Y)
-
-    def predict(
-        self, X: Any, *, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Posterior predictive mean of the outputs, and their standard deviation.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        return_std : bool
-            Also return the standard deviation of a new output, which includes its noise.
-
-        Returns
-        -------
-        mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        """
-        X = self._samples(X)
-        if not return_std:
-            return self._match_shape(self._means(X) * self.y_scale_ + self.y_mean_)
-        mean, std = self._predictions(X).values()
-        return self._match_shape(mean), self._match_shape(std)
-
-    def _means(self, X: Any) -> FloatArray:
-        """Mean of standardised outputs of scaled samples, (M, K)."""
-        return self._moments(X)[0]
-
-    def _match_shape(self, values: FloatArray) -> FloatArray:
-        return values[:, 0] if self._one_output else values
-
-    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
-        mean, std = self._moments(X)
-        return {
-            "prediction": mean * self.y_scale_ + self.y_mean_,
-            "prediction_sd": std * self.y_scale_,
-        }
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags

@@ -39,9 +39,10 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifier
+from bsdr_models.base import Estimator
 from bsdr_models.bm2pca import BM2PCAClassifier, BM2PCARegressor
 from bsdr_models.bsdr import BSDRClassifier, BSDRRegressor
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.cross_validation import (
     Fold,
     check_models,
@@ -60,6 +61,7 @@ from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import POSITIVE, Number, StrOptions
+from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.spec import ModelSpec
 from bsdr_models.validation import (

@@ -10,13 +10,13 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.base import ProbabilisticClassifier
 from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Candidate, Labels, Problem, encode, task_order
 from bsdr_models.bm2pca.select import Selection, Split, log_probabilities
 from bsdr_models.bm2pca.settings import HingeLoss
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.result import Result

@@ -9,13 +9,15 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from bsdr_models.arrays import FloatArray, Target
-from bsdr_models.base import Estimator, GaussianRegressor, ProbabilisticClassifier
+from bsdr_models.base import Estimator
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dask_arrays import is_dask
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.outliers import Reference
+from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     column_names,

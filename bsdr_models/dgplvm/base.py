@@ -9,7 +9,7 @@ import xarray as xr
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.base import ProbabilisticClassifier
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.criteria import choose_criterion

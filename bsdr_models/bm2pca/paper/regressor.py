@@ -8,7 +8,6 @@ import xarray as xr
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.base import GaussianRegressor
 from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, margin_posterior, run_sweeps
 from bsdr_models.bm2pca.paper.estimator import ConjugateEstimator
 from bsdr_models.bm2pca.priors import Priors
@@ -21,6 +20,7 @@ from bsdr_models.inference.datatree import InferenceMethod, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.options import COUNT
+from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
     column_names,

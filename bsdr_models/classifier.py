@@ -1,0 +1,213 @@
+"""What all classifiers have in common: class probabilities, decisions, the plane of a map."""
+
+from typing import Any, cast
+
+import numpy as np
+import xarray as xr
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.base import Estimator, Scored
+from bsdr_models.dask_arrays import by_chunks
+from bsdr_models.dims import LABEL, OBS
+from bsdr_models.latent_grid import VARIABLE, add_class_probability
+from bsdr_models.plane import PredictionPlane
+from bsdr_models.validation import (
+    encode_known,
+    feature_names,
+    known_entries,
+    require_targets,
+    sample_labels,
+    validate_samples,
+)
+
+
+class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
+    """Predictions of classes, from the log probabilities of the posterior."""
+
+    classes_: np.ndarray
+    _exclusive = True
+
+    def _read_training(
+        self, X: Any, y: Any, unlabeled: Any = None
+    ) -> tuple[FloatArray, IntArray, dict[str, Any]]:
+        """Samples (N, D), class indices (N,), -1 if unlabelled, and what a `Context` says of both.
+
+        Checks the arguments, deletes an earlier fit and sets ``classes_``.
+        """
+        self._reset()
+        self._check_params()
+        require_targets(self, X, y)
+        samples = sample_labels(X)
+        X = validate_samples(self, X, reset=True, least=2)
+        given, known = known_entries(y, unlabeled)
+        self.classes_, index = encode_known(given, known)
+        check_consistent_length(X, index)
+        described = {
+            "target": "multiclass",
+            "y": given.ravel(),
+            "index": index,
+            "samples": samples,
+            "feature_names": feature_names(self),
+            "labels": self.classes_,
+        }
+        return X, index, described
+
+    def _log_proba(self, X: Any) -> FloatArray:
+        """Log probabilities of scaled samples, (M, K)."""
+        return cast(FloatArray, self._posterior.log_probabilities(X))
+
+    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
+        """Log probabilities at latent coordinates (G, R): (G, K)."""
+        return cast(FloatArray, self._posterior.log_probabilities_at(latent))
+
+    @property
+    def held_out_log_proba_(self) -> FloatArray | None:
+        """Log probabilities of training samples, (n_samples, n_classes), without their labels.
+
+        By cross-validation or leaving one out during the fit, whose settings and temperature they
+        chose; NaN of samples that were not held out, and None if none was.
+        """
+        check_is_fitted(self)
+        return self._result.held_out_log_proba
+
+    @property
+    def plane_(self) -> PredictionPlane:
+        """Plane of the predictions of training samples, held out if the fit has held some out."""
+        check_is_fitted(self)
+        if not (self._exclusive and self._context.target == "multiclass"):
+            raise AttributeError("plane_ needs one class per sample")
+        if "_plane" in vars(self):
+            return self._plane
+        log_p = self.held_out_log_proba_
+        if log_p is not None:
+            log_p = log_p[~np.isnan(log_p).any(axis=1)]
+        if log_p is None or not len(log_p):
+            log_p = self._log_proba(self._prepare(self._context.X))
+        self._plane: PredictionPlane = PredictionPlane().fit(np.exp(log_p))
+        return self._plane
+
+    def _held_out_proba(self) -> FloatArray | None:
+        """Probabilities of training samples without their labels, (N, K); None if unknown.
+
+        Those of samples without a label are predictions of the fit.
+        """
+        log_p = self._result.held_out_log_proba
+        index = self._context.index
+        if log_p is None or index is None:
+            return None
+        if np.any(unlabelled := index.reshape(len(index), -1).max(axis=1) < 0):
+            log_p = log_p.copy()
+            log_p[unlabelled] = self._log_proba(self._prepare(self._context.X[unlabelled]))
+        return np.exp(log_p)
+
+    def _add_probabilities(self, tree: xr.DataTree, *, is_new: bool) -> None:
+        fit = tree["fit"]
+        if "class_frequency" not in fit or VARIABLE in fit:
+            return
+        probability = self._held_out_proba() if is_new else None
+        if probability is not None:
+            fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
+        add_class_probability(tree, "fit", self._log_proba_at)
+
+    def map_coordinates(self, X: Any) -> FloatArray:
+        """Coordinates of samples in ``plane_``, by their predictions.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2), or (n_samples, 1) for two classes
+
+        Raises
+        ------
+        AttributeError
+            If samples have several labels or tasks.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from bsdr_models import BM2PCAClassifier
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
+        >>> at = model.map_coordinates(X[200:])
+        >>> same = model.plane_.predict_log_proba(at).argmax(axis=1) == model.predict(X[200:])
+        >>> bool(same.mean() > 0.85)
+        True
+        """
+        return self.plane_.transform(self.predict_proba(X))
+
+    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
+        log_p = self._log_proba(X)
+        return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}
+
+    @by_chunks
+    def predict_log_proba(self, X: Any) -> Any:
+        """Log probabilities of the classes; see `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask array
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return self._split_tasks(self._log_proba(self._samples(X)))
+
+    def _split_tasks(self, values: FloatArray) -> Any:
+        """Columns of the classes as they are returned: of one task, all of them."""
+        return values
+
+    @by_chunks
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes; for multi-label problems, of each label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask array
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        return self._split_tasks(np.exp(self._log_proba(self._samples(X))))
+
+    @by_chunks
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable class; for multi-label problems, an indicator of each label.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask array
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_labels)
+        """
+        return self._most_probable(self._log_proba(self._samples(X)))
+
+    def _most_probable(self, log_p: FloatArray) -> np.ndarray:
+        if not self._exclusive:
+            return (log_p > np.log(0.5)).astype(int)
+        return self.classes_[log_p.argmax(axis=1)]
+
+    @by_chunks
+    def decision_function(self, X: Any) -> FloatArray:
+        """Log odds for two classes or multi-label problems, else log probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask array
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
+        """
+        log_p = self._log_proba(self._samples(X))
+        if not self._exclusive:
+            return log_p - np.log(-np.expm1(np.minimum(log_p, -1e-300)))
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p

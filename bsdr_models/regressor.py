@@ -1,0 +1,83 @@
+"""What all regressors have in common: outputs in their own units, means and standard deviations."""
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from sklearn.base import (
+    RegressorMixin,
+)
+
+from bsdr_models.arrays import FloatArray
+from bsdr_models.base import Estimator, Scored
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.validation import (
+    read_numbers,
+)
+
+
+class GaussianRegressor(Scored, RegressorMixin, Estimator):
+    """Predictions of real targets, which are standardised for the model."""
+
+    @abstractmethod
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
+
+    def _scale_outputs(
+        self, y: Any, *, missing: bool = False, standardize: bool = True
+    ) -> tuple[FloatArray, FloatArray]:
+        """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
+        y = read_numbers(y, missing=missing)
+        self._one_output = y.ndim == 1
+        Y = y.reshape(len(y), -1)
+        if (empty := np.isnan(Y).all(axis=0)).any():
+            raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
+        scaler = Scaler.fit(Y)
+        if scaler.constant.any():
+            raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
+        if not standardize:
+            scaler = Scaler.identity(Y.shape[1])
+        self._output_scaler = scaler
+        self.y_mean_ = scaler.location
+        self.y_scale_ = scaler.scale
+        return Y, scaler.transform(Y)
+
+    def predict(
+        self, X: Any, *, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Posterior predictive mean of the outputs, and their standard deviation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        return_std : bool
+            Also return the standard deviation of a new output, which includes its noise.
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        """
+        X = self._samples(X)
+        if not return_std:
+            return self._match_shape(self._means(X) * self.y_scale_ + self.y_mean_)
+        mean, std = self._predictions(X).values()
+        return self._match_shape(mean), self._match_shape(std)
+
+    def _means(self, X: Any) -> FloatArray:
+        """Mean of standardised outputs of scaled samples, (M, K)."""
+        return self._moments(X)[0]
+
+    def _match_shape(self, values: FloatArray) -> FloatArray:
+        return values[:, 0] if self._one_output else values
+
+    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
+        mean, std = self._moments(X)
+        return {
+            "prediction": mean * self.y_scale_ + self.y_mean_,
+            "prediction_sd": std * self.y_scale_,
+        }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
