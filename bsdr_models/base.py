@@ -399,6 +399,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
         y : array-like, optional
             True targets.
 
@@ -511,8 +512,11 @@ class Scored:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Classes, or outputs, to compare with.
         sample_weight : array-like of shape (n_samples,), optional
+            Weight of each sample in the mean; equal by default.
 
         Returns
         -------

@@ -117,6 +117,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
 
         Returns
         -------
@@ -151,6 +152,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask array
+            Features of the samples, as in `fit`.
 
         Returns
         -------
@@ -169,6 +171,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask array
+            Features of the samples, as in `fit`.
 
         Returns
         -------
@@ -183,6 +186,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask array
+            Features of the samples, as in `fit`.
 
         Returns
         -------
@@ -202,6 +206,7 @@ class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or Dask array
+            Features of the samples, as in `fit`.
 
         Returns
         -------

@@ -135,6 +135,7 @@ def compare_models(
     Parameters
     ----------
     X : array-like or data frame of shape (n_samples, n_features)
+        Features of all samples.
     y : array-like of shape (n_samples,)
         Classes.
     models : mapping of str to classifier, optional
@@ -151,6 +152,7 @@ def compare_models(
     random_state : int, RandomState, Generator or None
         Of folds and fits; classifiers in ``models`` have their own.
     progressbar : bool, default=True
+        Whether to show how far a long fit has come.
 
     Returns
     -------

@@ -65,6 +65,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : str or path-like
+        A file that `save` wrote.
 
     Returns
     -------

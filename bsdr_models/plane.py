@@ -108,6 +108,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         probabilities : array-like of shape (n_samples, n_classes)
+            Class probabilities of the samples.
         y : None
             Ignored.
 
@@ -173,6 +174,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         probabilities : array-like of shape (n_samples, n_classes)
+            Class probabilities of the samples.
 
         Returns
         -------
@@ -195,6 +197,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         coordinates : array-like of shape (n_places, n_components)
+            Places in the plane.
 
         Returns
         -------

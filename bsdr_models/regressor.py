@@ -50,6 +50,7 @@ class GaussianRegressor(Scored, RegressorMixin, Estimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
         return_std : bool
             Also return the standard deviation of a new output, which includes its noise.
 

@@ -54,7 +54,9 @@ def feature_stability(
         Of this package, or a ``Pipeline`` that ends in one and whose other steps give the same
         features in every refit. It is cloned, not fitted itself.
     X : array-like or data frame of shape (n_samples, n_features)
+        Features of all samples.
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        Classes, or outputs, of the samples.
     n_resamples : int, default=20
         Number of refits.
     n_selected : int, optional
@@ -67,6 +69,7 @@ def feature_stability(
     n_jobs : int, optional
         Refits in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise.
     progressbar : bool, default=False
+        Whether to show how far a long fit has come.
 
     Returns
     -------

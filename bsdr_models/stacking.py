@@ -509,6 +509,7 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     estimators_, named_estimators_ : list and Bunch
         Members, fitted to all samples, and the same by name.
     classes_ : ndarray of shape (n_classes,)
+        Classes in sorted order.
     weights_, weights_sd_ : ndarray of shape (n_members,)
         Weights, and their standard deviations.
     held_out_log_proba_ : ndarray of shape (n_samples, n_classes)
@@ -717,7 +718,9 @@ class StackedRegressor(GaussianRegressor, Stack):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Outputs of the samples.
 
         Returns
         -------

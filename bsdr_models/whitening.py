@@ -68,6 +68,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the training samples.
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
             Classes, or label sets.
         groups : array-like of shape (n_samples,), optional
@@ -112,6 +113,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
 
         Returns
         -------

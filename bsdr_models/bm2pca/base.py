@@ -141,6 +141,7 @@ class BaseBM2PCA(Estimator):
         Parameters
         ----------
         Z : array-like of shape (n_samples, n_components)
+            Latent coordinates.
 
         Returns
         -------
@@ -159,6 +160,7 @@ class BaseBM2PCA(Estimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
 
         Returns
         -------

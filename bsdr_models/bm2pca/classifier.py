@@ -231,6 +231,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
 
         Returns
         -------
@@ -269,6 +270,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
 
         Returns
         -------
@@ -294,10 +296,12 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
         y : array-like of shape (n_samples,), (n_samples, n_labels) or (n_samples, n_tasks)
             Of several tasks, ``unlabeled`` marks missing labels. Samples without any are left out.
             Columns of a frame are matched to those of the fit by name.
         sample_weight : array-like of shape (n_samples,), optional
+            Weight of each sample in the mean; equal by default.
 
         Returns
         -------

@@ -58,6 +58,7 @@ class BM2PCAClassifier(MarginClassifier):
         Folds run in parallel by joblib: None is 1 unless set by ``joblib.parallel_config``, -1 is
         all cores. The result does not depend on it.
     progressbar : bool, default=False
+        Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
         A Generator is used as it is, so two fits differ. Only imputation and the draws of
         ``idata_`` are random.
@@ -65,6 +66,7 @@ class BM2PCAClassifier(MarginClassifier):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,), or list of n_tasks of them
+        Classes in sorted order.
     components_ : ndarray of shape (n_components_out, n_features)
         Linear map from complete scaled samples to latent coordinates, up to a shift.
     mean_, scale_ : ndarray of shape (n_features,)
@@ -88,7 +90,9 @@ class BM2PCAClassifier(MarginClassifier):
     objective_ : ndarray of shape (n_iter,)
         Log density of the pseudo-posterior up to a constant, in nats, from the initial value on.
     n_iter_ : int
+        Iterations of the optimisation.
     converged_ : bool
+        Whether the optimisation met its tolerance.
     interrupted_ : bool
         Whether the user stopped the fit, which remains usable.
     idata_ : xarray.DataTree

@@ -103,6 +103,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the training samples.
         y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
             Labels of any type; an indicator matrix is a multi-label problem, with an independent
             probit for each label in one shared latent space.
@@ -171,7 +172,9 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the training samples.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Outputs, in any units.
         groups : array-like of shape (n_samples,), optional
             Group of each sample, such as a patient or a batch. Samples of one group are held out
             together wherever the fit holds samples out, so that what it says of new samples is

@@ -314,12 +314,14 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         some 300 samples of ten classes. A chain of ``"hmc"`` holds the draws of two to eight chains
         that run side by side, one after the other.
     progressbar : bool, default=False
+        Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
         A Generator is advanced by each fit, so that two fits differ.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Classes in sorted order.
     n_components_ : int
         Number of columns of :meth:`transform`.
     components_ : ndarray of shape (n_components, n_features)

@@ -63,6 +63,7 @@ def build_model(
     priors : HierarchicalPriors, optional
         Hyper-parameters.
     target : {"multiclass", "multilabel", "regression"}
+        What y holds: classes, labels of a multi-label problem, or real outputs.
     kernel, views
         As for :class:`bsdr_models.BSDRClassifier`, but for ``"auto"``.
 

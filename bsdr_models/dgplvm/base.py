@@ -53,6 +53,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the training samples.
         y : array-like of shape (n_samples,)
             Classes; entries equal to ``unlabeled`` have none.
         groups : array-like of shape (n_samples,), optional
@@ -161,6 +162,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         Parameters
         ----------
         Z : array-like of shape (n_samples, n_components)
+            Latent coordinates.
 
         Returns
         -------

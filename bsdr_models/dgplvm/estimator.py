@@ -52,6 +52,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         Restarts, iterations and tolerance of the search, see
         :class:`bsdr_models.dgplvm.Optimization`.
     progressbar : bool, default=False
+        Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
         For centres, random initialisations and samplers. A Generator is used as it is, so that
         two fits differ.
@@ -59,6 +60,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Classes in sorted order.
     latent_ : ndarray of shape (n_samples, n_components)
         Latent coordinates of the training samples, fitted with their labels.
     components_ : ndarray of shape (n_components, n_features)
@@ -70,6 +72,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         Share of each component in the scatter of the class centroids of the left-out latent
         coordinates.
     map_width_, map_noise_ : float
+        Width and noise of the mapping, chosen or given.
     held_out_score_ : float
         Log score of left-out samples, in nats per sample; NaN if every class has one sample.
     held_out_gain_, held_out_gain_se_ : float
@@ -80,7 +83,10 @@ class DGPLVMClassifier(BaseDGPLVM):
     log_density_ : ndarray of shape (n_iter,)
         Log posterior density after each iteration, in nats, up to a constant.
     n_iter_ : int
+        Iterations of the optimisation; of a sampler warm-up and draws of a chain.
     converged_, interrupted_ : bool
+        Whether the search met its tolerance, or the draws have mixed; whether the user stopped the
+        fit.
     idata_ : xarray.DataTree
         Mode or draws, latent coordinates and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
@@ -189,6 +195,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
 
         Returns
         -------

@@ -82,6 +82,7 @@ def build_model(
     width, map_noise : float
         g and lambda of the mapping from features to latent coordinates.
     priors : Priors, optional
+        Hyper-parameters; those of the estimator by default.
     unlabeled : object, optional
         Value of y that marks a missing label. Such samples do not enter J and c.
 
@@ -264,6 +265,7 @@ def class_separation(
     Parameters
     ----------
     latent : tensor of shape (N, R)
+        Latent coordinates of the samples.
     y : ndarray of shape (N,)
         Indices of the classes, -1 without a label.
     criterion : {"trace_ratio", "total", "inverse_trace", "local_fisher", "mcml"}

@@ -25,6 +25,7 @@ class LogNormal:
     Parameters
     ----------
     median : float
+        Median of the number, in its own units.
     log_sd : float
         Standard deviation of the logarithm.
 

@@ -90,6 +90,7 @@ def build_paper_model(
     C : float
         Cost of a violated margin.
     priors : Priors
+        Hyper-parameters; the paper's by default.
 
     Returns
     -------
