@@ -1,5 +1,7 @@
 r"""One view, x_n ~ N(W z_n + t, I / tau), and its factors, as in Bayesian PCA [1]_.
 
+The paper of BM2PCA refers to [1]_ for these updates.
+
 In a complete view all features share the covariance of their loadings, so the axis J of
 covariances has length 1; with missing values J = D. All formulas broadcast J over the features.
 

@@ -1,6 +1,7 @@
 r"""Mean-field variational inference for BM2PCA.
 
-q factorises as q(t) q(W) q(r) q(tau), one such set per view, and q(Z) q(eta) q(nu) q(lambda).
+q approximates Eq. (4) of the paper [1]_ and factorises as q(t) q(W) q(r) q(tau), one such set per
+view, and q(Z) q(eta) q(nu) q(lambda).
 Every ``update_*`` returns the optimal factor with the others held fixed; ``step`` runs them once.
 ``bound_terms`` is the exact bound of the pseudo-posterior, with all constants. The margin factors
 are no likelihood of the labels, so the bound never compares costs.
@@ -162,7 +163,7 @@ def _by_view(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, Vie
 
 
 def update_latent(state: State, data: Data) -> Latent:
-    r"""Optimal q(Z).
+    r"""Optimal q(Z) [1]_, Eq. (5) and the next one.
 
     With w the weights and g the linear terms of the margins,
 
@@ -191,7 +192,7 @@ def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
 
 
 def update_weights(state: State, data: Data) -> Weights:
-    r"""Optimal q(eta); sums run over labelled samples.
+    r"""Optimal q(eta), V(eta) after Eq. (5) of [1]_; sums run over labelled samples.
 
     .. math::
         S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
@@ -211,7 +212,7 @@ def update_weights(state: State, data: Data) -> Weights:
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
-    """Optimal q(nu): Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
+    """Optimal q(nu), V(nu) of [1]_: Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
     square = np.einsum("pkqq->pk", state.weights.second)
     q = state.weights.mean.shape[1]
     return Gamma(
@@ -221,7 +222,7 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
 
 
 def update_slack(state: State, data: Data) -> FloatArray:
-    """Optimal q(lambda), given by s = sqrt E[u**2]."""
+    """Optimal q(lambda), V(lambda) of [1]_, given by s = sqrt E[u**2]."""
     return data.margins.scales(*_training_moments(state))
 
 
