@@ -503,7 +503,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return plot_map(tree, **options)
 
 
-class Scored:
+class ScoreMixin:
     """Score of scikit-learn's mixins, for targets in the order of the samples."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -8,7 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.base import Estimator, Scored
+from bsdr_models.base import Estimator, ScoreMixin
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
@@ -23,7 +23,7 @@ from bsdr_models.validation import (
 )
 
 
-class ProbabilisticClassifier(Scored, ClassifierMixin, Estimator):
+class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     """Predictions of classes, from the log probabilities of the posterior."""
 
     classes_: np.ndarray

@@ -9,14 +9,14 @@ from sklearn.base import (
 )
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.base import Estimator, Scored
+from bsdr_models.base import Estimator, ScoreMixin
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.validation import (
     read_numbers,
 )
 
 
-class GaussianRegressor(Scored, RegressorMixin, Estimator):
+class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
     """Predictions of real targets, which are standardised for the model."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ import xarray as xr
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
-from bsdr_models.numerics.relevance import importance, of_common_size
+from bsdr_models.numerics.relevance import importance, rescale_to_median_size
 from bsdr_models.tasks import check_one_task
 
 
@@ -68,7 +68,7 @@ def read_effects(tree: xr.DataTree) -> Effects:
         check_one_task(coef)
         draws, classes = coef.values.reshape(-1, *coef.shape[2:]), "y_index" in fit
         if tree.attrs.get("target") != "regression":
-            draws = of_common_size(draws, centred=classes)
+            draws = rescale_to_median_size(draws, centred=classes)
         mean = draws.mean(axis=0)
         size = importance(mean, centred=classes)
     elif missing := {"projection_mean", "feature_relevance"} - set(fit):

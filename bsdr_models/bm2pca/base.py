@@ -113,10 +113,10 @@ class BaseBM2PCA(Estimator):
 
     def _impute(self, X: Rows) -> Rows:
         """Scaled samples with missing values imputed."""
-        return X if issparse(X) or not np.isnan(X).any() else self._completer.impute(X)
+        return X if issparse(X) or not np.isnan(X).any() else self._imputer.impute(X)
 
     @cached_property
-    def _completer(self) -> FactorModel:
+    def _imputer(self) -> FactorModel:
         """Factor model that imputes missing values: of the fit, or of the features alone."""
         if self._posterior.factor_model is not None:
             return self._posterior.factor_model

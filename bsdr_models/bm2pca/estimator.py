@@ -235,8 +235,8 @@ class BM2PCAClassifier(MarginClassifier):
     def _complete(self, problem: Problem) -> Problem:
         if problem.complete:
             return problem
-        self._completer = fit_factor_model(problem, np.random.default_rng(self._seed))
-        return replace(problem, X=self._completer.impute(problem.X))
+        self._imputer = fit_factor_model(problem, np.random.default_rng(self._seed))
+        return replace(problem, X=self._imputer.impute(problem.X))
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Posterior]:
         return engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))

@@ -35,7 +35,7 @@ class Problem:
     # Number of columns of Y of each task, whose classes exclude each other: one column for two
     # classes. () for several labels, and for real targets.
     sizes: tuple[int, ...] = ()
-    # Whether the loss of the label-free subspace is the hinge of all classes of a task.
+    # Whether the loss of the common subspace is the hinge of all classes of a task.
     multiclass: bool = False
     # Units of the features, (P,), and weights of the candidates of the metric, from all samples and
     # without each fold, (1 + F, J), of `bsdr_models.metric`; None for the Euclidean metric.

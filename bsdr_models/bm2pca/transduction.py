@@ -1,4 +1,4 @@
-r"""Transductive learning: pseudo-labels of unlabelled samples for the label-free embedding.
+r"""Transductive learning: pseudo-labels of unlabelled samples for the recommended model.
 
 Class probabilities are those of the mixture below, at the temperature of maximal leave-one-out
 likelihood of the labelled samples. Unlabelled samples of nearly certain class are used as labelled

@@ -144,7 +144,7 @@ def fit_functions(
     places = places[pivots]
     if len(inducing) < len(latent):
         F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
-    F = absorb_rest(F, kernel.diagonal(latent))
+    F = add_residual_noise(F, kernel.diagonal(latent))
     fits = [approximate(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
     functions = Functions(
@@ -157,7 +157,7 @@ def fit_functions(
     return functions, np.array(z).T
 
 
-def absorb_rest(features: FloatArray, diagonal: FloatArray) -> FloatArray:
+def add_residual_noise(features: FloatArray, diagonal: FloatArray) -> FloatArray:
     """Features (N, M) that absorb the nugget and the variance they leave of ``diagonal`` (N,)."""
     left = np.maximum(diagonal - np.einsum("nm,nm->n", features, features), 0.0) + NUGGET
     return features / np.sqrt(1.0 + left)[:, None]
@@ -306,7 +306,7 @@ def _optimise_kernel(
         smooth = np.exp(t[0] - 0.5 * rate * squares)
         linear = np.exp(t[2]) * products
         K = smooth + linear
-        F = absorb_rest(numerical_factor(K)[0], np.diagonal(K))
+        F = add_residual_noise(numerical_factor(K)[0], np.diagonal(K))
         value = 0.5 * float(x @ x)
         G = np.zeros_like(K)
         for p, sign in enumerate(signs):

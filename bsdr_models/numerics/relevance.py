@@ -37,7 +37,7 @@ def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArra
     return _shares(np.sum((projection @ contrast) ** 2, axis=-1))
 
 
-def of_common_size(coef: FloatArray, *, centred: bool) -> FloatArray:
+def rescale_to_median_size(coef: FloatArray, *, centred: bool) -> FloatArray:
     """Draws of coefficients, rescaled to the median of their root mean squares, (S, P, K).
 
     If classes separate, the common size of the coefficients of a draw is hardly bounded by the

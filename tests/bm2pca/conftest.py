@@ -425,8 +425,8 @@ def case(request):
 
 FEW_DRAWS = {"sampling__draws": 30, "sampling__tune": 30, "sampling__chains": 2}
 FORMS = {
-    "label_free": {},
-    "label_free_one_vs_rest": {"loss__strategy": "one_vs_rest"},
+    "default": {},
+    "default_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "paper": {},
     "paper_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "gibbs": {"inference": "gibbs", **FEW_DRAWS},
@@ -441,7 +441,7 @@ def make_form():
 
     def make(form, **more):
         fixed = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
-        if form.startswith("label_free"):
+        if form.startswith("default"):
             model = BM2PCAClassifier()
         else:
             model, fixed["n_sweeps"] = PaperBM2PCAClassifier(), 5

@@ -13,7 +13,7 @@ from bsdr_models.papers import PaperBM2PCAClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
-BY_SWEEPS = ("label_free", "label_free_one_vs_rest", "paper", "paper_one_vs_rest", "regressor")
+BY_SWEEPS = ("default", "default_one_vs_rest", "paper", "paper_one_vs_rest", "regressor")
 every_estimator = pytest.mark.parametrize("name", [*BY_SWEEPS, "gibbs"])
 # For tests that fit, which takes a sampler most of a second.
 each_fit = pytest.mark.parametrize(
@@ -79,7 +79,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("name", ["label_free", "paper", "regressor"])
+@pytest.mark.parametrize("name", ["default", "paper", "regressor"])
 def test_invalid_features_raise(iris, make, name, kind):
     X, y = iris
     change, error, match = REFUSED[kind]

@@ -20,7 +20,7 @@ from bsdr_models.bm2pca.problem import encode
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 
-FORMS = ("label_free", "label_free_one_vs_rest", "paper", "paper_one_vs_rest")
+FORMS = ("default", "default_one_vs_rest", "paper", "paper_one_vs_rest")
 every_form = pytest.mark.parametrize("form", FORMS)
 
 
@@ -36,7 +36,7 @@ def wine_models(wine):
     """The default settings of every form, each fitted once."""
     models = {}
     for form in FORMS:
-        kind = BM2PCAClassifier if form.startswith("label_free") else PaperBM2PCAClassifier
+        kind = BM2PCAClassifier if form.startswith("default") else PaperBM2PCAClassifier
         strategy = "one_vs_rest" if form.endswith("one_vs_rest") else "shared"
         models[form] = kind(loss=HingeLoss(strategy=strategy), random_state=0).fit(*wine[::2])
     return models
@@ -75,7 +75,7 @@ def test_fitted_attributes(wine, wine_models, form):
     np.testing.assert_allclose(model.scale_, train.std(axis=0))
     np.testing.assert_allclose(model.relevance_.sum(), 1.0)
     assert model.relevance_.shape == (width,)
-    trace = model.objective_ if form.startswith("label_free") else model.lower_bounds_
+    trace = model.objective_ if form.startswith("default") else model.lower_bounds_
     assert model.n_iter_ == len(trace)
     assert not model.interrupted_
     results = model.cv_results_
@@ -104,7 +104,7 @@ def test_arguments_are_used(overlapping, make_form):
     assert "random_state" not in config
     assert model.C_ == model.idata_.attrs["C"] == 7.0
     assert model.transform(X).shape == (90, 3)
-    free = make_form("label_free", loss__C=7.0, metric="identity").fit(X, y)
+    free = make_form("default", loss__C=7.0, metric="identity").fit(X, y)
     assert free.C_ == free.idata_.attrs["C"] == 7.0
     assert free.idata_.attrs["metric"] == "identity"
     assert free.metric_weights_["as they are"] == 1.0
@@ -158,7 +158,7 @@ def test_prediction_methods_agree(make_form, form, target):
         assert (f.ndim == 1) == (target == "two classes")
         expected = softmax(both / model.temperature_, axis=1)
         predicted, n_outcomes = model.classes_[both.argmax(axis=1)], both.shape[1]
-    if form.startswith("label_free"):
+    if form.startswith("default"):
         expected = 0.99 * expected + 0.01 / n_outcomes
     np.testing.assert_allclose(p, expected, rtol=1e-9)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(test)), p, rtol=1e-9)

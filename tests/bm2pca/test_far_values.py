@@ -6,7 +6,7 @@ import pytest
 from bsdr_models import BM2PCARegressor
 from bsdr_models.numerics.outliers import Reference
 
-KINDS = ("label_free", "paper")
+KINDS = ("default", "paper")
 N, LONE = 60, 7
 
 
@@ -55,7 +55,7 @@ def test_the_bound_counts_the_observed_values_of_a_feature(make_form, samples):
 
 def test_outlier_measures_see_the_values_as_given(make_form, samples):
     X, y, new, _ = samples
-    model = make_form("label_free").fit(X, y)
+    model = make_form("default").fit(X, y)
     far = new[:20].copy()
     far[:, -1] = 3.0
     scaled = (X - model.mean_) / model.scale_

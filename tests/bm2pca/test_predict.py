@@ -227,7 +227,7 @@ def test_a_decoder_of_known_latent_coordinates_is_a_regression():
     np.testing.assert_allclose(1.0 / view.noise_precision.mean[0], noise, rtol=0.02)
 
 
-LONG = {"label_free": {}, "paper": {"n_sweeps": 20}}
+LONG = {"default": {}, "paper": {"n_sweeps": 20}}
 
 
 @pytest.mark.parametrize("kind", LONG)

@@ -14,7 +14,7 @@ from bsdr_models.bm2pca import engines as default_engines
 from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.estimator import COSTS
 from bsdr_models.bm2pca.paper import engines, estimator
-from bsdr_models.bm2pca.paper.select import cross_validate, judge_choice
+from bsdr_models.bm2pca.paper.select import choose_best, cross_validate
 from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.bm2pca.select import (
     N_FOLDS,
@@ -123,7 +123,7 @@ def test_held_out_score_of_noise_is_that_of_no_features():
     for seed in range(40):
         rng = np.random.default_rng(seed)
         scores, y = rng.standard_normal((12, 40, 1)), np.tile([[0], [1]], (20, 1))
-        found = judge_choice(scores, y, (1,), np.arange(40) // 8)
+        found = choose_best(scores, y, (1,), np.arange(40) // 8)
         naive.append(found.log_loss.min())
         honest.append(found.held_out.score)
         temperatures.append(found.temperature)
@@ -149,11 +149,11 @@ def test_held_out_scores_of_weak_classes_are_those_of_new_samples():
 
 def test_judgement_of_a_clear_choice_is_that_of_all_folds():
     y, scores = classes(n=4000)
-    found = judge_choice(scores, y[:, None], (4,), np.arange(4000) % 5)
+    found = choose_best(scores, y[:, None], (4,), np.arange(4000) % 5)
     plain = rule(scores, y)
     assert found.temperature == pytest.approx(plain.temperature, rel=0.01)
     assert found.held_out.score == pytest.approx(plain.held_out.score, abs=1e-3)
-    one_fold = judge_choice(scores, y[:, None], (4,), np.zeros(4000, dtype=int))
+    one_fold = choose_best(scores, y[:, None], (4,), np.zeros(4000, dtype=int))
     assert one_fold.temperature == plain.temperature
 
 

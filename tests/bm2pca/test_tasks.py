@@ -22,7 +22,7 @@ from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.temperature import fit_temperature
 
 SIZES = (3, 1, 4)
-FORMS = ("label_free", "label_free_one_vs_rest", "paper", "paper_one_vs_rest", "gibbs")
+FORMS = ("default", "default_one_vs_rest", "paper", "paper_one_vs_rest", "gibbs")
 every_form = pytest.mark.parametrize("form", FORMS)
 
 
@@ -231,7 +231,7 @@ def test_a_task_without_held_out_labels_is_not_calibrated(data, make):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "class 8 has a single sample")
         with pytest.warns(UserWarning, match="no label of task 1 can be held out"):
-            model = make("label_free", loss__calibrate=True).fit(X[:60], Y)
+            model = make("default", loss__calibrate=True).fit(X[:60], Y)
     assert model.temperature_[1] == 1.0
     assert np.isfinite(model.predict_log_proba(X)[1]).all()
 
@@ -256,7 +256,7 @@ def test_predictions(data, fitted, form):
         )
     ):
         scores = np.column_stack([np.zeros(len(f)), f]) if f.ndim == 1 else f
-        lapse = select.LAPSE if form.startswith("label_free") else 0.0
+        lapse = select.LAPSE if form.startswith("default") else 0.0
         expected = (1.0 - lapse) * softmax(scores, axis=1) + lapse / scores.shape[1]
         np.testing.assert_allclose(p, expected, rtol=1e-9)
         np.testing.assert_allclose(np.exp(log_p), p, rtol=1e-12)
@@ -266,7 +266,7 @@ def test_predictions(data, fitted, form):
 
 def test_score_leaves_missing_labels_out(data, fitted):
     X, Y = data[0][80:], data[1][80:]
-    model = fitted("label_free")
+    model = fitted("default")
     right = model.predict(X) == Y
     assert model.score(X, Y) == right.all(axis=1).mean()
     part = np.where(np.arange(Y.size).reshape(Y.shape) % 2 == 0, Y, -1)
@@ -287,7 +287,7 @@ def test_names_and_classes_of_any_type(data, make):
         {"species": np.array(["s", "ve", "vi"], dtype=object)[Y[:80, 0]], "size": Y[:80, 2]}
     )
     frame.loc[:30, "size"] = None
-    model = make("label_free", unlabeled=np.nan).fit(X[:80], frame)
+    model = make("default", unlabeled=np.nan).fit(X[:80], frame)
     predicted = model.predict(X)
     assert set(predicted[:, 0]) <= {"s", "ve", "vi"}
     assert set(predicted[:, 1]) <= {5, 6, 7}
@@ -312,7 +312,7 @@ def test_names_and_classes_of_any_type(data, make):
 def test_columns_of_new_targets_are_matched_by_name(data, make, columns, again, message):
     X, Y = data
     frame = Y if columns is None else pd.DataFrame(Y, columns=columns)
-    model = make("label_free").fit(X[:80], frame[:80])
+    model = make("default").fit(X[:80], frame[:80])
     new = Y[80:]
     if again is not None:
         order = range(len(again))

@@ -15,9 +15,9 @@ from bsdr_models.bm2pca.spec import SPEC
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
 TARGETS = ("multiclass", "binary", "multilabel", "regression")
-ENGINES = ("label_free", "label_free_one_vs_rest", "paper", "paper_one_vs_rest", "gibbs")
+ENGINES = ("default", "default_one_vs_rest", "paper", "paper_one_vs_rest", "gibbs")
 SLOW = ("nuts", "advi")
-SHARED = ("label_free", "paper", "gibbs")
+SHARED = ("default", "paper", "gibbs")
 # A regressor has one engine.
 CASES = [
     pytest.param(engine, target, marks=pytest.mark.slow if engine in SLOW else ())
@@ -69,9 +69,9 @@ def fitted(make_form):
 def width(model, engine, target):
     """Total number of components."""
     problems = {"multiclass": K, "binary": 1, "multilabel": K, "regression": 1}[target]
-    if engine == "label_free":
+    if engine == "default":
         return 1 if target == "binary" else R
-    if engine == "label_free_one_vs_rest":
+    if engine == "default_one_vs_rest":
         return problems
     return R * problems if engine == "paper_one_vs_rest" else R
 
@@ -127,7 +127,7 @@ def test_attributes(fitted, engine, target):
     tree = model.idata_
     assert tree is model.idata_  # made once
     sampled = engine in ("gibbs", *SLOW)
-    method = engine if sampled else "map" if engine.startswith("label_free") else "mean_field"
+    method = engine if sampled else "map" if engine.startswith("default") else "mean_field"
     assert tree.attrs["inference_method"] == method
     assert tree.attrs["model"] == "bm2pca"
     assert tree.attrs["target"] == ("multiclass" if target == "binary" else target)
@@ -144,7 +144,7 @@ def test_attributes(fitted, engine, target):
         assert tree.attrs["std_factor"] == model.std_factor_.tolist()
     else:
         assert tree.attrs["temperature"] == model.temperature_
-        assert ("metric" in tree.attrs) == engine.startswith("label_free")
+        assert ("metric" in tree.attrs) == engine.startswith("default")
         assert tree.attrs["link"] == "softmax"
     if method == "map":
         np.testing.assert_array_equal(tree["fit/objective"], model.objective_)
@@ -201,8 +201,8 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     np.testing.assert_allclose(spread, np.broadcast_to(expected, (D, R)), rtol=0.25)
 
 
-@pytest.mark.parametrize("engine", ["label_free", "label_free_one_vs_rest"])
-def test_draws_of_a_label_free_fit_have_the_variance_of_its_classifier(fitted, engine):
+@pytest.mark.parametrize("engine", ["default", "default_one_vs_rest"])
+def test_draws_of_a_default_fit_have_the_variance_of_its_classifier(fitted, engine):
     """The variance of class scores includes that of z, which the draws lack."""
     model = fitted(engine, "multiclass")
     posterior = model.idata_["posterior"].dataset

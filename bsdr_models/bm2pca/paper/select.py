@@ -52,10 +52,10 @@ def cross_validate(
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
     truth = class_index(problem.Y[split.held_out], problem.sizes)
-    return judge_choice(scores, truth, problem.sizes, *split.units)
+    return choose_best(scores, truth, problem.sizes, *split.units)
 
 
-def judge_choice(
+def choose_best(
     scores: FloatArray,
     truth: IntArray,
     sizes: tuple[int, ...],

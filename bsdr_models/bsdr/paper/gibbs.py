@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray, ProjectionPrior
-from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, precision_shape
+from bsdr_models.bsdr.paper.mean_field import Data, precision_shape, without_shared_axis
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.numerics.design import DenseDesign
@@ -336,7 +336,9 @@ def _sample_response(
 def to_variables(state: GibbsState, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
     """Values with the names and shapes of the augmented PyMC model, and a leading chain axis."""
     values = {name: getattr(state, name) for name in GibbsState.__dataclass_fields__}
-    values["projection_precision"] = drop_tied(state.projection_precision, projection_prior)
+    values["projection_precision"] = without_shared_axis(
+        state.projection_precision, projection_prior
+    )
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 

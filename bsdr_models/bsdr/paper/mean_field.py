@@ -81,7 +81,7 @@ def precision_shape(projection_prior: ProjectionPrior, d: int, r: int) -> tuple[
     return {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[projection_prior]
 
 
-def drop_tied(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
+def without_shared_axis(values: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
     """Draws of Phi, (S, D, R), (S, 1, R) or (S, D, 1), without the shared axis."""
     return values.squeeze({"entrywise": (), "columnwise": (1,), "rowwise": (2,)}[projection_prior])
 

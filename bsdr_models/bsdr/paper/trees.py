@@ -10,7 +10,7 @@ import xarray as xr
 from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
-from bsdr_models.bsdr.paper.mean_field import Data, drop_tied, make_data
+from bsdr_models.bsdr.paper.mean_field import Data, make_data, without_shared_axis
 from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
@@ -101,7 +101,7 @@ def mean_field_tree(
         "projection": projection,
         "weights": full[:, 1:],
         "bias": full[:, 0],
-        "projection_precision": drop_tied(phi_draws, context.projection_prior),
+        "projection_precision": without_shared_axis(phi_draws, context.projection_prior),
         "weight_precision": psi_draws[:, 1:],
         "bias_precision": psi_draws[:, 0],
     }
@@ -116,7 +116,9 @@ def mean_field_tree(
         "restarts": np.array(result.restarts),
     }
     if context.projection_prior != "entrywise" or design.X.shape[1] == p:
-        fit["projection_precision_mean"] = drop_tied(phi.mean[None], context.projection_prior)[0]
+        fit["projection_precision_mean"] = without_shared_axis(
+            phi.mean[None], context.projection_prior
+        )[0]
     return _build_tree(
         {name: values[None] for name, values in draws.items()},
         context,
