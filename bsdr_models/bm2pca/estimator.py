@@ -196,9 +196,9 @@ class BM2PCAClassifier(MarginClassifier):
         large = is_large(problem.X) or min(n, d) > subspace.MAX_AXES
         if problem.strategy == "one_vs_rest" and large:
             raise ValueError(
-                f"one classifier for each label cannot be learned from {n} samples of {d} "
-                f"features: one of the numbers must be at most {subspace.MAX_AXES}, and their "
-                f"product, if samples are sparse, {MAX_DENSE}; a shared subspace can"
+                f"strategy='one_vs_rest' needs n_samples or n_features of at most "
+                f"{subspace.MAX_AXES}, and for sparse X a product of both of at most {MAX_DENSE}, "
+                f"got {n} samples of {d} features; strategy='shared' has no such limit"
             )
         multiclass = problem.strategy == "shared" and compares_classes(
             n, d, int(self.n_components), problem.sizes

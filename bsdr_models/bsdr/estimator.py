@@ -311,8 +311,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         they are. For real outputs, and functions given as kernels, ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
-        some 300 samples of ten classes. A chain of ``"hmc"`` holds the draws of two to eight chains
-        that run side by side, one after the other.
+        some 300 samples of ten classes. A chain of ``"hmc"`` is the draws of two to eight chains,
+        which run in parallel and are concatenated.
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None

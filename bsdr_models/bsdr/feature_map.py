@@ -232,7 +232,7 @@ class FeatureMap:
                 yield samples[block], whitened, residuals
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
-        """Of each map, (M, V); 0 for views without values."""
+        """Prior sd of what each view does not determine, (M, V); 0 for views without values."""
         out = np.zeros((len(X), self.n_views))
         for v, present, part in self._parts(X):
             out[present, v] = self.maps[v].outside_sd(part)
@@ -243,7 +243,7 @@ class FeatureMap:
     ) -> FloatArray:
         """Projection of features (S, R, D) from normals (S, R, B) and, outside, (S, R, D).
 
-        Of kernels its effects.
+        For a kernel, its linear effects.
         """
         out: FloatArray = inside @ self.effects.T
         for v, (own, columns) in enumerate(zip(self.maps, self.columns, strict=True)):

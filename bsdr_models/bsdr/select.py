@@ -35,15 +35,17 @@ _LOG_T = -0.5
 _LOG_T_WIDTH = 0.4
 # Range of T.
 _RANGE = (0.1, 20.0)
-# Gain of a kernel over the linear one, in nats per sample, and in standard errors, that it needs.
+# Gain over the linear kernel, in nats per sample, that another kernel needs.
 _LEAST_GAIN = 0.01
+# Standard errors of the gain that it must exceed.
 _N_STANDARD_ERRORS = 1.645
 # Draws of the posterior of each fold of real outputs.
 _N_DRAWS = 500
 # Held-out samples by which kernels are compared.
 _N_COMPARED = 500
-# Iterations of the search for a mode, and typical curvature of the log likelihood of a sample.
+# Most iterations of the search for a mode.
 _MAX_ITER = 30
+# Typical curvature of the log likelihood of a sample, which scales this search.
 _CURVATURE = 0.05
 
 # Problem of some training samples, by their indices, with the features of a map.

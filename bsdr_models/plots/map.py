@@ -183,7 +183,7 @@ def plot_map(
     label
         Which of several outputs or tasks colours the samples, by default the first.
     title
-        In place of the title.
+        Replaces the default title.
     ax
         Axes to draw on, whose legend has classes and groups alone; a new figure by default.
 

@@ -198,7 +198,7 @@ def test_the_operator_is_the_euclidean_metric(monkeypatch):
     np.testing.assert_allclose(model.decision_function(new), exact.decision_function(new), **tight)
     np.testing.assert_allclose(np.abs(model.components_), np.abs(exact.components_), **tight)
     assert np.isfinite(model.transform(new, return_cov=True)[1]).all()
-    with pytest.raises(ValueError, match="one classifier for each label cannot be learned"):
+    with pytest.raises(ValueError, match="strategy='one_vs_rest' needs n_samples or n_features"):
         BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest")).fit(X, y)
 
 
