@@ -176,8 +176,8 @@ class Coordinates:
         """Draws in these coordinates, (S, R, .), with the same linear predictor."""
         draws = draws.take(index)
         maps = self.maps[index]
-        shift = maps[:, 0]
-        linear = maps[:, 1:]  # (S, R), (S, J, R)
+        shift = maps[:, 0]  # (S, R)
+        linear = maps[:, 1:]  # (S, J, R)
         projection = np.swapaxes(linear, 1, 2) @ draws.projection  # (S, R, B)
         if linear.shape[1] == linear.shape[2]:
             weights = np.linalg.pinv(linear, rcond=_NO_DIRECTION) @ draws.weights

@@ -60,8 +60,8 @@ class Dynamics:
     def evaluate(self, latent: FloatArray, log_parameters: FloatArray) -> Evaluation:
         """L_d and its gradients at latent coordinates (N, R) and log s, l, m and q, (4,)."""
         signal, lengthscale, linear, noise = np.exp(log_parameters)
-        start = latent[self.before]
-        end = latent[self.after]  # X_in, X_out, (T, R)
+        start = latent[self.before]  # X_in, (T, R)
+        end = latent[self.after]  # X_out, (T, R)
         smooth = rbf(start, None, lengthscale, signal)
         factor, log_det = factorise(start, smooth + linear * start @ start.T, noise)
         # A = K_X^-1 X_out is the gradient in X_out, G that in K_X.

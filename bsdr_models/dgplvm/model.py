@@ -160,8 +160,8 @@ def build_model(
         pm.Potential("generative", gram.temper * log_density)
         pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
         E = np.eye(len(Y)) - np.outer(np.ones(len(Y)), mapping.mean_weights)
-        half = np.linalg.solve(mapping.factor, E)
-        nu = priors.map_dof  # the square is Pi
+        half = np.linalg.solve(mapping.factor, E)  # the square is Pi
+        nu = priors.map_dof
         size = (len(Y) - 1) * n_components + nu
         pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / nu))
     return model

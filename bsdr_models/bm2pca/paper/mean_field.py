@@ -175,8 +175,8 @@ def update_latent(state: State, data: Data) -> Latent:
     """
     weights, linear_terms = _margin_terms(state, data)
     second = state.weights.second
-    forms = second[..., 1:, 1:]
-    crossed = second[..., 0, 1:]  # (P, K, R, R), (P, K, R)
+    forms = second[..., 1:, 1:]  # (P, K, R, R)
+    crossed = second[..., 0, 1:]  # (P, K, R)
     slopes = np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
     linear_term = np.concatenate([linear_terms, weights], axis=-1) @ slopes
     margins = (weights @ _flat(forms)).reshape(*weights.shape[:2], *forms.shape[2:])

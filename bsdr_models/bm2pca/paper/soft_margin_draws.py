@@ -79,7 +79,7 @@ def log_masses(
     with np.errstate(invalid="ignore", divide="ignore"):
         below, above = (_log_outside(edge, rate) for edge in (low, high))
         near = np.maximum(low, high)
-        far = -np.minimum(low, high)  # from the nearer tail
+        far = -np.minimum(low, high)  # the nearer tail
         top = log_ndtr(-near)
         inside = top + np.log1p(-np.exp(np.minimum(log_ndtr(-far) - top, 0.0)))
     return np.stack([below, inside, above])
