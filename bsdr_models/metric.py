@@ -338,7 +338,7 @@ def candidate_features(
         spectra[scale] = groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
     for each in CANDIDATES.values():
         Z = coordinates[each.scale]
-        (value, rotation, _) = spectra[each.scale]
+        value, rotation, _ = spectra[each.scale]
         if each.exponent:
             Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
         yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)

@@ -246,7 +246,7 @@ class Stack(Estimator, _BaseComposition):
             self._check_members(dict(self.estimators))
         require_targets(self, X, y)
         samples = sample_labels(X)
-        (table, X) = self._read(X, reset=True)
+        table, X = self._read(X, reset=True)
         check_samples(X, y, groups)
         self._groups = groups = read_groups(groups, table)
         y, kinds = self._read_targets(y)

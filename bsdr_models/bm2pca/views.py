@@ -72,7 +72,7 @@ def make_view(X: FloatArray | csr_array, *, reduce: bool = True) -> View:
 
     Wide complete X is reduced to its row space, unless not ``reduce``. Sparse X is never centred.
     """
-    (n, p) = X.shape
+    n, p = X.shape
     mask = None
     basis = None
     count = np.array([float(n)])

@@ -171,14 +171,14 @@ class Whitening:
 
     def product(self, z: FloatArray) -> FloatArray:
         """L z of vectors (C, P)."""
-        (j, n) = self.cross.shape
+        j, n = self.cross.shape
         out = self.deviations * z
         out[:, n : n + j] = z[:, n : n + j] @ self.root.T - out[:, :n] @ self.cross.T
         return out
 
     def transposed(self, gradient: FloatArray) -> FloatArray:
         """L' times gradients (C, P)."""
-        (j, n) = self.cross.shape
+        j, n = self.cross.shape
         out = self.deviations * gradient
         bias = gradient[:, n : n + j]
         out[:, :n] -= self.deviations[:n] * (bias @ self.cross)
@@ -187,7 +187,7 @@ class Whitening:
 
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
-        (j, n) = self.cross.shape
+        j, n = self.cross.shape
         free = self.deviations > 0.0
         out = np.where(free, difference, 0.0) / np.where(free, self.deviations, 1.0)
         bias = difference[:, n : n + j] + difference[:, :n] @ self.cross.T

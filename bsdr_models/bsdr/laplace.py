@@ -224,7 +224,7 @@ def _sum_derivatives(
     """Log likelihood, gradient and negative Hessian, sums of weighted Gram matrices, raveled."""
     response, loadings = shared
     C = response.contrasts
-    (d, j) = loadings.shape
+    d, j = loadings.shape
     n = loadings.size
     target = response.target
     lapse = response.priors.lapse

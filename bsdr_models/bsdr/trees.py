@@ -86,7 +86,7 @@ def hierarchical_tree(
     """
     posterior = fit.posterior
     feature_map = fit.posterior.feature_map
-    (n, p) = context.X.shape
+    n, p = context.X.shape
     r = posterior.n_components
     k = len(context.labels)
     n_chains, per_chain = fit.log_likelihood.shape

@@ -208,8 +208,8 @@ def draw_own(ax: Axes, at: FloatArray, cov: FloatArray, gid: str = "own") -> Non
 def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
     """Typical own uncertainty (R, R) in the lower right corner, at scale, and its name."""
     n_axes = len(cov)
-    (left, right) = ax.get_xlim()
-    (bottom, top) = ax.get_ylim()
+    left, right = ax.get_xlim()
+    bottom, top = ax.get_ylim()
     width = np.array([right - left, top - bottom])
     reach = np.zeros(2)
     reach[:n_axes] = np.sqrt(np.diag(cov)) * REACH[n_axes]

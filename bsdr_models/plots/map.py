@@ -303,7 +303,7 @@ def _latent_coordinates(
     tree: xr.DataTree, dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> _Place:
     """Coordinates of the chosen components, without probabilities if there are others."""
-    (index, names) = component_coordinates(dataset, components)
+    index, names = component_coordinates(dataset, components)
     cov = None
     if "latent_cov" in dataset:
         cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values

@@ -94,7 +94,7 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
     principal axes, less what the targets explain. Those beyond the rank of both are standard
     normal.
     """
-    (p, n, k) = data.margins.y.shape
+    p, n, k = data.margins.y.shape
     r = n_components
     first = 0
     targets = initial_values.complete_targets(data.margins)

@@ -78,8 +78,9 @@ def log_masses(
     rate = 2.0 * cost * sd
     with np.errstate(invalid="ignore", divide="ignore"):
         below, above = (_log_outside(edge, rate) for edge in (low, high))
+        # The difference of the tails on the nearer side does not cancel.
         near = np.maximum(low, high)
-        far = -np.minimum(low, high)  # the nearer tail
+        far = -np.minimum(low, high)
         top = log_ndtr(-near)
         inside = top + np.log1p(-np.exp(np.minimum(log_ndtr(-far) - top, 0.0)))
     return np.stack([below, inside, above])

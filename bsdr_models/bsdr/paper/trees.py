@@ -81,7 +81,7 @@ def mean_field_tree(
     design = posterior.data.design
     phi = state.projection_precision
     tau = state.noise_precision
-    (n, r) = state.latent.mean.shape
+    n, r = state.latent.mean.shape
     p = context.X.shape[1]
     k = state.weights.mean.shape[1]
     n_draws = int(np.clip(datatree.MAX_NUMBERS // (p * max(r, k)), 20, N_DRAWS))
