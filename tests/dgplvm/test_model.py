@@ -13,12 +13,13 @@ from pymc.blocking import DictToArrayBijection
 from scipy import stats
 from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
+from sklearn.preprocessing import StandardScaler
 
 from bsdr_models.dgplvm import criteria, engines, sampling
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
 from bsdr_models.dgplvm.paper.map import KernelMapping, fit_paper
-from bsdr_models.dgplvm.paper.model import RAW_SCALE, declare
+from bsdr_models.dgplvm.paper.model import RAW_SCALE, build_paper_model, declare
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.settings import Mapping, Optimization
@@ -354,3 +355,19 @@ def test_the_tree_of_the_papers_fit_holds_its_free_variables(options):
     values = {declared["latent_raw"]: posterior["latent_raw"].values[0, 0]}
     np.testing.assert_allclose(declared["latent"].eval(values), fit.latent_, atol=1e-10)
     np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())
+
+
+def test_the_declared_model_of_the_paper_is_that_of_a_fit():
+    X, y = load_iris(return_X_y=True)
+    X, y = StandardScaler().fit_transform(X[::5]), y[::5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its objective has no minimum
+        model = PaperDGPLVMClassifier(2, weight=10.0, standardize=True, random_state=0).fit(X, y)
+    fitted = model.model_
+    declared = build_paper_model(X, y, n_components=2, weight=10.0)
+    point = fitted.initial_point(random_seed=0)
+    rng = np.random.default_rng(3)
+    point["latent_raw"] = rng.standard_normal(point["latent_raw"].shape)
+    values = [each.compile_logp(**FAST)(point) for each in (fitted, declared)]
+    np.testing.assert_allclose(*values, rtol=1e-9)
+    assert declared.coords["outcome"] == (0, 1, 2)
