@@ -57,7 +57,7 @@ def by_gibbs(case, *, seed):
     X, y = problem(case)
     cost = np.full((1, 1, 1), C)
     epsilon = None if CASES[case][0] == "signs" else EPSILON
-    data = gibbs.Problem(X=X, margins=margins_of(y[None], cost, epsilon))
+    data = gibbs.Data(X=X, margins=margins_of(y[None], cost, epsilon))
     keep = ("coef", "intercept", *PARAMETERS)
     keep += ("latent", "scores") if y.shape[1] > 1 else ()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm import engines, sampling
+from bsdr_models.dgplvm import engines
 from bsdr_models.dgplvm.map_search import fit_map
 
 
@@ -61,7 +61,7 @@ def test_two_hundred_draws_are_enough(monkeypatch):
     model, mode, new = fitted(classes)
     latents = moved(mode, 400, 1.0)
     some = average(model, mode, latents)
-    monkeypatch.setattr(sampling, "N_DRAWS", 400)
+    monkeypatch.setattr(engines, "N_DRAWS", 400)
     all_draws = average(model, mode, latents)
     assert (len(some.draws), len(all_draws.draws)) == (200, 400)
     error = np.exp(some.log_probabilities(new)) - np.exp(all_draws.log_probabilities(new))
