@@ -57,14 +57,14 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
 
     @abstractmethod
     def _set_loss(self, problem: Problem) -> Problem:
-        """The task with its loss; raise a ValueError if the engine cannot be fitted to it."""
+        """The problem with its loss; raise a ValueError if the engine cannot be fitted to it."""
 
     def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
-        """The task with weights of its metric, also without each fold, if the model has one."""
+        """The problem with weights of its metric, also without each fold, if the model has one."""
         return problem
 
     def _complete(self, problem: Problem) -> Problem:
-        """The task with missing values imputed, if the model needs it."""
+        """The problem with missing values imputed, if the model needs it."""
         return problem
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:

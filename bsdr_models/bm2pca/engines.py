@@ -1,4 +1,4 @@
-"""The recommended model: an embedding by features alone, in the metric of `bsdr_models.metric`."""
+"""Engine of the recommended model: its mode, given a metric of the features."""
 
 from typing import Any
 

@@ -59,7 +59,7 @@ class Problem:
         return issparse(self.X) or not np.isnan(self.X).any()
 
     def subset(self, index: IntArray) -> "Problem":
-        """The same task for some of the samples."""
+        """The same problem for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
 
 

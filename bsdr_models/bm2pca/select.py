@@ -301,7 +301,7 @@ def _log_softmax(scores: FloatArray, lapse: float = 0.0) -> FloatArray:
 def weigh_metric(
     problem: Problem, metric: MetricName, units: FloatArray, split: Split, *, by_fold: bool
 ) -> Problem:
-    """The task with weights of the metric from its labelled samples; without, if it is large."""
+    """The problem with weights of the metric from its labelled samples; without, if it is large."""
     if is_large(problem.X):
         return problem
     if issparse(problem.X):

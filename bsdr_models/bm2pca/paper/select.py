@@ -20,7 +20,7 @@ from bsdr_models.bm2pca.select import (
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.row_space import Rows
 
-# Class scores (G, M, K) of new samples under fits of G candidates to a task.
+# Class scores (G, M, K) of new samples under fits of G candidates to a problem.
 type PathScores = Callable[[Problem, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
 
 
