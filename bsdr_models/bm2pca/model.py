@@ -37,7 +37,7 @@ def build_model(
     X: Any,
     y: Any,
     *,
-    n_components: int = 10,
+    n_components: int | None = None,
     C: float = 1.0,
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
@@ -50,9 +50,9 @@ def build_model(
     y : array-like of shape (N,)
         Labels of any sortable type. Two classes have one class score, positive for the second of
         them in sorted order; more classes have one each.
-    n_components : int, default=10
-        R, dimension of the latent space, at most the number of features, and at most one component
-        fewer than there are classes.
+    n_components : int, optional
+        R, dimension of the latent space, at most the number of features. By default, and at most,
+        one component fewer than there are classes.
     C : float, default=1.0
         Cost of a violated margin.
 
@@ -83,12 +83,12 @@ def build_model(
     >>> from sklearn.preprocessing import scale
     >>> from bsdr_models.bm2pca import build_model
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = build_model(scale(X), y, n_components=2)
+    >>> model = build_model(scale(X), y)
     >>> model.named_vars_to_dims["latent"]
     ('obs', 'component')
     """
     check_number("C", C)
-    X_array, features = check_features(X, y, n_components)
+    X_array, features = check_features(X, y, 1 if n_components is None else n_components)
     index, classes = encode_classes(y, len(X_array))
     signs, axis, outcomes = encode_signs(index, classes)
     n, d = X_array.shape
@@ -96,13 +96,15 @@ def build_model(
     weights = choose_weights("identity", X_array, None, units, np.full(n, -1), by_fold=False)
     metric = Metric.learn(X_array, Groups.of(index), weights[0], units)
     sizes = (signs.shape[1],)
+    most = min(max(len(classes) - 1, 1), d)
+    r = most if n_components is None else min(n_components, most)
     return declare(
         X_array,
         signs,
         {FEATURE: features, axis: outcomes},
         metric=metric,
-        settings=Settings(cost=C, multiclass=compares_classes(n, d, n_components, sizes)),
-        n_components=min(n_components, max(len(classes) - 1, 1)),
+        settings=Settings(cost=C, multiclass=compares_classes(n, d, r, sizes)),
+        n_components=r,
     )
 
 
