@@ -20,7 +20,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Problem
-from bsdr_models.bm2pca.views import View, ViewState, make_view
+from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows, squared_distance
@@ -64,7 +64,7 @@ class FactorModel:
 
         The covariance is (P, M, R, R), or (P, 1, R, R) for complete samples, which share it.
         """
-        parts = [make_view(X if own is None else X[:, own], reduce=False) for own in self.columns]
+        parts = [make_view(own, reduce=False) for own in split_views(X, self.columns)]
         precision, linear_term = views.latent_terms(self.states, parts)
         cov = np.linalg.inv(precision)
         if cov.shape[1] > 1:
@@ -135,7 +135,7 @@ def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:
     """Factor model of the features alone, which imputes missing values."""
     n, d = problem.X.shape
     r = max(min(N_COMPLETE, min(n, d) - 1), 1)
-    parts = [make_view(problem.X if own is None else problem.X[:, own]) for own in problem.columns]
+    parts = list(map(make_view, split_views(problem.X, problem.columns)))
     mean = rng.standard_normal((1, n, r))
     found = principal_scores(parts, r)
     mean[..., : found.shape[1]] = found

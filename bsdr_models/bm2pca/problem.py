@@ -100,8 +100,17 @@ def encode_signs(index: IntArray, classes: list[Any]) -> tuple[FloatArray, str, 
 
     Two classes have one class score, that of the second.
     """
-    first, axis = (1, SCORE) if len(classes) == 2 else (0, LABEL)
-    return 2.0 * np.eye(len(classes))[index, first:] - 1.0, axis, classes[first:]
+    signs = _signs(index, len(classes))
+    axis = SCORE if len(classes) == 2 else LABEL
+    return signs, axis, classes[-signs.shape[1] :]
+
+
+def _signs(index: IntArray, n_classes: int) -> FloatArray:
+    """Signs (N, K) of classes (N,), 0 of those that are -1; one column for two classes."""
+    first = 1 if n_classes == 2 else 0
+    signs = np.where(index[:, None] == np.arange(first, n_classes), 1.0, -1.0)
+    signs[index < 0] = 0.0
+    return signs
 
 
 def encode(y: Any, unlabeled: Any) -> Labels:
@@ -145,11 +154,7 @@ def task_order(y: Any, fitted: Sequence[Any]) -> list[int] | slice:
 
 def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
     classes, groups = encode_known(y, known)
-    if len(classes) == 2:
-        signs = np.where(groups < 0, 0.0, 2.0 * groups - 1.0)[:, None]
-    else:
-        signs = np.where(groups[:, None] == np.arange(len(classes)), 1.0, -1.0)
-        signs[groups < 0] = 0.0
+    signs = _signs(groups, len(classes))
     return Labels(given=y, classes=classes, signs=signs, sizes=(signs.shape[1],), groups=groups)
 
 

@@ -19,11 +19,12 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array, issparse
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.row_space import Rows
 
 # Most numbers of a basis of the row space to which sparse X is reduced.
 MAX_BASIS = 30_000_000
@@ -65,6 +66,11 @@ class View:
     def to_features(self, B: FloatArray) -> FloatArray:
         """From working coordinates (..., D, R) to features (..., n_features, R)."""
         return B if self.basis is None else np.asarray(self.basis @ B)
+
+
+def split_views(X: Rows, columns: Sequence[IntArray | None]) -> list[Rows]:
+    """Samples (N, P) as the features of each view, (N, d); None stands for all features."""
+    return [X if own is None else X[:, own] for own in columns]
 
 
 def make_view(X: FloatArray | csr_array, *, reduce: bool = True) -> View:

@@ -18,6 +18,7 @@ from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Candidate, Problem
 from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.views import split_views
 from bsdr_models.dims import FEATURE
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.inference.result import Result
@@ -36,7 +37,7 @@ MAX_NUMBERS = 20_000_000
 
 def make_data(problem: Problem, costs: Sequence[float]) -> Data:
     """Views and margins of all problems: of one, or one per outcome, for each cost."""
-    views = [problem.X if own is None else problem.X[:, own] for own in problem.columns]
+    views = split_views(problem.X, problem.columns)
     shared = problem.strategy == "shared"
     y = np.ascontiguousarray(problem.Y[None] if shared else problem.Y.T[:, :, None])
     cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
