@@ -37,7 +37,6 @@ _PUBLIC = {
     "diagnose": "bsdr_models.diagnosis",
     "feature_stability": "bsdr_models.stability",
     "load": "bsdr_models.persistence",
-    "select_task": "bsdr_models.tasks",
 }
 
 __all__ = [*_PUBLIC, "plots"]

@@ -126,7 +126,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         Raises
         ------
         AttributeError
-            If samples have several labels or tasks.
+            If samples have several labels.
 
         Examples
         --------
@@ -158,11 +158,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return self._split_tasks(self._log_proba(self._samples(X)))
-
-    def _split_tasks(self, values: FloatArray) -> Any:
-        """Columns of the classes as they are returned: of one task, all of them."""
-        return values
+        return self._log_proba(self._samples(X))
 
     @by_chunks
     def predict_proba(self, X: Any) -> Any:
@@ -177,7 +173,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        return self._split_tasks(np.exp(self._log_proba(self._samples(X))))
+        return np.exp(self._log_proba(self._samples(X)))
 
     @by_chunks
     def predict(self, X: Any) -> np.ndarray:

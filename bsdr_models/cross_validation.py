@@ -177,7 +177,7 @@ def read_classes(y: Any) -> np.ndarray:
     if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
         raise ValueError(
             f"y must hold one class per sample, got {np.shape(y)[1]} columns: give the column of "
-            "one task or label"
+            "one label"
         )
     kind = type_of_target(y, input_name="y")
     if kind not in ("binary", "multiclass"):

@@ -8,7 +8,6 @@ COMPONENT = "component"
 COMPONENT_AUX = "component_aux"
 LABEL = "outcome"  # "label" is a name that ArviZ uses inside its tables
 SCORE = "score"  # the class score that two classes share
-TASK = "task"
 VIEW = "view"
 BASIS = "basis"
 CONTRAST = "contrast"

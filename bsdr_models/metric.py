@@ -99,7 +99,7 @@ class Groups:
 
     @classmethod
     def of(cls, classes: IntArray) -> "Groups":
-        """From the class of each sample, (N,), or in each of T tasks, (N, T); -1 if unknown."""
+        """From the class of each sample, (N,), or of its T labels, (N, T); -1 if unknown."""
         columns = classes.reshape(len(classes), -1)
         parts = [np.ones((len(columns), 1)), *(_indicators(own) for own in columns.T)]
         basis, size, _ = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)
@@ -368,9 +368,9 @@ def choose_weights(
     Without ``by_fold`` from all samples alone, (1, J), in a third of the time. The ``judge``
     predicts held-out samples, by default with ridge regressions.
 
-    Classes are (N,), or (N, T) of several tasks, -1 if unknown, or None for real outputs, for which
-    ``"auto"`` is unit variance. Folds (N,) are 0 to F - 1, and -1 of samples that are in every
-    training set. With fewer than two of them all candidates count alike.
+    Classes are (N,), or (N, T) of several labels, -1 if unknown, or None for real outputs, for
+    which ``"auto"`` is unit variance. Folds (N,) are 0 to F - 1, and -1 of samples that are in
+    every training set. With fewer than two of them all candidates count alike.
     """
     n_folds = int(fold.max(initial=-1)) + 1 if n_folds is None else n_folds
     alone = "unit" if metric == "auto" and classes is None else metric
@@ -409,7 +409,7 @@ def choose_weights(
 
 
 def _indicators(classes: IntArray) -> FloatArray:
-    """Indicators of the classes of one task, (N, K), zero where it is unknown."""
+    """Indicators of the classes, (N, K), zero where the class is unknown."""
     n_classes = int(classes.max(initial=0)) + 1
     return np.equal.outer(classes, np.arange(n_classes)).astype(np.float64)
 
@@ -430,16 +430,16 @@ def _left_out_scores(
 
 
 def _weigh(scores: FloatArray, targets: list[FloatArray]) -> FloatArray:
-    """Weights from scores (J, P, M, K) of held-out samples, by their classes in each task."""
+    """Weights from scores (J, P, M, K) of held-out samples, by their classes."""
     losses = np.zeros((len(INVERSE_TEMPERATURES), *scores.shape[:2]))
     ends = np.cumsum([own.shape[1] for own in targets])
     n_known = sum(float(own.sum()) for own in targets)
     for own, end in zip(targets, ends, strict=True):
-        of_task = scores[..., end - own.shape[1] : end]
-        of_task = of_task - of_task.mean(axis=-1, keepdims=True)
-        largest = of_task.max(axis=-1)
-        below = of_task - largest[..., None]
-        right = np.einsum("jpmk,mk->jp", of_task, own)
+        shifted = scores[..., end - own.shape[1] : end]
+        shifted = shifted - shifted.mean(axis=-1, keepdims=True)
+        largest = shifted.max(axis=-1)
+        below = shifted - largest[..., None]
+        right = np.einsum("jpmk,mk->jp", shifted, own)
         count = own.sum(axis=1)
         for loss, sharp in zip(losses, INVERSE_TEMPERATURES, strict=True):
             total = sharp * largest + np.log(np.exp(sharp * below).sum(axis=-1))

@@ -92,21 +92,18 @@ def _data(model: Any) -> dict[str, str]:
         return rows | {what: f"{len(context.labels)}"}
     if context.groups is not None:
         rows["groups"] = f"{len(np.unique(context.groups))}"
-        if context.index.ndim == 1:
-            share = majority_share(context.groups, context.index)
-            rows["groups"] += f", whose most frequent classes have {share:.0%} of the samples"
-    of_tasks = np.atleast_2d(context.index.T)  # (T, N)
-    if unlabeled := int((of_tasks < 0).all(axis=0).sum()):
-        rows["samples without a label"] = f"{unlabeled}"
-    tasks: Any = context.tasks or (("", context.labels),)
-    for (name, labels), index in zip(tasks, of_tasks, strict=True):
-        counts = np.bincount(index[index >= 0], minlength=len(labels))
-        listed = [f"{label} ({count})" for label, count in zip(labels, counts, strict=True)]
-        rows[f"classes of {name}" if name else "classes"] = f"{len(labels)}" + (
-            f": {', '.join(listed)}"
-            if len(labels) <= MAX_LISTED
-            else f", of {min(counts)} to {max(counts)} samples"
-        )
+        share = majority_share(context.groups, context.index)
+        rows["groups"] += f", whose most frequent classes have {share:.0%} of the samples"
+    known = context.index[context.index >= 0]
+    if len(known) < len(context.index):
+        rows["samples without a label"] = f"{len(context.index) - len(known)}"
+    labels = context.labels
+    counts = np.bincount(known, minlength=len(labels))
+    listed = [f"{label} ({count})" for label, count in zip(labels, counts, strict=True)]
+    sizes = f", of {min(counts)} to {max(counts)} samples"
+    rows["classes"] = f"{len(labels)}" + (
+        f": {', '.join(listed)}" if len(labels) <= MAX_LISTED else sizes
+    )
     return rows
 
 

@@ -8,7 +8,6 @@ import xarray as xr
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
 from bsdr_models.numerics.relevance import importance, rescale_to_median_size
-from bsdr_models.tasks import check_one_task
 
 
 def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
@@ -65,8 +64,8 @@ def read_effects(tree: xr.DataTree) -> Effects:
     fit = tree["fit"].to_dataset()
     if "posterior" in tree.children and "coef" in tree["posterior"]:
         coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
-        check_one_task(coef)
-        draws, classes = coef.values.reshape(-1, *coef.shape[2:]), "y_index" in fit
+        draws = coef.values.reshape(-1, *coef.shape[2:])
+        classes = "y_index" in fit
         if tree.attrs.get("target") != "regression":
             draws = rescale_to_median_size(draws, centred=classes)
         mean = draws.mean(axis=0)

@@ -179,9 +179,9 @@ def test_targets_that_are_no_classes():
         cross_validated_map(LDA, X, np.arange(20) % 2, reuse_settings="x")
     with pytest.raises(ValueError, match="one class per sample, got continuous"):
         cross_validated_map(LDA, X, X[:, 0])
-    for tasks in (X > 0.0, [["a", 1], ["b", 2]] * 10):
-        with pytest.raises(ValueError, match=r"got . columns: give the column of one task"):
-            cross_validated_map(BM2PCAClassifier(), X, tasks)
+    for several in (X > 0.0, [["a", 1], ["b", 2]] * 10):
+        with pytest.raises(ValueError, match=r"got . columns: give the column of one label"):
+            cross_validated_map(BM2PCAClassifier(), X, several)
 
 
 def test_samples_of_one_group_are_held_out_together(classes):

@@ -218,11 +218,11 @@ class TestGroups:
 
     def test_tasks_are_regressed_on_together(self):
         data = DATA["tall"]
-        tasks = np.stack([data.y, np.where(np.arange(40) < 20, np.arange(40) % 2, -1)], axis=1)
-        design = np.column_stack([np.equal.outer(c, np.unique(c[c >= 0])) for c in tasks.T])
+        labels = np.stack([data.y, np.where(np.arange(40) < 20, np.arange(40) % 2, -1)], axis=1)
+        design = np.column_stack([np.equal.outer(c, np.unique(c[c >= 0])) for c in labels.T])
         design = np.column_stack([np.ones(40), design])
         rest = data.X - design @ np.linalg.lstsq(design, data.X)[0]
-        groups = Groups.of(tasks)
+        groups = Groups.of(labels)
         assert groups.n_groups == np.linalg.matrix_rank(design)
         assert groups.scatter(data.X) == pytest.approx(rest.T @ rest)
         assert Groups.one(40).scatter(data.X) == pytest.approx(data.X.T @ data.X)
@@ -322,7 +322,7 @@ def label_sets(X, y):
     return X, np.stack([y < 2, y % 2], axis=1).astype(np.int64)
 
 
-def tasks(X, y):
+def incomplete_labels(X, y):
     unknown = np.arange(len(y)) % 3 == 0
     return X, np.stack([y, np.where(unknown, -1, y % 2)], axis=1)
 
@@ -331,7 +331,7 @@ FORMS = {
     "classes": few_strong(),
     "two classes": (few_strong()[0], few_strong()[1] % 2),
     "label sets": label_sets(*few_strong()),
-    "tasks": tasks(*few_strong()),
+    "incomplete labels": incomplete_labels(*few_strong()),
     "a subsample": few_strong(n=400, d=12),
 }
 FOLD = {name: (np.arange(len(y)) // 4) % 5 for name, (_, y) in FORMS.items()}

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.posterior import Posterior, whiten
@@ -12,7 +10,6 @@ from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import Groups, Metric
-from bsdr_models.tasks import by_task
 
 # Gain of an iteration, relative to the objective, at which to stop.
 TOL = 1e-10
@@ -28,7 +25,7 @@ def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric,
     if problem.metric_weights is None or problem.units is None:
         return SparseMetric.learn(problem.X[used]), signs
     if shares is None:
-        groups = Groups.of(class_index(signs[used], problem.sizes))
+        groups = Groups.of(class_index(signs[used], problem.exclusive))
     else:
         groups = Groups.of_probabilities(shares[used])
     X = as_dense(problem.X[used])
@@ -38,16 +35,12 @@ def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric,
 def pseudo_labels(problem: Problem) -> tuple[FloatArray, FloatArray | None]:
     """Signs (N, K) with those of unlabelled samples of nearly certain class.
 
-    Also the class probabilities of the samples used, (N, J), if one task has such samples.
+    Also the class probabilities of the samples used, (N, J), if there are such samples.
     """
     Y = problem.Y
     if is_large(problem.X) or min(problem.X.shape) > subspace.MAX_AXES:
         return Y, None
-    if len(problem.sizes) > 1:
-        X = as_dense(problem.X)
-        signs = [fit_responsibilities(X, own).signs for own in by_task(Y, problem.sizes)]
-        return np.concatenate(signs, axis=1), None
-    if problem.sizes and not problem.observed.all():
+    if problem.exclusive and not problem.observed.all():
         found = fit_responsibilities(as_dense(problem.X), Y)
         return found.signs, found.shares
     return Y, None
@@ -78,7 +71,7 @@ def maximise(
 ) -> tuple[subspace.Fit, subspace.Settings]:
     """Maximise the objective, of one subspace or of one classifier for each label."""
     n_components = problem.n_components if problem.strategy == "shared" else None
-    settings = subspace.Settings(cost=cost, multiclass=problem.multiclass, task_sizes=problem.sizes)
+    settings = subspace.Settings(cost=cost, multiclass=problem.multiclass)
     fit = subspace.fit_subspace(
         A, signs, n_components=n_components, settings=settings, tol=tol, max_iter=max_iter
     )

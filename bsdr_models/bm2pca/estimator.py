@@ -49,9 +49,9 @@ class BM2PCAClassifier(MarginClassifier):
         C, a subspace for all classes or for each, and calibration of the probabilities, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
     unlabeled : scalar, optional
-        Marker in y of samples without a label, or of missing labels of one of several tasks. NaN
-        stands for all kinds of missing values. By default every value is a class, -1 included, and
-        a missing value is an error.
+        Marker in y of samples without a label, or of missing ones of several labels. NaN stands for
+        all kinds of missing values. By default every value is a class, -1 included, and a missing
+        value is an error.
     max_iter : int, default=2000
         Iterations of the optimisation.
     n_jobs : int, optional
@@ -65,7 +65,7 @@ class BM2PCAClassifier(MarginClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,), or list of n_tasks of them
+    classes_ : ndarray of shape (n_classes,)
         Classes in sorted order.
     components_ : ndarray of shape (n_components_out, n_features)
         Linear map from complete scaled samples to latent coordinates, up to a shift.
@@ -75,13 +75,13 @@ class BM2PCAClassifier(MarginClassifier):
         Cost of the fit.
     metric_weights_ : dict
         Weight of each candidate of the metric by name, the largest first.
-    temperature_ : float or ndarray of shape (n_tasks,)
+    temperature_ : float
         Softmax temperature of the class scores.
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``, and ``"weight"``.
     held_out_score_ : float
         Log score, in nats per sample, of the samples that were held out to average costs and fit
-        the temperature; NaN if none was. For several labels or tasks, per label.
+        the temperature; NaN if none was. For several labels, per label.
     held_out_gain_, held_out_gain_se_ : float
         How much better it is than that of the class frequencies, and its standard error. The fit
         warns if the gain less 1.28 standard errors is at most 0.01.
@@ -105,7 +105,6 @@ class BM2PCAClassifier(MarginClassifier):
     BSDRClassifier : more than ten samples per class; a test for signal.
     DGPLVMClassifier : a nonlinear map.
     bsdr_models.papers.PaperBM2PCAClassifier : the paper's model, by mean field or sampling.
-    select_task : one of several tasks.
 
     Notes
     -----
@@ -151,15 +150,12 @@ class BM2PCAClassifier(MarginClassifier):
     >>> bool(model.score(X[1::2], y[1::2]) > 0.95)
     True
 
-    Two tasks with one subspace, of which the second has labels for every fourth sample only:
+    Without the labels of three quarters of the samples:
 
-    >>> Y = np.column_stack([y, np.where(y == 1, 4, 7)])
-    >>> Y[np.arange(len(Y)) % 4 > 0, 1] = -1
-    >>> model = BM2PCAClassifier(unlabeled=-1, random_state=0).fit(X[::2], Y[::2])
-    >>> [classes.tolist() for classes in model.classes_]
-    [[0, 1, 2], [4, 7]]
-    >>> [p.shape for p in model.predict_proba(X)]
-    [(178, 3), (178, 2)]
+    >>> known = np.where(np.arange(len(y)) % 4, -1, y)
+    >>> model = BM2PCAClassifier(unlabeled=-1, random_state=0).fit(X, known)
+    >>> model.classes_.tolist()
+    [0, 1, 2]
     """
 
     _lapse = LAPSE
@@ -200,9 +196,9 @@ class BM2PCAClassifier(MarginClassifier):
                 f"{subspace.MAX_AXES}, and for sparse X a product of both of at most {MAX_DENSE}, "
                 f"got {n} samples of {d} features; strategy='shared' has no such limit"
             )
-        multiclass = problem.strategy == "shared" and compares_classes(
-            n, d, int(self.n_components), problem.sizes
-        )
+        common = problem.exclusive and problem.strategy == "shared"
+        n_scores = problem.Y.shape[1]
+        multiclass = common and compares_classes(n, d, int(self.n_components), n_scores)
         return replace(problem, multiclass=multiclass)
 
     def _candidates(self, problem: Problem) -> list[Candidate]:

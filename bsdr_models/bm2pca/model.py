@@ -95,7 +95,6 @@ def build_model(
     units = np.ones(d)
     weights = choose_weights("identity", X_array, None, units, np.full(n, -1), by_fold=False)
     metric = Metric.learn(X_array, Groups.of(index), weights[0], units)
-    sizes = (signs.shape[1],)
     most = min(max(len(classes) - 1, 1), d)
     r = most if n_components is None else min(n_components, most)
     return declare(
@@ -103,7 +102,7 @@ def build_model(
         signs,
         {FEATURE: features, axis: outcomes},
         metric=metric,
-        settings=Settings(cost=C, multiclass=compares_classes(n, d, r, sizes)),
+        settings=Settings(cost=C, multiclass=compares_classes(n, d, r, signs.shape[1])),
         n_components=r,
     )
 
@@ -142,11 +141,8 @@ def declare(
         pm.Deterministic("intercept", b - metric.mean @ coef, dims=axis)
         f = pm.Deterministic("scores", Z @ H + b, dims=(OBS, axis))
         square = settings.latent_variance * (H**2).sum(axis=0)
-        losses = [
-            (_multiclass_loss if multiclass else _loss)(y[:, own], f[:, own], square[own])
-            for own, multiclass in settings.blocks(k)
-        ]
-        pm.Potential("margins", -settings.cost * pt.concatenate(losses, axis=1))
+        loss = _multiclass_loss if settings.multiclass else _loss
+        pm.Potential("margins", -settings.cost * loss(y, f, square))
     return model
 
 

@@ -1,7 +1,5 @@
 """Input of a fit: samples, and targets as signs, 0 for a missing label."""
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +12,7 @@ from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.tasks import by_task
-from bsdr_models.validation import check_text, encode_known, known_entries
+from bsdr_models.validation import encode_known, known_entries
 
 # Values of C and of another setting of a classifier by name.
 type Candidate = dict[str, Any]
@@ -32,10 +29,10 @@ class Problem:
     columns: tuple[IntArray | None, ...] = (None,)
     n_components: int  # R, of each problem
     strategy: Strategy  # One subspace for all outcomes, or one for each
-    # Number of columns of Y of each task, whose classes exclude each other: one column for two
-    # classes. () for several labels, and for real targets.
-    sizes: tuple[int, ...] = ()
-    # Whether the loss of the common subspace is the hinge of all classes of a task.
+    # Whether the columns of Y are classes that exclude each other, one column for two classes;
+    # False for several labels, and for real targets.
+    exclusive: bool = False
+    # Whether the loss of the common subspace is the hinge of all classes.
     multiclass: bool = False
     # Units of the features, (P,), and weights of the candidates of the metric, from all samples and
     # without each fold, (1 + F, J), of `bsdr_models.metric`; None for the Euclidean metric.
@@ -51,7 +48,7 @@ class Problem:
     @property
     def score_axis(self) -> str:
         """The axis of Y in models and trees: two classes have one score, not one each."""
-        return SCORE if 1 in self.sizes else LABEL
+        return SCORE if self.exclusive and self.Y.shape[1] == 1 else LABEL
 
     @property
     def complete(self) -> bool:
@@ -67,32 +64,22 @@ class Problem:
 class Labels:
     """Encoded targets of a classifier."""
 
-    given: np.ndarray  # Targets as an array, (N,), (N, K) or (N, T)
-    # Sorted classes, or the numbers of the labels, (K,); for several tasks the classes of each.
-    classes: np.ndarray | list[np.ndarray]
-    signs: FloatArray  # (N, K), as of a task; columns of several tasks are side by side
-    sizes: tuple[int, ...]  # As of a task
-    # Class of each sample, -1 without; (N, T) for several tasks; for several labels 0 if any is
-    # known, else -1.
+    given: np.ndarray  # Targets as an array, (N,) or (N, K)
+    classes: np.ndarray  # Sorted classes, or the numbers of the labels, (K,)
+    signs: FloatArray  # (N, K), one column for two classes
+    exclusive: bool  # Whether classes exclude each other; False for several labels
+    # Class of each sample, (N,), -1 without; for several labels 0 if any is known, else -1.
     groups: IntArray
-    tasks: tuple[Any, ...] = ()  # Names of several tasks, else ()
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether classes exclude each other; False for several labels."""
-        return bool(self.sizes)
 
 
-def compares_classes(
-    n_samples: int, n_features: int, n_components: int, sizes: tuple[int, ...]
-) -> bool:
-    """Whether the loss of a common subspace is the hinge of all classes of a task.
+def compares_classes(n_samples: int, n_features: int, n_components: int, n_scores: int) -> bool:
+    """Whether the loss of a common subspace is the hinge of all classes.
 
     With few components no line need separate a class from all others, and with more samples than
     features the classes are seldom separable.
     """
-    few = n_components < sum(max(size - 1, 1) for size in sizes)
-    return max(sizes, default=0) > 2 and (few or n_samples > n_features)
+    few = n_components < n_scores - 1
+    return n_scores > 2 and (few or n_samples > n_features)
 
 
 def encode_signs(index: IntArray, classes: list[Any]) -> tuple[FloatArray, str, list[Any]]:
@@ -114,82 +101,28 @@ def _signs(index: IntArray, n_classes: int) -> FloatArray:
 
 
 def encode(y: Any, unlabeled: Any) -> Labels:
-    """Encode classes (N,), zeros and ones of several labels (N, K), or classes of tasks (N, T).
+    """Encode classes (N,), or zeros and ones of several labels (N, K).
 
-    Several columns are labels if they hold only 0 and 1, else tasks. NaN as the marker
-    ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y, or a task, has an
-    unmarked missing value, fewer than two classes, a constant label, or no labels.
+    NaN as the marker ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y
+    has an unmarked missing value, fewer than two classes, a constant label, or no labels.
     """
-    names = task_names(y)
     y, known = known_entries(y, unlabeled)
     if y.ndim == 2 and y.shape[1] > 1:
-        labels = _zeros_and_ones(y, known)
-        return _encode_tasks(y, known, names) if labels is None else _encode_labels(y, labels)
-    return _encode_classes(column_or_1d(y, warn=True), known)
-
-
-def task_names(y: Any) -> tuple[Any, ...] | None:
-    """Names of the columns of a frame, or None."""
-    if not hasattr(y, "columns"):
-        return None
-    names = tuple(name if isinstance(name, int) else str(name) for name in y.columns)
-    check_text("a column of y is named", names)
-    return names
-
-
-def task_order(y: Any, fitted: Sequence[Any]) -> list[int] | slice:
-    """Columns of y in the order of the tasks of a fit: by name if both have names.
-
-    Raise a ValueError if the names differ.
-    """
-    names = task_names(y)
-    if names is None:
-        return slice(None)
-    if len(names) == len(fitted) and set(names) == set(fitted):
-        return [names.index(name) for name in fitted]
-    if list(fitted) == list(range(len(fitted))):  # the tasks of the fit have no names
-        return slice(None)
-    raise ValueError(f"y has the columns {list(names)}, the tasks of the fit are {list(fitted)}")
-
-
-def _encode_classes(y: np.ndarray, known: BoolArray) -> Labels:
-    classes, groups = encode_known(y, known)
+        return _encode_labels(y, known)
+    y = column_or_1d(y, warn=True)
+    classes, groups = encode_known(y, known.ravel())
     signs = _signs(groups, len(classes))
-    return Labels(given=y, classes=classes, signs=signs, sizes=(signs.shape[1],), groups=groups)
+    return Labels(given=y, classes=classes, signs=signs, exclusive=True, groups=groups)
 
 
-def _encode_tasks(y: np.ndarray, known: BoolArray, names: tuple[Any, ...] | None) -> Labels:
-    """Classes of several tasks, (N, T)."""
-    tasks = tuple(range(y.shape[1])) if names is None else names
-    shared, count = Counter(map(str, tasks)).most_common(1)[0]
-    if count > 1:
-        raise ValueError(f"{count} columns of y are named {shared!r}: give each task its own name")
-    each: list[Labels] = []
-    for name, column, own in zip(tasks, y.T, known.T, strict=True):
-        if not own.any():
-            raise ValueError(f"task {name!r} of y has no label")
-        try:
-            each.append(_encode_classes(column, own))
-        except ValueError as error:
-            raise ValueError(f"task {name!r} of y: {error}") from None
-    return Labels(
-        given=y,
-        classes=[np.asarray(problem.classes) for problem in each],
-        signs=np.concatenate([problem.signs for problem in each], axis=1),
-        sizes=tuple(problem.signs.shape[1] for problem in each),
-        groups=np.column_stack([problem.groups for problem in each]),
-        tasks=tasks,
-    )
-
-
-def _zeros_and_ones(y: np.ndarray, known: BoolArray) -> FloatArray | None:
-    """Signs of the labels in y (N, K), 0 without; None if it does not hold only 0 and 1."""
+def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
+    """Zeros and ones of several labels (N, K), of which some are known (N, K)."""
     if y.dtype.kind in "mMSU" or not np.isin(on := np.where(known, y, 0), (0, 1)).all():
-        return None
-    return np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
-
-
-def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
+        raise ValueError(
+            "several columns of y must hold 0 and 1, one column for each of several labels; to "
+            "predict several targets of other classes, fit a model to each"
+        )
+    signs = np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
     for label, column in enumerate(signs.T):
         if not {-1.0, 1.0} <= set(column.tolist()):
             raise ValueError(f"label {label} of y is the same in every sample that has it")
@@ -197,20 +130,14 @@ def _encode_labels(y: np.ndarray, signs: FloatArray) -> Labels:
         given=y,
         classes=np.arange(y.shape[1]),
         signs=signs,
-        sizes=(),
+        exclusive=False,
         groups=np.where((signs != 0.0).any(axis=1), 0, -1),
     )
 
 
-def class_index(signs: FloatArray, sizes: tuple[int, ...]) -> IntArray:
-    """Class of each sample in each task, or 0 and 1 for each label, -1 if unknown: (M, T)."""
-    columns = [
-        np.where(own.any(axis=1), own.argmax(axis=1) if own.shape[1] > 1 else own[:, 0] > 0.0, -1)
-        for own in _blocks(signs, sizes)
-    ]
-    return np.column_stack(columns)
-
-
-def _blocks(values: FloatArray, sizes: tuple[int, ...]) -> list[FloatArray]:
-    """Columns of each task, or of each label."""
-    return by_task(values, sizes or (1,) * values.shape[1])
+def class_index(signs: FloatArray, exclusive: bool) -> IntArray:
+    """Class of each sample, (M, 1), or 0 and 1 for each label, (M, K); -1 if unknown."""
+    known = signs != 0.0
+    if exclusive and signs.shape[1] > 1:
+        return np.where(known.any(axis=1), signs.argmax(axis=1), -1)[:, None]
+    return np.where(known, signs > 0.0, -1)

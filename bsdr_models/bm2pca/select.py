@@ -8,8 +8,8 @@ costs are averaged, with weights that are powers of the held-out likelihood. Fol
   classes, so there are as many folds as a class has samples (`balanced_folds`).
 - The metric needs two samples of one class, which five folds leave to some classes.
 
-Several tasks have one setting and a temperature each. A sample is held out with its labels of all
-tasks; the loss is the mean over all known labels of held-out samples.
+Several labels have one setting and one temperature. The loss is the mean over all known labels of
+held-out samples.
 """
 
 import logging
@@ -25,7 +25,7 @@ from scipy.special import log_expit, log_softmax, softmax
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.engines import learn_metric, maximise
 from bsdr_models.bm2pca.posterior import whiten
-from bsdr_models.bm2pca.problem import Problem, _blocks, class_index
+from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.bm2pca.sparse_metric import as_dense, is_large
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS, MetricName, choose_weights
@@ -33,7 +33,6 @@ from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature
-from bsdr_models.tasks import by_task
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +66,7 @@ class Selection:
     # accuracy, log_loss: Of held-out samples, (G,); the loss is at the best temperature.
     accuracy: FloatArray
     log_loss: FloatArray
-    # Softmax temperature of the choice, or of the average; of several tasks, (T,), NaN without a
-    # held-out label.
-    temperature: float | FloatArray
+    temperature: float  # Softmax temperature of the choice, or of the average
     held_out: HeldOutScore  # Log score of `log_proba`
     log_proba: FloatArray  # As of `log_probabilities`, of held-out samples
 
@@ -82,12 +79,9 @@ class Selection:
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
     """Stratified subsample of about `MAX_SAMPLES` of the labelled samples, and all others.
 
-    ``groups`` (N,) is the class of each sample, -1 without; or (N, T) its class in each of several
-    tasks, by which the subsample is not stratified. ``keys`` (N,) are
+    ``groups`` (N,) is the class of each sample, -1 without. ``keys`` (N,) are
     :func:`~bsdr_models.numerics.folds.sample_keys`.
     """
-    if groups.ndim == 2:
-        groups = np.where((groups >= 0).any(axis=1), 0, -1)
     order = np.argsort(keys, kind="stable")
     order = order[groups[order] >= 0]
     kept = order[stratified_subset(groups[order], MAX_SAMPLES)]
@@ -95,12 +89,8 @@ def subsample(groups: IntArray, keys: IntArray) -> IntArray:
 
 
 def balanced_folds(groups: IntArray) -> int:
-    """As many folds as the median class has samples, from 2 to `N_FOLDS`.
-
-    ``groups`` are (N,), or (N, T) for several tasks.
-    """
-    tasks = groups.reshape(len(groups), -1).T
-    sizes = np.concatenate([np.bincount(own[own >= 0]) for own in tasks])
+    """As many folds as the median class of samples (N,) has samples, from 2 to `N_FOLDS`."""
+    sizes = np.bincount(groups[groups >= 0])
     return int(np.clip(np.median(sizes[sizes > 0]), 2, N_FOLDS))
 
 
@@ -154,21 +144,20 @@ def split(X: Rows, classes: IntArray, groups: IntArray | None = None, *, balance
 
 
 def rows_to_hold_out(fold: IntArray, groups: IntArray) -> list[IntArray]:
-    """Samples of as many folds as give enough labels of every task."""
-    known = groups.reshape(len(groups), -1) >= 0
+    """Samples of as many folds as give enough labels."""
     rows: list[IntArray] = []
     for number in np.unique(fold[fold >= 0]):
         rows.append(np.flatnonzero(fold == number))
-        if known[np.concatenate(rows)].sum(axis=0).min() >= ENOUGH_SAMPLES:
+        if np.count_nonzero(groups[np.concatenate(rows)] >= 0) >= ENOUGH_SAMPLES:
             break
     return rows
 
 
-def best_of(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Selection:
+def best_of(scores: FloatArray, truth: IntArray, exclusive: bool) -> Selection:
     """The candidate of smallest log loss, from scores (G, M, K) and `class_index` (M, T)."""
-    temperature = [temperature_of(each, truth, sizes) for each in scores]
-    scaled = [at_temperature(*each, sizes) for each in zip(scores, temperature, strict=True)]
-    accuracy, held_out = zip(*(judge(each, truth, sizes) for each in scaled), strict=True)
+    temperature = [temperature_of(each, truth, exclusive) for each in scores]
+    scaled = [each / t for each, t in zip(scores, temperature, strict=True)]
+    accuracy, held_out = zip(*(judge(each, truth, exclusive) for each in scaled), strict=True)
     log_loss = np.array([-each.score for each in held_out])
     best = int(log_loss.argmin())
     return Selection(
@@ -177,15 +166,15 @@ def best_of(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> Sele
         log_loss=log_loss,
         temperature=temperature[best],
         held_out=held_out[best],
-        log_proba=log_probabilities(scores[best], temperature[best], sizes),
+        log_proba=log_probabilities(scaled[best], exclusive),
     )
 
 
-def average(scores: FloatArray, truth: IntArray, sizes: tuple[int, ...]) -> FloatArray:
+def average(scores: FloatArray, truth: IntArray, exclusive: bool) -> FloatArray:
     """Weights (G,) of an average of candidates; equal without a held-out sample."""
     if not len(truth):
         return np.full(len(scores), 1.0 / len(scores))
-    loss = best_of(scores, truth, sizes).log_loss
+    loss = best_of(scores, truth, exclusive).log_loss
     return np.asarray(softmax(-SHARPNESS * len(truth) * loss))
 
 
@@ -197,20 +186,18 @@ def likeliest_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None
 def temperature_of(
     scores: FloatArray,
     truth: IntArray,
-    sizes: tuple[int, ...],
+    exclusive: bool,
     fit: FitTemperature = likeliest_temperature,
     groups: IntArray | None = None,
-) -> float | FloatArray:
-    """Temperature by ``fit`` to scores and classes; of several tasks, (T,), NaN without a label."""
+) -> float:
+    """Temperature by ``fit`` to class scores (M, K) and `class_index`; labels have a common one."""
     unit = np.arange(len(truth)) if groups is None else groups
-    if sizes:
-        parts = [(*pair, unit) for pair in zip(by_task(scores, sizes), truth.T, strict=True)]
-    else:
-        parts = [(scores.reshape(-1, 1), truth.ravel(), np.repeat(unit, truth.shape[1]))]
-    found = [
-        fit(f[y >= 0], y[y >= 0], own[y >= 0]) if (y >= 0).any() else np.nan for f, y, own in parts
-    ]
-    return np.array(found) if len(found) > 1 else found[0]
+    if not exclusive:
+        scores = scores.reshape(-1, 1)
+    unit = np.repeat(unit, truth.shape[1])
+    truth = truth.ravel()
+    known = truth >= 0
+    return fit(scores[known], truth[known], unit[known])
 
 
 def shrunk_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
@@ -247,48 +234,35 @@ def probable_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None 
 def judge(
     scaled: FloatArray,
     truth: IntArray,
-    sizes: tuple[int, ...],
+    exclusive: bool,
     lapse: float = 0.0,
     groups: IntArray | None = None,
 ) -> tuple[float, HeldOutScore]:
     """Accuracy and log score of class scores, over all known labels."""
-    log_p = [_log_softmax(own, lapse) for own in _blocks(scaled, sizes)]
-    predicted = np.column_stack([own.argmax(axis=1) for own in log_p])
-    pairs = zip(log_p, truth.T, strict=True)
-    of_truth = np.column_stack([own[np.arange(len(own)), y] for own, y in pairs])
+    log_p = _log_softmax(scaled, lapse)[:, None] if exclusive else _log_of_labels(scaled, lapse)
+    predicted = log_p.argmax(axis=2)
+    of_truth = np.take_along_axis(log_p, truth[:, :, None], axis=2)[:, :, 0]
     known = truth >= 0
     accuracy = float(np.mean((predicted == truth)[known]))
     of_truth = np.where(known, of_truth, np.nan)
     return accuracy, HeldOutScore.of(of_truth, truth, groups=groups)
 
 
-def at_temperature(
-    scores: FloatArray, temperature: float | FloatArray, sizes: tuple[int, ...]
-) -> FloatArray:
-    """Class scores (M, K) divided by the temperature of their task; of labels, by a common one."""
-    return scores / (
-        np.repeat(np.broadcast_to(temperature, len(sizes)), sizes) if sizes else temperature
-    )
+def log_probabilities(scaled: FloatArray, exclusive: bool, lapse: float = 0.0) -> FloatArray:
+    """Log probabilities of the classes, or of each label, from class scores over temperature.
 
-
-def log_probabilities(
-    scores: FloatArray,
-    temperature: float | FloatArray,
-    sizes: tuple[int, ...],
-    lapse: float = 0.0,
-) -> FloatArray:
-    """Log probabilities of the classes of each task, side by side, or of each label.
-
-    With the probability ``lapse`` a class is random. A task of a single column of class scores has
-    two columns of probabilities.
+    With the probability ``lapse`` a class is random.
     """
-    scaled = at_temperature(scores, temperature, sizes)
-    parts = [_log_softmax(own, lapse) for own in _blocks(scaled, sizes)]
-    return np.concatenate(parts if sizes else [part[:, 1:] for part in parts], axis=1)
+    return _log_softmax(scaled, lapse) if exclusive else _log_of_labels(scaled, lapse)[:, :, 1]
+
+
+def _log_of_labels(scores: FloatArray, lapse: float) -> FloatArray:
+    """Log probabilities that each label is absent and present, (M, K, 2)."""
+    return _log_softmax(scores.reshape(-1, 1), lapse).reshape(*scores.shape, 2)
 
 
 def _log_softmax(scores: FloatArray, lapse: float = 0.0) -> FloatArray:
-    """Log probabilities of the classes of one task; two columns for a single class score."""
+    """Log probabilities of the classes; two columns for a single class score."""
     if scores.shape[1] == 1:
         log_p = np.concatenate([log_expit(-scores), log_expit(scores)], axis=1)
     else:
@@ -310,7 +284,7 @@ def weigh_metric(
     order = np.lexsort((split.keys, split.fold))
     order = order[problem.observed[split.index[order]].any(axis=1)]
     known = problem.subset(split.index[order])
-    classes = class_index(known.Y, known.sizes)
+    classes = class_index(known.Y, known.exclusive)
     weights = choose_weights(
         metric, as_dense(known.X), classes, units, split.fold[order], by_fold=by_fold
     )
@@ -375,14 +349,14 @@ def choose_cost(
         raise KeyboardInterrupt
     folds, parts = zip(*compared.results.values(), strict=True)
     scores = np.concatenate(parts, axis=1)
-    truth = class_index(problem.Y[split.held_out], problem.sizes)
+    exclusive = problem.exclusive
+    truth = class_index(problem.Y[split.held_out], exclusive)
     fold, groups = split.units
     predicted = scores[0]
     if len(costs) > 1:
         others = [fold != number for number in numbers]
         means = [
-            mean_cost(costs, average(scores[:, other], truth[other], problem.sizes))
-            for other in others
+            mean_cost(costs, average(scores[:, other], truth[other], exclusive)) for other in others
         ]
         outcome = run_tasks(predict, list(zip(folds, means, strict=True)), **options)
         if outcome.interrupted:
@@ -394,17 +368,15 @@ def choose_cost(
         other = ~own if len(numbers) > 1 else own
         units = None if groups is None else groups[other]
         temperature = temperature_of(
-            predicted[other], truth[other], problem.sizes, probable_temperature, units
+            predicted[other], truth[other], exclusive, probable_temperature, units
         )
-        nested[own] = at_temperature(
-            predicted[own], np.nan_to_num(temperature, nan=1.0), problem.sizes
-        )
+        nested[own] = predicted[own] / temperature
     return replace(
-        best_of(scores, truth, problem.sizes),
-        weight=average(scores, truth, problem.sizes),
-        temperature=temperature_of(predicted, truth, problem.sizes, probable_temperature, groups),
-        held_out=judge(nested, truth, problem.sizes, LAPSE, groups)[1],
-        log_proba=log_probabilities(nested, 1.0, problem.sizes, LAPSE),
+        best_of(scores, truth, exclusive),
+        weight=average(scores, truth, exclusive),
+        temperature=temperature_of(predicted, truth, exclusive, probable_temperature, groups),
+        held_out=judge(nested, truth, exclusive, LAPSE, groups)[1],
+        log_proba=log_probabilities(nested, exclusive, LAPSE),
     )
 
 

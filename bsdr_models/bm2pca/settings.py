@@ -1,7 +1,6 @@
 """Loss functions of BM2PCA."""
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -24,9 +23,9 @@ class HingeLoss(Options):
     strategy : {"shared", "one_vs_rest"}, default="shared"
         One subspace for all classes, or one for each as in the paper. The latter are concatenated:
         R components per class in the paper's model, one per class in `BM2PCAClassifier`.
-    calibrate : bool, float or tuple of float, default=True
-        Fit a softmax temperature to held-out class scores, to those of each task its own; otherwise
-        it is one, or the given positive number, or numbers of several tasks.
+    calibrate : bool or float, default=True
+        Fit a softmax temperature to held-out class scores; otherwise it is one, or the given
+        positive number.
 
     Raises
     ------
@@ -46,25 +45,17 @@ class HingeLoss(Options):
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [POSITIVE, StrOptions({"cv"}), None],
         "strategy": [StrOptions(set(get_args(Strategy)))],
-        "calibrate": ["boolean", POSITIVE, tuple],
+        "calibrate": ["boolean", POSITIVE],
     }
 
     C: float | Literal["cv"] | None = None
     strategy: Strategy = "shared"
-    calibrate: bool | float | tuple[float, ...] = True
-
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        given = self.calibrate if isinstance(self.calibrate, tuple) else ()
-        if not all(isinstance(each, Real) and 0.0 < float(each) < np.inf for each in given):
-            raise ValueError(f"calibrate must hold positive finite numbers, got {given}")
+    calibrate: bool | float = True
 
     @property
-    def temperature(self) -> float | tuple[float, ...] | None:
-        """The given temperature, or that of each task; None if none is given."""
-        if isinstance(self.calibrate, bool | np.bool_):
-            return None
-        return self.calibrate if isinstance(self.calibrate, tuple) else float(self.calibrate)
+    def temperature(self) -> float | None:
+        """The given temperature; None if none is given."""
+        return None if isinstance(self.calibrate, bool | np.bool_) else float(self.calibrate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,17 +13,15 @@ maximum of
 the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out. A
 line that separates one class from all others together need not exist in fewer dimensions than there
 are classes, less one. For classes that exclude each other the loss may therefore be the smoothed
-hinge of all classes (`smooth_hinge`), with :math:`s_c = \sigma^2 |\eta_c|^2`. Several tasks share
-Q; the classes of each have columns of their own, whose losses are added. J is maximised by L-BFGS
-from discriminant directions, deterministically. One classifier for each label, *one-vs-rest*, is
-the case in which Q is the identity.
+hinge of all classes (`smooth_hinge`), with :math:`s_c = \sigma^2 |\eta_c|^2`. J is maximised
+by L-BFGS from discriminant directions, deterministically. One classifier for each label,
+*one-vs-rest*, is the case in which Q is the identity.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
 without a label.
 """
 
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -44,9 +42,7 @@ BIAS_PRECISION = 0.01
 class Settings:
     """Parameters C, sigma**2, rho and nu of the objective, and its loss.
 
-    ``multiclass`` is for the hinge of all classes, whose biases have ``BIAS_PRECISION``;
-    ``task_sizes`` are the numbers of columns of Y of several tasks, each of which has its own hinge
-    of all classes, or the smoothed hinge of a single column for two classes.
+    ``multiclass`` is for the hinge of all classes, whose biases have ``BIAS_PRECISION``.
 
     A larger latent variance generalises better, until small classes are lost: D has a kink at
     eta_c = 0, where the weights of a label stay (a few of many classes at a variance of 1e-2, many
@@ -58,21 +54,12 @@ class Settings:
     projection_precision: float = 1.0
     weight_precision: float = 1.0
     multiclass: bool = False
-    task_sizes: tuple[int, ...] = ()
-
-    def blocks(self, n_columns: int) -> list[tuple[slice, bool]]:
-        """Columns that have a loss of their own, and whether it is the hinge of all classes."""
-        if not (self.multiclass and self.task_sizes):
-            return [(slice(n_columns), self.multiclass)]
-        pairs = zip(self.task_sizes, accumulate(self.task_sizes), strict=True)
-        return [(slice(end - size, end), size > 1) for size, end in pairs]
 
     def penalty(self, n_components: int, n_columns: int) -> FloatArray:
         """Precision of each entry of H, (1 + k, K)."""
         precision = np.full((1 + n_components, n_columns), self.weight_precision)
-        for own, multiclass in self.blocks(n_columns):
-            if multiclass:
-                precision[0, own] = BIAS_PRECISION
+        if self.multiclass:
+            precision[0] = BIAS_PRECISION
         return precision
 
 
@@ -158,19 +145,10 @@ def objective(
 
 
 def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Settings) -> Hinge:
-    """Sum of the losses of all blocks of columns, and slopes; arguments as of `smooth_hinge`."""
+    """Sum of the losses, and slopes; arguments as of `smooth_hinge`."""
+    loss = multiclass_hinge if settings.multiclass else smooth_hinge
     with np.errstate(over="ignore", invalid="ignore"):  # far steps of a line search
-        parts = [
-            (multiclass_hinge if multi else smooth_hinge)(scores[:, own], Y[:, own], square[own])
-            for own, multi in settings.blocks(Y.shape[1])
-        ]
-    if len(parts) == 1:
-        return parts[0]
-    return Hinge(
-        total=sum(part.total for part in parts),
-        slope=np.concatenate([part.slope for part in parts], axis=1),
-        variance_slope=np.concatenate([part.variance_slope for part in parts]),
-    )
+        return loss(scores, Y, square)
 
 
 def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> SubspaceState:
@@ -281,17 +259,12 @@ def weight_covariance(
 def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
     """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
     scores = state.scores(A)
-    found = np.empty(Y.shape)
-    for block, multiclass in settings.blocks(Y.shape[1]):
-        own = Y[:, block]
-        square = settings.latent_variance * np.sum(state.weights[1:, block] ** 2, axis=0)
-        if multiclass:
-            slope = np.abs(multiclass_hinge(scores[:, block], own, square).slope)
-            found[:, block] = settings.cost * slope * (1.0 - slope)
-        else:
-            root = np.maximum(np.sqrt((1.0 - own * scores[:, block]) ** 2 + square), TINY_WIDTH)
-            found[:, block] = np.where(own != 0.0, settings.cost / root, 0.0)
-    return found
+    square = settings.latent_variance * np.sum(state.weights[1:] ** 2, axis=0)
+    if settings.multiclass:
+        slope = np.abs(multiclass_hinge(scores, Y, square).slope)
+        return settings.cost * slope * (1.0 - slope)
+    root = np.maximum(np.sqrt((1.0 - Y * scores) ** 2 + square), TINY_WIDTH)
+    return np.where(Y != 0.0, settings.cost / root, 0.0)
 
 
 def projection_covariance(

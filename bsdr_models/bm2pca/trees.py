@@ -90,9 +90,7 @@ def per_class(context: Context, values: FloatArray) -> FloatArray:
     """Expand weights or biases (..., K) to one per class: two classes share one score."""
     if context.target != "multiclass":
         return values
-    sizes = [1 if count == 2 else count for count in context.class_counts]
-    begins = np.cumsum([0, *sizes[:-1]])
-    return np.insert(values, begins[np.equal(sizes, 1)], 0.0, axis=-1)
+    return np.insert(values, 0, 0.0, axis=-1) if len(context.labels) == 2 else values
 
 
 def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:

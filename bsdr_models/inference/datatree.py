@@ -28,14 +28,12 @@ from bsdr_models.dims import (
     LABEL,
     OBS,
     SCORE,
-    TASK,
     TERM,
 )
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.spec import ModelSpec
-from bsdr_models.tasks import as_stored, by_task, task_coordinates
 
 type InferenceMethod = Literal[
     "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map", "stack"
@@ -52,9 +50,6 @@ SAMPLE_GROUPS = {"posterior", "sample_stats", "log_likelihood", "log_prior", "po
 APPROXIMATIONS = ("mean_field", "advi", "laplace")
 
 RESTART = "restart"
-
-# Dims of what is a class, of several tasks.
-TASK_DIMS: Mapping[str, tuple[str, ...]] = dict.fromkeys(("y", "y_index", "predicted"), (OBS, TASK))
 
 # Dims of the variables that are common to all models, in ``fit`` and ``predictions``.
 SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
@@ -86,15 +81,13 @@ class Context:
 
     X: Any  # (N, D), scaled as for the model, with NaN for missing values; or sparse
     y: np.ndarray  # targets as given by the user, (N,) or (N, K), real ones in their own units
-    # Class index of each sample, (N,), -1 if unlabelled; (N, T) for several tasks; None unless
-    # targets are classes.
+    # Class index of each sample, (N,), -1 if unlabelled; None unless targets are classes.
     index: IntArray | None
     feature_names: Sequence[Any] | np.ndarray
-    labels: Sequence[Any] | np.ndarray  # of the classes, of all tasks, or outputs
+    labels: Sequence[Any] | np.ndarray  # of the classes or outputs
     target: Target
     config: Mapping[str, Any]  # arguments of the fit
     attrs: Mapping[str, Any] = field(default_factory=dict)  # root attributes
-    tasks: tuple[tuple[Any, np.ndarray], ...] = ()  # names of several tasks and their classes
     samples: np.ndarray | None = None  # labels of the samples, (N,), by default their positions
     # If X is a subsample: indices of its samples, (N,), and the number of all samples.
     kept: IntArray | None = None
@@ -102,26 +95,19 @@ class Context:
     groups: IntArray | None = None  # group of each sample, (N,), if samples come in groups
 
     def contrast(self, values: FloatArray) -> FloatArray:
-        """Centre over the classes of a task (last axis): only their differences are identified.
+        """Centre over the classes (last axis): only their differences are identified.
 
         Values of labels (multi-label) and real outputs are returned unchanged.
         """
         if self.target != "multiclass":
             return values
-        parts = by_task(values, self.class_counts)
-        return np.concatenate([own - own.mean(axis=-1, keepdims=True) for own in parts], axis=-1)
-
-    @property
-    def class_counts(self) -> list[int]:
-        """Number of classes of each task."""
-        return [len(classes) for _, classes in self.tasks] or [len(self.labels)]
+        return values - values.mean(axis=-1, keepdims=True)
 
     @property
     def frequency(self) -> FloatArray:
-        """Share of each class in the labelled samples of its task, (K,)."""
+        """Share of each class in the labelled samples, (K,)."""
         assert self.index is not None
-        columns = self.index.reshape(len(self.index), -1).T
-        return np.concatenate(list(map(class_frequency, columns, self.class_counts)))
+        return class_frequency(self.index, len(self.labels))
 
     def name_dims(self, model: Any) -> Any:
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
@@ -146,11 +132,11 @@ class Context:
         ``options`` are those of `_build`.
         """
         samples = self.kept if self.samples is None else self.samples
-        groups["observed_data"] = {"y": as_stored(self.y, self.tasks) if self.tasks else self.y}
+        groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
         if self.index is not None:
-            groups["observed_data" if self.tasks else "fit"]["y_index"] = self.index
+            groups["fit"]["y_index"] = self.index
             groups["fit"]["class_frequency"] = self.frequency
         named = {} if samples is None else {OBS: samples}
         return self._build(groups, spec, coords=named | dict(coords or {}), **options)
@@ -177,9 +163,6 @@ class Context:
             group["y"] = np.asarray(y)
             if len(y) != len(latent.mean):
                 raise ValueError(f"y has {len(y)} samples, X has {len(latent.mean)}")
-        if self.tasks:
-            of_tasks = group.keys() & TASK_DIMS.keys()
-            group |= {name: as_stored(group[name], self.tasks) for name in of_tasks}
         dims = {name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()}
         if self.index is not None:
             group["class_frequency"] = self.frequency
@@ -214,11 +197,9 @@ class Context:
         since NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these.
         """
         known: dict[str, tuple[str, ...]] = {**SUMMARY_DIMS, **spec.variables, **(dims or {})}
-        known |= TASK_DIMS if self.tasks else {}
         labels: dict[str, Any] = {
             FEATURE: list(self.feature_names),
             LABEL: list(self.labels),
-            TASK: [name for name, _ in self.tasks],
             COMPONENT: range(n_components),
             COMPONENT_AUX: range(n_components),
             **(coords or {}),
@@ -236,12 +217,7 @@ class Context:
         }
         for name, value in {"target": self.target, **self.attrs, **(attrs or {})}.items():
             root[name] = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-        tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
-        if self.tasks:
-            for node in tree.children.values():
-                if LABEL in node.dims:
-                    node.dataset = node.to_dataset().assign_coords(task_coordinates(self.tasks))
-        return tree
+        return xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
 
 
 def output_attrs(scaler: Scaler) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def make_folds(X: Any, classes: IntArray | None, groups: IntArray | None = None)
 
 
 def _folds_of_groups(strata: IntArray, groups: IntArray) -> IntArray:
-    """Fold of each sample, (N,), that of its group; -1 without a class in any task.
+    """Fold of each sample, (N,), that of its group; -1 without any label.
 
     The groups with the largest shares of a class are first, and each goes to the fold in which
     classes are then spread most evenly over the folds.
@@ -85,12 +85,12 @@ def _folds_of_groups(strata: IntArray, groups: IntArray) -> IntArray:
 def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
     """Fold of each sample, (N,), stratified by group; -1 if it is never held out.
 
-    ``groups`` is the class of each sample, (N,), -1 without, or in each of T tasks, (N, T), and
+    ``groups`` is the class of each sample, (N,), -1 without, or of its T labels, (N, T), and
     ``keys`` are of :func:`sample_keys`. Samples of a group are assigned to folds in turn. The only
     sample of a group, or one without a group, is never held out.
     """
     if groups.ndim == 2:
-        return _stratify_tasks(groups, keys, n_folds)
+        return _stratify_labels(groups, keys, n_folds)
     order = np.argsort(keys, kind="stable")
     order = order[groups[order] >= 0]
     _, first = np.unique(groups[order], return_index=True)
@@ -104,8 +104,8 @@ def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
     return fold
 
 
-def _stratify_tasks(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
-    """Fold of each sample, (N,), stratified by the classes of several tasks [1]_.
+def _stratify_labels(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
+    """Fold of each sample, (N,), stratified by several labels [1]_.
 
     The smallest class is first. Each of its samples without a fold goes to the fold that has the
     fewest samples of the class, and among these the fewest of all. If all samples of a class are in

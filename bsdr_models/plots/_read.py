@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from bsdr_models import trees
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dims import COMPONENT, LABEL, OBS
 from bsdr_models.metrics import lack_of_signal
-from bsdr_models.tasks import check_one_task, names_of, select_task
+from bsdr_models.trees import read
 
 APPROXIMATE = {
     "mean_field": "Mean field",
@@ -45,22 +44,6 @@ class Values:
 
 
 type Target = Classes | Values | None
-
-
-def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
-    """Dataset of a group, after checking that its variables `names` are there, and of one task."""
-    dataset = trees.read(tree, group, *names)
-    for name in names:
-        check_one_task(dataset[name])
-    return dataset
-
-
-def one_task(tree: xr.DataTree, label: Hashable | None) -> tuple[xr.DataTree, Hashable | None]:
-    """Tree of one of several tasks, by default the first; any other tree, and the label."""
-    names = names_of(tree) if isinstance(tree, xr.DataTree) else []
-    return (
-        (select_task(tree, names[0] if label is None else label), None) if names else (tree, label)
-    )
 
 
 def check_prob(name: str, prob: float) -> None:
@@ -113,7 +96,6 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
 
     `label` selects one of several outputs (the first by default).
     """
-    tree, label = one_task(tree, label)
     dataset = read(tree, group)
     y = dataset.get("y")
     probability = dataset.get("probability")

@@ -15,10 +15,10 @@ from bsdr_models.plots._read import (
     Target,
     caveats,
     component_coordinates,
-    read,
     read_target,
 )
 from bsdr_models.plots._style import INK, set_title, styled
+from bsdr_models.trees import read
 
 REACH = 0.8  # length of the longest arrow, as a fraction of the radius of the samples
 

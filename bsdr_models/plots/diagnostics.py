@@ -10,7 +10,7 @@ from bsdr_models.dims import OBS
 from bsdr_models.numerics.outliers import q_limit, t2_limit
 from bsdr_models.plots._layers import draw_points
 from bsdr_models.plots._names import Names
-from bsdr_models.plots._read import check_prob, read, read_target
+from bsdr_models.plots._read import check_prob, read_target
 from bsdr_models.plots._style import (
     GREY,
     INK,
@@ -20,6 +20,7 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
+from bsdr_models.trees import read
 
 # Multiple of a limit beyond which an axis of outliers becomes nearly logarithmic.
 FAR = 8.0

@@ -15,7 +15,6 @@ from bsdr_models.plots._read import (
     caveats,
     check_label,
     check_prob,
-    read,
 )
 from bsdr_models.plots._style import (
     GREY,
@@ -33,7 +32,7 @@ from bsdr_models.plots._style import (
     width_in_points,
     wrap,
 )
-from bsdr_models.trees import read_effects
+from bsdr_models.trees import read, read_effects
 
 # Probability of a sign from which an effect is coloured.
 CERTAIN = 0.95

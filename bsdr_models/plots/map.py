@@ -28,8 +28,6 @@ from bsdr_models.plots._read import (
     caveats,
     component_coordinates,
     label_values,
-    one_task,
-    read,
     read_target,
 )
 from bsdr_models.plots._style import (
@@ -41,6 +39,7 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
+from bsdr_models.trees import read
 from bsdr_models.validation import check_order
 
 # Most classes whose probabilities latent coordinates show.
@@ -181,7 +180,7 @@ def plot_map(
     uncertainty
         In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all.
     label
-        Which of several outputs or tasks colours the samples, by default the first.
+        Which of several outputs colours the samples, by default the first.
     title
         Replaces the default title.
     ax
@@ -205,7 +204,6 @@ def plot_map(
     >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
     """
-    tree, label = one_task(tree, label)
     if group is None:
         has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
         group = "predictions" if has else "fit"

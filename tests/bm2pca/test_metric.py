@@ -29,8 +29,10 @@ def make_samples(seed=0, n=N, d=D):
 
 def make_task(X, y, unlabeled=-1):
     labels = encode(y, unlabeled)
-    task = Problem(X=X, Y=labels.signs, sizes=labels.sizes, n_components=2, strategy="shared")
-    return replace(task, multiclass=bool(labels.sizes)), labels.groups
+    task = Problem(
+        X=X, Y=labels.signs, exclusive=labels.exclusive, n_components=2, strategy="shared"
+    )
+    return replace(task, multiclass=labels.exclusive), labels.groups
 
 
 def proba(X, y, new=None, **arguments):
@@ -41,12 +43,10 @@ def proba(X, y, new=None, **arguments):
 # ------------------------------------------------------------------------------- held-out labels
 
 
-@pytest.mark.parametrize("kind", ["classes", "tasks", "labels", "unlabelled", "wide"])
+@pytest.mark.parametrize("kind", ["classes", "labels", "unlabelled", "wide"])
 def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
     """The metric of a fold, weights of its candidates included, does not know its labels."""
     X, y, rng = make_samples(d=100 if kind == "wide" else D)
-    if kind == "tasks":
-        y = np.column_stack([y, rng.integers(2, 4, N)])
     if kind == "labels":
         y = rng.integers(0, 2, (N, 3))
     if kind == "unlabelled":
@@ -115,7 +115,7 @@ def test_the_learned_metric_discounts_variation_within_classes():
 
 
 @pytest.mark.parametrize(
-    "kind", ["missing", "wide", "lone", "tasks", "labels", "unlabelled", "sparse", "constant"]
+    "kind", ["missing", "wide", "lone", "labels", "unlabelled", "sparse", "constant"]
 )
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 @pytest.mark.filterwarnings("ignore:class 3 has a single sample", "ignore:1 of 12 features are")
@@ -126,9 +126,6 @@ def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
         X[rng.random(X.shape) < 0.1] = np.nan
     if kind == "lone":
         y[0] = 3
-    if kind == "tasks":
-        y = np.column_stack([y, y > 0]).astype(int)
-        y[::2, 1] = -1
     if kind == "labels":
         y = np.eye(K, dtype=int)[y]
     if kind == "unlabelled":
@@ -137,12 +134,10 @@ def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
         X = sparse.csr_array(X)
     if kind == "constant":
         X[:, 5] = 2.0
-    unlabeled = -1 if kind in ("tasks", "unlabelled") else None
+    unlabeled = -1 if kind == "unlabelled" else None
     loss = HingeLoss(strategy=strategy)
     model = BM2PCAClassifier(loss=loss, unlabeled=unlabeled, random_state=0).fit(X, y)
     predicted = model.predict(new)
-    if kind == "tasks":
-        predicted = predicted[:, 0]
     if kind == "labels":
         predicted = model.predict_proba(new).argmax(axis=1)
     assert np.mean(predicted == truth) > 0.75

@@ -387,7 +387,7 @@ def test_real_targets_are_drawn_from_their_density(spread):
         ("classes", "shared", 2),
         ("two classes", "shared", 1),
         ("classes", "one_vs_rest", 1),
-        ("tasks", "shared", 2),
+        ("labels", "shared", 2),
     ],
 )
 def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
@@ -397,8 +397,8 @@ def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
     y[4] = np.nan
     if case == "two classes":
         X, y = X[y != 0.0], y[y != 0.0]
-    if case == "tasks":
-        y = np.column_stack([y, X[:, 0] > 13.0])
+    if case == "labels":
+        y = np.column_stack([y == 0.0, X[:, 0] > 13.0])
     loss = HingeLoss(C=0.7, strategy=strategy)
     model = BM2PCAClassifier(n_components, loss=loss, unlabeled=np.nan, random_state=0).fit(X, y)
     declared, posterior = model.model_, model._posterior

@@ -123,7 +123,7 @@ def test_held_out_score_of_noise_is_that_of_no_features():
     for seed in range(40):
         rng = np.random.default_rng(seed)
         scores, y = rng.standard_normal((12, 40, 1)), np.tile([[0], [1]], (20, 1))
-        found = choose_best(scores, y, (1,), np.arange(40) // 8)
+        found = choose_best(scores, y, True, np.arange(40) // 8)
         naive.append(found.log_loss.min())
         honest.append(found.held_out.score)
         temperatures.append(found.temperature)
@@ -149,11 +149,11 @@ def test_held_out_scores_of_weak_classes_are_those_of_new_samples():
 
 def test_judgement_of_a_clear_choice_is_that_of_all_folds():
     y, scores = classes(n=4000)
-    found = choose_best(scores, y[:, None], (4,), np.arange(4000) % 5)
+    found = choose_best(scores, y[:, None], True, np.arange(4000) % 5)
     plain = rule(scores, y)
     assert found.temperature == pytest.approx(plain.temperature, rel=0.01)
     assert found.held_out.score == pytest.approx(plain.held_out.score, abs=1e-3)
-    one_fold = choose_best(scores, y[:, None], (4,), np.zeros(4000, dtype=int))
+    one_fold = choose_best(scores, y[:, None], True, np.zeros(4000, dtype=int))
     assert one_fold.temperature == plain.temperature
 
 
@@ -161,10 +161,10 @@ def test_missing_labels_are_ignored():
     rng = np.random.default_rng(2)
     signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
     scores = rng.standard_normal((2, 50, 3)) + signs
-    truth = class_index(signs, ())
+    truth = class_index(signs, False)
     np.testing.assert_array_equal(truth, np.where(signs == 0.0, -1, signs > 0.0))
-    found = best_of(scores, truth, ())
-    again = best_of(np.where(signs == 0.0, 1e6, scores), truth, ())
+    found = best_of(scores, truth, False)
+    again = best_of(np.where(signs == 0.0, 1e6, scores), truth, False)
     np.testing.assert_allclose(again.log_loss, found.log_loss)
     known = signs != 0.0
     proba = expit(scores[found.best][known] / found.temperature)
@@ -189,7 +189,7 @@ def test_training_and_test_sets_are_disjoint():
     seen = np.concatenate(seen)
     order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
     np.testing.assert_array_equal(np.sort(order), np.arange(18))
-    expected = best_of(2.0 * seen[None, :, :3], groups[order, None], (3,))
+    expected = best_of(2.0 * seen[None, :, :3], groups[order, None], True)
     np.testing.assert_array_equal(found.log_loss, expected.log_loss)
 
 
@@ -285,11 +285,11 @@ def test_a_number_is_the_only_candidate():
 def test_weights_of_an_average_are_powers_of_the_likelihood():
     y, scores = classes()
     scores[1] += np.random.default_rng(5).standard_normal(scores[1].shape)
-    found = average(scores, y[:, None], (4,))
+    found = average(scores, y[:, None], True)
     assert found.sum() == pytest.approx(1.0)
     loss = rule(scores, y).log_loss
     assert np.log(found[0] / found[1]) == pytest.approx(SHARPNESS * 60 * (loss[1] - loss[0]))
-    np.testing.assert_array_equal(average(scores[:, :0], y[:0, None], (4,)), 0.5)
+    np.testing.assert_array_equal(average(scores[:, :0], y[:0, None], True), 0.5)
     assert mean_cost((10.0, 0.1), np.array([0.5, 0.5])) == pytest.approx(1.0)
 
 
@@ -301,7 +301,9 @@ def wide_task(strategy):
     rng = np.random.default_rng(3)
     y = np.arange(18) % 3
     X = rng.standard_normal((18, 30)) + 2.0 * rng.standard_normal((3, 30))[y]
-    return Problem(X=X, Y=2.0 * np.eye(3)[y] - 1.0, n_components=2, strategy=strategy, sizes=(3,))
+    return Problem(
+        X=X, Y=2.0 * np.eye(3)[y] - 1.0, n_components=2, strategy=strategy, exclusive=True
+    )
 
 
 TRAIN, TEST = np.arange(12), np.arange(12, 18)

@@ -115,6 +115,15 @@ def test_initial_projection_spans_the_class_means():
     np.testing.assert_allclose(residual, 0.0, atol=1e-9)
 
 
+def test_initial_weights_are_regressions_on_the_known_labels():
+    A, Y, _, _ = make_problem()
+    start = ss.initial_state(A, Y, 2, SETTINGS)
+    for weights, y in zip(start.weights.T, Y.T, strict=True):
+        Z = np.column_stack([np.ones(40), A @ start.projection])[y != 0.0]
+        residual = Z.T @ (y[y != 0.0] - Z @ weights) - SETTINGS.weight_precision * weights
+        np.testing.assert_allclose(residual, 0.0, atol=1e-9)
+
+
 def test_weight_covariance_is_the_curvature_of_the_augmented_joint():
     """E over z and 1/lambda of the log joint in h_c is a quadratic; its Hessian by draws of z."""
     A, Y, state, rng = make_problem()

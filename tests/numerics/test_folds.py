@@ -47,6 +47,24 @@ def test_folds_of_real_outputs_and_of_label_sets():
         assert np.ptp(count) <= 2
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_every_value_of_every_label_is_in_every_training_set(seed):
+    """Most labels are missing; a value of the last one has a single sample."""
+    rng = np.random.default_rng(seed)
+    labels = np.column_stack([rng.integers(0, k, 80) for k in (2, 3, 5)])
+    labels[rng.random(labels.shape) < 0.6] = -1
+    labels[0] = -1
+    labels[7] = [0, 1, 5]
+    fold = assign_folds(labels, rng.permutation(80), n_folds=5)
+    assert fold[0] == fold[7] == -1
+    assert np.count_nonzero(fold[(labels >= 0).any(axis=1)] < 0) <= 3
+    sizes = np.bincount(fold[fold >= 0], minlength=5)
+    assert sizes.max() <= 1.5 * sizes.mean()
+    for own in labels.T:
+        for number in range(5):
+            assert {*own[fold != number]} >= {*own[own >= 0]}
+
+
 def test_groups_are_in_one_fold_and_classes_in_all():
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(24), 5)

@@ -165,7 +165,7 @@ def path_scores_of_draws(
 
 
 def declare(problem: Problem, cost: float) -> Any:
-    """The PyMC model on the samples of a task; raise a ValueError unless `check_samples`."""
+    """The PyMC model of the training samples; raise a ValueError unless `check_samples`."""
     from bsdr_models.bm2pca.paper import model
 
     check_samples(problem, "model_")

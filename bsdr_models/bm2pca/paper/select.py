@@ -10,7 +10,6 @@ from bsdr_models.bm2pca.problem import Candidate, Problem, class_index
 from bsdr_models.bm2pca.select import (
     Selection,
     Split,
-    at_temperature,
     best_of,
     judge,
     log_probabilities,
@@ -51,14 +50,14 @@ def cross_validate(
     if outcome.interrupted:
         raise KeyboardInterrupt
     scores = np.concatenate(list(outcome.results.values()), axis=1)
-    truth = class_index(problem.Y[split.held_out], problem.sizes)
-    return choose_best(scores, truth, problem.sizes, *split.units)
+    truth = class_index(problem.Y[split.held_out], problem.exclusive)
+    return choose_best(scores, truth, problem.exclusive, *split.units)
 
 
 def choose_best(
     scores: FloatArray,
     truth: IntArray,
-    sizes: tuple[int, ...],
+    exclusive: bool,
     fold: IntArray,
     groups: IntArray | None = None,
 ) -> Selection:
@@ -67,19 +66,18 @@ def choose_best(
     Each fold is predicted by candidate and temperature that the others choose. The temperature that
     these predictions lack, shrunk since samples may be few, is a factor of that of the choice.
     """
-    chosen = best_of(scores, truth, sizes)
+    chosen = best_of(scores, truth, exclusive)
     scaled = np.empty(scores.shape[1:])
     if len(numbers := np.unique(fold)) < 2:
         return chosen
     for number in numbers:
         own = fold == number
-        other = best_of(scores[:, ~own], truth[~own], sizes)
-        known = np.nan_to_num(other.temperature, nan=1.0)
-        scaled[own] = at_temperature(scores[other.best, own], known, sizes)
-    factor = temperature_of(scaled, truth, sizes, shrunk_temperature, groups)
+        other = best_of(scores[:, ~own], truth[~own], exclusive)
+        scaled[own] = scores[other.best, own] / other.temperature
+    factor = temperature_of(scaled, truth, exclusive, shrunk_temperature, groups)
     return replace(
         chosen,
         temperature=chosen.temperature * factor,
-        held_out=judge(at_temperature(scaled, factor, sizes), truth, sizes, groups=groups)[1],
-        log_proba=log_probabilities(scaled, factor, sizes),
+        held_out=judge(scaled / factor, truth, exclusive, groups=groups)[1],
+        log_proba=log_probabilities(scaled / factor, exclusive),
     )
