@@ -85,6 +85,19 @@ def weigh_samples(X: FloatArray, y: FloatArray, groups: IntArray) -> FloatArray:
     return np.asarray(1.0 / (1.0 + (size - 1.0) * intraclass(X, groups) * intraclass(y, groups)))
 
 
+def effective_share(X: FloatArray, classes: IntArray, groups: IntArray | None) -> float:
+    """Effective number of samples (N, D) of classes (N,) or labels (N, T), over their number.
+
+    It is the mean of the weights of :func:`weigh_samples`, and one without groups.
+    """
+    if groups is None:
+        return 1.0
+    columns = classes.reshape(len(classes), -1).T
+    indicators = [np.equal.outer(own, np.unique(own[own >= 0])) for own in columns]
+    y = np.concatenate(indicators, axis=1).astype(np.float64)
+    return float(weigh_samples(X, y, groups).mean())
+
+
 def intraclass(values: FloatArray, groups: IntArray) -> float:
     """Intraclass correlation of all columns of values (N, C) together, at least 0."""
     _, index, size = np.unique(groups, return_inverse=True, return_counts=True)

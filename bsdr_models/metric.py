@@ -92,18 +92,20 @@ INVERSE_TEMPERATURES = np.geomspace(0.05, 200.0, 12)
 class Groups:
     r"""Classes of N samples, by an orthonormal basis U (N, J) of their indicators.
 
-    The within-class scatter is :math:`X^\top (I - U U^\top) X`.
+    The within-class scatter is :math:`X^\top (I - U U^\top) X`. Dependent samples count by their
+    effective number, ``share`` of that of all.
     """
 
     basis: FloatArray
+    share: float = 1.0
 
     @classmethod
-    def of(cls, classes: IntArray) -> "Groups":
+    def of(cls, classes: IntArray, share: float = 1.0) -> "Groups":
         """From the class of each sample, (N,), or of its T labels, (N, T); -1 if unknown."""
         columns = classes.reshape(len(classes), -1)
         parts = [np.ones((len(columns), 1)), *(_indicators(own) for own in columns.T)]
         basis, size, _ = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)
-        return cls(basis=basis[:, size > 1e-10 * size[0]])
+        return cls(basis=basis[:, size > 1e-10 * size[0]], share=share)
 
     @classmethod
     def of_probabilities(cls, shares: FloatArray) -> "Groups":
@@ -122,9 +124,14 @@ class Groups:
         return self.basis.shape[1]
 
     @property
-    def dof(self) -> int:
+    def n_effective(self) -> float:
+        """Effective number of samples."""
+        return self.share * len(self.basis)
+
+    @property
+    def dof(self) -> float:
         """Degrees of freedom of the within-class scatter, at least 1."""
-        return max(len(self.basis) - self.n_groups, 1)
+        return max(self.n_effective - self.n_groups, 1.0)
 
     def scatter(self, X: FloatArray) -> FloatArray:
         """Within-class scatter of samples (N, B), (B, B)."""
@@ -142,8 +149,8 @@ class Groups:
             found: dict[Scale, FloatArray] = {"common": 1.0 / units, "total": np.sqrt(total)}
         if needed & {"within", "signal"}:
             means = self.basis.T @ X
-            between = np.einsum("jd,jd->d", means, means)
-            residual = np.maximum(n * total - between, 0.0) / self.dof
+            between = self.share * np.einsum("jd,jd->d", means, means)
+            residual = np.maximum(self.n_effective * total - between, 0.0) / self.dof
             within = (1.0 - TOTAL_SHARE) * residual + TOTAL_SHARE * total
             found["within"] = np.sqrt(within)
             between /= max(self.n_groups - 1, 1)
@@ -162,13 +169,13 @@ class Groups:
 
         Eigenvalues (B,) and eigenvectors, and the eigenvalue in every other direction.
         """
-        n = len(X)
-        value, axes = eigh(self.scatter(X) / self.dof)
+        n = self.n_effective
+        value, axes = eigh(self.share * self.scatter(X) / self.dof)
         value = np.maximum(value, 0.0)
         mu = value.sum() / max(n_features, 1)
         distance = np.sum(value**2) - n_features * mu**2  # from mu I, squared
         residual = X - self.basis @ (self.basis.T @ X)
-        fourth = float(np.sum(np.sum(residual**2, axis=1) ** 2)) * n / self.dof**2
+        fourth = self.share * float(np.sum(np.sum(residual**2, axis=1) ** 2)) * n / self.dof**2
         error = (fourth - np.sum(value**2)) / n
         rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, LEAST_SHRUNK, 1.0))
         if mu == 0.0:  # no variation within classes
@@ -362,6 +369,7 @@ def choose_weights(
     *,
     by_fold: bool = True,
     judge: Judge = ridge_regressions,
+    share: float = 1.0,
 ) -> FloatArray:
     """Weights of the candidates from all samples, and from those of all folds but one, (1 + F, J).
 
@@ -370,7 +378,8 @@ def choose_weights(
 
     Classes are (N,), or (N, T) of several labels, -1 if unknown, or None for real outputs, for
     which ``"auto"`` is unit variance. Folds (N,) are 0 to F - 1, and -1 of samples that are in
-    every training set. With fewer than two of them all candidates count alike.
+    every training set. With fewer than two of them all candidates count alike. The effective number
+    of samples is a ``share`` of their number.
     """
     n_folds = int(fold.max(initial=-1)) + 1 if n_folds is None else n_folds
     alone = "unit" if metric == "auto" and classes is None else metric
@@ -392,7 +401,9 @@ def choose_weights(
         out = (fold == f) | (fold == g)
         if out.all() or (f != g and not by_fold):  # nothing is left, or nothing is asked
             continue
-        predicted = _left_out_scores(X, classes, np.concatenate(targets, axis=1), units, out, judge)
+        predicted = _left_out_scores(
+            X, classes, np.concatenate(targets, axis=1), units, out, judge, share
+        )
         if not scores.size:
             n_settings, _, n_targets = predicted.shape[1:]
             scores = np.full((n_rows, len(NAMES), n_settings, len(X), n_targets), np.nan)
@@ -404,7 +415,7 @@ def choose_weights(
     for row, found in enumerate(scores):
         known = ~np.isnan(found).any(axis=(0, 1, 3))
         if known.any():
-            weights[row] = _weigh(found[:, :, known], [own[known] for own in targets])
+            weights[row] = _weigh(found[:, :, known], [own[known] for own in targets], share)
     return weights
 
 
@@ -421,16 +432,17 @@ def _left_out_scores(
     units: FloatArray,
     out: BoolArray,
     judge: Judge,
+    share: float,
 ) -> FloatArray:
     """Predicted targets of M samples left out, by candidate and setting, (J, P, M, K)."""
     ordered = np.concatenate([X[~out], X[out]])
     n = len(X) - int(out.sum())
-    candidates = candidate_features(ordered, Groups.of(classes[~out]), units, n)
+    candidates = candidate_features(ordered, Groups.of(classes[~out], share), units, n)
     return np.stack([judge(F[:n], targets[~out], F[n:]) for F in candidates])
 
 
-def _weigh(scores: FloatArray, targets: list[FloatArray]) -> FloatArray:
-    """Weights from scores (J, P, M, K) of held-out samples, by their classes."""
+def _weigh(scores: FloatArray, targets: list[FloatArray], share: float) -> FloatArray:
+    """Weights from scores (J, P, M, K) of held-out samples of such an effective share."""
     losses = np.zeros((len(INVERSE_TEMPERATURES), *scores.shape[:2]))
     ends = np.cumsum([own.shape[1] for own in targets])
     n_known = sum(float(own.sum()) for own in targets)
@@ -446,7 +458,7 @@ def _weigh(scores: FloatArray, targets: list[FloatArray]) -> FloatArray:
             # As if one sample more were of every class alike: certain predictions stay finite.
             loss += total @ count - sharp * right * n_known / (n_known + 1.0)
     loss = _parabola(losses).min(axis=1) / n_known
-    excess = SHARPNESS * scores.shape[2] * (loss - loss.min())
+    excess = SHARPNESS * share * scores.shape[2] * (loss - loss.min())
     weights = np.exp(-excess)
     weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
     return np.asarray(weights / weights.sum())

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.groups import read_groups
+from bsdr_models.groups import effective_share, read_groups
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.options import StrOptions, check_parameters
@@ -97,8 +97,11 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         units = self._scaler.units
         with validation.one_thread():
             fold = make_folds(X, classes, groups)
-            weights = choose_weights(self.metric, X, classes, units, fold, by_fold=False)
-            metric = Metric.learn(X, Groups.of(classes), weights[0], units, centred=True)
+            share = effective_share(X, classes, groups)
+            weights = choose_weights(
+                self.metric, X, classes, units, fold, by_fold=False, share=share
+            )
+            metric = Metric.learn(X, Groups.of(classes, share), weights[0], units, centred=True)
         self.metric_weights_ = metric.shares
         self.mean_ = self._scaler.location
         self.scale_ = self._scaler.scale

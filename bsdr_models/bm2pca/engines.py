@@ -25,7 +25,7 @@ def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric,
     if problem.metric_weights is None or problem.units is None:
         return SparseMetric.learn(problem.X[used]), signs
     if shares is None:
-        groups = Groups.of(class_index(signs[used], problem.exclusive))
+        groups = Groups.of(class_index(signs[used], problem.exclusive), problem.share)
     else:
         groups = Groups.of_probabilities(shares[used])
     X = as_dense(problem.X[used])

@@ -38,6 +38,7 @@ class Problem:
     # without each fold, (1 + F, J), of `bsdr_models.metric`; None for the Euclidean metric.
     units: FloatArray | None = None
     metric_weights: FloatArray | None = None
+    share: float = 1.0  # Effective number of samples, if they are dependent, over their number
     priors: Priors = PAPER
 
     @property

@@ -27,6 +27,7 @@ from bsdr_models.bm2pca.engines import learn_metric, maximise
 from bsdr_models.bm2pca.posterior import whiten
 from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.bm2pca.sparse_metric import as_dense, is_large
+from bsdr_models.groups import effective_share
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS, MetricName, choose_weights
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
@@ -170,12 +171,12 @@ def best_of(scores: FloatArray, truth: IntArray, exclusive: bool) -> Selection:
     )
 
 
-def average(scores: FloatArray, truth: IntArray, exclusive: bool) -> FloatArray:
+def average(scores: FloatArray, truth: IntArray, exclusive: bool, share: float = 1.0) -> FloatArray:
     """Weights (G,) of an average of candidates; equal without a held-out sample."""
     if not len(truth):
         return np.full(len(scores), 1.0 / len(scores))
     loss = best_of(scores, truth, exclusive).log_loss
-    return np.asarray(softmax(-SHARPNESS * len(truth) * loss))
+    return np.asarray(softmax(-SHARPNESS * share * len(truth) * loss))
 
 
 def likeliest_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
@@ -285,10 +286,19 @@ def weigh_metric(
     order = order[problem.observed[split.index[order]].any(axis=1)]
     known = problem.subset(split.index[order])
     classes = class_index(known.Y, known.exclusive)
+    X = as_dense(known.X)
+    groups = None if split.groups is None else split.groups[order]
+    share = effective_share(X, classes, groups)
     weights = choose_weights(
-        metric, as_dense(known.X), classes, units, split.fold[order], by_fold=by_fold
+        metric,
+        X,
+        classes,
+        units,
+        split.fold[order],
+        by_fold=by_fold,
+        share=share,
     )
-    return replace(problem, units=units, metric_weights=weights)
+    return replace(problem, units=units, metric_weights=weights, share=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +366,8 @@ def choose_cost(
     if len(costs) > 1:
         others = [fold != number for number in numbers]
         means = [
-            mean_cost(costs, average(scores[:, other], truth[other], exclusive)) for other in others
+            mean_cost(costs, average(scores[:, other], truth[other], exclusive, problem.share))
+            for other in others
         ]
         outcome = run_tasks(predict, list(zip(folds, means, strict=True)), **options)
         if outcome.interrupted:
@@ -373,7 +384,7 @@ def choose_cost(
         nested[own] = predicted[own] / temperature
     return replace(
         best_of(scores, truth, exclusive),
-        weight=average(scores, truth, exclusive),
+        weight=average(scores, truth, exclusive, problem.share),
         temperature=temperature_of(predicted, truth, exclusive, probable_temperature, groups),
         held_out=judge(nested, truth, exclusive, LAPSE, groups)[1],
         log_proba=log_probabilities(nested, exclusive, LAPSE),

@@ -22,6 +22,7 @@ from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bsdr.kernels import AnyKernel, UserKernel, as_kernel
+from bsdr_models.groups import effective_share
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.folds import sample_keys
 
@@ -327,6 +328,8 @@ class MapLearner:
         For each view, of the candidates of its metric without each fold, (1 + F, J).
     groups
         Of the samples, (N,), if samples of one group are held out together.
+    share
+        Effective number of samples over their number.
     """
 
     X: FloatArray
@@ -337,6 +340,7 @@ class MapLearner:
     fold: IntArray
     weights: tuple[FloatArray, ...]
     groups: IntArray | None = None
+    share: float = 1.0
 
     @classmethod
     def of(
@@ -354,12 +358,15 @@ class MapLearner:
         """With weights from all samples that have a view, and from those of all folds but one."""
         named = tuple(views or [("", np.arange(X.shape[1]))])
         weights = []
+        share = 1.0 if classes is None else effective_share(np.nan_to_num(X), classes, groups)
         n_folds = int(fold.max(initial=-1)) + 1
         for columns, absent in zip(*_columns_and_lacking(X, named), strict=True):
             part = X[np.ix_(~absent, columns)]
             known = None if classes is None else classes[~absent]
             own = fold[~absent]
-            weights.append(choose_weights(metric, part, known, units[columns], own, n_folds))
+            weights.append(
+                choose_weights(metric, part, known, units[columns], own, n_folds, share=share)
+            )
         return cls(
             X=X,
             classes=classes,
@@ -369,6 +376,7 @@ class MapLearner:
             fold=fold,
             weights=tuple(weights),
             groups=groups,
+            share=share,
         )
 
     def learn(self, fold: int | None = None) -> FeatureMap:
@@ -388,7 +396,7 @@ class MapLearner:
                 continue
             groups = Groups.one(len(part))
             if self.classes is not None:
-                groups = Groups.of(self.classes[own])
+                groups = Groups.of(self.classes[own], self.share)
             units = self.units[columns]
             metric = Metric.learn(part, groups, weights[row], units, centred=True)
             linear = kernel.name == "linear"

@@ -9,6 +9,7 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.leave_one_out import Fold, predict
+from bsdr_models.groups import effective_share
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.folds import make_folds
 
@@ -35,7 +36,8 @@ class FoldMetric:
     ``fold`` (N,) is 0 to F - 1, or -1 of samples that are never left out; samples of one of the
     ``groups`` (N,), if there are any, are in one fold. All folds share the
     ``weights`` (J,), as they share width and noise of the mapping: with weights of their own their
-    metrics could differ much from that of all samples, for which they stand.
+    metrics could differ much from that of all samples, for which they stand. The effective number
+    of samples, if they are dependent, is a ``share`` of their number.
     """
 
     features: FloatArray
@@ -44,6 +46,7 @@ class FoldMetric:
     fold: IntArray
     weights: FloatArray
     groups: IntArray | None = None
+    share: float = 1.0
 
     @classmethod
     def of(
@@ -60,6 +63,8 @@ class FoldMetric:
         left out one by one.
         """
         known = y_index >= 0
+        of_known = None if groups is None else groups[known]
+        share = effective_share(X[known], y_index[known], of_known)
         fold = np.full(len(X), -1)
         if name == "auto" or groups is not None:
             fold = make_folds(X, y_index, groups)
@@ -71,9 +76,16 @@ class FoldMetric:
             fold[known],
             by_fold=False,
             judge=mapping_predictions,
+            share=share,
         )
         return cls(
-            features=X, y_index=y_index, units=units, fold=fold, weights=weights, groups=groups
+            features=X,
+            y_index=y_index,
+            units=units,
+            fold=fold,
+            weights=weights,
+            groups=groups,
+            share=share,
         )
 
     def learn(self, fold: int | None = None) -> Metric:
@@ -81,7 +93,7 @@ class FoldMetric:
         rest = np.ones(len(self.fold), dtype=np.bool_) if fold is None else self.fold != fold
         known = rest & (self.y_index >= 0)
         X = self.features[known]
-        groups = Groups.of(self.y_index[known])
+        groups = Groups.of(self.y_index[known], self.share)
         return Metric.learn(X, groups, self.weights, self.units, every=self.features[rest])
 
     def take(self, index: IntArray) -> "FoldMetric":

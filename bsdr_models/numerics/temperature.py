@@ -9,6 +9,8 @@ References
        networks. ICML.
 .. [2] W. James, C. Stein (1961). Estimation with quadratic loss. Proceedings of the fourth Berkeley
        symposium on mathematical statistics and probability 1.
+.. [3] K.-Y. Liang, S. L. Zeger (1986). Longitudinal data analysis using generalized linear models.
+       Biometrika 73(1).
 """
 
 import numpy as np
@@ -16,6 +18,7 @@ from scipy.optimize import brentq
 from scipy.special import softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.metrics import error_of_sum
 
 # One pseudo-sample, spread evenly over samples and classes, keeps T positive if all held-out
 # samples are classified correctly.
@@ -24,7 +27,9 @@ PSEUDO_SAMPLES = 1.0
 RANGE = 1e4
 
 
-def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) -> float:
+def fit_temperature(
+    scores: FloatArray, y: IntArray, *, shrink: bool = False, groups: IntArray | None = None
+) -> float:
     r"""T that minimises the log loss of softmax(scores / T), (N, K), of class indices y (N,).
 
     The loss is convex in 1/T, with a gradient of
@@ -34,7 +39,8 @@ def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) ->
 
     ``shrink`` is for few samples: :math:`\beta = 1/T` has a sampling variance v, the inverse of
     the second derivative, so its square is too large by v, and
-    :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it.
+    :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it. If samples of one of the ``groups`` (N,) are
+    dependent, v is at least that of the sums over groups [3]_.
     """
     if scores.shape[1] == 1:
         scores = np.column_stack([np.zeros(len(scores)), scores])
@@ -45,7 +51,8 @@ def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) ->
         return 1.0
     centred = centred / spread
     # The uniform part of q vanishes, since scores are centred.
-    labelled = n / (n + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
+    n_units = n if groups is None else len(np.unique(groups))
+    labelled = n_units / (n_units + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
 
     def gradient(log_inverse: float) -> float:
         p = softmax(np.exp(log_inverse) * centred, axis=1)
@@ -60,6 +67,11 @@ def fit_temperature(scores: FloatArray, y: IntArray, *, shrink: bool = False) ->
     inverse = float(np.exp(brentq(gradient, low, high, xtol=1e-10)))
     if shrink:
         p = softmax(inverse * centred, axis=1)
-        curvature = float(np.sum(p * centred**2) - np.sum(np.sum(p * centred, axis=1) ** 2))
-        inverse = max(inverse - 1.0 / (curvature * inverse), 1.0 / RANGE)
+        mean = np.sum(p * centred, axis=1)
+        curvature = float(np.sum(p * centred**2) - np.sum(mean**2))
+        variance = 1.0 / curvature
+        if groups is not None:
+            square = error_of_sum(mean - centred[np.arange(n), y], groups) ** 2
+            variance = max(variance, square / curvature**2)
+        inverse = max(inverse - variance / inverse, 1.0 / RANGE)
     return spread / inverse
