@@ -43,7 +43,7 @@ MetricName = Literal["auto", "unit", "identity"]
 Scale = Literal["common", "total", "within", "signal"]
 # Predictions (P, M, K) of targets (N, K) of centred samples (N, B) for new ones (M, B), with P
 # settings.
-type Judge = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
+type Judge = Callable[[FloatArray, FloatArray, FloatArray, float], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,12 +351,17 @@ def candidate_features(
         yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)
 
 
-def ridge_regressions(X: FloatArray, targets: FloatArray, X_new: FloatArray) -> FloatArray:
-    """Predictions (P, M, K) of targets (N, K) by samples (N, B), for each of the penalties."""
+def ridge_regressions(
+    X: FloatArray, targets: FloatArray, X_new: FloatArray, share: float
+) -> FloatArray:
+    """Predictions (P, M, K) of targets (N, K) by samples (N, B), for each of the penalties.
+
+    The effective number of samples is a ``share`` of their number.
+    """
     mean = targets.mean(axis=0)
-    gram = X.T @ X
+    gram = share * (X.T @ X)
     ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
-    return np.asarray(mean + X_new @ np.linalg.solve(ridge, X.T @ (targets - mean)))
+    return np.asarray(mean + X_new @ np.linalg.solve(ridge, share * (X.T @ (targets - mean))))
 
 
 def choose_weights(
@@ -438,7 +443,7 @@ def _left_out_scores(
     ordered = np.concatenate([X[~out], X[out]])
     n = len(X) - int(out.sum())
     candidates = candidate_features(ordered, Groups.of(classes[~out], share), units, n)
-    return np.stack([judge(F[:n], targets[~out], F[n:]) for F in candidates])
+    return np.stack([judge(F[:n], targets[~out], F[n:], share) for F in candidates])
 
 
 def _weigh(scores: FloatArray, targets: list[FloatArray], share: float) -> FloatArray:
@@ -446,6 +451,7 @@ def _weigh(scores: FloatArray, targets: list[FloatArray], share: float) -> Float
     losses = np.zeros((len(INVERSE_TEMPERATURES), *scores.shape[:2]))
     ends = np.cumsum([own.shape[1] for own in targets])
     n_known = sum(float(own.sum()) for own in targets)
+    n_effective = share * n_known
     for own, end in zip(targets, ends, strict=True):
         shifted = scores[..., end - own.shape[1] : end]
         shifted = shifted - shifted.mean(axis=-1, keepdims=True)
@@ -456,7 +462,7 @@ def _weigh(scores: FloatArray, targets: list[FloatArray], share: float) -> Float
         for loss, sharp in zip(losses, INVERSE_TEMPERATURES, strict=True):
             total = sharp * largest + np.log(np.exp(sharp * below).sum(axis=-1))
             # As if one sample more were of every class alike: certain predictions stay finite.
-            loss += total @ count - sharp * right * n_known / (n_known + 1.0)
+            loss += total @ count - sharp * right * n_effective / (n_effective + 1.0)
     loss = _parabola(losses).min(axis=1) / n_known
     excess = SHARPNESS * share * scores.shape[2] * (loss - loss.min())
     weights = np.exp(-excess)

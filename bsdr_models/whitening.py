@@ -9,8 +9,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.groups import effective_share, read_groups
+from bsdr_models.groups import read_groups
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
+from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.options import StrOptions, check_parameters
 

@@ -239,13 +239,27 @@ class TestHeldOutScores:
             inner = F @ F[: len(data.X)].T
             assert inner == pytest.approx(expected, rel=1e-7, abs=tolerance)
 
+    def test_replicates_count_as_one_sample(self):
+        """Metric and weights of replicates, of a fifth effective samples, are those of one each."""
+        X, y = few_strong()
+        fold = (np.arange(len(y)) // 4) % 5
+        again = np.repeat(np.arange(len(y)), 5)
+        units = np.ones(X.shape[1])
+        once = choose_weights("auto", X, y, units, fold)
+        often = choose_weights("auto", X[again], y[again], units, fold[again], share=0.2)
+        np.testing.assert_allclose(often, once, atol=1e-6)
+        expected = Metric.learn(X, Groups.of(y), once[0], units)
+        found = Metric.learn(X[again], Groups.of(y[again], 0.2), once[0], units)
+        inner = [each.map(X) @ each.map(X).T for each in (found, expected)]
+        np.testing.assert_allclose(*inner, rtol=1e-7, atol=1e-9)
+
     @each_data
     def test_scores_are_those_of_ridge_regression(self, data):
         n = len(data.X)
         out = np.arange(n) % 4 == 1
         targets = np.eye(4)[data.y]
         scores = metric._left_out_scores(
-            data.X, data.y[:, None], targets, data.units, out, metric.ridge_regressions
+            data.X, data.y[:, None], targets, data.units, out, metric.ridge_regressions, 1.0
         )
         ordered = np.concatenate([data.X[~out], data.X[out]])
         n -= out.sum()
@@ -261,7 +275,7 @@ class TestHeldOutScores:
         y = np.arange(60) % 3
         signal = np.eye(3)[y] * np.linspace(0.1, 0.5, 8)[:, None, None, None]
         scores = signal + 0.3 * rng.standard_normal((8, 4, 60, 3))
-        weights = metric._weigh(scores, [np.eye(3)[y]])
+        weights = metric._weigh(scores, [np.eye(3)[y]], 1.0)
 
         def loss(log_sharp, of):
             log_p = log_softmax(np.exp(log_sharp) * of, axis=1)
@@ -356,11 +370,11 @@ class TestWeights:
     def test_a_fold_that_is_not_left_out_would_be_seen(self, monkeypatch):
         real, fold = metric._left_out_scores, FOLD["classes"]
 
-        def faulty(X, classes, targets, units, out, judge):
+        def faulty(X, classes, targets, units, out, judge, share):
             """Each of two folds is predicted by a fit to the other one too."""
             found = np.empty((len(NAMES), len(metric.PENALTIES), out.sum(), targets.shape[1]))
             for own in np.unique(fold[out]):
-                part = real(X, classes, targets, units, out & (fold == own), judge)
+                part = real(X, classes, targets, units, out & (fold == own), judge, share)
                 found[:, :, fold[out] == own] = part
             return found
 

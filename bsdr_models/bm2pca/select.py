@@ -27,10 +27,10 @@ from bsdr_models.bm2pca.engines import learn_metric, maximise
 from bsdr_models.bm2pca.posterior import whiten
 from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.bm2pca.sparse_metric import as_dense, is_large
-from bsdr_models.groups import effective_share
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS, MetricName, choose_weights
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
+from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys, stratified_subset
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.temperature import fit_temperature

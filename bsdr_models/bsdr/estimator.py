@@ -18,9 +18,10 @@ from bsdr_models.bsdr.problem import Problem, make_contrasts
 from bsdr_models.bsdr.select import choose_kernel
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
-from bsdr_models.groups import warn_of_replicates, weigh_samples
+from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.metric import MetricName
+from bsdr_models.numerics.dependence import weigh_samples
 from bsdr_models.numerics.folds import evenly_spaced, make_folds
 from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions

@@ -22,8 +22,8 @@ from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bsdr.kernels import AnyKernel, UserKernel, as_kernel
-from bsdr_models.groups import effective_share
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
+from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import sample_keys
 
 # Number of training samples up to which all are landmarks.

@@ -135,7 +135,7 @@ def posterior_by_mapping(
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
         fold=problem.group_fold,
-        groups=problem.groups,
+        share=problem.share,
         predictive=left_out.predictive,
     )
     if ordered is not left_out.latent:

@@ -9,8 +9,8 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.leave_one_out import Fold, predict
-from bsdr_models.groups import effective_share
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
+from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import make_folds
 
 # Mappings by which candidates of the metric are weighted: the prior medians of the width and of the
@@ -125,16 +125,18 @@ def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
     return np.column_stack([metric.whiten(X), metric.outside_sd(X)])
 
 
-def mapping_predictions(X: FloatArray, targets: FloatArray, X_new: FloatArray) -> FloatArray:
+def mapping_predictions(
+    X: FloatArray, targets: FloatArray, X_new: FloatArray, share: float
+) -> FloatArray:
     """Class indicators (N, K) as predicted by mappings of samples (N, B), for each of the noises.
 
-    Shape (P, M, K).
+    Shape (P, M, K). The effective number of samples is a ``share`` of their number.
     """
     weights = centroid_weights(targets.argmax(axis=1))
     found = []
     for noise in JUDGE_NOISES:
         prior = make_mapping(
-            X, weights, width=JUDGE_WIDTH, noise=noise, mean_variance=JUDGE_MEAN_VARIANCE
+            X, weights, width=JUDGE_WIDTH, noise=noise / share, mean_variance=JUDGE_MEAN_VARIANCE
         )
         found.append(predict(prior, targets, prior.features(prior.kernel(X_new))))
     return np.stack(found)

@@ -209,15 +209,16 @@ def fit_gp_classifier(
     approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | float = 1.0,
     fold: IntArray | None = None,
-    groups: IntArray | None = None,
+    share: float = 1.0,
     predictive: bool = True,
 ) -> GPClassifier:
     """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
     The kernel parameters t are optimised, on a subset of many samples, unless they are given. Each
-    ``fold`` (N,) is left out of the functions that predict it, instead of each sample, and samples
-    of one of the ``groups`` (N,) are dependent. If the latent coordinates are not ``predictive``,
-    or leave-one-out probabilities no better than the class frequencies, these are predicted.
+    ``fold`` (N,) is left out of the functions that predict it, instead of each sample. The
+    effective number of samples is a ``share`` of their number. If the latent coordinates are not
+    ``predictive``, or leave-one-out probabilities no better than the class frequencies, these are
+    predicted.
     """
     known = y_index >= 0
     labelled = latent[known]
@@ -243,8 +244,7 @@ def fit_gp_classifier(
     # Problems of several classes are fitted separately, and their normalised odds may be over- or
     # underconfident; width and noise of the mapping were chosen by the same left-out samples.
     scored = own >= 0 if own.max(initial=-1) >= 0 else np.ones(len(y), dtype=np.bool_)
-    unit = None if groups is None else groups[known][scored]
-    temperature = fit_temperature(log_odds[scored], y[scored], shrink=True, groups=unit)
+    temperature = fit_temperature(log_odds[scored], y[scored], shrink=True, share=share)
     log_frequency = np.log(np.bincount(y) / len(y))
     gain = from_log_odds(log_odds, temperature)[np.arange(len(y)), y] - log_frequency[y]
     log_prior = np.zeros(len(log_frequency))

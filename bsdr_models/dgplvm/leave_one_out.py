@@ -15,7 +15,8 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.metrics import N_STANDARD_ERRORS, error_of_sum
+from bsdr_models.metrics import N_STANDARD_ERRORS
+from bsdr_models.numerics.dependence import error_of_sum
 from bsdr_models.numerics.folds import sample_keys
 
 # Tuples per sample: as many as give `TUPLE_SAMPLES` in all, within these limits.

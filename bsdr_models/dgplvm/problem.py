@@ -57,6 +57,11 @@ class Problem:
         return None if self.metric is None or self.groups is None else self.metric.fold
 
     @property
+    def share(self) -> float:
+        """Effective number of samples over their number."""
+        return 1.0 if self.metric is None else self.metric.share
+
+    @property
     def known(self) -> IntArray:
         """Indices of the labelled samples."""
         return np.flatnonzero(self.y_index >= 0)

@@ -38,17 +38,13 @@ def choose_settings(problem: Problem, tuples: IntArray) -> tuple[float, float]:
     They minimise the penalised error of the left-out whitened class indicators, which are the
     latent coordinates of infinite weight. Samples are left out as they are of the classifier.
     """
+    candidates = list(product(problem.mapping.widths, problem.mapping.noises))
+    if len(candidates) == 1:
+        return candidates[0]
     some = problem.known
     if len(some) > SETTING_SAMPLES:
         some = some[stratified_subset(problem.y_index[some], SETTING_SAMPLES)]
         tuples = leave_out_tuples(problem.y_index[some], problem.features[some])
-    share = 1.0 if problem.metric is None else problem.metric.share
-    noises = np.array(problem.mapping.noises)
-    if problem.mapping.noise == "cv":
-        noises /= share
-    candidates = list(product(problem.mapping.widths, noises.tolist()))
-    if len(candidates) == 1:
-        return candidates[0]
     X = problem.X[some]
     y = problem.y_index[some]
     targets = whitened_indicators(y)
@@ -64,9 +60,9 @@ def choose_settings(problem: Problem, tuples: IntArray) -> tuple[float, float]:
         else:
             residual = [targets - leave_one_out(own(X, weights), targets, y, tuples).latent]
         square = np.concatenate(residual) ** 2
-        error = 0.5 * share * square.size * np.log(square.mean())
+        error = 0.5 * problem.share * square.size * np.log(square.mean())
         penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
-        return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(share * noise))[0]
+        return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
 
     return min(candidates, key=loss)
 

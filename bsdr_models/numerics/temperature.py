@@ -9,8 +9,6 @@ References
        networks. ICML.
 .. [2] W. James, C. Stein (1961). Estimation with quadratic loss. Proceedings of the fourth Berkeley
        symposium on mathematical statistics and probability 1.
-.. [3] K.-Y. Liang, S. L. Zeger (1986). Longitudinal data analysis using generalized linear models.
-       Biometrika 73(1).
 """
 
 import numpy as np
@@ -18,7 +16,6 @@ from scipy.optimize import brentq
 from scipy.special import softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.metrics import error_of_sum
 
 # One pseudo-sample, spread evenly over samples and classes, keeps T positive if all held-out
 # samples are classified correctly.
@@ -28,7 +25,7 @@ RANGE = 1e4
 
 
 def fit_temperature(
-    scores: FloatArray, y: IntArray, *, shrink: bool = False, groups: IntArray | None = None
+    scores: FloatArray, y: IntArray, *, shrink: bool = False, share: float = 1.0
 ) -> float:
     r"""T that minimises the log loss of softmax(scores / T), (N, K), of class indices y (N,).
 
@@ -39,8 +36,8 @@ def fit_temperature(
 
     ``shrink`` is for few samples: :math:`\beta = 1/T` has a sampling variance v, the inverse of
     the second derivative, so its square is too large by v, and
-    :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it. If samples of one of the ``groups`` (N,) are
-    dependent, v is at least that of the sums over groups [3]_.
+    :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it. The effective number of samples is
+    a ``share`` of their number.
     """
     if scores.shape[1] == 1:
         scores = np.column_stack([np.zeros(len(scores)), scores])
@@ -51,8 +48,8 @@ def fit_temperature(
         return 1.0
     centred = centred / spread
     # The uniform part of q vanishes, since scores are centred.
-    n_units = n if groups is None else len(np.unique(groups))
-    labelled = n_units / (n_units + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
+    n_effective = share * n
+    labelled = n_effective / (n_effective + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
 
     def gradient(log_inverse: float) -> float:
         p = softmax(np.exp(log_inverse) * centred, axis=1)
@@ -67,11 +64,6 @@ def fit_temperature(
     inverse = float(np.exp(brentq(gradient, low, high, xtol=1e-10)))
     if shrink:
         p = softmax(inverse * centred, axis=1)
-        mean = np.sum(p * centred, axis=1)
-        curvature = float(np.sum(p * centred**2) - np.sum(mean**2))
-        variance = 1.0 / curvature
-        if groups is not None:
-            square = error_of_sum(mean - centred[np.arange(n), y], groups) ** 2
-            variance = max(variance, square / curvature**2)
-        inverse = max(inverse - variance / inverse, 1.0 / RANGE)
+        curvature = float(np.sum(p * centred**2) - np.sum(np.sum(p * centred, axis=1) ** 2))
+        inverse = max(inverse - 1.0 / (share * curvature * inverse), 1.0 / RANGE)
     return spread / inverse

@@ -86,3 +86,12 @@ def test_extremes_stay_in_range():
     assert wrong == pytest.approx(temperature.RANGE * spread, rel=0.1)
     assert fit_temperature(np.ones((5, 3)), np.zeros(5, dtype=int)) == 1.0
     assert fit_temperature(np.empty((0, 3)), np.empty(0, dtype=int)) == 1.0
+
+
+def test_replicates_count_as_one_sample():
+    scores, y = make_scores(n=30, T=2.0)
+    again = np.repeat(np.arange(30), 5)
+    once = fit_temperature(scores, y, shrink=True)
+    often = fit_temperature(scores[again], y[again], shrink=True, share=0.2)
+    assert often == pytest.approx(once, rel=1e-9)
+    assert fit_temperature(scores[again], y[again], shrink=True) < 0.9 * often
