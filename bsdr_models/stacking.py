@@ -1,37 +1,17 @@
-r"""Several models as one, by weights from predictions of samples that their fits have not seen.
-
-Log probabilities of M classifiers are pooled; probabilities, or densities of regressors, are mixed,
-
-.. math::
-    \log p(k \mid x) = \sum_m w_m \log p_m(k \mid x) - \log Z(x), \qquad
-    p(y \mid x) = \sum_m w_m p_m(y \mid x), \qquad w_m \ge 0 .
-
-Weights maximise the log score of held-out samples and a prior of equal weights that is worth as
-much as S samples. With v the mean information of a sample about a weight, at equal weights, the
-prior of a mixture is a Dirichlet distribution of concentration S v / M, and that of a pool normal,
-
-.. math::
-    -\log p(w) = \frac{S v}{2} \Bigl[\sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2
-    + 10 \Bigl(\sum_m w_m - 1\Bigr)^2\Bigr] .
-
-The sum of the weights of a pool is an inverse temperature: the second term is for few held-out
-samples that are all predicted well, and would make it overconfident. Weights are common to all
-labels of label sets, and to all outputs. By default S = 50: with fewer, weights of thirty samples
-follow the member that was lucky with them, even into confidence where there is no signal.
-"""
+"""Several models as one, by weights from predictions of samples that their fits have not seen."""
 
 import inspect
 import warnings
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from numbers import Integral
-from typing import Any, ClassVar, Literal, Self, get_args, override
+from typing import Any, ClassVar, Self, override
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.optimize import minimize
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 from scipy.stats import norm
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.metaestimators import _BaseComposition
@@ -60,7 +40,8 @@ from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import POSITIVE, Number, StrOptions
+from bsdr_models.options import POSITIVE, Number
+from bsdr_models.pooling import Weights, log_mixture, log_pool, mixture_weights, pool_weights
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.spec import ModelSpec
@@ -78,10 +59,6 @@ from bsdr_models.validation import (
 # Probabilities below are taken as this one: members are overconfident about samples unlike the
 # training samples, which held-out ones do not show, and one of them could exclude a class.
 FLOOR = 1e-3
-# Precision of the sum of the weights of a pool, in multiples of that of single ones.
-OF_SUM = 10.0
-# Steps of the expectation maximisation of mixtures.
-N_STEPS = 1000
 MEMBER = "member"
 DIMS = {"weights": (MEMBER,), "fold": (OBS,), "X": (OBS, FEATURE)}
 DIMS |= dict.fromkeys(("prediction", "prediction_sd"), (OBS, LABEL))
@@ -98,76 +75,6 @@ SPEC = ModelSpec(
     identified=(),
 )
 
-type Pooling = Literal["log", "linear"]
-# Weights (M,) and their standard deviations.
-type Weights = tuple[FloatArray, FloatArray]
-
-
-def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
-    """Log probabilities (..., K) of the log-linear pool of log_p (M, ..., K)."""
-    return np.asarray(log_softmax(np.tensordot(weights, log_p, 1), axis=-1))
-
-
-def log_mixture(weights: FloatArray, log_p: FloatArray) -> FloatArray:
-    """Log of the mixture (...) of log probabilities or densities (M, ...)."""
-    return np.asarray(logsumexp(log_p.T, axis=-1, b=weights).T)
-
-
-def pool_loss(
-    weights: FloatArray, log_p: FloatArray, y: IntArray, precision: FloatArray
-) -> tuple[float, FloatArray, FloatArray]:
-    """Negative log posterior of weights (M,) given log_p (M, N, K), its gradient and Hessian."""
-    rows = np.arange(len(y))
-    shift = weights - 1.0 / len(weights)
-    pooled = log_pool(weights, log_p)
-    p = np.exp(pooled)
-    centred = log_p - np.sum(p * log_p, axis=2, keepdims=True)
-    value = float(0.5 * shift @ precision @ shift - pooled[rows, y].sum())
-    gradient = precision @ shift - centred[:, rows, y].sum(axis=1)
-    return value, gradient, precision + np.einsum("ink,nk,jnk->ij", centred, p, centred)
-
-
-def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float) -> Weights:
-    """Weights of a pool by held-out log probabilities (M, N, K) of samples of classes y (N,)."""
-    n_members, n, _ = log_p.shape
-    equal = np.full(n_members, 1.0 / n_members)
-    eye = np.eye(n_members)
-    information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye)[2]) / n_members
-    precision = shrinkage * _of_a_sample(information, n) * (eye + OF_SUM)
-    weights = minimize(
-        lambda weights: pool_loss(weights, log_p, y, precision)[:2],
-        equal,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, None)] * n_members,
-    ).x
-    curvature = pool_loss(weights, log_p, y, precision)[2]
-    return np.asarray(weights), np.sqrt(np.diag(np.linalg.inv(curvature)))
-
-
-def mixture_weights(log_density: FloatArray, shrinkage: float) -> Weights:
-    """Weights of a mixture by held-out log densities (M, N), by expectation maximisation."""
-    n_members, n = log_density.shape
-    density = np.exp(log_density - log_density.max(axis=0))
-    weights = np.full(n_members, 1.0 / n_members)
-    ratio = density / density.mean(axis=0)
-    information = np.sum((ratio - ratio.mean(axis=0)) ** 2) / max(n_members - 1, 1)
-    prior = shrinkage * _of_a_sample(information, n) / n_members**2
-    for _ in range(N_STEPS):
-        share = weights[:, None] * density
-        weights = np.sum(share / share.sum(axis=0), axis=1) + prior
-        weights /= weights.sum()
-    ratio = density / (weights @ density)
-    curvature = ratio @ ratio.T + np.diag(prior / weights**2)
-    centring = np.eye(n_members) - 1.0 / n_members  # the weights have a given sum
-    variance = np.diag(np.linalg.pinv(centring @ curvature @ centring, hermitian=True))
-    return weights, np.sqrt(np.maximum(variance, 0.0))
-
-
-def _of_a_sample(information: float, n: int) -> float:
-    """Mean information of n held-out samples and one of unit information, which n = 0 needs."""
-    return float((information + 1.0) / (n + 1.0))
-
 
 class Stack(Estimator, _BaseComposition):
     """What stacks of classifiers and of regressors have in common.
@@ -181,18 +88,9 @@ class Stack(Estimator, _BaseComposition):
     _method: ClassVar[InferenceMethod] = "stack"
     _exclusive = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "pooling": [StrOptions(set(get_args(Pooling.__value__)))],
         "shrinkage": [POSITIVE],
         "cv": [Number(Integral, 2, np.inf, closed="left")],
     }
-    # Methods of the subclasses.
-    _read_targets: Any  # y: targets for the members, and kinds of the default members
-    _encode: Any  # y: targets (N,) or (N, T), -1 for an unknown class
-    _predict_member: Any  # member, X, classes: predictions
-    _combine: Any  # weights, predictions of the members: those of the stack
-    _log_scores: Any  # predictions, targets: log scores (..., N) or (..., N, T)
-    _describe: Any  # targets: arguments of the context
-    pooling: Pooling = "linear"
 
     def __init__(
         self,
@@ -267,7 +165,7 @@ class Stack(Estimator, _BaseComposition):
             self._set_weights(np.stack(values), targets, folds)
             self._scaler = Scaler.identity(table.shape[1])
             self._reference = None
-            config = {"pooling": self.pooling, "shrinkage": float(self.shrinkage)}
+            config = {"shrinkage": float(self.shrinkage)}
             context = Context(
                 X=table,
                 y=y,
@@ -295,6 +193,34 @@ class Stack(Estimator, _BaseComposition):
     def _check_members(self, members: dict[str, Any]) -> None:
         """Raise a TypeError that names a member which is not usable."""
         check_models(members, "estimators")
+
+    @abstractmethod
+    def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Targets as the members take them, and the classes of the default members by name."""
+
+    @abstractmethod
+    def _encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets (N,) or (N, T), -1 for an unknown class."""
+
+    @abstractmethod
+    def _predict_member(self, member: Any, X: Any, classes: Any) -> FloatArray:
+        """Predictions of a member, in the order of the classes."""
+
+    @abstractmethod
+    def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
+        """Weights by held-out predictions of the members."""
+
+    @abstractmethod
+    def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
+        """Predictions of the stack, from those of the members."""
+
+    @abstractmethod
+    def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
+        """Log scores of the stack, (N,) or (N, T), from predictions of the members."""
+
+    @abstractmethod
+    def _describe(self, targets: np.ndarray) -> dict[str, Any]:
+        """Arguments of the context of the trees."""
 
     def _fit_member(
         self, member: Any, X: Any, y: np.ndarray, folds: list[Fold], groups: IntArray | None
@@ -357,20 +283,6 @@ class Stack(Estimator, _BaseComposition):
                 scores = self._scores(each, values[:, test], targets[test])
                 self._scored[row, test] = scores.reshape(len(test), -1).sum(axis=1)
         self.weights_, self.weights_sd_ = self._weigh(values[:, known], targets[known])
-
-    def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
-        """Weights by held-out predictions of the members."""
-        if self.pooling == "log":
-            log_p = values.reshape(len(values), -1, values.shape[-1])
-            return pool_weights(log_p, targets.ravel(), self.shrinkage)
-        log_scores = self._log_scores(values, targets).reshape(len(values), -1)
-        return mixture_weights(log_scores, self.shrinkage)
-
-    def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
-        """Log scores of the stack, (N,) or (N, T)."""
-        if self.pooling == "log":
-            return self._log_scores(log_pool(weights, values), targets)
-        return log_mixture(weights, self._log_scores(values, targets))
 
     def _read(self, X: Any, *, reset: bool) -> tuple[Any, Any]:
         """Samples as numbers, (N, D), and as members take them: a frame with names of columns."""
@@ -482,6 +394,8 @@ class Stack(Estimator, _BaseComposition):
 class StackedClassifier(ProbabilisticClassifier, Stack):
     """Several classifiers as one, weighted by how well they predict samples they have not seen.
 
+    The log probabilities are a weighted sum of those of the members [1]_, normalised.
+
     By default the three models of this package, whose errors differ: a linear projection learned
     from labels, margins in a metric of the features, a nonlinear map. Each member's own held-out
     probabilities serve, so that a stack costs the sum of its members; members of scikit-learn are
@@ -492,8 +406,6 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     estimators : list of (str, classifier), optional
         Names and classifiers with ``predict_proba``, of this package or scikit-learn; by default
         BSDRClassifier, BM2PCAClassifier and, unless for label sets, DGPLVMClassifier.
-    pooling : {"log", "linear"}, default="log"
-        Weighted sum of log probabilities [1]_, or of probabilities by weights of sum one [2]_.
     shrinkage : float, default=50
         Number of held-out samples that the prior of equal weights is worth. Less for members of
         which some may predict badly.
@@ -531,8 +443,6 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     ----------
     .. [1] Y. Yao, L. M. Carvalho, D. Mesquita, J. Domke (2023). Locking and quacking: stacking
            Bayesian model predictions by log-pooling and superposition. arXiv:2305.07334.
-    .. [2] Y. Yao, A. Vehtari, D. Simpson, A. Gelman (2018). Using stacking to average Bayesian
-           predictive distributions. Bayesian Analysis 13(3).
 
     Examples
     --------
@@ -546,21 +456,6 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     >>> bool(model.score(X[1::9], y[1::9]) > 0.9)
     True
     """
-
-    def __init__(
-        self,
-        estimators: Sequence[tuple[str, Any]] | None = None,
-        *,
-        pooling: Pooling = "log",
-        shrinkage: float = 50.0,
-        cv: int = 5,
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        super().__init__(
-            estimators, shrinkage=shrinkage, cv=cv, n_jobs=n_jobs, random_state=random_state
-        )
-        self.pooling = pooling
 
     def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
         y = read_labels(y)
@@ -595,16 +490,23 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
             p[:, np.searchsorted(classes, member.classes_)] = of_some
         return self._by_label(p)
 
-    def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
-        return (log_pool if self.pooling == "log" else log_mixture)(weights, values)
+    def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
+        log_p = values.reshape(len(values), -1, values.shape[-1])
+        return pool_weights(log_p, targets.ravel(), self.shrinkage)
 
-    def _log_scores(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
-        at = np.broadcast_to(targets[..., None], (*values.shape[:-1], 1))
-        return np.take_along_axis(values, at, axis=-1)[..., 0]
+    def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
+        return log_pool(weights, values)
+
+    def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
+        return self._of_targets(log_pool(weights, values), targets)
+
+    def _of_targets(self, log_p: FloatArray, targets: np.ndarray) -> FloatArray:
+        """Log probabilities of the targets."""
+        return np.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
 
     def _describe(self, targets: np.ndarray) -> dict[str, Any]:
         known = self._fold >= 0
-        log_p = self._log_scores(self._pooled[known], targets[known])
+        log_p = self._of_targets(self._pooled[known], targets[known])
         groups = None if self._groups is None else self._groups[known]
         held_out = HeldOutScore.of(log_p, targets[known], groups=groups)
         for name, value in held_out.named().items():
@@ -690,7 +592,15 @@ class StackedRegressor(GaussianRegressor, Stack):
         parts = member.predict(X, return_std=True)
         return np.stack([np.reshape(part, (len(part), -1)) for part in parts], axis=-1)
 
-    def _log_scores(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
+    def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
+        log_scores = self._log_densities(values, targets).reshape(len(values), -1)
+        return mixture_weights(log_scores, self.shrinkage)
+
+    def _scores(self, weights: FloatArray, values: FloatArray, targets: np.ndarray) -> FloatArray:
+        return log_mixture(weights, self._log_densities(values, targets))
+
+    def _log_densities(self, values: FloatArray, targets: np.ndarray) -> FloatArray:
+        """Log densities of targets (N, T) by each member, (M, N, T)."""
         return np.asarray(norm.logpdf(targets, values[..., 0], values[..., 1]))
 
     def _combine(self, weights: FloatArray, values: FloatArray) -> FloatArray:
