@@ -28,7 +28,7 @@ def iris():
 SHORT_RUNS = {
     "bsdr.engines._DRAWS": 64,
     "bsdr.hmc._ROUNDS": 3,
-    "bsdr.hmc._PER_NODE": 1,
+    "bsdr.path_sampling._PER_NODE": 1,
     "numerics.folds.N_FOLDS": 2,
     "bsdr.select._N_WARM_UP": 2,
     "bsdr.select._N_KEPT": 2,

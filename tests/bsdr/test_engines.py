@@ -522,7 +522,7 @@ def test_arviz_reads_the_tree(fitted, target):
 def test_interrupted_fit_keeps_its_draws(target, interrupt):
     X, y = toy(target)
     n_before = hmc._PER_ROUND * hmc._ROUNDS  # rounds of adaptation; the path has none
-    interrupt(hmc, "_move_scale", n_before + 9)
+    interrupt(hmc, "move_scale", n_before + 9)
     model = estimator(target).fit(X, y)
     assert model.interrupted_
     assert not model.converged_

@@ -8,10 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, ndtr
 from scipy.stats import ks_2samp, norm
 
-from bsdr_models.bsdr import hmc
-from bsdr_models.bsdr.hmc import States, Whitening
+from bsdr_models.bsdr import hmc, path_sampling
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.trajectory import States, Whitening, move
 
 PRIORS = HierarchicalPriors(scale=1.3, bias_scale=2.0, view_width=1.0, lapse=0.01)
 
@@ -71,8 +71,9 @@ def check_trajectories(exact, n_moves=6):
     whitening = Whitening.learn(problem, states.theta, sd_log_scale=0.5)
     accepted = []
     for _ in range(n_moves):
-        states, accept, _ = hmc.move(problem, whitening, states, 1.1, rng)
-        accepted.append(accept.mean())
+        found = move(problem, whitening, states, 1.1, rng)
+        states = found.states
+        accepted.append(found.acceptance.mean())
     assert 0.3 < np.mean(accepted) < 0.95
     check_same_distribution(problem, states.theta, draw(4000, 1))
 
@@ -80,7 +81,7 @@ def check_trajectories(exact, n_moves=6):
 def check_moves_of_the_scale(exact):
     problem, draw = exact
     states = States.at(problem, draw(4000, 0))
-    there = hmc._move_scale(problem, states, np.random.default_rng(2))
+    there = hmc.move_scale(problem, states, np.random.default_rng(2))
     assert (there.theta[:, -1] != states.theta[:, -1]).mean() > 0.7
     check_same_distribution(problem, there.theta, draw(4000, 1))
     for name in ("log_likelihood", "log_prior", "gradient"):
@@ -133,9 +134,10 @@ def test_rotation_solves_the_normal_part():
     theta = np.random.default_rng(0).standard_normal((5, problem.n_parameters))
     whitening = Whitening.learn(problem, theta, sd_log_scale=0.0)
     states, rng = States.at(problem, theta), np.random.default_rng(1)
-    there, accept, divergent = hmc.move(problem, whitening, states, 1.0, rng)
-    assert_allclose(accept, 1.0, rtol=1e-4)  # positions inside have single precision
-    assert not divergent.any()
+    found = move(problem, whitening, states, 1.0, rng)
+    there = found.states
+    assert_allclose(found.acceptance, 1.0, rtol=1e-4)  # positions inside have single precision
+    assert not found.divergent.any()
     assert_allclose(there.theta[:, -1], theta[:, -1], rtol=1e-12)  # log tau is fixed
     assert np.abs(there.theta - theta)[:, :-1].mean() > 0.5
 
@@ -216,7 +218,7 @@ def test_evidence_against_quadrature():
 def test_evidence_without_features_against_quadrature(target, k):
     """Biases on a grid; label sets are independent."""
     problem = make_problem(target, n=17, d=2, k=k)
-    found = hmc.log_evidence_empty(problem, rng=np.random.default_rng(0))
+    found = path_sampling.log_evidence_empty(problem, rng=np.random.default_rng(0))
     b, eps = np.linspace(-9.0, 9.0, 601), PRIORS.lapse
     step = b[1] - b[0]
     if target == "multilabel":
@@ -244,7 +246,7 @@ def test_scales_of_views_are_stationary_given_the_loadings(width):
     theta = rng.standard_normal((500, problem.n_parameters)) * 2.0
     n, j = problem.n_loadings, len(problem.contrasts)
     theta[:, n + j : -1] = 0.3
-    found = hmc._fit_views(problem, States.at(problem, theta)).theta
+    found = path_sampling.fit_views(problem, States.at(problem, theta)).theta
     assert_allclose(problem.linear_predictor(found), problem.linear_predictor(theta), rtol=1e-10)
     logs = width * found[0, n + j : -1]
     for columns, log_scale in ((slice(0, 2 * j), logs[0]), (slice(2 * j, n), logs[1])):
@@ -257,7 +259,8 @@ def test_one_class_that_is_absent():
     problem = make_problem(n=10, d=2, k=2)
     three = Problem.build(problem.X, problem.y, n_labels=3, target="multiclass", priors=PRIORS)
     values = [
-        hmc.log_evidence_empty(each, rng=np.random.default_rng(0)) for each in (problem, three)
+        path_sampling.log_evidence_empty(each, rng=np.random.default_rng(0))
+        for each in (problem, three)
     ]
     assert np.isfinite(values).all()
     assert values[1] < values[0]

@@ -1,0 +1,192 @@
+r"""Trajectories of Hamiltonian Monte Carlo for the posterior of BSDR.
+
+Chains run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
+coordinates z of a normal approximation, :math:`\theta = c + L z`. Loadings have independent
+precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with the mean curvature :math:`\bar H`
+of a sample at the states of the chains; the biases have their distribution given the loadings, by
+the curvatures of single samples; c is the mean of the states. The flow of the normal part is a
+rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_, so that
+parameters which the data do not determine cost nothing, however many there are. Inside a trajectory
+the force has single precision; the ends, and so the probability of acceptance, have double
+precision.
+
+References
+----------
+.. [1] A. Beskos, F. J. Pinski, J. M. Sanz-Serna, A. M. Stuart (2011). Hybrid Monte Carlo on Hilbert
+       spaces. Stochastic Processes and their Applications 121(10).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.bsdr.problem import Problem
+
+# Target acceptance of the step size.
+_ACCEPTANCE = 0.75
+# Range of the step size.
+_STEP_RANGE = (0.01, 1.2)
+# Standard deviation of the log step size between trajectories.
+_JITTER = 0.15
+# Angle by which a trajectory rotates normal coordinates.
+ANGLE = 2.5
+# Range of the angle between trajectories, as factors.
+_SPREAD = (0.6, 1.3)
+# Most steps of a trajectory.
+_MAX_STEPS = 40
+# States whose curvature is averaged.
+_N_CURVED = 8
+# Scale of log tau in its standard deviations: given the loadings it varies less, and trajectories
+# from large tau diverge at 1.
+_SHARE = 0.6
+# Change of the energy beyond which a trajectory is divergent.
+_DIVERGENT = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """States of C chains: parameters (C, P), log likelihood and log prior (C,), gradient (C, P)."""
+
+    theta: FloatArray
+    log_likelihood: FloatArray
+    log_prior: FloatArray
+    gradient: FloatArray
+
+    @classmethod
+    def at(cls, problem: Problem, theta: FloatArray) -> "States":
+        """The states with given parameters."""
+        log_likelihood, log_prior, gradient = problem.log_density(theta)
+        return cls(
+            theta=theta, log_likelihood=log_likelihood, log_prior=log_prior, gradient=gradient
+        )
+
+    def where(self, chosen: np.ndarray, other: "States") -> "States":
+        """The states of ``other`` for the chosen chains, (C,), and these for the rest."""
+        column = chosen[:, None]
+        return States(
+            theta=np.where(column, other.theta, self.theta),
+            log_likelihood=np.where(chosen, other.log_likelihood, self.log_likelihood),
+            log_prior=np.where(chosen, other.log_prior, self.log_prior),
+            gradient=np.where(column, other.gradient, self.gradient),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whitening:
+    """Normal approximation of the posterior, theta = centre + L z.
+
+    L has single precision. It is diagonal but for the rows of the biases, whose mean depends on the
+    loadings.
+    """
+
+    centre: FloatArray  # (P,)
+    deviations: FloatArray  # (P,); 1 of biases, 0 of what is fixed: views, and log tau on the path
+    cross: FloatArray  # decrease of the mean of the biases for each loading, (J, B J)
+    root: FloatArray  # of the covariance of the biases given the loadings, (J, J)
+
+    @classmethod
+    def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
+        """From states of the chains (C, P); ``sd_log_scale`` is 0 where log tau is fixed."""
+        curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
+        n = problem.n_loadings
+        j = len(problem.contrasts)
+        size = problem.priors.bias_scale
+        scaled = problem.X * np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
+        information = np.outer(np.sum(scaled**2, axis=0), np.diag(curvature.mean(axis=0)))
+        deviations = np.zeros(problem.n_parameters)
+        deviations[:n] = (1.0 + information.ravel()) ** -0.5
+        deviations[n : n + j] = 1.0
+        deviations[-1] = _SHARE * sd_log_scale
+        root = np.linalg.cholesky(np.eye(j) + size**2 * curvature.sum(axis=0))
+        mutual = size * np.tensordot(scaled, curvature, (0, 0)).reshape(n, j)
+        return cls(
+            centre=theta.mean(axis=0),
+            deviations=deviations.astype(np.float32),
+            cross=cho_solve((root, True), mutual.T).astype(np.float32),
+            root=np.linalg.inv(root).T.astype(np.float32),
+        )
+
+    def product(self, z: FloatArray) -> FloatArray:
+        """L z of vectors (C, P)."""
+        j, n = self.cross.shape
+        out = self.deviations * z
+        out[:, n : n + j] = z[:, n : n + j] @ self.root.T - out[:, :n] @ self.cross.T
+        return out
+
+    def transposed(self, gradient: FloatArray) -> FloatArray:
+        """L' times gradients (C, P)."""
+        j, n = self.cross.shape
+        out = self.deviations * gradient
+        bias = gradient[:, n : n + j]
+        out[:, :n] -= self.deviations[:n] * (bias @ self.cross)
+        out[:, n : n + j] = bias @ self.root
+        return out
+
+    def standardised(self, difference: FloatArray) -> FloatArray:
+        """z, (C, P), of differences theta - centre; 0 of what is fixed."""
+        j, n = self.cross.shape
+        free = self.deviations > 0.0
+        out = np.where(free, difference, 0.0) / np.where(free, self.deviations, 1.0)
+        bias = difference[:, n : n + j] + difference[:, :n] @ self.cross.T
+        out[:, n : n + j] = np.linalg.solve(self.root, bias.T).T
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """Outcome of a trajectory of C chains."""
+
+    states: States  # ends, or beginnings where these are rejected
+    acceptance: FloatArray  # probabilities, (C,)
+    divergent: BoolArray  # (C,)
+
+
+def move(
+    problem: Problem,
+    whitening: Whitening,
+    states: States,
+    step: float,
+    rng: np.random.Generator,
+    angle: float = ANGLE,
+) -> Trajectory:
+    """Move all chains along one trajectory each, and accept or reject their ends."""
+    w = whitening
+    step = step * float(np.exp(_JITTER * rng.standard_normal()))
+    n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
+    single = {name: getattr(problem, name).astype(np.float32) for name in ("X", "contrasts")}
+    inside = replace(problem, **single)
+    free = w.deviations > 0.0
+    centre = np.where(free, w.centre, states.theta)
+    z: FloatArray = w.standardised(states.theta - centre).astype(np.float32)
+    p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
+    begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)
+    kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
+    half = np.float32(0.5) * kick
+    start = centre.astype(np.float32)
+    p += half * (w.transposed(states.gradient).astype(np.float32) + z)
+    for i in range(n_steps):
+        z, p = cos * z + sin * p, cos * p - sin * z
+        if i < n_steps - 1:
+            p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
+    new = States.at(problem, centre + w.product(z))
+    p += half * (w.transposed(new.gradient).astype(np.float32) + z)
+    change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
+    change = np.nan_to_num(change, nan=-np.inf)
+    accept = np.exp(np.minimum(change, 0.0))
+    return Trajectory(
+        states=states.where(rng.random(len(accept)) < accept, new),
+        acceptance=accept,
+        divergent=change < -_DIVERGENT,
+    )
+
+
+def _squares(p: FloatArray) -> FloatArray:
+    """Square norms of momenta (C, P) in double precision, (C,)."""
+    return np.einsum("cp,cp->c", p, p, dtype=np.float64)
+
+
+def adapt_step(step: float, accept: FloatArray) -> float:
+    """The step size after a trajectory with these acceptance probabilities."""
+    return float(np.clip(step * np.exp(0.5 * (accept.mean() - _ACCEPTANCE)), *_STEP_RANGE))
