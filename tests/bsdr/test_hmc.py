@@ -258,10 +258,8 @@ def test_one_class_that_is_absent():
     """A class without samples makes those present less certain."""
     problem = make_problem(n=10, d=2, k=2)
     three = Problem.build(problem.X, problem.y, n_labels=3, target="multiclass", priors=PRIORS)
-    values = [
-        path_sampling.log_evidence_empty(each, rng=np.random.default_rng(0))
-        for each in (problem, three)
-    ]
+    rng = np.random.default_rng
+    values = [path_sampling.log_evidence_empty(each, rng=rng(0)) for each in (problem, three)]
     assert np.isfinite(values).all()
     assert values[1] < values[0]
 
