@@ -120,7 +120,7 @@ def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
     """Zeros and ones of several labels (N, K), of which some are known (N, K)."""
     if y.dtype.kind in "mMSU" or not np.isin(on := np.where(known, y, 0), (0, 1)).all():
         raise ValueError(
-            "several columns of y must hold 0 and 1, one column for each of several labels; to "
+            "Unknown label type: several columns of y must hold 0 and 1, one for each label; to "
             "predict several targets of other classes, fit a model to each"
         )
     signs = np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
