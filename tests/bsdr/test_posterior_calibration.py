@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from bsdr_models.bsdr import hmc
+from bsdr_models.bsdr import hmc, path_sampling
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
@@ -33,7 +33,7 @@ N_CHAINS, N_TRAJECTORIES = 32, 4
 @pytest.fixture(autouse=True)
 def short_path(monkeypatch):
     """The evidence is not needed."""
-    monkeypatch.setattr(hmc, "_PER_NODE", 3)
+    monkeypatch.setattr(path_sampling, "_PER_NODE", 3)
     monkeypatch.setattr(hmc, "_MORE", 1)
 
 
