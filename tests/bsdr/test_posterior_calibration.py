@@ -34,7 +34,7 @@ N_CHAINS, N_TRAJECTORIES = 32, 4
 def short_path(monkeypatch):
     """The evidence is not needed."""
     monkeypatch.setattr(path_sampling, "_PER_NODE", 3)
-    monkeypatch.setattr(hmc, "_MORE", 1)
+    monkeypatch.setattr(path_sampling, "_MORE", 1)
 
 
 def features(n, d, rng):
