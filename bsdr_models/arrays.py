@@ -15,3 +15,5 @@ BoolArray = NDArray[np.bool_]
 
 ProjectionPrior = Literal["entrywise", "columnwise", "rowwise"]
 Target = Literal["multiclass", "multilabel", "regression"]
+# What y of a declared model holds: the binary model has one latent utility for two classes.
+DeclaredTarget = Literal["multiclass", "binary", "multilabel", "regression"]

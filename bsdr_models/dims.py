@@ -13,6 +13,6 @@ BASIS = "basis"
 CONTRAST = "contrast"
 ITERATION = "iteration"
 TERM = "term"
-THETA = "theta"  # kernel parameters of the paper's D-GPLVM
+THETA = "kernel_parameter"  # of the paper's D-GPLVM
 GRID_X = "grid_x"
 GRID_Y = "grid_y"

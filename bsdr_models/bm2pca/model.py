@@ -20,14 +20,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.problem import compares_classes, encode_signs
+from bsdr_models.arrays import DeclaredTarget, FloatArray
+from bsdr_models.bm2pca.problem import compares_classes, encode_declared
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, OBS
 from bsdr_models.metric import Groups, Metric, choose_weights
 from bsdr_models.options import check_number
-from bsdr_models.validation import check_features, encode_classes
+from bsdr_models.validation import check_features
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -39,6 +39,8 @@ def build_model(
     *,
     n_components: int | None = None,
     C: float = 1.0,
+    target: DeclaredTarget = "multiclass",
+    unlabeled: Any = None,
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
 
@@ -47,14 +49,19 @@ def build_model(
     X : array-like of shape (N, D)
         Features, used as they are (centre and scale them first). Column names of a data frame
         become the coordinate ``feature``.
-    y : array-like of shape (N,)
-        Labels of any sortable type. Two classes have one class score, positive for the second of
-        them in sorted order; more classes have one each.
+    y : array-like of shape (N,) or (N, K)
+        Classes of any sortable type. Two classes have one class score, positive for the second of
+        them in sorted order; more classes have one each. Or zeros and ones of K labels.
     n_components : int, optional
         R, dimension of the latent space, at most the number of features. By default, and at most,
-        one component fewer than there are classes.
+        one component fewer than there are classes, or as many as there are labels.
     C : float, default=1.0
         Cost of a violated margin.
+    target : {"multiclass", "binary", "multilabel"}, default="multiclass"
+        What y holds: classes, two classes, or several labels. Real outputs have the model of the
+        paper only.
+    unlabeled : scalar, optional
+        Value of y that marks a missing label, as for :class:`bsdr_models.BM2PCAClassifier`.
 
     Returns
     -------
@@ -88,21 +95,26 @@ def build_model(
     ('obs', 'component')
     """
     check_number("C", C)
+    if target == "regression":
+        raise ValueError("target='regression' has the model of the paper only, build_paper_model")
     X_array, features = check_features(X, y, 1 if n_components is None else n_components)
-    index, classes = encode_classes(y, len(X_array))
-    signs, axis, outcomes = encode_signs(index, classes)
     n, d = X_array.shape
+    signs, axis, outcomes = encode_declared(y, target, unlabeled, n_samples=n)
+    exclusive = target != "multilabel"
     units = np.ones(d)
     weights = choose_weights("identity", X_array, None, units, np.full(n, -1), by_fold=False)
-    metric = Metric.learn(X_array, Groups.of(index), weights[0], units)
-    most = min(max(len(classes) - 1, 1), d)
+    # The metric of no label is that of any.
+    classes = np.zeros(n, dtype=np.int64)
+    metric = Metric.learn(X_array, Groups.of(classes), weights[0], units)
+    n_scores = signs.shape[1]
+    most = min(n_scores - 1 if exclusive and n_scores > 1 else n_scores, d)
     r = most if n_components is None else min(n_components, most)
     return declare(
         X_array,
         signs,
         {FEATURE: features, axis: outcomes},
         metric=metric,
-        settings=Settings(cost=C, multiclass=compares_classes(n, d, r, signs.shape[1])),
+        settings=Settings(cost=C, multiclass=exclusive and compares_classes(n, d, r, n_scores)),
         n_components=r,
     )
 

@@ -1,18 +1,23 @@
 """Input of a fit: samples, and targets as signs, 0 for a missing label."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import column_or_1d
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, DeclaredTarget, FloatArray, IntArray
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.validation import encode_known, known_entries
+from bsdr_models.validation import (
+    column_names,
+    encode_known,
+    known_entries,
+    read_numbers,
+)
 
 # Values of C and of another setting of a classifier by name.
 type Candidate = dict[str, Any]
@@ -83,14 +88,28 @@ def compares_classes(n_samples: int, n_features: int, n_components: int, n_score
     return n_scores > 2 and (few or n_samples > n_features)
 
 
-def encode_signs(index: IntArray, classes: list[Any]) -> tuple[FloatArray, str, list[Any]]:
-    """Signs (N, K) of classes (N,), the name of their axis, and the outcomes along it.
+def encode_declared(
+    y: Any, target: DeclaredTarget, unlabeled: Any, *, n_samples: int
+) -> tuple[FloatArray, str, list[Any]]:
+    """Targets (N, K) of a PyMC model, the name of their axis, and the outcomes along it.
 
-    Two classes have one class score, that of the second.
+    Signs, 0 without a label, of which two classes have one, that of the second; or real outputs.
     """
-    signs = _signs(index, len(classes))
-    axis = SCORE if len(classes) == 2 else LABEL
-    return signs, axis, classes[-signs.shape[1] :]
+    if target not in get_args(DeclaredTarget):
+        raise ValueError(f"target must be one of {get_args(DeclaredTarget)}, got {target!r}")
+    if np.shape(y)[:1] != (n_samples,):
+        raise ValueError(f"X has {n_samples} samples and y has shape {np.shape(y)}")
+    if target == "regression":
+        outputs = read_numbers(y, missing=True).reshape(n_samples, -1)
+        return outputs, LABEL, column_names(y, "y", outputs.shape[1])
+    labels = encode(y, unlabeled)
+    if labels.exclusive != (target != "multilabel"):
+        raise ValueError("several labels are the columns of y, with target='multilabel'")
+    if target == "binary" and len(labels.classes) != 2:
+        raise ValueError(f"target='binary' needs two classes, got {len(labels.classes)}")
+    n_scores = labels.signs.shape[1]
+    axis = SCORE if n_scores == 1 else LABEL
+    return labels.signs, axis, list(labels.classes)[-n_scores:]
 
 
 def _signs(index: IntArray, n_classes: int) -> FloatArray:

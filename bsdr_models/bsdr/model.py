@@ -22,7 +22,7 @@ from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
-from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.arrays import DeclaredTarget, FloatArray
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
@@ -46,7 +46,7 @@ def build_model(
     y: Any,
     *,
     priors: HierarchicalPriors | None = None,
-    target: Target = "multiclass",
+    target: DeclaredTarget = "multiclass",
     kernel: Any = "linear",
     views: Any = None,
 ) -> pm.Model:
@@ -58,12 +58,13 @@ def build_model(
         Features, used as they are (centre and scale them first). Column names of a data frame
         become the coordinate ``feature``.
     y : array-like of shape (N,) or (N, K)
-        ``multiclass``: labels (N,) of any sortable type. ``multilabel``: 0/1 or bool (N, K).
-        ``regression``: float (N,) or (N, K).
+        ``multiclass``: labels (N,) of any sortable type; ``binary``: two of them.
+        ``multilabel``: 0/1 or bool (N, K). ``regression``: float (N,) or (N, K).
     priors : HierarchicalPriors, optional
         Hyper-parameters.
-    target : {"multiclass", "multilabel", "regression"}
-        What y holds: classes, labels of a multi-label problem, or real outputs.
+    target : {"multiclass", "binary", "multilabel", "regression"}
+        What y holds: classes, two classes with one latent utility, which is positive for the
+        second, labels of a multi-label problem, or real outputs.
     kernel, views
         As for :class:`bsdr_models.BSDRClassifier`, but for ``"auto"``.
 
@@ -122,7 +123,7 @@ def declare_hierarchical(
     X: FloatArray,
     y: Any,
     priors: HierarchicalPriors,
-    target: Target,
+    target: DeclaredTarget,
     feature_map: FeatureMap,
     features: Iterable[Any],
 ) -> pm.Model:
@@ -396,10 +397,10 @@ def _centre(margin: Tensor, *, n_rivals: int) -> tuple[Tensor, Tensor]:
     return u, derivatives(u)[1] ** -0.5
 
 
-def check_target(y: Any, target: Target, *, n_samples: int) -> tuple[np.ndarray, list[Any]]:
+def check_target(y: Any, target: DeclaredTarget, *, n_samples: int) -> tuple[np.ndarray, list[Any]]:
     """Encoded y, (N,) of label indices or (N, K), and names of labels or outputs."""
-    if target not in get_args(Target):
-        raise ValueError(f"target must be one of {get_args(Target)}, got {target!r}")
+    if target not in get_args(DeclaredTarget):
+        raise ValueError(f"target must be one of {get_args(DeclaredTarget)}, got {target!r}")
     array = np.asarray(y)
     if len(array) != n_samples:
         raise ValueError(f"X has {n_samples} samples and y has {len(array)}")
@@ -407,6 +408,11 @@ def check_target(y: Any, target: Target, *, n_samples: int) -> tuple[np.ndarray,
         raise ValueError("y contains NaN or infinity")
     if target == "multiclass":
         return encode_classes(array)
+    if target == "binary":
+        index, classes = encode_classes(array)
+        if len(classes) != 2:
+            raise ValueError(f"target='binary' needs two classes, got {len(classes)}")
+        return index[:, None], classes[1:]
     if array.ndim == 1 and target == "regression":
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] == 0:

@@ -43,6 +43,7 @@ from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import CriterionName, LogNormal, Priors
 from bsdr_models.inference.engines import hand_written
+from bsdr_models.inference.initial_values import normal_from
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features, encode_classes
 
@@ -147,7 +148,7 @@ def build_model(
         pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         pm.Data("y_data", y_index, dims=dims.OBS)
 
-        U = pm.Normal("latent_raw", 0.0, 1.0, dims=LATENT_DIMS, initval=start)
+        U = normal_from("latent_raw", 0.0, np.float64(1.0), start=start, dims=LATENT_DIMS)
         a = _log_normal("signal_variance", priors.signal_variance)
         ell = _log_normal("lengthscale", priors.lengthscale)
         b = _log_normal("noise_variance", priors.noise_variance)
@@ -168,9 +169,7 @@ def build_model(
 
 
 def _log_normal(name: str, prior: LogNormal) -> Tensor:
-    return pm.LogNormal(
-        name, mu=prior.log_median, sigma=np.float64(prior.log_sd), initval=prior.median
-    )
+    return pm.LogNormal(name, mu=prior.log_median, sigma=np.float64(prior.log_sd))
 
 
 def back_constraint(

@@ -1,5 +1,7 @@
 """Functions of PyMC and ArviZ take the trees of fits: a table of models and calls."""
 
+import inspect
+
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
@@ -126,9 +128,8 @@ def assert_right(drawn, model, X, y, *, informed=False):
 
 
 def set_samples(model, X, y):
-    name = "X_data" if isinstance(model, BM2PCARegressor) else "X"
     pm.set_data(
-        {name: (X - model.mean_) / model.scale_, "y_data": y}, coords={"obs": np.arange(len(X))}
+        {"X": (X - model.mean_) / model.scale_, "y_data": y}, coords={"obs": np.arange(len(X))}
     )
 
 
@@ -215,18 +216,20 @@ def test_models_have_the_coordinates_of_the_trees(kind):
 def test_class_scores_of_a_pseudo_likelihood(model):
     """Labels have no draws; class scores do, of new samples too, and agree with predictions."""
     X, _, new, _ = samples(model)
-    observed = {"X"} if isinstance(model, PaperBM2PCAClassifier) else set()
+    observed = {"samples"} if isinstance(model, PaperBM2PCAClassifier) else set()
     with fitted(model).model_ as declared:
         assert {variable.name for variable in declared.observed_RVs} == observed
         found = draw(model)
         drawn = found["posterior_predictive"].to_dataset() if observed else {}
         assert set(drawn) == observed
         if observed:
-            np.testing.assert_allclose(drawn["X"].mean(("chain", "draw", "obs")), 0.0, atol=0.3)
+            np.testing.assert_allclose(
+                drawn["samples"].mean(("chain", "draw", "obs")), 0.0, atol=0.3
+            )
         scores = draw(model, var_names="scores")["posterior_predictive/scores"]
         assert_scores(scores, model, X, informed=bool(observed))
         zeros = np.zeros((len(new), scores.shape[-1]))
-        data = {"X_data" if observed else "X": (new - model.mean_) / model.scale_, "y_data": zeros}
+        data = {"X": (new - model.mean_) / model.scale_, "y_data": zeros}
         pm.set_data(data, coords={"obs": np.arange(len(new))})
         names = {"sample_vars": ["latent_offset"]} if "latent_offset" in declared.named_vars else {}
         scores = draw(model, var_names="scores", **names)["posterior_predictive/scores"]
@@ -379,13 +382,54 @@ def test_draws_by_pymc_hold_every_free_variable(kind, monkeypatch):
 DECLARED = {
     "bsdr": lambda X, y: bsdr.build_model(X, y),
     "paper-bsdr": lambda X, y: bsdr.build_paper_model(X, y, n_components=1),
-    "paper-bm2pca": lambda X, y: bm2pca.build_paper_model(
-        X, y, n_components=1, C=1.0, priors=bm2pca.SAMPLING
-    ),
+    "paper-bm2pca": lambda X, y: bm2pca.build_paper_model(X, y, n_components=1, C=1.0),
     "bm2pca": lambda X, y: bm2pca.build_model(X, y, n_components=1),
     "dgplvm": lambda X, y: dgplvm.build_model(X, y, n_components=1),
     "paper-dgplvm": lambda X, y: dgplvm.build_paper_model(X, y, n_components=1, weight=10.0),
 }
+
+
+def augmented(X, y):
+    return bsdr.build_paper_model(X, y, n_components=1, augmented=True)
+
+
+@pytest.mark.parametrize("declare", [*DECLARED.values(), augmented], ids=[*DECLARED, "augmented"])
+def test_every_model_can_be_copied(declare):
+    """As ``pm.do``, ``pm.observe`` and others do; from finite initial values, without jitter."""
+    X, y = load_iris(return_X_y=True)
+    model = declare(scale(X)[::5], y[::5])
+    point = model.initial_point()
+    last = model.free_RVs[-1]
+    value = model.compile_fn(last, inputs=model.value_vars, on_unused_input="ignore", **FAST)(point)
+    assert last.name not in {each.name for each in pm.do(model, {last.name: value}).free_RVs}
+    observed = pm.observe(model, {last.name: value})
+    rest = {each.name: point[each.name] for each in observed.value_vars}
+    for each, start in ((model, point), (observed, rest)):
+        assert np.isfinite(each.compile_logp(jacobian=False, **FAST)(start))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["bsdr", "paper-bsdr", "paper-bm2pca", "bm2pca"])
+def test_find_map_leaves_the_saddle(name):
+    """Three jittered starts end above the prior mean, and no start ends there."""
+    if "jitter" not in inspect.signature(pm.find_MAP).parameters:
+        pytest.skip("needs a newer PyMC")
+    X, y = load_iris(return_X_y=True)
+    model = DECLARED[name](scale(X)[::5], y[::5])
+    density = model.compile_logp(jacobian=False)
+    at_mean = density(model.initial_point())
+    found = []
+    for seed in range(3):
+        point = pm.find_MAP(
+            model=model,
+            jitter=True,
+            random_seed=seed,
+            progressbar=False,
+            return_inferencedata=False,
+        )
+        found.append(density({each.name: point[each.name] for each in model.value_vars}))
+    assert min(found) > at_mean + 10.0
 
 
 @pytest.mark.slow

@@ -259,7 +259,7 @@ def test_prior_predictive_samples_have_their_covariance():
     model = declare(X, y, priors=SAMPLING, **options)
     with pytest.warns(UserWarning, match="Potentials"):
         prior = pm.sample_prior_predictive(400, model=model, random_seed=4, compile_kwargs=FAST)
-    draws, rows = prior.prior, prior.prior_predictive["X"].values[0]
+    draws, rows = prior.prior, prior.prior_predictive["samples"].values[0]
     assert rows.shape == (400, N, D)
     squares = []
     for s, x in enumerate(rows):
@@ -310,7 +310,11 @@ def test_variables_match_the_specification(case):
         ({"y": 1.0}, "samples"),
         ({"y": [0, 0, 0]}, "two classes"),
         ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
-        ({"y": [[0], [1], [2]]}, "vector"),
+        ({"y": [[0, 1], [1, 0], [1, 1]]}, "target='multilabel'"),
+        ({"target": "multilabel"}, "target='multilabel'"),
+        ({"y": [0, 1, 2], "target": "binary"}, "two classes"),
+        ({"target": "classes"}, "target must be one of"),
+        ({"epsilon": -1.0, "target": "regression"}, "epsilon must be"),
         ({"n_components": 0}, "n_components"),
         ({"n_components": 3}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
@@ -325,6 +329,39 @@ def test_invalid_arguments_raise(change, message):
     X, y = arguments.pop("X"), arguments.pop("y")
     with pytest.raises(ValueError, match=message):
         build_paper_model(X, y, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("target", "y"),
+    [
+        ("multiclass", [0, 1, 2, -1, 2, 0]),
+        ("binary", ["a", "b", "?", "a", "b", "b"]),
+        ("multilabel", [[0, 1], [1, 0], [-1, 1], [1, 1], [0, -1], [1, 0]]),
+        ("regression", [[0.5], [np.nan], [-0.3], [1.2], [0.0], [2.0]]),
+    ],
+)
+def test_targets_of_the_declared_model(target, y):
+    """Signs, or real outputs, and missing ones, as a fit encodes them."""
+    X, *_ = toy("sign")
+    unlabeled = "?" if target == "binary" else -1
+    options = {"n_components": R, "C": COST, "epsilon": EPSILON, "priors": PAPER}
+    model = build_paper_model(X, y, target=target, unlabeled=unlabeled, **options)
+    expected = {
+        "multiclass": np.where(np.arange(3) == np.array([[0, 1, 2, -1, 2, 0]]).T, 1.0, -1.0),
+        "binary": np.array([[-1.0, 1.0, 0.0, -1.0, 1.0, 1.0]]).T,
+        "multilabel": np.array([[-1, 1], [1, -1], [0, 1], [1, 1], [-1, 0], [1, -1]], dtype=float),
+        "regression": np.array(y, dtype=float),
+    }[target]
+    if target == "multiclass":
+        expected[3] = 0.0
+    kind = "regression" if target == "regression" else "signs"
+    same = declare(X, expected, kind, n_components=R)
+    point = on_value_scale(same, random_point(same, np.random.default_rng(0)))
+    found, wanted = (each.compile_logp(**FAST)(point) for each in (model, same))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    if target != "regression":
+        recommended = build_model(X, y, target=target, unlabeled=unlabeled)
+        np.testing.assert_array_equal(recommended["y_data"].get_value(), expected)
 
 
 # Samplers

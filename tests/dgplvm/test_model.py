@@ -320,7 +320,7 @@ def test_other_criteria_have_their_values_and_gradients(criterion):
 
 @pytest.mark.parametrize("mapping", [KernelMapping, None])
 def test_the_papers_density_is_its_objective_within_bounds(mapping):
-    """Eq. (13) at interior parameters, and the priors of log theta and the raw coordinates."""
+    """Eq. (13) at interior parameters, and the priors of theta and the raw coordinates."""
     X, y = features(), np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
     task = Problem(
         X=X,
@@ -335,10 +335,12 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
     log_density, rng = model.compile_logp(jacobian=False, **FAST), np.random.default_rng(2)
     for _ in range(3):
         raw, share = rng.standard_normal((9, 2)), rng.uniform(0.2, 0.8, 4)
-        values = objective.terms(objective.transform(raw)[0], low + share * (high - low)).values
+        log_theta = low + share * (high - low)
+        values = objective.terms(objective.transform(raw)[0], log_theta).values
         expected = -values["likelihood"] - values["criterion"] - np.log(high - low).sum()
+        expected -= log_theta.sum()
         expected += stats.norm(0.0, RAW_SCALE).logpdf(raw).sum()
-        point = {"latent_raw": raw, "log_theta_interval__": np.log(share / (1.0 - share))}
+        point = {"latent_raw": raw, "theta_chain__": np.log(share / (1.0 - share))}
         np.testing.assert_allclose(log_density(point), expected, rtol=1e-9)
 
 
@@ -350,7 +352,7 @@ def test_the_tree_of_the_papers_fit_holds_its_free_variables(options):
         warnings.simplefilter("ignore")
         fit.fit(X[::5], y[::5])
     declared, posterior = fit.model_, fit.idata_["posterior"]
-    for name in ("log_theta", "latent_raw"):
+    for name in ("theta", "latent_raw"):
         assert posterior[name].dims == ("chain", "draw", *declared.named_vars_to_dims[name])
     values = {declared["latent_raw"]: posterior["latent_raw"].values[0, 0]}
     np.testing.assert_allclose(declared["latent"].eval(values), fit.latent_, atol=1e-10)

@@ -47,11 +47,11 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models import dims
-from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.priors import PAPER, Priors
-from bsdr_models.bm2pca.problem import encode_signs
-from bsdr_models.options import check_number
-from bsdr_models.validation import check_features, encode_classes
+from bsdr_models.arrays import DeclaredTarget, FloatArray
+from bsdr_models.bm2pca.priors import SAMPLING, Priors
+from bsdr_models.bm2pca.problem import encode_declared
+from bsdr_models.options import TOLERANCE, check_number
+from bsdr_models.validation import check_features
 
 # A symbolic variable, untyped because the annotations of PyTensor are partial.
 type Tensor = Any
@@ -69,28 +69,39 @@ def build_paper_model(
     *,
     n_components: int,
     C: float = 10.0,
-    priors: Priors = PAPER,
+    epsilon: float = 0.1,
+    priors: Priors = SAMPLING,
+    target: DeclaredTarget = "multiclass",
+    unlabeled: Any = None,
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as printed as a PyMC model with named dims.
 
     All outcomes share one subspace. The paper's one-vs-rest is
-    ``build_paper_model(X, y == c, ...)`` for every class c. The model of label sets, missing labels
-    or real targets is ``model_`` of a fit.
+    ``build_paper_model(X, y == c, ...)`` for every class c.
 
     Parameters
     ----------
     X : array-like of shape (N, D)
         Features, scaled by the caller. Column names of a data frame become the coordinate
         ``feature``.
-    y : array-like of shape (N,)
-        Labels of any sortable type. Two classes are one outcome, +1 for the second of them in
-        sorted order; more classes are one outcome each, against the rest.
+    y : array-like of shape (N,) or (N, K)
+        Classes of any sortable type. Two classes are one outcome, +1 for the second of them in
+        sorted order; more classes are one outcome each, against the rest. Or zeros and ones of K
+        labels, or K real outputs, NaN if missing.
     n_components : int
         R, between 1 and D.
     C : float
         Cost of a violated margin.
-    priors : Priors
-        Hyper-parameters; the paper's by default.
+    epsilon : float, default=0.1
+        Half width of the insensitive interval of real outputs.
+    priors : Priors, default=SAMPLING
+        Hyper-parameters. Under the nearly flat ones of the paper, ``bsdr_models.bm2pca.PAPER``,
+        every transition of NUTS diverges.
+    target : {"multiclass", "binary", "multilabel", "regression"}, default="multiclass"
+        What y holds: classes, two classes, several labels, or real outputs.
+    unlabeled : scalar, optional
+        Value of y that marks a missing label, as for :class:`bsdr_models.BM2PCAClassifier`:
+        the semi-supervised model.
 
     Returns
     -------
@@ -99,16 +110,17 @@ def build_paper_model(
         K > 1 ``latent_offset``: several outcomes of a sample depend on the same latent coordinates,
         which are kept as an offset from their mean given the features. Its density has kinks, which
         slow NUTS; with K = 1 it is smooth.
-        Observed are the features ``X``; margin factors are the potential ``margins``
-        (obs, outcome), which predictive draws ignore: signs have no draws and no
-        ``log_likelihood``. ``scores`` (obs, outcome) are class scores, with K = 1 their means
-        given the features. ``coef`` (feature, outcome) and ``intercept`` (outcome,) give the mean
-        class score of a new sample as ``x @ coef + intercept``; they are identified, unlike the
-        rotation of loadings and weights. A single sign has the axis ``score``, not ``outcome``.
+        Observed are the features, as ``samples``, and real outputs, as ``y``. The margin factors of
+        signs are the potential ``margins`` (obs, outcome), which predictive draws ignore: signs
+        have no draws and no ``log_likelihood``. ``scores`` (obs, outcome) are class scores, with
+        K = 1 their means given the features. ``coef`` (feature, outcome) and ``intercept``
+        (outcome,) give the mean class score of a new sample as ``x @ coef + intercept``; they are
+        identified, unlike the rotation of loadings and weights. A single sign has the axis
+        ``score``, not ``outcome``.
 
     Notes
     -----
-    New samples are given by ``pm.set_data({"X_data": X, "y_data": y}, coords={"obs": ...})``, where
+    New samples are given by ``pm.set_data({"X": X, "y_data": y}, coords={"obs": ...})``, where
     y has a row of zeros for each.
 
     Raises
@@ -133,11 +145,18 @@ def build_paper_model(
     True
     """
     check_number("C", C)
+    check_number("epsilon", epsilon, TOLERANCE)
     X_array, features = check_features(X, y, n_components)
-    signs, axis, outcomes = encode_signs(*encode_classes(y, len(X_array)))
-    coords = {dims.FEATURE: features, axis: outcomes}
-    options: dict[str, Any] = {"n_components": n_components, "C": C, "epsilon": None}
-    return declare(X_array, signs, coords, priors=priors, **options)
+    values, axis, outcomes = encode_declared(y, target, unlabeled, n_samples=len(X_array))
+    return declare(
+        X_array,
+        values,
+        {dims.FEATURE: features, axis: outcomes},
+        n_components=n_components,
+        C=C,
+        priors=priors,
+        epsilon=epsilon if target == "regression" else None,
+    )
 
 
 def declare(
@@ -161,7 +180,7 @@ def declare(
         return pm.Gamma(name, np.float64(shape), np.float64(rate), dims=axes)
 
     with pm.Model(coords=coords) as model:
-        X_data = pm.Data("X_data", X, dims=ROW_DIMS)
+        X_data = pm.Data("X", X, dims=ROW_DIMS)
         # PyMC has no NaN in data.
         y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)
 
@@ -244,7 +263,7 @@ def _samples(X_data: Tensor, t: Tensor, W: Tensor, tau: Tensor, n_components: in
         return pm.Normal.dist(z @ W.T + t, tau=tau)
 
     pm.CustomDist(
-        "X",
+        "samples",
         *(t, W, tau),
         dist=draw,
         logp=log_density,

@@ -25,7 +25,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from bsdr_models import dims
-from bsdr_models.arrays import Target
+from bsdr_models.arrays import DeclaredTarget
 from bsdr_models.bsdr.model import (
     RESPONSE_DIMS,
     Tensor,
@@ -35,6 +35,7 @@ from bsdr_models.bsdr.model import (
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
+from bsdr_models.inference.initial_values import normal_from
 from bsdr_models.validation import check_features
 
 
@@ -44,7 +45,7 @@ def build_paper_model(
     *,
     n_components: int,
     priors: Priors | None = None,
-    target: Target = "multiclass",
+    target: DeclaredTarget = "multiclass",
     augmented: bool = False,
 ) -> pm.Model:
     r"""Declare the joint distribution of the paper's BSDR as a PyMC model with named dims.
@@ -188,7 +189,7 @@ def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: dict[s
     """Utilities N(eta, I), and y their argmax (obs,), or 1 where they are positive (obs, label)."""
     of_class = y.ndim == 1
     initial = np.eye(n_labels)[y] if of_class else 2.0 * y - 1.0
-    T = pm.Normal("utilities", eta, 1.0, dims=RESPONSE_DIMS, initval=initial)
+    T = normal_from("utilities", eta, np.float64(1.0), start=initial, dims=RESPONSE_DIMS)
     label, signature = (_largest, "(k)->()") if of_class else (_positive, "()->()")
     pm.CustomDist(
         "y",

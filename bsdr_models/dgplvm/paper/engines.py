@@ -60,7 +60,7 @@ def fit_problem(
     kernel = (signal / gram.variance, lengthscale, noise / gram.variance)
     variables: dict[str, Any] = dict(zip(KERNEL, kernel, strict=True))
     variables["criterion"] = fit.terms.criterion
-    variables["log_theta"] = fit.log_parameters[:4]
+    variables["theta"] = np.exp(fit.log_parameters[:4])
     variables["latent_raw"] = raw
     return make_result(
         fit,

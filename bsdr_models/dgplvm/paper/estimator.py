@@ -98,7 +98,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     """
 
     _most_components: ClassVar[int] = 2
-    _free_dims: ClassVar = {"latent_raw": (dims.BASIS, dims.COMPONENT), "log_theta": (dims.THETA,)}
+    _free_dims: ClassVar = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (dims.THETA,)}
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": Optimization}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],

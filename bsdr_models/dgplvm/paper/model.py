@@ -4,7 +4,8 @@ With the centred features Y (N, D), :math:`K = \theta_1 e^{-\theta_2 |x_i - x_j|
 \delta_{ij} / \theta_4` and the back-constraint :math:`X = L U`, Eqs. (17) and (18),
 
 .. math::
-    \log \theta_i \sim U(l_i, h_i), \quad U_{ij} \sim N(0, s^2), \qquad
+    p(\theta_i) \propto 1 / \theta_i, \quad l_i < \log \theta_i < h_i, \qquad
+    U_{ij} \sim N(0, s^2), \qquad
     y_d \sim N(0, K), \qquad p(X) \propto e^{-w J(X)} .
 
 The paper has no prior of U and no bounds of :math:`\theta`, and its density no finite integral. A
@@ -17,21 +18,26 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions import transforms
 from pytensor.tensor import linalg
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.model import LATENT_DIMS, check_labels, class_separation, kernel
+from bsdr_models.dgplvm.model import LATENT_DIMS, Tensor, check_labels, class_separation, kernel
 from bsdr_models.dgplvm.paper.map import THETA, KernelMapping, theta_priors
 from bsdr_models.dgplvm.priors import CriterionName, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS
 from bsdr_models.dims import THETA as THETA_DIM
+from bsdr_models.inference.initial_values import normal_from
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
+# Added to the bounds of log theta: the mode may be at a bound, where the transform is infinite.
+MARGIN = np.array([[-1e-9], [1e-9]])
 
 
 def build_paper_model(
@@ -69,8 +75,8 @@ def build_paper_model(
     Returns
     -------
     pymc.Model
-        Free variables: ``log_theta`` (theta,) and ``latent_raw`` (basis, component), coefficients
-        of kernels, or the latent coordinates themselves without a back-constraint. Deterministic:
+        Free variables: ``theta`` (kernel_parameter,) and ``latent_raw`` (basis, component),
+        coefficients of kernels, or the latent coordinates without a back-constraint. Deterministic:
         ``latent`` (obs, component) and ``criterion``, J. The likelihood and J are the potentials
         ``generative`` and ``discriminative``.
 
@@ -92,8 +98,8 @@ def build_paper_model(
     >>> from bsdr_models.dgplvm import build_paper_model
     >>> X, y = load_iris(return_X_y=True)
     >>> model = build_paper_model(scale(X[::3]), y[::3], n_components=2)
-    >>> model.named_vars_to_dims["log_theta"]
-    ('theta',)
+    >>> model.named_vars_to_dims["theta"]
+    ('kernel_parameter',)
     """
     check_number("weight", weight)
     if width is not None:
@@ -119,7 +125,8 @@ def declare(
     n, d = problem.X.shape
     gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
     priors = theta_priors(gram)
-    low, high = np.array([prior.bounds for prior in priors]).T
+    low, high = np.array([prior.bounds for prior in priors]).T + MARGIN
+    medians = [prior.log_median for prior in priors]
     start = problem.starts(1, np.random.default_rng(0))[0]
     basis = np.eye(n) if mapping is None else mapping.factor
     raw = start if mapping is None else mapping.raw(start)
@@ -134,13 +141,12 @@ def declare(
     with pm.Model(coords=coords) as model:
         pm.Data("X", problem.X, dims=(OBS, FEATURE))
         pm.Data("y_data", problem.y_index, dims=OBS)
-        medians = [prior.log_median for prior in priors]
-        log_theta = pm.Uniform("log_theta", low, high, dims=THETA_DIM, initval=medians)
-        U = pm.Normal("latent_raw", 0.0, RAW_SCALE, dims=(BASIS, COMPONENT), initval=raw)
+        theta = _log_uniform("theta", low, high, start=np.exp(medians))
+        U = normal_from("latent_raw", 0.0, RAW_SCALE, start=raw, dims=(BASIS, COMPONENT))
         latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=LATENT_DIMS)
         J = class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
         pm.Deterministic("criterion", J)
-        output, inverse_width, bias, inverse_noise = (pt.exp(log_theta[i]) for i in range(4))
+        output, inverse_width, bias, inverse_noise = (theta[i] for i in range(4))
         K = kernel(latent, output, inverse_width**-0.5, 1.0 / inverse_noise) + bias
         L = linalg.cholesky(K, lower=True)
         half = linalg.solve_triangular(L, pt.as_tensor(gram.root), lower=True)
@@ -148,3 +154,21 @@ def declare(
         pm.Potential("generative", -0.5 * (d * log_det + (half**2).sum()))
         pm.Potential("discriminative", -problem.priors.weight * J)
     return model
+
+
+def _log_uniform(name: str, low: FloatArray, high: FloatArray, *, start: FloatArray) -> Tensor:
+    """Positive variables (4,) of density 1 / theta within bounds of their logarithms."""
+    bounds = transforms.Interval(bounds_fn=lambda *_: (pt.constant(low), pt.constant(high)))
+
+    def draw(low: Tensor, high: Tensor, size: Any) -> Tensor:
+        return pt.exp(pm.Uniform.dist(low, high, size=size))
+
+    return pm.CustomDist(
+        name,
+        low,
+        high,
+        dist=draw,
+        support_point=lambda *_: pt.constant(start),
+        transform=transforms.Chain([transforms.log, bounds]),
+        dims=THETA_DIM,
+    )
