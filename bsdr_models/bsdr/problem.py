@@ -37,7 +37,7 @@ import numpy as np
 from scipy.linalg import helmert
 from scipy.special import ndtr
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.arrays import BoolArray, DeclaredTarget, FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -245,7 +245,7 @@ def log_prior_scale(log_scale: FloatArray, scale: float) -> FloatArray:
     return np.asarray(math.log(2.0) - LOG_SQRT_2PI + ratio - 0.5 * np.exp(2.0 * ratio))
 
 
-def make_contrasts(n_labels: int, target: Target) -> FloatArray:
+def make_contrasts(n_labels: int, target: DeclaredTarget) -> FloatArray:
     """C, (J, K): orthonormal contrasts of classes, else the identity."""
     if target == "multiclass":
         return np.ascontiguousarray(helmert(n_labels))

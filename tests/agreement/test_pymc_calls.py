@@ -400,7 +400,10 @@ def test_every_model_can_be_copied(declare):
     model = declare(scale(X)[::5], y[::5])
     point = model.initial_point()
     last = model.free_RVs[-1]
-    value = model.compile_fn(last, inputs=model.value_vars, on_unused_input="ignore", **FAST)(point)
+    [graph] = model.replace_rvs_by_values([last])
+    value = model.compile_fn(graph, inputs=model.value_vars, on_unused_input="ignore", **FAST)(
+        point
+    )
     assert last.name not in {each.name for each in pm.do(model, {last.name: value}).free_RVs}
     observed = pm.observe(model, {last.name: value})
     rest = {each.name: point[each.name] for each in observed.value_vars}

@@ -276,7 +276,8 @@ def test_prior_predictive_samples_have_their_covariance():
 
 def test_names_dims_and_coordinates():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
+    with pytest.warns(UserWarning, match="class 'b' has a single sample"):
+        model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
     assert model.coords["feature"] == ("width", "length")
     assert model.coords["outcome"] == ("a", "b", "c")
     np.testing.assert_array_equal(
@@ -298,21 +299,21 @@ def test_variables_match_the_specification(case):
     for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs):
         if variable.name != "latent_offset":
             axes = tuple(model.named_vars_to_dims.get(variable.name, ()))
-            assert axes == dims_of(variable.name)
+            assert axes == dims_of("X" if variable.name == "samples" else variable.name)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"X": np.ones(5)}, "Expected 2D array"),
-        ({"X": np.full((3, 2), np.nan)}, "NaN"),
+        ({"X": np.full((6, 2), np.nan)}, "NaN"),
         ({"y": [0, 1]}, "samples"),
         ({"y": 1.0}, "samples"),
-        ({"y": [0, 0, 0]}, "two classes"),
-        ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
-        ({"y": [[0, 1], [1, 0], [1, 1]]}, "target='multilabel'"),
+        ({"y": [0] * 6}, "two classes"),
+        ({"y": [0.0, np.inf, 1.0, 0.0, 1.0, 1.0]}, "infinity"),
+        ({"y": [[0, 1], [1, 0]] * 3}, "target='multilabel'"),
         ({"target": "multilabel"}, "target='multilabel'"),
-        ({"y": [0, 1, 2], "target": "binary"}, "two classes"),
+        ({"y": [0, 1, 2] * 2, "target": "binary"}, "two classes"),
         ({"target": "classes"}, "target must be one of"),
         ({"epsilon": -1.0, "target": "regression"}, "epsilon must be"),
         ({"n_components": 0}, "n_components"),
@@ -324,36 +325,37 @@ def test_variables_match_the_specification(case):
     ],
 )
 def test_invalid_arguments_raise(change, message):
-    good = {"X": np.eye(3, 2), "y": [0, 1, 1], "n_components": 1}
+    good = {"X": np.eye(6, 2), "y": [0, 1, 1, 0, 1, 1], "n_components": 1}
     arguments = good | change
     X, y = arguments.pop("X"), arguments.pop("y")
     with pytest.raises(ValueError, match=message):
         build_paper_model(X, y, **arguments)
 
 
+REAL = [0.5, np.nan, -0.3, 1.2, 0.0, 2.0]
+
+
 @pytest.mark.parametrize(
-    ("target", "y"),
+    ("target", "y", "expected"),
     [
-        ("multiclass", [0, 1, 2, -1, 2, 0]),
-        ("binary", ["a", "b", "?", "a", "b", "b"]),
-        ("multilabel", [[0, 1], [1, 0], [-1, 1], [1, 1], [0, -1], [1, 0]]),
-        ("regression", [[0.5], [np.nan], [-0.3], [1.2], [0.0], [2.0]]),
+        ("multiclass", [0, 1, 2, 2, 1, 0], np.eye(3)[[0, 1, 2, 2, 1, 0]] * 2 - 1),
+        ("multiclass", [0, 1, -1, -1, 1, 0], [[-1], [1], [0], [0], [1], [-1]]),
+        ("binary", ["a", "b", "?", "a", "b", "b"], [[-1], [1], [0], [-1], [1], [1]]),
+        (
+            "multilabel",
+            [[0, 1], [1, 0], [-1, 1], [1, 1], [0, -1], [1, 0]],
+            [[-1, 1], [1, -1], [0, 1], [1, 1], [-1, 0], [1, -1]],
+        ),
+        ("regression", REAL, np.array([REAL]).T),
     ],
 )
-def test_targets_of_the_declared_model(target, y):
+def test_targets_of_the_declared_model(target, y, expected):
     """Signs, or real outputs, and missing ones, as a fit encodes them."""
     X, *_ = toy("sign")
+    expected = np.array(expected, dtype=np.float64)
     unlabeled = "?" if target == "binary" else -1
     options = {"n_components": R, "C": COST, "epsilon": EPSILON, "priors": PAPER}
     model = build_paper_model(X, y, target=target, unlabeled=unlabeled, **options)
-    expected = {
-        "multiclass": np.where(np.arange(3) == np.array([[0, 1, 2, -1, 2, 0]]).T, 1.0, -1.0),
-        "binary": np.array([[-1.0, 1.0, 0.0, -1.0, 1.0, 1.0]]).T,
-        "multilabel": np.array([[-1, 1], [1, -1], [0, 1], [1, 1], [-1, 0], [1, -1]], dtype=float),
-        "regression": np.array(y, dtype=float),
-    }[target]
-    if target == "multiclass":
-        expected[3] = 0.0
     kind = "regression" if target == "regression" else "signs"
     same = declare(X, expected, kind, n_components=R)
     point = on_value_scale(same, random_point(same, np.random.default_rng(0)))
