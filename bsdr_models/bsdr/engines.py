@@ -191,7 +191,7 @@ def _fit_hmc(
         held_out=HeldOutScore() if held_out is None else held_out.score,
         held_out_log_proba=None if held_out is None else held_out.log_proba,
         interrupted=interrupted,
-        sample_stats={"diverging": sampled.divergent.reshape(by_chain)},
+        sample_stats={name: each.reshape(by_chain) for name, each in sampled.stats.items()},
     )
 
 

@@ -78,7 +78,7 @@ class Sampled:
     theta: FloatArray  # (C, T, P)
     log_likelihood: FloatArray  # (C, T)
     log_prior: FloatArray  # (C, T)
-    divergent: np.ndarray  # (C, T)
+    stats: dict[str, np.ndarray]  # of the trajectories, (C, T) each
     log_evidence: float
     log_evidence_error: float  # standard error
     sd_log_scale: float  # posterior standard deviation of log tau
@@ -131,28 +131,28 @@ def sample(
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
     draws = list[tuple[np.ndarray, ...]]()
+    stats = list[dict[str, np.ndarray]]()
     interrupted = False
     try:
         for i in range(n_draws):
             trajectory = move(problem, whitening, states, step, rng, angle)
             states = move_scale(problem, trajectory.states, rng)
-            variables = states.theta, states.log_likelihood, states.log_prior
-            draws.append((*variables, trajectory.divergent))
+            stats.append(trajectory.stats())
+            draws.append((states.theta, states.log_likelihood, states.log_prior))
             on_step(0.5 + 0.5 * (i + 1) / n_draws)
     except KeyboardInterrupt:
         if len(draws) < 4:
             raise
         interrupted = True
-    theta, log_likelihood, log_prior, divergent = (
-        np.stack(each, axis=1) for each in zip(*draws, strict=True)
-    )
+    theta, log_likelihood, log_prior = (np.stack(each, axis=1) for each in zip(*draws, strict=True))
+    stats = stats[: len(draws)]
     below = 2.0 * ndtr(np.exp(path.grid[0]) / problem.priors.scale) - 1.0  # features do not matter
     single = path.log_bayes_factor[np.abs(path.grid - mean).argmin()]
     return Sampled(
         theta=theta,
         log_likelihood=log_likelihood,
         log_prior=log_prior,
-        divergent=divergent,
+        stats={name: np.stack([each[name] for each in stats], axis=1) for name in stats[0]},
         log_evidence=empty + float(np.logaddexp(logsumexp(path.log_density), np.log(below))),
         log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_chains)),
         sd_log_scale=sd,

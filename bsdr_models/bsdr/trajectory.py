@@ -141,6 +141,20 @@ class Trajectory:
     states: States  # ends, or beginnings where these are rejected
     acceptance: FloatArray  # probabilities, (C,)
     divergent: BoolArray  # (C,)
+    energy: FloatArray  # of the states with their momenta, in nats, (C,)
+    step: float
+    n_steps: int
+
+    def stats(self) -> dict[str, np.ndarray]:
+        """Statistics of the trajectory, (C,) each, by their names in ArviZ."""
+        n_chains = len(self.acceptance)
+        return {
+            "acceptance_rate": self.acceptance,
+            "diverging": self.divergent,
+            "energy": self.energy,
+            "n_steps": np.full(n_chains, self.n_steps),
+            "step_size": np.full(n_chains, self.step),
+        }
 
 
 def move(
@@ -174,11 +188,15 @@ def move(
     p += half * (w.transposed(new.gradient).astype(np.float32) + z)
     change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
     change = np.nan_to_num(change, nan=-np.inf)
-    accept = np.exp(np.minimum(change, 0.0))
+    acceptance = np.exp(np.minimum(change, 0.0))
+    accepted = rng.random(len(acceptance)) < acceptance
     return Trajectory(
-        states=states.where(rng.random(len(accept)) < accept, new),
-        acceptance=accept,
+        states=states.where(accepted, new),
+        acceptance=acceptance,
         divergent=change < -_DIVERGENT,
+        energy=-begin - np.where(accepted, change, 0.0),
+        step=step,
+        n_steps=n_steps,
     )
 
 

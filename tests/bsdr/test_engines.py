@@ -506,7 +506,10 @@ def test_arviz_reads_the_tree(fitted, target):
     total = tree["log_likelihood/y"].sum("obs")
     np.testing.assert_allclose(total, stats["log_likelihood"], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(stats["lp"], stats["log_likelihood"] + tree["log_prior/parameters"])
-    assert ("diverging" in stats) == (target != "regression")
+    of_trajectories = {"acceptance_rate", "diverging", "energy", "n_steps", "step_size"}
+    assert set(stats) - {"lp", "log_likelihood"} == (
+        set() if target == "regression" else of_trajectories
+    )
     table = az.summary(tree, var_names=["coef", "bias"])
     assert len(table) == D * K + K
     assert np.isfinite(table["mean"].astype(float)).all()

@@ -137,7 +137,7 @@ def test_rotation_solves_the_normal_part():
     found = move(problem, whitening, states, 1.0, rng)
     there = found.states
     assert_allclose(found.acceptance, 1.0, rtol=1e-4)  # positions inside have single precision
-    assert not found.divergent.any()
+    assert not found.stats["diverging"].any()
     assert_allclose(there.theta[:, -1], theta[:, -1], rtol=1e-12)  # log tau is fixed
     assert np.abs(there.theta - theta)[:, :-1].mean() > 0.5
 
@@ -269,7 +269,7 @@ def test_draws_are_those_of_the_posterior(exact):
     problem, draw = exact
     found = hmc.sample(problem, n_chains=16, n_draws=1600, rng=np.random.default_rng(0))
     assert found.theta.shape == (16, 1600, 3)
-    assert found.log_likelihood.shape == found.divergent.shape == (16, 1600)
+    assert found.log_likelihood.shape == found.stats["diverging"].shape == (16, 1600)
     theta = found.theta.reshape(-1, 3)
     assert_allclose(found.log_likelihood.ravel(), problem.evaluate(theta)[0].sum(axis=1))
     assert_allclose(found.log_prior.ravel(), problem.log_prior(theta))
@@ -312,4 +312,6 @@ def test_interrupt(share, finished):
     found = hmc.sample(problem, **options)
     assert found.interrupted
     assert 4 <= found.theta.shape[1] < 20
-    assert found.theta.shape[1] == found.log_likelihood.shape[1] == found.divergent.shape[1]
+    assert (
+        found.theta.shape[1] == found.log_likelihood.shape[1] == found.stats["diverging"].shape[1]
+    )
