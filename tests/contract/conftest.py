@@ -111,6 +111,13 @@ ALIKE = {
     *("bsdr_laplace", "bm2pca_paper_one_vs_rest", "bm2pca_gibbs"),
     "dgplvm_centres",
 }
+# The estimators of each parameter of the tests.
+FORMS = {
+    "name": [*ESTIMATORS],
+    "classifier": [n for n in CLASSIFIERS if n not in ALIKE],
+    "regressor": [*REGRESSORS],
+    "kind": [*KINDS],
+}
 
 # Expected warnings about bad input and short fits: every warning there is but
 # for that of constant features.
@@ -132,7 +139,13 @@ CONSTANT = ".* features are constant in the training samples"
 
 
 def pytest_generate_tests(metafunc):
-    """Checks of scikit-learn: of each the form of 64-bit samples that cannot be written to."""
+    """Cases that estimators take in turn, and the checks of scikit-learn.
+
+    Of a check the form of 64-bit samples that cannot be written to.
+    """
+    for mark in metafunc.definition.iter_markers("in_turn"):
+        parameter, cases = mark.args
+        metafunc.parametrize((parameter, "case"), in_turn(FORMS[parameter], cases, **mark.kwargs))
     if "check" not in metafunc.fixturenames:
         return
     cases = {}
@@ -149,6 +162,18 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize(("model", "check"), cases.values(), ids=cases.keys())
 
 
+def in_turn(forms, cases, times=1):
+    """Pairs of which every form has one, and every case has ``times``, with different forms."""
+    forms = list(forms)
+    cases = list(cases)
+    pairs = [
+        (forms[(i + shift * len(forms) // times) % len(forms)], cases[i % len(cases)])
+        for shift in range(times)
+        for i in range(max(len(forms), len(cases)))
+    ]
+    return list(dict.fromkeys(pairs))
+
+
 @pytest.fixture
 def explained():
     """What the data of a test deserve to be told."""
@@ -158,22 +183,22 @@ def explained():
         yield
 
 
-@pytest.fixture(params=ESTIMATORS)
+@pytest.fixture(params=FORMS["name"])
 def name(request):
     return request.param
 
 
-@pytest.fixture(params=[n for n in CLASSIFIERS if n not in ALIKE])
+@pytest.fixture(params=FORMS["classifier"])
 def classifier(request):
     return request.param
 
 
-@pytest.fixture(params=REGRESSORS)
+@pytest.fixture(params=FORMS["regressor"])
 def regressor(request):
     return request.param
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=FORMS["kind"])
 def kind(request):
     return request.param
 
