@@ -244,6 +244,7 @@ def test_bad_requests_fail_before_any_fit(changes, error, message):
     assert Broken.fits == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:BSDR. the chains have not mixed")
 def test_defaults_on_wine(wine, short_runs, monkeypatch):
     X, y = wine

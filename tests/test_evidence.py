@@ -30,6 +30,7 @@ def test_null_has_a_row_per_method_and_a_picture(tmp_path):
     assert (tmp_path / "null.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_stronger_signal_is_predicted_better_and_doubted_less(tmp_path):
     """Of 45 samples; class frequencies have a log loss of 1.099."""
     size = null.Size(n_train=45, n_features=10, n_new=300, n_seeds=1)

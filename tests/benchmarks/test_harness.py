@@ -208,6 +208,7 @@ def test_every_part_of_speed_has_its_place_on_a_page():
     assert not absent
 
 
+@pytest.mark.slow
 def test_the_choice_of_a_model_is_scored_by_new_samples():
     noise = Task(source="noise", scheme="noise", sizes=(24, 3, 2), n_components=0)
     found, seconds, losses = model_choice.choose(noise, TUNING_SEEDS[0])

@@ -132,6 +132,7 @@ def test_held_out_score_of_noise_is_that_of_no_features():
     assert np.median(temperatures) > 10.0
 
 
+@pytest.mark.slow
 def test_held_out_scores_of_weak_classes_are_those_of_new_samples():
     held_out, new = [], []
     for seed in range(200, 210):

@@ -155,7 +155,9 @@ BAD_GROUPS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "bad"), zip(TAKERS, itertools.cycle(BAD_GROUPS), strict=False))
+@pytest.mark.parametrize(
+    ("model", "bad"), [*zip(TAKERS, itertools.cycle(BAD_GROUPS), strict=False)]
+)
 def test_bad_groups_are_refused_before_any_work(model, bad):
     groups, error = bad
     X, y, patients = scans()
