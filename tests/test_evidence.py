@@ -8,7 +8,7 @@ from scipy.stats import ks_2samp
 
 from benchmarks import page
 from benchmarks.evidence import agreement, coverage, null, sbc
-from benchmarks.evidence.simulate import features, simulate, simulate_hierarchical, varying_together
+from benchmarks.evidence.simulate import simulate, simulate_hierarchical, varying_together
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
 
@@ -165,12 +165,6 @@ def test_labels_are_simulated_with_the_probabilities_of_the_model():
         values = sbc.quantities(draws, X, np.array([label]), X[0])["log likelihood"]
         # The average over 2000 draws adds an error of its own, at most 0.5 / sqrt(2000).
         assert np.mean(truths.y == label) == pytest.approx(np.exp(values).mean(), abs=0.0146 + 0.04)
-
-
-def test_features_are_standardised():
-    X = features(30, 4, np.random.default_rng(2))
-    np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(X.std(axis=0), 1.0, rtol=1e-12)
 
 
 def test_write_replaces_what_stands_between_the_marks(tmp_path):

@@ -156,11 +156,6 @@ def test_number_of_components_is_that_of_the_columns_only(target, k, asked, expe
         assert model.idata_["posterior"][name].equals(every.idata_["posterior"][name])
 
 
-def test_more_components_than_features_raise():
-    with pytest.raises(ValueError, match="n_components=5 must be at most n_features=4"):
-        estimator("multiclass", 5).fit(*toy("multiclass"))
-
-
 def test_uncertainty_grows_with_distance_from_the_training_samples(fitted):
     """Outside the row space of the training samples the posterior is the prior."""
     for d in (D, 60):

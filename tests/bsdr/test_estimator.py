@@ -137,18 +137,6 @@ def test_fitted_attributes(wine, wine_model):
         assert not hasattr(wine_model, name)
 
 
-def test_fitted_attributes_of_mean_field(overlapping):
-    model = PaperBSDRClassifier().set_params(**ONE_SCALE).fit(*overlapping)
-    assert model.components_.shape == (2, 5)
-    assert model.n_iter_ == len(model.lower_bounds_)
-    assert model.latent_scale_ == 0.3
-    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
-    mean, cov = model.transform(overlapping[0], return_cov=True)
-    scaled = (overlapping[0] - model.mean_) / model.scale_
-    np.testing.assert_allclose(mean, scaled @ model.components_.T, rtol=1e-9, atol=1e-12)
-    assert (np.linalg.eigvalsh(cov)[:, 0] > model.latent_scale_**2).all()
-
-
 @short_chains
 def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping

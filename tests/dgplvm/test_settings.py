@@ -12,17 +12,11 @@ from bsdr_models import DGPLVMPriors
 from bsdr_models.dgplvm import criteria
 from bsdr_models.dgplvm.paper import estimator as paper
 from bsdr_models.dgplvm.priors import BOX, LogNormal
-from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Mapping
 from bsdr_models.numerics.scaling import Scaler
 
 
 def in_different_units(X):
     return paper.in_different_units(Scaler.fit(X))
-
-
-def test_candidates_of_the_mapping():
-    assert (Mapping().widths, Mapping().noises) == (WIDTHS, NOISES)
-    assert Mapping(noise=0.5).noises == (0.5,)
 
 
 def test_criterion():
