@@ -199,11 +199,6 @@ def test_folds_are_skipped_after_enough_samples(monkeypatch):
     assert [len(each) for each in rows] == [12, 12]
 
 
-def test_nothing_is_held_out_of_single_samples():
-    task = wide_task("shared").subset(np.arange(3))
-    assert select.split(task.X, np.arange(3), balanced=False).rows == []
-
-
 def test_held_out_values_are_spread_to_their_samples(monkeypatch):
     monkeypatch.setattr(select, "MAX_SAMPLES", 12)
     X, groups = np.arange(20.0)[:, None], np.tile([0, 1], 10)

@@ -11,8 +11,6 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-MAX_BYTES = 1_000_000
-MAX_LINES = 40  # of a cell
 
 # Absolute paths of any system, and characters that only a terminal understands.
 TRACES = re.compile(
@@ -52,13 +50,6 @@ def test_committed_in_order_without_errors(path):
     kinds = {output.output_type for cell in cells for output in cell.outputs}
     assert "error" not in kinds
     assert any("image/png" in out.get("data", {}) for cell in cells for out in cell.outputs)
-
-
-@each_notebook
-def test_small(path):
-    assert path.stat().st_size < MAX_BYTES
-    longest = max(len(c.source.splitlines()) for c in code_cells(nbformat.read(path, as_version=4)))
-    assert longest <= MAX_LINES
 
 
 @each_notebook
