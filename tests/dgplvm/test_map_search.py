@@ -268,7 +268,9 @@ def test_collapse_is_reported_for_priors_without_signal():
 # ------------------------------------------------------------------- several initialisations
 
 
-@pytest.mark.parametrize("weight", [1.0, 10.0, 100.0])
+@pytest.mark.parametrize(
+    "weight", [10.0, *(pytest.param(w, marks=pytest.mark.slow) for w in (1.0, 100.0))]
+)
 def test_all_initialisations_agree_on_wine(wine, weight):
     X, _, y, _ = wine
     X = (X - X.mean(axis=0)) / X.std(axis=0)
