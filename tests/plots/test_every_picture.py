@@ -83,7 +83,7 @@ def fitted(name):
 @functools.cache
 def comparison():
     X, y = classes(45, 5, LONG)
-    names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM")
+    names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM", "stack")
     models = dict.fromkeys(names, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
     with pytest.warns(UserWarning, match="fails has no scores"):
         return compare_models(X, y, models=models, random_state=0, progressbar=False)
@@ -211,7 +211,7 @@ def _is_number(text):
 # The fast tests draw every plot of one tree and every tree.
 OF_TREES = [name for name in PLOTS if name != "plot_comparison"]
 PAIRS = [
-    pytest.param(name, source, marks=[] if (i - k) % len(MODELS) == 0 else pytest.mark.slow)
+    pytest.param(name, source, marks=[] if (i - k) % len(OF_TREES) == 0 else pytest.mark.slow)
     for i, name in enumerate(OF_TREES)
     for k, source in enumerate(MODELS)
 ]
