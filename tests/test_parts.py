@@ -24,7 +24,7 @@ def choice_probability(eta, c):
     )[0]
 
 
-@pytest.mark.parametrize("lapse", [0.0, 0.1])
+@pytest.mark.parametrize("lapse", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
 def test_multinomial_probit(lapse):
     """A batch of linear predictors: probabilities, gradient, and frequencies of draws."""
     probability = [[choice_probability(eta, c) for c in range(3)] for eta in ETA.reshape(4, 3)]
