@@ -118,25 +118,6 @@ def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
     assert np.mean(gibbs.predict(X) == mean_field.predict(X)) > 0.9
 
 
-def test_fitted_attributes(wine, wine_model):
-    train = wine[0]
-    assert wine_model.classes_.tolist() == [0, 1, 2]
-    assert wine_model.n_features_in_ == 13
-    assert wine_model.components_.shape == (2, 13)
-    np.testing.assert_allclose(wine_model.mean_, train.mean(axis=0))
-    np.testing.assert_allclose(wine_model.scale_, train.std(axis=0))
-    assert wine_model.relevance_.shape == (2,)
-    np.testing.assert_allclose(wine_model.relevance_.sum(), 1.0)
-    assert wine_model.n_components_ == 2
-    assert 0.1 < wine_model.temperature_ < 1.5
-    assert wine_model.log_evidence_ < 0.0 < wine_model.held_out_gain_
-    assert -np.log(3.0) < wine_model.held_out_score_ < 0.0
-    assert wine_model.n_iter_ > 3
-    assert not wine_model.interrupted_
-    for name in ("lower_bounds_", "latent_scale_"):
-        assert not hasattr(wine_model, name)
-
-
 @short_chains
 def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping

@@ -114,16 +114,6 @@ def test_incompatible_arguments_raise(iris, monkeypatch, kind, arguments, match)
         kind().set_params(**arguments).fit(*iris)
 
 
-@pytest.mark.parametrize(("n_components", "match"), [
-    (7, "n_components=7 is too large: there are 2 directions of the classes and 4 of the features"),
-    (45, "n_components=45 is too large for 45 labelled samples: 44 at most"),
-    (99, "n_components=99 is too large for 45 labelled samples: 44 at most"),
-])  # fmt: skip
-def test_too_many_components_raise_with_the_limit(iris, n_components, match):
-    with pytest.raises(ValueError, match=match):
-        make(n_components=n_components).fit(*iris)
-
-
 @pytest.mark.parametrize(
     ("name", "n_components"), [("default", 1), ("default", 6), ("limit", 6), ("paper", 1)]
 )
