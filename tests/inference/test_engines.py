@@ -233,7 +233,6 @@ def test_a_density_written_by_hand_is_that_of_the_graph(model, y):
     assert len(calls) == 1
 
 
-@pytest.mark.slow
 def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
     """Without warm-up for scales, and far from PyMC's start."""
     by_hand, _ = written_by_hand(y)
