@@ -174,6 +174,11 @@ def test_groups_in_another_order_are_refused():
         BM2PCAClassifier().fit(frame, y, groups=other)
 
 
+# In place of the models that a comparison fits by default.
+COMPARED = ("shrinkage LDA", "logistic regression", "PLS-DA", "BM2PCA", "BSDR", "D-GPLVM", "stack")
+QUICK = dict.fromkeys(COMPARED, GaussianNB())
+
+
 class Spy(ClassifierMixin, BaseEstimator):
     """Keeps the groups of its fits."""
 
@@ -196,7 +201,7 @@ def test_comparisons_maps_and_stacks_pass_groups_on(model):
     cross_validated_map(model, X, y, cv=4, groups=patients)
     assert [len(np.unique(groups)) for groups in Spy.seen] == [16, 12, 12, 12, 12]
     Spy.seen = []
-    compare_models(X, y, models={"spy": model}, cv=4, groups=patients, progressbar=False)
+    compare_models(X, y, models=QUICK | {"spy": model}, cv=4, groups=patients, progressbar=False)
     assert [len(np.unique(groups)) for groups in Spy.seen] == [12] * 4
     Spy.seen = []
     StackedClassifier([("spy", model), ("other", GaussianNB())]).fit(X, y, groups=patients)
@@ -218,7 +223,8 @@ def test_groups_are_routed_through_pipelines_and_searches(make, fits):
     with config_context(enable_metadata_routing=True):
         model = make(Spy().set_fit_request(groups=True))
         cross_validated_map(model, X, y, cv=4, groups=patients)
-        compare_models(X, y, models={"spy": model}, cv=4, groups=patients, progressbar=False)
+        models = QUICK | {"spy": model}
+        compare_models(X, y, models=models, cv=4, groups=patients, progressbar=False)
         stack = StackedClassifier([("spy", model), ("other", GaussianNB())])
         stack.fit(X, y, groups=patients)
     assert len(Spy.seen) == (5 + 4 + 6) * fits
