@@ -441,8 +441,7 @@ def effects_of_whitened_features(model, point):
     return np.stack(found, axis=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [pytest.param(2, marks=SLOW), 3])
 def test_the_declared_model_is_that_of_a_fit_without_a_learned_metric(n_classes):
     X, y = load_wine(return_X_y=True)
     X, y = X[y < n_classes], y[y < n_classes]

@@ -364,7 +364,6 @@ def test_the_tree_of_the_papers_fit_holds_its_free_variables(options):
     np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())
 
 
-@pytest.mark.slow
 def test_the_declared_model_of_the_paper_is_that_of_a_fit():
     X, y = load_iris(return_X_y=True)
     X, y = StandardScaler().fit_transform(X[::5]), y[::5]
