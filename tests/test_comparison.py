@@ -65,9 +65,9 @@ def all_by(model):
 
 
 def compare(X, y, models=None, **options):
-    """With short fits in place of those of all models but shrinkage LDA."""
+    """With short fits in place of those of all models."""
     short = all_by(GaussianNB()) | {"logistic regression": LogisticRegression()}
-    del short["shrinkage LDA"]
+    short["shrinkage LDA"] = LinearDiscriminantAnalysis()
     options = {"random_state": 0, "progressbar": False} | options
     return compare_models(X, y, models=short | (models or {}), **options)
 
@@ -244,6 +244,7 @@ def test_bad_requests_fail_before_any_fit(changes, error, message):
     assert Broken.fits == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:BSDR. the chains have not mixed")
 def test_defaults_on_wine(wine, short_runs, monkeypatch):
     X, y = wine

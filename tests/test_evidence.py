@@ -8,7 +8,7 @@ from scipy.stats import ks_2samp
 
 from benchmarks import page
 from benchmarks.evidence import agreement, coverage, null, sbc
-from benchmarks.evidence.simulate import features, simulate, simulate_hierarchical, varying_together
+from benchmarks.evidence.simulate import simulate, simulate_hierarchical, varying_together
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
 
@@ -30,6 +30,7 @@ def test_null_has_a_row_per_method_and_a_picture(tmp_path):
     assert (tmp_path / "null.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_stronger_signal_is_predicted_better_and_doubted_less(tmp_path):
     """Of 45 samples; class frequencies have a log loss of 1.099."""
     size = null.Size(n_train=45, n_features=10, n_new=300, n_seeds=1)
@@ -164,12 +165,6 @@ def test_labels_are_simulated_with_the_probabilities_of_the_model():
         values = sbc.quantities(draws, X, np.array([label]), X[0])["log likelihood"]
         # The average over 2000 draws adds an error of its own, at most 0.5 / sqrt(2000).
         assert np.mean(truths.y == label) == pytest.approx(np.exp(values).mean(), abs=0.0146 + 0.04)
-
-
-def test_features_are_standardised():
-    X = features(30, 4, np.random.default_rng(2))
-    np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(X.std(axis=0), 1.0, rtol=1e-12)
 
 
 def test_write_replaces_what_stands_between_the_marks(tmp_path):

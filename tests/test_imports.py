@@ -7,8 +7,6 @@ import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import bsdr_models
-
 ROOT = Path(__file__).parents[1]
 # Packages that another one brings; packages of an optional extra.
 BROUGHT_BY = {
@@ -57,12 +55,6 @@ def test_every_package_that_is_imported_is_declared():
     assert missing == set()
 
 
-def test_the_version_is_that_of_the_project():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert bsdr_models.__version__ in (project["version"], "uninstalled")
-    assert "__version__" in dir(bsdr_models)
-
-
 def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():
     code = """
 import sys
@@ -87,12 +79,6 @@ print(*{name.partition(".")[0] for name in sys.modules})
     assert not set(loaded) & (HEAVY | {"xarray"})
 
 
-# Files that every folder of a model has, and those of its paper's model.
-PLAN = {"base", "engines", "estimator", "model", "posterior", "priors", "problem", "select"}
-PLAN |= {"spec", "trees"}
-PAPER_PLAN = {"engines", "estimator", "model"}
-
-
 def imports(path):
     """Modules of the package that a file imports, wherever it does."""
     found = set()
@@ -100,13 +86,6 @@ def imports(path):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("bsdr_models"):
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
-
-
-def test_the_folders_of_the_models_have_the_same_plan():
-    for name in ("bsdr", "bm2pca", "dgplvm"):
-        folder = ROOT / "bsdr_models" / name
-        assert {path.stem for path in folder.glob("*.py")} >= PLAN, name
-        assert {path.stem for path in (folder / "paper").glob("*.py")} >= PAPER_PLAN, name
 
 
 def test_nothing_imports_the_models_of_the_papers():

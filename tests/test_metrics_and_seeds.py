@@ -14,7 +14,6 @@ from bsdr_models.metrics import (
     mean_of_samples,
 )
 from bsdr_models.numerics.temperature import fit_temperature
-from bsdr_models.rng import as_generator
 
 
 def test_calibration_error_is_the_weighted_gap_of_the_bins():
@@ -56,21 +55,6 @@ def test_copies_of_a_sample_in_one_group_leave_its_interval():
     once = mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2))
     thrice = mean_of_samples(np.tile(values, 3), rng=np.random.default_rng(2), **options)
     assert [thrice.low, thrice.high] == pytest.approx([once.low, once.high])
-
-
-def test_integer_seeds_repeat_and_generators_continue():
-    assert as_generator(3).random() == as_generator(3).random()
-    assert as_generator(np.int64(3)).random() == as_generator(3).random()
-    generator = np.random.default_rng(3)
-    assert as_generator(generator) is generator
-    first = as_generator(np.random.RandomState(3)).random()
-    assert first == as_generator(np.random.RandomState(3)).random()
-    assert as_generator(None).random() != as_generator(None).random()
-
-
-def test_other_random_states_are_refused():
-    with pytest.raises(TypeError, match="random_state"):
-        as_generator("seed")
 
 
 def test_held_out_score_is_compared_with_class_frequencies():

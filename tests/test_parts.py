@@ -6,11 +6,11 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import integrate, stats
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_wine
 from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import scale
 
-from bsdr_models import SupervisedWhitening, bm2pca, bsdr, papers, parts
+from bsdr_models import SupervisedWhitening, parts
 
 FAST = {"mode": "FAST_COMPILE"}
 ETA = np.array([[[0.3, -1.2, 0.8], [4.0, 0.0, -2.0]], [[0.0, 0.0, 0.0], [-1.0, 2.5, 2.0]]])
@@ -24,7 +24,7 @@ def choice_probability(eta, c):
     )[0]
 
 
-@pytest.mark.parametrize("lapse", [0.0, 0.1])
+@pytest.mark.parametrize("lapse", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
 def test_multinomial_probit(lapse):
     """A batch of linear predictors: probabilities, gradient, and frequencies of draws."""
     probability = [[choice_probability(eta, c) for c in range(3)] for eta in ETA.reshape(4, 3)]
@@ -78,31 +78,3 @@ def test_covariance_of_a_back_constraint():
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'probit'"):
         parts.probit  # noqa: B018
-
-
-def test_steps_of_the_papers_are_called_alike():
-    """Bounds rise from sweep to sweep; a sweep of Gibbs sampling keeps all chains."""
-    X, y = load_iris(return_X_y=True)
-    X, rng = scale(X), np.random.default_rng(0)
-    signs = np.where(y[:, None] == np.arange(3), 1.0, -1.0)
-    design = {"n_labels": 3, "target": "multiclass", "projection_prior": "entrywise"}
-    bsdr_data = papers.bsdr_mean_field.make_data(X, y, **design)
-    data = papers.bm2pca_mean_field.make_data([X], signs[None], np.ones((1, 1, 1)))
-    gibbs_data = papers.bm2pca_gibbs.Data(X=X, margins=data.margins)
-    for engine, samples, priors in (
-        (papers.bsdr_mean_field, bsdr_data, bsdr.PAPER),
-        (papers.bm2pca_mean_field, data, bm2pca.PAPER),
-    ):
-        state, bounds = engine.init(samples, priors, n_components=2, rng=rng), []
-        for _ in range(4):
-            state, info = engine.step(state, samples, priors)
-            bounds.append(info.elbo)
-        assert np.all(np.diff(bounds) > 0.0)
-    for engine, samples, priors in (
-        (papers.bsdr_gibbs, bsdr_data, bsdr.PAPER),
-        (papers.bm2pca_gibbs, gibbs_data, bm2pca.PAPER),
-    ):
-        start = engine.init(samples, priors, n_components=2, n_chains=3, rng=rng)
-        state = engine.step(start, samples, priors, rng=rng)
-        assert state.weights.shape == start.weights.shape
-        assert np.all(state.weights != start.weights)

@@ -46,11 +46,3 @@ def test_the_six_lines_print_what_the_readme_says(tmp_path, monkeypatch, capsys)
         np.array(re.findall(r"[\d.]+", text), float) for text in (capsys.readouterr().out, said)
     ]
     np.testing.assert_allclose(*numbers, atol=0.05)
-
-
-def test_every_block_is_tested():
-    assert [title for title, _ in BLOCKS] == ["In six lines", "From a CSV to a map"]
-
-
-def test_length():
-    assert len(README.splitlines()) <= 80

@@ -82,6 +82,15 @@ GAUSSIAN_PROCESSES = [
 EVERY = [*LINEAR, *MAPS, *PAPER, *REGRESSORS, *PSEUDO, *GAUSSIAN_PROCESSES]
 FITS = {}
 
+
+def quick(models, *ids):
+    """Those of the given names in the fast tests, the others in the slow ones."""
+    return [
+        m if m.id in ids else pytest.param(*m.values, id=m.id, marks=[*m.marks, SLOW])
+        for m in models
+    ]
+
+
 # Short chains have not mixed; their draws still have to agree with their predictions.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -133,14 +142,14 @@ def set_samples(model, X, y):
     )
 
 
-@pytest.mark.parametrize("model", [*LINEAR, *MAPS, *PAPER])
+@pytest.mark.parametrize("model", quick([*LINEAR, *MAPS, *PAPER], "views"))
 def test_labels_of_training_samples(model):
     X, y, *_ = samples(model)
     with fitted(model).model_:
         assert_right(predict(model), model, X, y, informed=isinstance(model, PaperBSDRClassifier))
 
 
-@pytest.mark.parametrize("model", [*LINEAR, *PAPER])
+@pytest.mark.parametrize("model", quick([*LINEAR, *PAPER], "hmc", "mean_field"))
 def test_labels_of_new_samples(model):
     """Those of the paper's model have latent coordinates of their own."""
     _, _, X, y = samples(model)
@@ -151,7 +160,7 @@ def test_labels_of_new_samples(model):
     assert_right(drawn, model, X[:40], y[:40])
 
 
-@pytest.mark.parametrize("model", REGRESSORS)
+@pytest.mark.parametrize("model", quick(REGRESSORS, "paper-regression"))
 def test_means_of_outputs(model):
     X, _, new, y = samples(model)
     own = {"sample_vars": "latent_offset", "var_names": "y"}
@@ -179,7 +188,7 @@ def log_likelihood(model):
     return found["y"].values
 
 
-@pytest.mark.parametrize("model", [*LINEAR[::2], *MAPS, REGRESSORS[0]])
+@pytest.mark.parametrize("model", quick([*LINEAR[::2], *MAPS, REGRESSORS[0]], "conjugate"))
 def test_log_likelihood_is_that_of_the_tree(model):
     found, tree = log_likelihood(fitted(model)), model.idata_
     if isinstance(model, BSDRRegressor):
@@ -187,6 +196,7 @@ def test_log_likelihood_is_that_of_the_tree(model):
     np.testing.assert_allclose(tree["log_likelihood"]["y"], found, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", PAPER)
 def test_log_likelihood_given_the_latent_coordinates(model):
     posterior = fitted(model).idata_["posterior"].to_dataset()
@@ -197,6 +207,7 @@ def test_log_likelihood_given_the_latent_coordinates(model):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::pymc.sampling.forward.ImplicitFreezeWarning")
 @pytest.mark.parametrize("kind", [BSDRClassifier, PaperBSDRClassifier])
 def test_models_have_the_coordinates_of_the_trees(kind):
@@ -212,7 +223,7 @@ def test_models_have_the_coordinates_of_the_trees(kind):
 
 
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
-@pytest.mark.parametrize("model", PSEUDO)
+@pytest.mark.parametrize("model", quick(PSEUDO, "margins"))
 def test_class_scores_of_a_pseudo_likelihood(model):
     """Labels have no draws; class scores do, of new samples too, and agree with predictions."""
     X, _, new, _ = samples(model)
@@ -248,7 +259,7 @@ def assert_scores(scores, model, X, *, informed=False):
 
 
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
-@pytest.mark.parametrize("model", GAUSSIAN_PROCESSES)
+@pytest.mark.parametrize("model", quick(GAUSSIAN_PROCESSES, "process"))
 def test_latent_coordinates_of_a_mode(model):
     """Nothing is observed; the model maps the mode to the latent coordinates of the tree."""
     with fitted(model).model_:
@@ -363,7 +374,9 @@ def test_any_sampler_of_pymc_draws_what_the_tree_has(sampler):
     assert float(ratio) == pytest.approx(1.0, abs=0.2)
 
 
-@pytest.mark.parametrize("kind", [PaperBM2PCAClassifier, PaperBSDRClassifier])
+@pytest.mark.parametrize(
+    "kind", [PaperBM2PCAClassifier, pytest.param(PaperBSDRClassifier, marks=SLOW)]
+)
 def test_draws_by_pymc_hold_every_free_variable(kind, monkeypatch):
     """Those of each sample as well; a few steps of ADVI."""
     monkeypatch.setitem(engines.fit_advi.__kwdefaults__, "n_iterations", 100)

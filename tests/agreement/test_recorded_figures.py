@@ -42,6 +42,7 @@ def test_a_recorded_fit_is_repeated(table, method, source):
         assert found["log_loss"] == pytest.approx(recorded["log_loss"], abs=0.06)
 
 
+@pytest.mark.slow
 def test_noise_is_called_noise():
     """Even probabilities have log loss 1.099; the mean of five splits varies by 0.03."""
     losses = []

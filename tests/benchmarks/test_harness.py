@@ -15,8 +15,6 @@ from benchmarks import (
     people,
     report,
     rows,
-    speed,
-    timing,
 )
 from benchmarks.methods import METHODS
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
@@ -48,11 +46,6 @@ def test_roles_of_seeds_do_not_overlap():
     stored = {line["key"]["seed"] for line in accuracy.read(report.LINES)}
     assert stored
     assert stored <= set(REPORTING_SEEDS)
-
-
-def test_a_set_that_could_not_be_had_says_so():
-    with pytest.raises(FileNotFoundError, match="no public copy"):
-        datasets.load("Flickr")
 
 
 def test_rows_are_either_for_training_or_for_the_test():
@@ -192,22 +185,7 @@ def test_classifiers_and_models_are_drawn_in_the_plane_of_their_predictions():
     assert maps.coordinates(method, fitted, split, 5, probability) is None
 
 
-@pytest.mark.skipif(not timing.reset_peak(), reason="the system keeps no such mark")
-def test_the_peak_of_memory_can_be_forgotten():
-    """64 MiB that were filled, and given back."""
-    filled = np.ones(2**23)
-    peak = timing.peak()
-    del filled
-    timing.reset_peak()
-    assert timing.peak() < peak - 50.0
-
-
-def test_every_part_of_speed_has_its_place_on_a_page():
-    pages = speed.PAGE.read_text() + speed.FLOORS_PAGE.read_text()
-    absent = [name for name in speed.PARTS if f"<!-- {name}: end -->" not in pages]
-    assert not absent
-
-
+@pytest.mark.slow
 def test_the_choice_of_a_model_is_scored_by_new_samples():
     noise = Task(source="noise", scheme="noise", sizes=(24, 3, 2), n_components=0)
     found, seconds, losses = model_choice.choose(noise, TUNING_SEEDS[0])

@@ -1,7 +1,5 @@
 """Fits by mean field: extrapolation, convergence."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -31,28 +29,6 @@ def make_task(kind):
         n_components=R,
         strategy="one_vs_rest" if kind == "one_vs_rest" else "shared",
     )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_unpack_inverts_pack_up_to_the_next_sweep(kind):
-    """All that a sweep recomputes is corrupted first."""
-    (state, data), (other, _) = (
-        run_sweeps(make_task(kind), [2.0], n, np.random.default_rng(5)) for n in (4, 1)
-    )
-    spoilt = replace(
-        state,
-        views=tuple(
-            replace(own, loadings=wrong.loadings)
-            for own, wrong in zip(state.views, other.views, strict=True)
-        ),
-        latent=replace(state.latent, moments=other.latent.moments),
-    )
-    vector = mean_field.pack(spoilt)
-    assert vector.ndim == 1
-    again = mean_field.unpack(vector, spoilt, data)
-    _, expected = mean_field.step(state, data, PAPER)
-    _, got = mean_field.step(again, data, PAPER)
-    assert got.terms == pytest.approx(expected.terms, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)

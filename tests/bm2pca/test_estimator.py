@@ -1,5 +1,6 @@
 """BM2PCAClassifier: interface, attributes and accuracy."""
 
+import functools
 import json
 
 import numpy as np
@@ -15,13 +16,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier, BM2PCAPriors, HingeLoss
-from bsdr_models.bm2pca.priors import PAPER, SAMPLING
 from bsdr_models.bm2pca.problem import encode
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 
 FORMS = ("default", "default_one_vs_rest", "paper", "paper_one_vs_rest")
-every_form = pytest.mark.parametrize("form", FORMS)
+SLOW = pytest.mark.slow
+# Those of one subspace for each class take seconds.
+SOME = [pytest.param(f, marks=SLOW if f == "paper_one_vs_rest" else ()) for f in FORMS]
+every_form = pytest.mark.parametrize("form", SOME)
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +37,14 @@ def wine():
 @pytest.fixture(scope="module")
 def wine_models(wine):
     """The default settings of every form, each fitted once."""
-    models = {}
-    for form in FORMS:
+
+    @functools.cache
+    def fit(form):
         kind = BM2PCAClassifier if form.startswith("default") else PaperBM2PCAClassifier
         strategy = "one_vs_rest" if form.endswith("one_vs_rest") else "shared"
-        models[form] = kind(loss=HingeLoss(strategy=strategy), random_state=0).fit(*wine[::2])
-    return models
+        return kind(loss=HingeLoss(strategy=strategy), random_state=0).fit(*wine[::2])
+
+    return fit
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,7 @@ def overlapping():
 def test_wine(wine, wine_models, form):
     """About as accurate as shrinkage LDA, with good probabilities."""
     train, test, y_train, y_test = wine
-    model = wine_models[form]
+    model = wine_models(form)
     lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1))
     lda.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
@@ -65,7 +70,7 @@ def test_wine(wine, wine_models, form):
 
 @every_form
 def test_fitted_attributes(wine, wine_models, form):
-    train, model = wine[0], wine_models[form]
+    train, model = wine[0], wine_models(form)
     width = dict(zip(FORMS, (2, 3, 10, 30), strict=True))[form]
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.n_features_in_ == 13
@@ -110,11 +115,6 @@ def test_arguments_are_used(overlapping, make_form):
     assert free.metric_weights_["as they are"] == 1.0
 
 
-def test_default_priors_depend_on_the_inference_method():
-    assert PaperBM2PCAClassifier()._option("priors") == PAPER
-    assert PaperBM2PCAClassifier(inference="gibbs")._option("priors") == SAMPLING
-
-
 def test_convergence(overlapping, make_form):
     model = make_form("paper", n_sweeps="converged").fit(*overlapping)
     assert model.converged_
@@ -134,8 +134,15 @@ def test_pymc_model_has_the_data_and_settings_of_the_fit(overlapping, make_form)
         make_form("paper", views={"a": [0, 1], "b": [2, 3, 4]}).fit(X, y).model_  # noqa: B018
 
 
-@every_form
-@pytest.mark.parametrize("target", ["classes", "two classes", "labels"])
+@pytest.mark.parametrize(
+    ("form", "target"),
+    [
+        *(("default", target) for target in ("classes", "two classes", "labels")),
+        ("default_one_vs_rest", "labels"),
+        ("paper", "two classes"),
+        ("paper_one_vs_rest", "classes"),
+    ],
+)
 def test_prediction_methods_agree(make_form, form, target):
     rng = np.random.default_rng(94)
     X = rng.standard_normal((200, 6))
@@ -197,7 +204,13 @@ def test_unlabeled_markers(kind):
     assert got.exclusive
 
 
-@every_form
+@pytest.mark.parametrize(
+    "form",
+    [
+        "default",
+        *(pytest.param(form, marks=SLOW) for form in FORMS if form != "default"),
+    ],
+)
 def test_sparse_fit_equals_unscaled_dense_fit(make_form, form):
     """The dense fit has no scaler."""
     rng = np.random.default_rng(98)

@@ -73,9 +73,8 @@ HARD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("rows", HARD_ROWS)
-@pytest.mark.parametrize("cost", [1e-5, 10.0, 1e5])
+@pytest.mark.parametrize(("cost", "labelled"), [(1e-5, True), (10.0, False), (1e5, True)])
 def test_bound_rises_for_extreme_data_and_costs(rows, cost, labelled):
     X = HARD_ROWS[rows]
     y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)[None, :, None]

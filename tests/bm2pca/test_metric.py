@@ -115,9 +115,12 @@ def test_the_learned_metric_discounts_variation_within_classes():
 
 
 @pytest.mark.parametrize(
-    "kind", ["missing", "wide", "lone", "labels", "unlabelled", "sparse", "constant"]
+    ("kind", "strategy"),
+    [
+        *((kind, "shared") for kind in ("missing", "lone", "unlabelled", "constant")),
+        *((kind, "one_vs_rest") for kind in ("wide", "labels", "sparse")),
+    ],
 )
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 @pytest.mark.filterwarnings("ignore:class 3 has a single sample", "ignore:1 of 12 features are")
 def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
     X, y, rng = make_samples(n=240, d=100 if kind == "wide" else D)

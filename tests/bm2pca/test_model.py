@@ -37,6 +37,7 @@ CASES = {
     "target": ("regression", 1),
     "targets": ("regression", 2),
 }
+SLOW = pytest.mark.slow
 FAST = {"mode": "FAST_COMPILE"}
 
 
@@ -146,7 +147,9 @@ def log_joint(point, X, y, target, *, priors):
     return total + normal(offset, 0.0, 1.0) + factors(y, f, target).sum()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case == "signs" else SLOW) for case in CASES]
+)
 def test_log_density_is_the_joint(lab, case):
     X, y, options = toy(case)
     model = declare(X, y, priors=lab.PRIORS, **options)
@@ -236,7 +239,7 @@ def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
 # Predictions
 
 
-@pytest.mark.parametrize("case", ["sign", "signs"])
+@pytest.mark.parametrize("case", [pytest.param("sign", marks=SLOW), "signs"])
 def test_coefficients_give_the_mean_score_of_a_new_sample(case):
     X, y, options = toy(case)
     model = declare(X, y, **options)
@@ -253,6 +256,7 @@ def test_coefficients_give_the_mean_score_of_a_new_sample(case):
     np.testing.assert_allclose(new @ coef + intercept, expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_prior_predictive_samples_have_their_covariance():
     """Squared Mahalanobis distances under each draw's own parameters are chi-squared of D."""
     X, y, options = toy("sign")
@@ -422,11 +426,11 @@ def test_real_targets_are_drawn_from_their_density(spread):
 @pytest.mark.parametrize(
     ("case", "strategy", "n_components"),
     [
-        ("classes", "shared", 1),
         ("classes", "shared", 2),
-        ("two classes", "shared", 1),
         ("classes", "one_vs_rest", 1),
-        ("labels", "shared", 2),
+        pytest.param("classes", "shared", 1, marks=SLOW),
+        pytest.param("two classes", "shared", 1, marks=SLOW),
+        pytest.param("labels", "shared", 2, marks=SLOW),
     ],
 )
 def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
@@ -476,7 +480,7 @@ def effects_of_whitened_features(model, point):
     return np.stack(found, axis=1)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [pytest.param(2, marks=SLOW), 3])
 def test_the_declared_model_is_that_of_a_fit_without_a_learned_metric(n_classes):
     X, y = load_wine(return_X_y=True)
     X, y = X[y < n_classes], y[y < n_classes]

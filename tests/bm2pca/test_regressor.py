@@ -1,7 +1,5 @@
 """BM2PCARegressor: density, choice of settings, accuracy."""
 
-import json
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -131,20 +129,6 @@ def test_diabetes(diabetes, diabetes_model):
     assert diabetes_model.converged_
     bounds = diabetes_model.lower_bounds_
     assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[:-1]))
-
-
-def test_fitted_attributes(diabetes, diabetes_model):
-    train = diabetes[0]
-    model = diabetes_model
-    assert model.components_.shape == (10, 10)
-    assert model.n_iter_ == len(model.lower_bounds_)
-    assert (model.C_, model.epsilon_) == (3.0, 0.1)
-    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
-    scaled = (train - model.mean_) / model.scale_
-    shift = model.transform(train) - scaled @ model.components_.T
-    np.testing.assert_allclose(shift, np.tile(shift[:1], (200, 1)), atol=1e-9)
-    config = json.loads(model.idata_.attrs["config"])
-    assert config["loss"]["C"] == 3.0
 
 
 def test_pymc_model_has_no_factor_for_missing_targets():

@@ -13,7 +13,7 @@ from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import engines as default_engines
 from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.estimator import COSTS
-from bsdr_models.bm2pca.paper import engines, estimator
+from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.paper.select import choose_best, cross_validate
 from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.bm2pca.select import (
@@ -25,10 +25,8 @@ from bsdr_models.bm2pca.select import (
     rows_to_hold_out,
     subsample,
 )
-from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.metric import SHARPNESS
 from bsdr_models.numerics.folds import assign_folds
-from bsdr_models.papers import PaperBM2PCAClassifier
 
 
 def keys(groups):
@@ -132,6 +130,7 @@ def test_held_out_score_of_noise_is_that_of_no_features():
     assert np.median(temperatures) > 10.0
 
 
+@pytest.mark.slow
 def test_held_out_scores_of_weak_classes_are_those_of_new_samples():
     held_out, new = [], []
     for seed in range(200, 210):
@@ -200,11 +199,6 @@ def test_folds_are_skipped_after_enough_samples(monkeypatch):
     assert [len(each) for each in rows] == [12, 12]
 
 
-def test_nothing_is_held_out_of_single_samples():
-    task = wide_task("shared").subset(np.arange(3))
-    assert select.split(task.X, np.arange(3), balanced=False).rows == []
-
-
 def test_held_out_values_are_spread_to_their_samples(monkeypatch):
     monkeypatch.setattr(select, "MAX_SAMPLES", 12)
     X, groups = np.arange(20.0)[:, None], np.tile([0, 1], 10)
@@ -267,19 +261,6 @@ def test_costs_are_compared_only_if_they_matter():
     assert tall == asked
     assert [each["C"] for each in tall] == list(COSTS)
     assert wide == [{"C": max(COSTS)}]
-
-
-def test_the_candidates_of_the_paper_are_costs_with_sweeps():
-    found = PaperBM2PCAClassifier()._candidates(None)
-    assert found == [{"C": c, "n_sweeps": s} for c in estimator.COSTS for s in estimator.SWEEPS]
-    for n_sweeps, expected in ((4, 4), ("converged", None)):
-        model = PaperBM2PCAClassifier(loss=HingeLoss(C=2.0), n_sweeps=n_sweeps)
-        assert model._candidates(None) == [{"C": 2.0, "n_sweeps": expected}]
-    assert {c["n_sweeps"] for c in model.set_params(inference="gibbs")._candidates(None)} == {None}
-
-
-def test_a_number_is_the_only_candidate():
-    assert candidates(9, multiclass=True, loss__C=3.0) == [{"C": 3.0}]
 
 
 def test_weights_of_an_average_are_powers_of_the_likelihood():

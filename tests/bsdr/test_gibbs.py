@@ -8,8 +8,6 @@ import pytest
 
 from bsdr_models.bsdr import build_paper_model
 from bsdr_models.bsdr.paper import gibbs
-from bsdr_models.bsdr.paper.mean_field import Data
-from bsdr_models.numerics.design import SpectralDesign
 
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -216,14 +214,6 @@ def test_a_sweep_does_not_modify_its_input_and_agrees_with_y(lab):
         np.testing.assert_array_equal(value, copy[name])
         assert np.all(gibbs.to_variables(new, "rowwise")[name] != value), name
     np.testing.assert_array_equal(new.utilities.argmax(axis=2), np.tile(problem.data.y, (3, 1)))
-
-
-def test_spectral_design_raises(lab):
-    problem = lab.make_problem("columnwise", "multiclass", spectral=True)
-    assert isinstance(problem.data, Data)
-    assert isinstance(problem.data.design, SpectralDesign)
-    with pytest.raises(TypeError, match="DenseDesign"):
-        some_state(problem)
 
 
 def test_initial_state_with_constant_features(lab):

@@ -24,11 +24,6 @@ every_problem = pytest.mark.parametrize(
 )
 
 
-def test_wide_problem_uses_the_dual_ridge(lab):
-    assert lab.make_problem("entrywise", "multiclass", "wide").data.design.prefers_rows
-    assert not lab.make_problem("entrywise", "multiclass", "tall").data.design.prefers_rows
-
-
 @every_problem
 def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size):
     """36 comparisons at 4 standard errors: 0.2 % false alarms at other seeds."""
@@ -224,14 +219,3 @@ def test_step_is_its_updates_in_order_and_does_not_modify_its_input(
         state = lab.updated(mf, problem, state, name)
     assert_same(end, state)
     assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
-
-
-@every_problem
-def test_unpacked_state_is_restored_by_a_sweep(lab, kind, spectral, target, size):
-    problem = lab.make_problem(kind, target, size, spectral=spectral)
-    state, _ = lab.unfinished(mf, problem, np.random.default_rng(20))
-    expected, info = mf.step(state, problem.data, problem.priors)
-    unpacked = mf.unpack(mf.pack(state), state)
-    found, again = mf.step(unpacked, problem.data, problem.priors)
-    assert_same(found, expected)
-    assert again.elbo == pytest.approx(info.elbo, rel=1e-10)

@@ -258,14 +258,6 @@ def test_regression_moments_of_draws():
     np.testing.assert_allclose(std[0], y.std(axis=0), rtol=0.01)
 
 
-def test_thinned_draws_are_evenly_spaced():
-    posterior = random_draws("regression", size=30)
-    thin = posterior.thin(4)
-    for name in ("projection", "weights", "bias", "noise_precision"):
-        np.testing.assert_array_equal(getattr(thin, name), getattr(posterior, name)[[0, 9, 19, 29]])
-    assert len(posterior.thin(100).bias) == 30
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["mean_field", "draws"])
 def test_predictions_do_not_depend_on_the_batch(kind, target, monkeypatch):

@@ -160,8 +160,17 @@ def test_prior_of_the_classes(target):
         assert_allclose(np.cov(values.T), scale**2 * centred, atol=0.05 * scale**2)
 
 
-@pytest.mark.parametrize("wide", [False, True], ids=["many samples", "many features"])
-@pytest.mark.parametrize("target", ["multiclass", "multilabel", "regression"])
+@pytest.mark.parametrize(
+    ("target", "wide"),
+    [
+        ("multiclass", True),
+        ("regression", False),
+        pytest.param("multiclass", False, marks=pytest.mark.slow),
+        pytest.param("multilabel", True, marks=pytest.mark.slow),
+        pytest.param("multilabel", False, marks=pytest.mark.slow),
+        pytest.param("regression", True, marks=pytest.mark.slow),
+    ],
+)
 def test_pymc_model_has_the_density_that_is_sampled(target, wide):
     """Log densities of the PyMC model and of the sampler differ by a constant."""
     n, d, k = 8, 14 if wide else 3, 3

@@ -48,7 +48,10 @@ def several(n=25, seed=0):
     return X, learn_map(X, "rbf", views)
 
 
-@pytest.mark.parametrize("views", [None, {"sepal": [0, 1], "petal": [2, 3]}])
+@pytest.mark.parametrize(
+    "views",
+    [pytest.param(None, marks=pytest.mark.slow), {"sepal": [0, 1], "petal": [2, 3]}],
+)
 def test_log_density_equals_that_of_pymc(views):
     X, y = load_iris(return_X_y=True)
     X, y = (X - X.mean(axis=0))[::5] / X.std(axis=0), y[::5]

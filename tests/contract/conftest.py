@@ -1,7 +1,8 @@
 """Every estimator in every form that has code of its own, cut short.
 
-All are asked the same questions. A test takes the fixture ``name`` (or ``classifier``,
-``regressor``, ``kind``), and gets models, data and assertions from the fixture ``zoo``.
+All are asked the same questions. A test takes the parameter ``name`` (or ``classifier``,
+``regressor``, ``kind``), and gets models, data and assertions from the fixture ``zoo``. Where all
+estimators share what is tested, the mark ``in_turn`` gives each case to one of them.
 """
 
 import warnings
@@ -111,6 +112,13 @@ ALIKE = {
     *("bsdr_laplace", "bm2pca_paper_one_vs_rest", "bm2pca_gibbs"),
     "dgplvm_centres",
 }
+# The estimators of each parameter of the tests.
+FORMS = {
+    "name": [*ESTIMATORS],
+    "classifier": [n for n in CLASSIFIERS if n not in ALIKE],
+    "regressor": [*REGRESSORS],
+    "kind": [*KINDS],
+}
 
 # Expected warnings about bad input and short fits: every warning there is but
 # for that of constant features.
@@ -132,10 +140,24 @@ CONSTANT = ".* features are constant in the training samples"
 
 
 def pytest_generate_tests(metafunc):
-    """Checks of scikit-learn: of each the form of 64-bit samples that cannot be written to."""
+    """Estimators, cases that these take in turn, and the checks of scikit-learn.
+
+    Of a check the form of 64-bit samples that cannot be written to; the fast tests ask one
+    estimator, and two of what depends on the engine.
+    """
+    given = set()
+    for mark in metafunc.definition.iter_markers("in_turn"):
+        parameter, cases = mark.args
+        given.add(parameter)
+        metafunc.parametrize((parameter, "case"), in_turn(FORMS[parameter], cases, **mark.kwargs))
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0]
+        given |= set(names.replace(" ", "").split(",")) if isinstance(names, str) else set(names)
+    for parameter in sorted((FORMS.keys() & metafunc.fixturenames) - given):
+        metafunc.parametrize(parameter, FORMS[parameter])
     if "check" not in metafunc.fixturenames:
         return
-    cases = {}
+    checks = {}
     for kind, model in KINDS.items():
         for _, check in estimator_checks_generator(model):
             name, options = check.func.__name__, check.keywords
@@ -144,9 +166,27 @@ def pytest_generate_tests(metafunc):
             if name == "check_estimator_sparse_matrix":  # that of sparse arrays is asked
                 continue
             last = options.get("readonly_memmap") and "X_dtype" not in options
-            if f"{kind}-{name}" not in cases or last:
-                cases[f"{kind}-{name}"] = model, check
-    metafunc.parametrize(("model", "check"), cases.values(), ids=cases.keys())
+            if kind not in checks.setdefault(name, {}) or last:
+                checks[name][kind] = model, check
+    cases = []
+    for number, (name, own) in enumerate(checks.items()):
+        n_quick = 2 if name in OF_ENGINES else 1
+        for i, (kind, case) in enumerate(own.items()):
+            marks = [] if (i - n_quick * number) % len(own) < n_quick else pytest.mark.slow
+            cases.append(pytest.param(*case, id=f"{kind}-{name}", marks=marks))
+    metafunc.parametrize(("model", "check"), cases)
+
+
+def in_turn(forms, cases, times=1):
+    """Pairs of which every form has one, and every case has ``times``, with different forms."""
+    forms = list(forms)
+    cases = list(cases)
+    pairs = [
+        (forms[(i + shift * len(forms) // times) % len(forms)], cases[i % len(cases)])
+        for shift in range(times)
+        for i in range(max(len(forms), len(cases)))
+    ]
+    return list(dict.fromkeys(pairs))
 
 
 @pytest.fixture
@@ -156,26 +196,6 @@ def explained():
         for message in (*EXPLAINED, CONSTANT):
             warnings.filterwarnings("ignore", message)
         yield
-
-
-@pytest.fixture(params=ESTIMATORS)
-def name(request):
-    return request.param
-
-
-@pytest.fixture(params=[n for n in CLASSIFIERS if n not in ALIKE])
-def classifier(request):
-    return request.param
-
-
-@pytest.fixture(params=REGRESSORS)
-def regressor(request):
-    return request.param
-
-
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
 
 
 def make(name, **more):

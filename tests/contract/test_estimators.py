@@ -72,7 +72,13 @@ GRIDS = {
 
 
 @pytest.mark.usefixtures("explained")
-@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize(
+    "grid",
+    [
+        pytest.param(grid, marks=[] if grid.startswith("BM2PCA") else pytest.mark.slow)
+        for grid in GRIDS
+    ],
+)
 def test_grid_search(zoo, grid):
     scoring = "r2" if grid.endswith("Regressor") else "neg_log_loss"
     search = GridSearchCV(zoo.make(grid), GRIDS[grid], cv=2, scoring=scoring)
@@ -82,6 +88,7 @@ def test_grid_search(zoo, grid):
 
 
 @pytest.mark.usefixtures("explained")
+@pytest.mark.parametrize("kind", ["PaperBSDRClassifier", "BM2PCARegressor"])
 def test_nothing_but_samples_and_targets_is_asked_for(frames, kind):
     """No sample weights; with metadata routing a pipeline has nothing to route by default."""
     model, X, y = frames(kind)

@@ -1,7 +1,10 @@
 """What fits predict for their training samples without having seen their labels."""
 
+import functools
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
@@ -30,10 +33,16 @@ def few():
     return X[order[:40]], y[order[:40]], X[order[40:]], y[order[40:]]
 
 
+@pytest.fixture(scope="module")
+def fitted(few):
+    """Models fitted once to the few samples."""
+    return functools.cache(lambda name: clone(MODELS[name]).fit(*few[:2]))
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_held_out_probabilities_are_those_of_the_score(name, few):
-    X, y, *_ = few
-    model = MODELS[name].fit(X, y)
+def test_held_out_probabilities_are_those_of_the_score(name, few, fitted):
+    _, y, *_ = few
+    model = fitted(name)
     log_p = model.held_out_log_proba_
     assert log_p.shape == (40, 3)
     assert np.exp(log_p).sum(axis=1) == pytest.approx(1.0)
@@ -60,9 +69,9 @@ def test_none_is_held_out_where_nothing_is_chosen(few):
 
 
 @pytest.mark.parametrize("name", ["BSDR", "BM2PCA", "D-GPLVM"])
-def test_coordinates_keep_the_predictions_of_new_samples(name, few):
+def test_coordinates_keep_the_predictions_of_new_samples(name, few, fitted):
     X, y, X_new, _ = few
-    model = MODELS[name].fit(X, y)
+    model = fitted(name)
     at = model.plane_.transform(model.predict_proba(X_new))
     assert at.shape == (110, 2)
     by_plane = model.plane_.predict_log_proba(at).argmax(axis=1)

@@ -68,8 +68,15 @@ CLIMBS = (
 )
 
 
-@pytest.mark.parametrize("units", UNITS)
-@pytest.mark.parametrize("name", CLIMBS)
+# The fast tests give each estimator one of the units.
+PAIRS = [
+    pytest.param(name, units, marks=[] if (i - k) % len(UNITS) == 0 else pytest.mark.slow)
+    for i, name in enumerate(CLIMBS)
+    for k, units in enumerate(UNITS)
+]
+
+
+@pytest.mark.parametrize(("name", "units"), PAIRS)
 def test_units_do_not_matter(zoo, name, units):
     y = zoo.target(name)
     more = {"standardize": True} if name == "dgplvm paper" else {}

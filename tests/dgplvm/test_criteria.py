@@ -338,6 +338,7 @@ def fit(X, y, r=4, **options):
     return DGPLVMClassifier(r, priors=priors, optimization=search, random_state=0).fit(X, y)
 
 
+@pytest.mark.slow
 def test_new_digits_are_recognised(digits):
     X, X_test, y, y_test = digits
     model = fit(X, y)

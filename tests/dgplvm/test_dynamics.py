@@ -35,13 +35,6 @@ def test_transitions_stay_within_a_sequence():
     assert found.after.tolist() == AFTER
 
 
-def test_invalid_sequences_raise():
-    with pytest.raises(ValueError, match="no transition"):
-        Dynamics.of([3, 1, 2])
-    with pytest.raises(ValueError, match=r"shape \(N,\)"):
-        Dynamics.of(np.ones((3, 2)))
-
-
 @pytest.mark.parametrize("r", [1, 2, 4])
 def test_value_is_a_normal_density_of_the_outputs(r):
     X = rng_of(1, r).standard_normal((len(SEQUENCE), r))

@@ -25,7 +25,14 @@ PAPER = {
     "paper, free": {"optimization__max_iter": 100, "mapping": "none", "weight": 10.0},
     "paper, by likelihood": {"optimization__max_iter": 100, "placement": "likelihood"},
 }
-every_form = pytest.mark.parametrize("name", FORMS | PAPER)
+FAST = ("default", "limit", "paper", "paper, free", "paper, by likelihood")
+every_form = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
+        for name in (*FORMS, *PAPER)
+    ],
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,30 +70,6 @@ def test_two_classes():
     assert log_loss(y[~train], model.predict_proba(X[~train])) < 0.25
 
 
-@every_form
-def test_fitted_attributes(wine, models, name):
-    model = models(name)
-    assert model.classes_.tolist() == [0, 1, 2]
-    assert model.n_features_in_ == 13
-    assert model.latent_.shape == (60, 2)
-    assert model.relevance_.shape == (2,)
-    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
-    assert model.n_iter_ == len(model.log_density_)
-    assert not model.interrupted_
-    prefix = type(model).__name__.lower()
-    assert model.get_feature_names_out().tolist() == [f"{prefix}0", f"{prefix}1"]
-    for attribute in ("components_", "feature_relevance_"):
-        assert hasattr(model, attribute) == (name in FORMS)
-    if name in PAPER:
-        assert not hasattr(model, "map_width_")
-        assert model.standardized_  # proline is in units a thousand times those of hue
-    else:
-        assert model.converged_
-        assert sum(model.metric_weights_.values()) == pytest.approx(1.0)
-        assert model.map_width_ in (0.5, 1.0, 2.0, 4.0)
-        assert model.map_noise_ in (0.003, 0.01, 0.03, 0.1, 0.3)
-
-
 @pytest.mark.parametrize("name", ["default", "paper, free"])
 def test_inverse_transform_beats_the_mean(wine, models, name):
     """Two components explain some of the 13 features."""
@@ -97,7 +80,7 @@ def test_inverse_transform_beats_the_mean(wine, models, name):
     assert error < 0.85 * np.mean(((train.mean(axis=0) - test) / scale) ** 2)
 
 
-@pytest.mark.parametrize("standardize", [True, False, "auto"])
+@pytest.mark.parametrize("standardize", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_scaling_of_the_paper(wine, standardize):
     train, test, y_train, y_test = wine
     with warnings.catch_warnings():
@@ -123,8 +106,7 @@ def test_a_sequence_affects_latent_coordinates(wine, models):
     assert np.isfinite(model.predict_proba(test)).all()
 
 
-@pytest.mark.parametrize("progressbar", [True, False])
-def test_the_progress_bar(wine, capsys, progressbar):
-    DGPLVMClassifier(progressbar=progressbar, random_state=0).fit(wine[0], wine[2])
+def test_the_progress_bar(wine, capsys):
+    DGPLVMClassifier(progressbar=True, random_state=0).fit(wine[0], wine[2])
     captured = capsys.readouterr()
-    assert ("MAP" in captured.out + captured.err) == progressbar
+    assert "MAP" in captured.out + captured.err

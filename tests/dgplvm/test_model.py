@@ -132,7 +132,13 @@ def log_joint(point, y, **options):
     return total - 0.5 * exponent * np.log(1.0 + square / PRIORS.map_dof), J
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if "some unlabelled" in case else pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_density_is_the_product_of_its_factors(case):
     """Inverses lose eps times a condition number of at most 1e3."""
     y, options = CASES[case]
@@ -158,6 +164,7 @@ def test_names_dims_and_coordinates():
     np.testing.assert_array_equal(model["y_data"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
 
 
+@pytest.mark.slow
 def test_initial_point_separates_the_classes():
     for case in CASES:
         model = declared(case)
@@ -318,7 +325,7 @@ def test_other_criteria_have_their_values_and_gradients(criterion):
     assert compiled(np.zeros((9, 2)))[0] == np.inf
 
 
-@pytest.mark.parametrize("mapping", [KernelMapping, None])
+@pytest.mark.parametrize("mapping", [KernelMapping, pytest.param(None, marks=pytest.mark.slow)])
 def test_the_papers_density_is_its_objective_within_bounds(mapping):
     """Eq. (13) at interior parameters, and the priors of theta and the raw coordinates."""
     X, y = features(), np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
@@ -344,7 +351,7 @@ def test_the_papers_density_is_its_objective_within_bounds(mapping):
         np.testing.assert_allclose(log_density(point), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"mapping": "none"}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"mapping": "none"}, marks=pytest.mark.slow)])
 def test_the_tree_of_the_papers_fit_holds_its_free_variables(options):
     X, y = load_iris(return_X_y=True)
     fit = PaperDGPLVMClassifier(random_state=0, optimization=Optimization(max_iter=20), **options)

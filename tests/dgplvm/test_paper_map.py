@@ -120,16 +120,6 @@ def test_gradient_is_that_of_differences(mapping, dynamics, extrapolated):
     np.testing.assert_allclose(gradient, numeric, rtol=0.0, atol=1e-8 * np.abs(numeric).max())
 
 
-@pytest.mark.parametrize("mapping", MAPPINGS)
-def test_pack_and_unpack_are_inverse(mapping):
-    objective = make(mapping, Dynamics.of(SEQUENCE))
-    x = point(objective)
-    latent = objective.latent(x)
-    u, logs = objective.unpack(x)
-    np.testing.assert_allclose(objective.pack(latent, logs), x, atol=1e-9)
-    assert u.shape == (len(LABELS), R)
-
-
 def test_bounds_scale_with_the_features():
     """F of 7 Y at theta (49, 1, 49, 1/49) is F of Y and N D ln 7 + 2 ln 7."""
     X, y = wine(25)

@@ -1,28 +1,20 @@
 """Arguments of the estimator, resolution of defaults, scales and priors."""
 
 import math
-from dataclasses import fields
 from functools import partial
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models import DGPLVMPriors
 from bsdr_models.dgplvm import criteria
 from bsdr_models.dgplvm.paper import estimator as paper
 from bsdr_models.dgplvm.priors import BOX, LogNormal
-from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Mapping
 from bsdr_models.numerics.scaling import Scaler
 
 
 def in_different_units(X):
     return paper.in_different_units(Scaler.fit(X))
-
-
-def test_candidates_of_the_mapping():
-    assert (Mapping().widths, Mapping().noises) == (WIDTHS, NOISES)
-    assert Mapping(noise=0.5).noises == (0.5,)
 
 
 def test_criterion():
@@ -99,12 +91,3 @@ def test_density_of_the_logarithm(median, log_sd, log_value):
     at = [-expected.logpdf(log_value + k * h) for k in (-2, -1, 1, 2)]
     difference = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / (12.0 * h)
     np.testing.assert_allclose(slope, difference, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("value", [0.3, (0.3, 0.1), None, "narrow"])
-def test_other_types_than_log_normal_raise(value):
-    names = [field.name for field in fields(DGPLVMPriors) if field.type is LogNormal]
-    assert len(names) == 6
-    for name in names:
-        with pytest.raises(ValueError, match=f"{name} must be a LogNormal"):
-            DGPLVMPriors(**{name: value})

@@ -42,13 +42,6 @@ def test_a_bar_that_is_broken_off_is_not_full(capsys):
     assert "20/50" in capsys.readouterr().out
 
 
-def test_a_bar_that_is_off_says_nothing(capfd):
-    with ProgressBar(10, "Off", enabled=False) as bar:
-        bar.update()
-        bar.end_stage(10)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_a_bar_within_another_display():
     with Progress(console=Console(file=io.StringIO(), force_terminal=True)) as outer:
         task = outer.add_task("Folds", total=2)

@@ -1,6 +1,5 @@
 """PyMC's engines against a conjugate posterior, and what they keep."""
 
-import logging
 from functools import partial
 
 import arviz_stats
@@ -151,14 +150,6 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
     assert sampled.interrupted
     assert sampled.fit["restarts"].shape == (1,)
     assert 1 <= len(sampled.fit["elbo"]) <= 40
-
-
-def test_the_logger_speaks_again_afterwards():
-    logger = logging.getLogger("pymc")
-    before = logger.level
-    with engines._quiet_pymc(True):
-        assert not logger.isEnabledFor(logging.INFO)
-    assert logger.level == before
 
 
 @pytest.mark.slow

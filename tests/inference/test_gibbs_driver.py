@@ -109,12 +109,3 @@ def test_values_that_are_not_finite_are_named(value):
 
     with pytest.raises(FloatingPointError, match=r"sweep 12: x$"):
         run(step=breaking)
-
-
-def test_progress_bar_is_silent_unless_asked(capfd):
-    quiet = run(progressbar=False)
-    assert capfd.readouterr() == ("", "")
-    loud = run(progressbar=True)
-    out, err = capfd.readouterr()
-    assert "50/50" in out + err
-    np.testing.assert_array_equal(loud.draws["x"], quiet.draws["x"])

@@ -211,13 +211,3 @@ def test_convergence_of_the_best_start_is_reported():
     low = run_map(wells, [np.array([1.4]), np.array([-1.0])], max_iter=1)
     assert not low.converged
     assert low.value == min(low.values)
-
-
-def test_the_progress_bar_counts_every_iteration(capsys):
-    starts = [np.zeros(3), np.ones(3)]
-    n_iter = sum(len(run_map(bowl, [start], max_iter=30).trace) for start in starts)
-    assert n_iter < 60
-    run_map(bowl, starts, max_iter=30, progressbar=True)
-    printed = capsys.readouterr().out
-    assert "MAP" in printed
-    assert f"{n_iter}/{n_iter}" in printed

@@ -23,10 +23,9 @@ def streams(n):
     return np.random.default_rng(0).spawn(n)
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3])
-def test_results_have_the_same_bits_whatever_runs_in_parallel(n_jobs):
+def test_results_have_the_same_bits_whatever_runs_in_parallel():
     alone = run_tasks(draw, streams(5))
-    shared = run_tasks(draw, streams(5), n_jobs=n_jobs)
+    shared = run_tasks(draw, streams(5), n_jobs=2)
     assert list(alone.results) == list(shared.results) == list(range(5))
     for number, found in alone.results.items():
         np.testing.assert_array_equal(found, shared.results[number])

@@ -69,12 +69,6 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
     np.testing.assert_allclose(spectral.row_variance(rows, phi, variance), expected, rtol=1e-8)
 
 
-def test_spectral_design_refuses_other_priors():
-    spectral = SpectralDesign.of(np.random.default_rng(0).standard_normal((9, 4)))
-    with pytest.raises(ValueError, match="columnwise"):
-        spectral.ridge(np.zeros((9, 2)), np.ones((4, 2)), 1.0)
-
-
 class UnitNormals:
     """Hands out unit vectors along axis 1, a new one for each chain, over successive calls."""
 
@@ -156,13 +150,6 @@ def test_scores_are_those_of_shrunken_discriminants(n, d, k, make):
     np.testing.assert_allclose(got[:, k - 1], 0.0, atol=1e-12)
 
 
-def test_no_more_scores_than_asked_for_or_there_are():
-    X, y = classes(40, 6, 4, np.random.default_rng(0))
-    Y = design.label_indicators(y, 4)
-    assert design.discriminant_scores(DenseDesign(X), Y, 2).shape == (40, 2)
-    assert design.discriminant_scores(DenseDesign(X), Y, 9).shape == (40, 4)
-
-
 def test_scores_of_real_targets_lead_to_what_predicts_them():
     """Two targets driven by one direction: the first score is that direction."""
     rng = np.random.default_rng(1)
@@ -173,14 +160,6 @@ def test_scores_of_real_targets_lead_to_what_predicts_them():
     scores = design.discriminant_scores(DenseDesign(X), Y, 2)
     assert abs(np.corrcoef(scores[:, 0], signal)[0, 1]) > 0.999
     assert np.ptp(scores[:, 1]) < 0.05 * np.ptp(scores[:, 0])
-
-
-def test_indicators_are_columns_of_unit_length():
-    y = np.array([0, 2, 2, 0, 2])
-    expected = np.zeros((5, 4))
-    expected[[0, 3], 0] = 2**-0.5
-    expected[[1, 2, 4], 2] = 3**-0.5
-    np.testing.assert_allclose(design.label_indicators(y, 4), expected)
 
 
 def test_standardise_scales_what_varies_and_clears_the_rest():

@@ -63,19 +63,6 @@ def test_an_indefinite_matrix_is_named():
         factorise_inplace(np.asfortranarray(matrix), name="row covariance")
 
 
-def test_factorising_in_place_reads_the_lower_triangle_only():
-    rng = np.random.default_rng(4)
-    spectrum = rng.uniform(0.5, 3.0, 30)
-    matrix = with_spectrum(spectrum, rng)
-    given = np.asfortranarray(np.tril(matrix) + np.triu(np.full((30, 30), np.nan), 1))
-    factor, log_det = factorise_inplace(given, name="matrix")
-    np.testing.assert_allclose(factor @ factor.T, matrix, atol=1e-13)
-    np.testing.assert_array_equal(factor, np.tril(factor))
-    assert log_det == pytest.approx(np.log(spectrum).sum(), rel=1e-12)
-    assert np.shares_memory(factor, given)
-    assert factor.flags.f_contiguous
-
-
 class UnitNormals:
     """A draw is an affine map of standard normals, which these read off: zeros for the first
     matrix of a stack, the i-th unit vector for the i-th after it.

@@ -83,7 +83,7 @@ def fitted(name):
 @functools.cache
 def comparison():
     X, y = classes(45, 5, LONG)
-    names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM")
+    names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM", "stack")
     models = dict.fromkeys(names, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
     with pytest.warns(UserWarning, match="fails has no scores"):
         return compare_models(X, y, models=models, random_state=0, progressbar=False)
@@ -208,8 +208,16 @@ def _is_number(text):
     return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
 
 
-@pytest.mark.parametrize("source", MODELS)
-@pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_comparison"])
+# The fast tests draw every plot of one tree and every tree.
+OF_TREES = [name for name in PLOTS if name != "plot_comparison"]
+PAIRS = [
+    pytest.param(name, source, marks=[] if (i - k) % len(OF_TREES) == 0 else pytest.mark.slow)
+    for i, name in enumerate(OF_TREES)
+    for k, source in enumerate(MODELS)
+]
+
+
+@pytest.mark.parametrize(("name", "source"), PAIRS)
 def test_every_plot_draws_every_tree_or_says_why_not(name, source):
     plot, tree = getattr(plots, name), fitted(source)
     if name in CANNOT.get(source, ()):

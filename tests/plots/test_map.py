@@ -365,13 +365,6 @@ def test_more_than_ten_classes_are_not_repeated_in_the_legend(make_fit):
         assert (0 if legend is None else len(legend.get_texts())) == n_names
 
 
-def test_strips_have_the_names_of_their_classes_on_the_axis(make_fit):
-    ax = plot_map(make_fit(n_components=1, labels=["no", "yes"]))
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["no", "yes"]
-    assert not artists(ax, "class")
-    assert ax.get_legend() is None
-
-
 def test_groups_are_markers_beside_the_colours_of_classes(new):
     batch, classes = np.repeat(["a", "b"], [30, 50]), new["predictions"]["outcome"].values
     ax = plot_map(new, groups=batch)
