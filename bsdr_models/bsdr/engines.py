@@ -383,7 +383,7 @@ def _assemble(
 
 
 def _is_impossible(fit: Fit) -> bool:
-    """Whether the log evidence is above the mean log likelihood, its sum with a divergence."""
+    """Whether the log evidence is above its bound, the posterior mean of the log likelihood."""
     excess = fit.log_evidence - fit.log_likelihood.mean()
     error = 2.0 * np.nan_to_num(fit.log_evidence_error) + fit.log_likelihood.std()
     return bool(excess > error)
