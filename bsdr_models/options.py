@@ -84,7 +84,6 @@ def _describe(constraint: Any) -> str:
 
 # Constraints for arguments of estimators and for options.
 COUNT = Number(Integral, 1, math.inf, closed="left")
-FINITE = Number(Real, -math.inf, math.inf, closed="neither")
 POSITIVE = Number(Real, 0.0, math.inf, closed="neither")
 TOLERANCE = Number(Real, 0.0, math.inf, closed="left")
 ITERATIONS: dict[str, list[Any]] = {"n_restarts": [COUNT], "max_iter": [COUNT], "tol": [TOLERANCE]}

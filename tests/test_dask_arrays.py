@@ -110,10 +110,22 @@ def test_fit_is_that_of_samples_in_memory(fitted):
     model, X, y = fitted
     with pytest.warns(UserWarning, match="constant"):
         memory = BSDRClassifier(3, inference="laplace", random_state=0).fit(X, y)
-    assert model.log_evidence_ == pytest.approx(memory.log_evidence_, abs=1e-4)
+    assert model.log_evidence_ == pytest.approx(memory.log_evidence_, abs=1e-4, nan_ok=True)
     assert (model.predict(X) == memory.predict(X)).mean() > 0.99
     assert model.idata_["posterior"].sizes["draw"] == 1000
     assert model.summary().loc["samples", "value"].startswith("1797, of which 1797")
+
+
+def test_wrong_labels_have_the_predictions_of_samples_in_memory():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 10))
+    truth = (X @ rng.standard_normal((10, 4))).argmax(axis=1)
+    y = np.where(rng.random(600) < 0.05, rng.integers(4, size=600), truth)
+    memory = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
+    model = BSDRClassifier(random_state=0).fit(da.from_array(X, chunks=(170, 10)), y)
+    assert model.score(X, truth) == pytest.approx(memory.score(X, truth), abs=0.005)
+    assert model.score(X, truth) > 0.93
+    assert not model.log_evidence_ > model._result.log_likelihood.mean()
 
 
 def test_predictions_come_chunk_by_chunk(fitted):

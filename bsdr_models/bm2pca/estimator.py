@@ -21,7 +21,6 @@ from bsdr_models.inference.result import Result
 from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import warn_not_converged
 
 # Costs that are averaged; the first is the fallback. Few samples need one only, or two with the
 # hinge of all classes.
@@ -240,8 +239,6 @@ class BM2PCAClassifier(MarginClassifier):
     def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
         super()._report(result, chosen)
         self.metric_weights_ = self._posterior.metric.shares
-        if not (result.converged or result.interrupted):
-            warn_not_converged(self.max_iter, engines.TOL, stacklevel=4)
 
     @property
     def _method(self) -> InferenceMethod:

@@ -165,7 +165,9 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
     basis, size, _ = np.linalg.svd(centred, full_matrices=False)
     basis = basis[:, size > 1e-10 * max(size[0], 1.0)]
     directions, size, _ = np.linalg.svd(np.asarray(A.T @ basis), full_matrices=False)
-    rank = np.count_nonzero(size > 1e-10 * size.max(initial=0.0))
+    rank = max(
+        np.count_nonzero(size > 1e-10 * size.max(initial=0.0)), 1
+    )  # class means may be equal
     Q = directions[:, : min(n_components, rank)]
     Z = np.asarray(A @ Q)[labelled]
     Q = Q / np.sqrt(np.mean(Z**2, axis=0))
@@ -207,9 +209,13 @@ def fit_subspace(
     converged = False
     interrupted = False
     trace = [objective(initial, A, Y, settings)[0]]
+    if not np.isfinite(trace[0]):
+        raise FloatingPointError("the objective is not finite at the initial point")
 
     def record(intermediate_result: Any) -> None:
         nonlocal point
+        if not np.isfinite(intermediate_result.fun):
+            raise StopIteration
         point = np.array(intermediate_result.x)
         trace.append(-float(intermediate_result.fun))
 
@@ -218,8 +224,9 @@ def fit_subspace(
         result = minimize(
             negative, point, jac=True, method="L-BFGS-B", callback=record, options=options
         )
-        point = np.array(result.x)
-        converged = bool(result.success)
+        if np.isfinite(result.fun):  # else the search failed after the last point
+            point = np.array(result.x)
+            converged = bool(result.success)
     except KeyboardInterrupt:
         interrupted = True
     return Fit(

@@ -331,7 +331,10 @@ def fit_views(problem: Problem) -> FloatArray:
         log_evidence = integrate(statistics, problem.priors).log_evidence
         return float(0.5 * views @ views) - log_evidence
 
-    return np.asarray(minimize(objective, np.zeros(problem.n_views), method="L-BFGS-B").x)
+    found = minimize(objective, np.zeros(problem.n_views), method="L-BFGS-B")
+    if not np.isfinite(found.fun):
+        raise FloatingPointError("the evidence is not finite: look for extreme values in X and y")
+    return np.asarray(found.x)
 
 
 def _column_scale(problem: Problem, views: FloatArray) -> FloatArray:

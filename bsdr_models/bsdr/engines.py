@@ -366,22 +366,38 @@ def _assemble(
         pareto_k=pareto_k,
         **result,
     )
+    impossible = _is_impossible(fit)
+    if impossible or (engine == "laplace" and not fit.converged):
+        fit = replace(fit, log_evidence=np.nan, log_evidence_error=np.nan)
     if interrupted:
         return fit
     reason = lack_of_signal(fit.attrs())
-    return replace(
-        fit,
-        messages=() if reason is None else (no_signal(reason),),
-        advice=_advice(fit, signal=reason is None),
-    )
+    advice = _advice(fit, signal=reason is None)
+    messages = [] if reason is None else [no_signal(reason)]
+    if impossible and engine != "laplace":
+        messages.append(
+            "log_evidence_ is NaN, since its estimate exceeds the mean log likelihood of the "
+            "draws: compare fits by held_out_score_"
+        )
+    return replace(fit, messages=tuple(messages), advice=advice)
+
+
+def _is_impossible(fit: Fit) -> bool:
+    """Whether the log evidence is above its bound, the posterior mean of the log likelihood."""
+    excess = fit.log_evidence - fit.log_likelihood.mean()
+    error = 2.0 * np.nan_to_num(fit.log_evidence_error) + fit.log_likelihood.std()
+    return bool(excess > error)
 
 
 def _advice(fit: Fit, *, signal: bool) -> str:
     """Warning of an unreliable approximation, or of chains with a signal that have not mixed."""
     if fit.engine == "laplace" and not fit.converged:
+        reason = f"Pareto k {fit.pareto_k:.2f} is not below {GOOD_K}"
+        if np.isinf(fit.pareto_k):
+            reason = "the search has not found a mode"
         return (
-            f"Laplace's approximation is not to be trusted here (Pareto k {fit.pareto_k:.2f} "
-            f"is above {GOOD_K}): use inference='hmc'"
+            f"Laplace's approximation is not to be trusted here ({reason}), and its evidence is "
+            "NaN: use inference='hmc', for a Dask array with some of its samples in memory"
         )
     if signal and fit.r_hat > R_HAT_LIMIT:
         return (

@@ -346,8 +346,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         a dict for each view. Empty if the kernel is a function.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels given the metric, in nats, with its standard
-        error; NaN unless by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``. Since the
-        metric knows the labels, it is no evidence for a model against another.
+        error; NaN unless by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``. NaN too
+        if ``"laplace"`` has not converged, or the estimate is above the mean log likelihood of the
+        draws, which bounds it. Since the metric knows the labels, it is no evidence for a model
+        against another.
     held_out_score_ : float
         Held-out log score: mean log probability of the labels that were held out to choose the
         temperature, each at that of the other folds; NaN if none was. For several labels, per

@@ -7,18 +7,21 @@ likelihood is expanded to second order at the mode, and the biases are integrate
     \log p(y \mid \beta) \approx c + h^\top \beta - \tfrac12 \beta^\top M \beta, \qquad
     \beta \mid \tau \sim N(0, \tau^2 I).
 
-In the eigenvectors of M, without its negative eigenvalues, which come from lapses, with
-:math:`p_i = m_i + \tau^{-2}`,
+In the eigenvectors of M, with :math:`p_i = m_i + \tau^{-2}`,
 
 .. math::
     \log p(y \mid \tau) = c + \tfrac12 \sum_i \bigl\{ h_i^2 / p_i - \log(\tau^2 p_i) \bigr\},
     \qquad \beta_i \mid \tau, y \sim N(h_i / p_i, 1 / p_i).
 
+Where labels may be lapses the Hessian has eigenvalues of both signs. M has their absolute values,
+as in saddle-free Newton steps [3]_: with negative or zero :math:`m_i` the linear term :math:`h_i`
+would let the expansion grow without bound with :math:`\tau`, but the log likelihood is bounded.
+
 The expansion is at the mode of the loadings for that :math:`\tau` whose log is most probable given
-the expansion, a fixed point [1]_ of Newton's method. Draws are of log tau on a grid, then of the
-loadings. The tail of
-the importance ratios of draws, of the likelihood to its expansion, tells whether the approximation
-can be trusted [2]_. Every evaluation is one sum over samples, in memory or in the chunks of a Dask
+the expansion, a fixed point [1]_ of Newton's method; a step changes log tau by a limited amount.
+Draws are of log tau on a grid, then of the loadings. The tail of the importance ratios of draws, of
+the likelihood to its expansion, tells whether the approximation can be trusted [2]_. Every
+evaluation is one sum over samples, in memory or in the chunks of a Dask
 array.
 
 Letters: n samples of a part, D features, B of them after whitening, K labels, J contrasts, S
@@ -30,6 +33,8 @@ References
        Computation 4(5).
 .. [2] A. Vehtari, D. Simpson, A. Gelman, Y. Yao, J. Gabry (2024). Pareto smoothed importance
        sampling. Journal of Machine Learning Research 25(72).
+.. [3] Y. N. Dauphin et al. (2014). Identifying and attacking the saddle point problem in
+       high-dimensional non-convex optimization. NIPS.
 """
 
 import math
@@ -58,6 +63,8 @@ _ENTRIES = 2**22
 _LEAST_GAIN = 1e-13
 # and log tau changes by less than this.
 _LEAST_CHANGE = 1e-7
+# A step changes log tau by at most this: the expansion does not hold far away.
+_LONGEST = 0.5
 # The density after steps that gain less is not compared: differences are rounding errors.
 _ROUNDING = 1e-8
 # Most Newton steps.
@@ -187,12 +194,13 @@ def _search(samples: Samples, response: Response) -> Iterator[_Step]:
     for _ in range(_MAX_STEPS):
         expansion = _Expansion.learn(at, value, gradient, hessian)
         before = log_scale
-        log_scale = expansion.best_log_scale(response.priors.scale)
+        change = expansion.best_log_scale(response.priors.scale) - before
+        log_scale = before + float(np.clip(change, -_LONGEST, _LONGEST))
         precision = np.full((len(at), 1), math.exp(-2.0 * log_scale))
         precision[-1] = 1.0
         move = expansion.mode(log_scale) - at
         gain = float(np.sum(move * (gradient - precision * at)))
-        converged = gain < _LEAST_GAIN * at.size and abs(log_scale - before) < _LEAST_CHANGE
+        converged = gain < _LEAST_GAIN * at.size and abs(change) < _LEAST_CHANGE
         density = value - 0.5 * float(np.sum(precision * at**2))
         yield _Step(
             expansion=expansion, log_scale=log_scale, log_density=density, converged=converged
@@ -281,10 +289,10 @@ class _Expansion:
         """From the log likelihood, its gradient (B + 1, J), and its negative Hessian."""
         j = at.shape[1]
         eigenvalues, vectors = np.linalg.eigh(hessian[-j:, -j:])
-        root = np.linalg.cholesky((vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T + np.eye(j))
+        root = np.linalg.cholesky((vectors * np.abs(eigenvalues)) @ vectors.T + np.eye(j))
         cross = cho_solve((root, True), hessian[-j:, :-j])
         curvature, vectors = np.linalg.eigh(hessian[:-j, :-j] - hessian[:-j, -j:] @ cross)
-        curvature = np.maximum(curvature, 0.0)
+        curvature = np.abs(curvature)
         by_bias = gradient[-1] - at[-1]
         step = cho_solve((root, True), by_bias)
         rotated = at[:-1].ravel() @ vectors

@@ -1,10 +1,18 @@
 """Hyper-parameters of BSDR."""
 
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import get_args
 
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.options import FINITE, POSITIVE, check_number
+from bsdr_models.options import POSITIVE, Number, check_number
+
+# In units of the noise, beyond which searches and samplers meet limits of double precision.
+SCALE = Number(Real, 1e-6, 1e3, closed="neither")
+# Beyond it exp is no noise scale of an output of unit variance.
+LOG_SCALE = Number(Real, -20.0, 20.0, closed="neither")
+# A probability of lapses.
+RATE = Number(Real, 0.0, 1.0, closed="neither")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +40,8 @@ class Priors:
     Raises
     ------
     ValueError
-        If a number is not positive and finite, or the projection prior is unknown.
+        If a number is not positive and finite, the latent scale is not between 1e-6 and 1000, or
+        the projection prior is unknown.
 
     See Also
     --------
@@ -69,7 +78,8 @@ class Priors:
             )
         for field in fields(self):
             if field.name != "projection_prior":
-                check_number(field.name, getattr(self, field.name))
+                allowed = SCALE if field.name == "latent_scale" else POSITIVE
+                check_number(field.name, getattr(self, field.name), allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +106,8 @@ class HierarchicalPriors:
     Raises
     ------
     ValueError
-        If a hyper-parameter is not a finite number, a width or scale is not positive, or the lapse
-        is not between 0 and 1.
+        If a width or scale is not between 1e-6 and 1000, the location not between -20 and 20, or
+        the lapse not between 0 and 1.
 
     See Also
     --------
@@ -117,12 +127,9 @@ class HierarchicalPriors:
     lapse: float = 0.003
 
     def __post_init__(self) -> None:
+        ranges = {"lapse": RATE, "noise_location": LOG_SCALE}
         for field in fields(self):
-            value = getattr(self, field.name)
-            any_sign = field.name.endswith("location")
-            check_number(field.name, value, FINITE if any_sign else POSITIVE)
-        if self.lapse >= 1.0:
-            raise ValueError(f"lapse must be below 1, got {self.lapse!r}")
+            check_number(field.name, getattr(self, field.name), ranges.get(field.name, SCALE))
 
 
 PAPER = Priors()

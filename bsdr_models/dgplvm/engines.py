@@ -22,7 +22,7 @@ from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import check_declared, sample, stack_chains
 from bsdr_models.dgplvm.settings import Inference
-from bsdr_models.inference.optimise import MapResult
+from bsdr_models.inference.optimise import MapResult, advise
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
@@ -66,10 +66,7 @@ def make_result(
         "messages": tuple(message for message in messages if message is not None),
     }
     if not (search.converged or search.interrupted):
-        found["advice"] = (
-            f"the search stopped after max_iter={problem.optimization.max_iter} iterations; the "
-            "result is usable, but a larger max_iter brings it closer to the optimum"
-        )
+        found["advice"] = advise(len(search.trace), int(problem.optimization.max_iter))
     return FitResult(**found | fields)
 
 

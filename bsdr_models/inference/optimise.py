@@ -17,8 +17,9 @@ type Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
 # Value of an initial point at which the objective cannot be computed.
 _REFUSED = 1e300
-# Status of L-BFGS-B at its limit of iterations or evaluations.
-_AT_LIMIT = 1
+# A line search that fails after an iteration that gained less, relative to 1 + |value|, has met the
+# rounding errors of an optimum.
+_ROUNDING = 1e-9
 # Correction pairs of L-BFGS.
 _MEMORY = 20
 # Restarts whose values differ by less, relative to 1 + |value|, count as the same optimum.
@@ -30,8 +31,8 @@ class MapResult:
     """Best point (P,) over all restarts, and the negative log density there, in nats.
 
     ``values`` are the final ones of restarts with a finite objective, ``trace`` those after each
-    iteration of the best one. It has ``converged`` if it ended before the limit of iterations;
-    after an interrupt the point is the best until then.
+    iteration of the best one. It has ``converged`` if it ended at an optimum; the point of another,
+    or after an interrupt, is the best until then.
     """
 
     x: FloatArray
@@ -46,6 +47,20 @@ class MapResult:
         """Share of the restarts that reach the value of the best one."""
         limit = self.value + AGREEMENT * (1.0 + abs(self.value))
         return sum(value <= limit for value in self.values) / len(self.values)
+
+
+def advise(n_iter: int, max_iter: int) -> str:
+    """Warning of a search that has not converged after some iterations."""
+    if n_iter >= max_iter:
+        return (
+            f"the search stopped after max_iter={max_iter} iterations; the result is usable, but a "
+            "larger max_iter brings it closer to the optimum"
+        )
+    return (
+        f"the search failed after iteration {n_iter}, where its objective is not finite or does "
+        "not improve, and the result is the best point until then: judge it by held-out samples, "
+        "and look for extreme values in the features"
+    )
 
 
 def run_map(
@@ -94,16 +109,18 @@ def _descend(
         x = np.clip(x, *bounds)
     best = origin = x, np.inf, np.zeros_like(x)  # at all points; where a line search begins
     trace: list[float] = []
-    interrupted = converged = False
+    interrupted = converged = refused = False
 
     def guarded(x: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal best
+        nonlocal best, refused
+        refused = True
         try:
             value, gradient = objective(x)
         except np.linalg.LinAlgError:
             return _refuse(x, *origin)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return _refuse(x, *origin)
+        refused = False
         if value < best[1]:
             best = x.copy(), float(value), gradient.copy()
         return float(value), gradient
@@ -132,7 +149,9 @@ def _descend(
                 "gtol": 1e-7,
             },
         )
-        converged = np.isfinite(best[1]) and result.status != _AT_LIMIT
+        gain = trace[-2] - trace[-1] if len(trace) > 1 else np.inf
+        at_rounding = gain <= _ROUNDING * (1.0 + abs(best[1])) and len(trace) < max_iter
+        converged = np.isfinite(best[1]) and not refused and (result.success or at_rounding)
     except KeyboardInterrupt:
         interrupted = True
     return MapResult(

@@ -7,7 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtr
+from sklearn.exceptions import ConvergenceWarning
 
+from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import laplace
 from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.laplace import Response, fit_laplace
@@ -323,3 +325,50 @@ def test_workers_have_the_posterior_of_one_process(threads_cluster):
     with threads_cluster.as_current():
         found = fit_chunks(in_chunks(X, y, 130), metric, scaler, "multiclass", 4)
     check_same(found, expected, scaler, X, y, "multiclass", 4)
+
+
+# ------------------------------------------------------------------------------- wrong labels
+
+
+def with_random_labels(n, d, k, share, seed):
+    """Nearly separable classes, their labels, and those of which a share is random."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    y = (X @ rng.standard_normal((d, k))).argmax(axis=1)
+    return X, y, np.where(rng.random(n) < share, rng.integers(k, size=n), y)
+
+
+@pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "d", "k", "share"), [(150, 4, 3, 0.03), (400, 10, 5, 0.05)])
+def test_wrong_labels_do_not_send_the_scale_to_infinity(n, d, k, share, seed):
+    """Where the posterior is not concave the evidence stays that of labels, or is refused."""
+    X, truth, y = with_random_labels(n, d, k, share, seed)
+    model = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
+    assert model.score(X, truth) > 0.9
+    assert np.isfinite(model.log_evidence_) == model.converged_
+    assert not model.log_evidence_ > model._result.log_likelihood.mean()
+    assert 1.0 < model.idata_["posterior"]["scale"].mean() < 20.0
+
+
+def test_wrong_labels_have_the_evidence_of_hamiltonian_monte_carlo():
+    X, truth, y = with_random_labels(150, 4, 3, 0.03, 0)
+    found, exact = (
+        BSDRClassifier(inference=name, temperature=1.0, random_state=0).fit(X, y)
+        for name in ("laplace", "hmc")
+    )
+    assert found.log_evidence_ == pytest.approx(exact.log_evidence_, abs=5.0)
+    assert found.score(X, truth) == pytest.approx(exact.score(X, truth), abs=0.02)
+
+
+def test_a_search_without_a_mode_has_no_evidence(monkeypatch):
+    monkeypatch.setattr(laplace, "_MAX_STEPS", 2)
+    X, _, y = with_random_labels(150, 4, 3, 0.03, 0)
+    with pytest.warns(
+        ConvergenceWarning, match="has not found a mode.*NaN.*inference='hmc'"
+    ) as said:
+        model = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
+    assert len(said) == 1
+    assert np.isnan(model.log_evidence_)
+    assert "log evidence" not in model.summary().index
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

@@ -1,0 +1,158 @@
+"""A fit whose search fails says so once, and publishes no absurd figure."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BSDRClassifier,
+    DGPLVMClassifier,
+    HierarchicalPriors,
+    HingeLoss,
+    Priors,
+    Sampling,
+)
+from bsdr_models.bm2pca import subspace
+from bsdr_models.bsdr import engines, hmc, laplace
+from bsdr_models.dgplvm import map_search
+from bsdr_models.papers import PaperDGPLVMClassifier
+
+MARGIN = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
+LATENT = DGPLVMClassifier().set_params(priors__weight=10.0)
+SEARCHES = pytest.mark.parametrize(
+    ("model", "owner", "name"),
+    [(MARGIN, subspace, "objective"), (LATENT, map_search.Objective, "__call__")],
+    ids=["BM2PCA", "D-GPLVM"],
+)
+
+
+def samples(seed=0):
+    """Three classes; the labels of a few samples are wrong."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((90, 4))
+    y = (X @ rng.standard_normal((4, 3))).argmax(axis=1)
+    return X, np.where(rng.random(90) < 0.05, rng.integers(3, size=90), y)
+
+
+def fails_after(function, calls, value):
+    """The function with another value of the objective after some calls."""
+    count = 0
+
+    def failing(*args, **kwargs):
+        nonlocal count
+        count += 1
+        found = function(*args, **kwargs)
+        return found if count <= calls else (value, *found[1:])
+
+    return failing
+
+
+def check_fit(model, X, y, match):
+    """One warning, and no figure that cannot be."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    failures = [each for each in said if issubclass(each.category, ConvergenceWarning)]
+    assert len(failures) == 1
+    assert match in str(failures[0].message)
+    assert not model.converged_
+    probability = model.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    assert np.isfinite(model.transform(X)).all()
+    assert np.isnan(getattr(model, "log_evidence_", np.nan))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("calls", [1, 3, 8])
+@SEARCHES
+def test_an_objective_that_is_not_finite(monkeypatch, model, owner, name, calls, value):
+    monkeypatch.setattr(owner, name, fails_after(getattr(owner, name), calls, value))
+    X, y = samples()
+    check_fit(model, X, y, "the search failed after iteration")
+    trace = model.idata_["fit"]["objective" if model is MARGIN else "log_density"]
+    assert np.isfinite(trace).all()
+
+
+@SEARCHES
+def test_an_objective_that_is_nowhere_finite_refuses_the_fit(monkeypatch, model, owner, name):
+    monkeypatch.setattr(owner, name, fails_after(getattr(owner, name), 0, np.nan))
+    with pytest.raises(FloatingPointError, match=r"not finite at .*initial point"):
+        model.fit(*samples())
+
+
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        (clone(MARGIN).set_params(max_iter=2), "max_iter=2"),
+        (clone(LATENT).set_params(optimization__max_iter=2), "max_iter=2"),
+        (PaperDGPLVMClassifier().set_params(optimization__max_iter=2), "max_iter=2"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_search_of_few_iterations(model, match):
+    check_fit(model, *samples(), match)
+
+
+def test_laplace_without_a_mode(monkeypatch):
+    monkeypatch.setattr(laplace, "_MAX_STEPS", 1)
+    check_fit(BSDRClassifier(inference="laplace"), *samples(), "has not found a mode")
+
+
+@pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("model", [BSDRClassifier(inference="laplace"), MARGIN, DGPLVMClassifier()])
+def test_wrong_labels(model, seed):
+    X, y = samples(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert not getattr(model, "log_evidence_", np.nan) > 0.0
+
+
+def test_an_evidence_above_the_mean_log_likelihood_is_not_published(monkeypatch):
+    sample = hmc.sample
+
+    def wrong(*args, **kwargs):
+        return replace(sample(*args, **kwargs), log_evidence=1e26)
+
+    monkeypatch.setattr(engines.hmc, "sample", wrong)
+    model = BSDRClassifier(sampling=Sampling(draws=40), temperature=1.0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of few draws
+        with pytest.warns(UserWarning, match=r"log_evidence_ is NaN.*held_out_score_"):
+            model.fit(*samples())
+    assert np.isnan(model.log_evidence_)
+    assert np.isnan(model.log_evidence_error_)
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e-30, 1e4, 1e300])
+def test_extreme_priors_are_refused_by_name_with_their_range(value):
+    for name in ("scale", "view_width", "bias_scale", "noise_width"):
+        with pytest.raises(ValueError, match=rf"{name} must be .*\(1e-06, 1000.0\)"):
+            HierarchicalPriors(**{name: value})
+    with pytest.raises(ValueError, match=r"latent_scale must be .*\(1e-06, 1000.0\)"):
+        Priors(latent_scale=value)
+    with pytest.raises(ValueError, match="noise_location"):
+        HierarchicalPriors(noise_location=1e6)
+
+
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+@pytest.mark.parametrize("seed", [None, 0])
+def test_equal_class_means_are_no_signal(strategy, seed):
+    """Exactly equal, or up to rounding."""
+    X = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]] * 5)
+    y = np.array([0, 1, 1, 0] * 5)
+    if seed is not None:
+        X = X + 1e-9 * np.random.default_rng(seed).standard_normal(X.shape)
+    model = BM2PCAClassifier(loss=HingeLoss(strategy=strategy), random_state=0)
+    with pytest.warns(UserWarning, match="no evidence that the targets depend on X"):
+        model.fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), 0.5, atol=0.01)
+    assert np.isfinite(model.transform(X)).all()
+    assert model.idata_["posterior"].sizes["draw"] > 0
