@@ -185,7 +185,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return {
             "y": labels.given,
             "index": labels.groups if labels.exclusive else None,
-            "labels": labels.classes,
+            "labels": labels.names,
             "target": "multiclass" if labels.exclusive else "multilabel",
             "attrs": attrs,
         }

@@ -12,7 +12,7 @@ from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.validation import encode_known, known_entries
+from bsdr_models.validation import encode_known, known_entries, label_names
 
 # Values of C and of another setting of a classifier by name.
 type Candidate = dict[str, Any]
@@ -67,6 +67,7 @@ class Labels:
 
     given: np.ndarray  # Targets as an array, (N,) or (N, K)
     classes: np.ndarray  # Sorted classes, or the numbers of the labels, (K,)
+    names: np.ndarray  # The same, or the names of the labels, (K,)
     signs: FloatArray  # (N, K), one column for two classes
     exclusive: bool  # Whether classes exclude each other; False for several labels
     # Class of each sample, (N,), -1 without; for several labels 0 if any is known, else -1.
@@ -107,16 +108,19 @@ def encode(y: Any, unlabeled: Any) -> Labels:
     NaN as the marker ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y
     has an unmarked missing value, fewer than two classes, a constant label, or no labels.
     """
+    table = y
     y, known = known_entries(y, unlabeled)
     if y.ndim == 2 and y.shape[1] > 1:
-        return _encode_labels(y, known)
+        return _encode_labels(y, known, label_names(table, y.shape[1]))
     y = column_or_1d(y, warn=True)
     classes, groups = encode_known(y, known.ravel())
     signs = _signs(groups, len(classes))
-    return Labels(given=y, classes=classes, signs=signs, exclusive=True, groups=groups)
+    return Labels(
+        given=y, classes=classes, names=classes, signs=signs, exclusive=True, groups=groups
+    )
 
 
-def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
+def _encode_labels(y: np.ndarray, known: BoolArray, names: np.ndarray) -> Labels:
     """Zeros and ones of several labels (N, K), of which some are known (N, K)."""
     if y.dtype.kind in "mMSU" or not np.isin(on := np.where(known, y, 0), (0, 1)).all():
         raise ValueError(
@@ -130,6 +134,7 @@ def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
     return Labels(
         given=y,
         classes=np.arange(y.shape[1]),
+        names=names,
         signs=signs,
         exclusive=False,
         groups=np.where((signs != 0.0).any(axis=1), 0, -1),
