@@ -372,6 +372,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _match_targets(self, y: Any) -> Any:
         """Targets of new samples, columns of a table in the order of those of the fit."""
+        check_is_fitted(self)
         return y if self._exclusive else match_columns(y, self._context.labels)
 
     def _attrs(self) -> dict[str, Any]:
@@ -529,8 +530,6 @@ class ScoreMixin:
         -------
         float
         """
-        model: Any = self
-        check_is_fitted(model)
         check_samples(X, y, sample_weight)
-        y = model._match_targets(y)
+        y = self._match_targets(y)  # type: ignore[attr-defined]
         return float(super().score(X, y, sample_weight))  # type: ignore[misc]

@@ -25,11 +25,10 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         self, y: Any, *, missing: bool = False, standardize: bool = True
     ) -> tuple[FloatArray, FloatArray]:
         """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
-        table = y
-        y = read_numbers(y, missing=missing)
-        self._one_output = y.ndim == 1
-        Y = y.reshape(len(y), -1)
-        self._outputs = np.array(column_names(table, "y", Y.shape[1]))
+        values = read_numbers(y, missing=missing)
+        self._one_output = values.ndim == 1
+        Y = values.reshape(len(values), -1)
+        self._outputs = np.array(column_names(y, "y", Y.shape[1]))
         if (empty := np.isnan(Y).all(axis=0)).any():
             raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
         scaler = Scaler.fit(Y)

@@ -107,13 +107,11 @@ def _read_table(estimator: BaseEstimator, X: Any, *, reset: bool, sparse: bool) 
         return _read_frame(X)
     if isinstance(X, np.ma.MaskedArray):
         X = np.where(np.ma.getmaskarray(X), np.nan, X.data) if np.ma.is_masked(X) else X.data
-    _check_container("X must be a matrix of samples and features", X)
+    _check_container(X)
     try:
         array = np.asarray(X)
     except ValueError as error:
         raise ValueError(f"X cannot be read as a matrix: {error}") from None
-    if array.ndim == 0 and array.dtype.kind in "OUS":
-        raise TypeError(f"X must be a matrix of samples and features, got {type(X).__name__}")
     if array.dtype.kind == "V":
         raise TypeError("X is an array of records: give a DataFrame of it")
     if array.ndim == 2 and array.dtype.kind in "OUSmM":
@@ -126,15 +124,15 @@ def _is_frame(X: Any) -> bool:
     return hasattr(X, "columns") and hasattr(X, "dtypes")
 
 
-def _check_container(wanted: str, values: Any) -> None:
-    """TypeError for what NumPy would iterate over: neither an array, nor a table, nor a list."""
-    is_array = hasattr(values, "__array__") or hasattr(values, "__array_interface__")
-    if is_array or isinstance(values, Sequence) or not hasattr(values, "__getitem__"):
+def _check_container(X: Any) -> None:
+    """TypeError for what is no array, table or list: NumPy may iterate over it for minutes."""
+    is_array = hasattr(X, "__array__") or hasattr(X, "__array_interface__")
+    if is_array or (isinstance(X, Sequence) and not isinstance(X, str | bytes)):
         return
-    advice = "an array or a data frame"
-    if hasattr(values, "obs") and hasattr(values, "var"):
-        advice = "adata.to_df() for X, and a column of adata.obs for y"
-    raise TypeError(f"{wanted}, got {type(values).__name__}: give {advice}")
+    annotated = hasattr(X, "obs") and hasattr(X, "var")
+    cure = "adata.to_df(), and a column of adata.obs for y" if annotated else "a data frame"
+    kind = type(X).__name__
+    raise TypeError(f"X must be a matrix of samples and features, got {kind}: give {cure}")
 
 
 def column_labels(table: Any, what: str) -> list[str] | None:
@@ -153,18 +151,13 @@ def column_labels(table: Any, what: str) -> list[str] | None:
     return names
 
 
-def _numbered(n_columns: int) -> list[str]:
-    """What columns without names of their own are named by pandas."""
-    return [str(index) for index in range(n_columns)]
-
-
 def _name_columns(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     """A frame whose columns, unless numbered from 0, are named by text, as scikit-learn needs it.
 
     ValueError if they are those of the fit in another order.
     """
     names = column_labels(X, "X") or []
-    numbered = _numbered(len(names))
+    numbered = [*map(str, range(len(names)))]
     fitted = numbered if reset else list(getattr(estimator, "feature_names_in_", numbered))
     if names != fitted and not reset and sorted(names) == sorted(fitted):
         raise ValueError(
@@ -263,14 +256,14 @@ def check_features(X: Any, y: Any, n_components: int) -> tuple[FloatArray, list[
 def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
     """Names of the columns of a table, or else a prefix and a number."""
     names = column_labels(table, "X" if prefix == "x" else "y")
-    numbered = _numbered(n_columns)
+    numbered = [*map(str, range(n_columns))]
     return [prefix + number for number in numbered] if names in (None, numbered) else names
 
 
 def label_names(y: Any, n_labels: int) -> np.ndarray:
     """Names of the columns of a table of label sets, or else their numbers."""
     names = column_names(y, "", n_labels)
-    return np.arange(n_labels) if names == _numbered(n_labels) else np.array(names)
+    return np.arange(n_labels) if names == [*map(str, range(n_labels))] else np.array(names)
 
 
 def match_columns(y: Any, labels: Sequence[Any] | np.ndarray) -> Any:
@@ -279,7 +272,7 @@ def match_columns(y: Any, labels: Sequence[Any] | np.ndarray) -> Any:
     Arrays, and tables without names, are as they are. ValueError if there are other names.
     """
     given = column_labels(y, "y")
-    numbered = _numbered(len(labels))
+    numbered = [*map(str, range(len(labels)))]
     fitted = [str(label) for label in labels]
     if fitted == column_names(None, "y", len(labels)):
         fitted = numbered
@@ -312,12 +305,9 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
             raise ValueError(f"views: {str(name)!r} must be a list of columns, got {columns!r}")
         index = []
         for column in columns:
-            position: Any = column
-            if str(column) in names:
-                position = names.index(str(column))
-            elif not isinstance(column, Integral) or isinstance(column, bool):
-                position = -1
-            if not 0 <= position < n_features:
+            position: Any = names.index(str(column)) if str(column) in names else column
+            is_number = isinstance(position, Integral) and not isinstance(position, bool)
+            if not (is_number and 0 <= position < n_features):
                 raise ValueError(
                     f"views: {str(name)!r} has column {_plain(column)!r}, which X does not have"
                 )
@@ -377,7 +367,6 @@ def read_targets(y: Any) -> np.ndarray:
         raise TypeError(f"y must be an array, a list or a series, got {type(y).__name__}")
     if np.ma.is_masked(y):
         raise ValueError("y has masked entries: leave out these samples, or fill them")
-    _check_container("y must be an array, a list or a series", y)
     try:
         array = np.asarray(y)
     except ValueError as error:
@@ -406,6 +395,11 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
     if y.dtype.kind in "OUSmM":
         for column in y.reshape(len(y), -1).T:
             _check_column("y", column)
+    if not missing and (lost := _missing_entries(y)).any():
+        raise ValueError(
+            f"Input y contains NaN, first in sample {lost.nonzero()[0][0]}: drop samples without "
+            "a target, or use BM2PCARegressor, which takes NaN as a missing one"
+        )
     return check_array(
         y,
         dtype=np.float64,
