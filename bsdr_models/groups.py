@@ -58,7 +58,7 @@ def name_groups(groups: Any, n_samples: int) -> tuple[list[Any], IntArray]:
             raise ValueError(
                 f"groups mixes types: {value!r} at position {sample}, {values[0]!r} at position 0"
             )
-    dtype = getattr(groups, "dtype", None)
+    dtype: Any = getattr(groups, "dtype", None)
     names, index = np.unique(values, return_inverse=True)
     if getattr(dtype, "ordered", False):
         rank = dtype.categories.get_indexer(names)
