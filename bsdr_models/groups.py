@@ -36,8 +36,7 @@ def read_groups(groups: Any, X: Any) -> IntArray | None:
     names, index = name_groups(np.asarray(groups, dtype=object), _num_samples(X))
     if len(names) < 2:
         raise ValueError(
-            f"groups has one value only, {names[0]!r}: at least two are needed, so that "
-            "one can be held out"
+            f"groups has one value only, {names[0]!r}: at least two are needed, to hold one out"
         )
     return index
 
