@@ -338,6 +338,7 @@ def test_columns_of_targets_are_matched_by_name(zoo, several, names):
     assert model.idata_["observed_data/outcome"].values.tolist() == text
     if not real:
         assert model.classes_.tolist() == [0, 1, 2]  # as in scikit-learn
+    assert f"3: {', '.join(text)}" in model.summary()["value"].tolist()
     other = Y[names[::-1]]
     says = [model.score]
     if hasattr(model, "log_density"):
@@ -379,6 +380,19 @@ class Annotated(Iterated):
     """As AnnData is."""
 
     obs = var = ()
+
+
+def test_views_are_of_names_that_are_numbers(zoo):
+    table = pd.DataFrame(zoo.X, columns=[1, 2, 3, 1030.5])
+    fits = [
+        zoo.fit(zoo.make("BSDRRegressor", views=views), X, zoo.target("BSDRRegressor"))
+        for views, X in (
+            ({"a": [1, 2], "b": [3, 1030.5]}, table),
+            ({"a": [0, 1], "b": [2, 3]}, zoo.X),
+        )
+    ]
+    expected = fits[1].predict(zoo.X)
+    np.testing.assert_array_equal(fits[0].predict(table), expected)
 
 
 REFUSED = {
