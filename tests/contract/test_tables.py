@@ -403,7 +403,7 @@ REFUSED = {
     ),
     "lazy": (lambda X: TABLES["polars"](X, NAMES).lazy(), TypeError, r"lazy frame: .*collect\(\)"),
     "annotated": (lambda X: Annotated(X), TypeError, r"got Annotated: give adata\.to_df\(\)"),
-    "epochs": (lambda X: Iterated(X), TypeError, "got Iterated: give an array or a data frame"),
+    "epochs": (lambda X: Iterated(X), TypeError, "got Iterated: give a data frame"),
     "one_dim": (lambda X: xr.DataArray(X[:, 0]), ValueError, "1D array"),
     "three_dims": (lambda X: xr.DataArray(X[:, :, None]), ValueError, "dim 3"),
 }
