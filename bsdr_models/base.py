@@ -41,6 +41,7 @@ from bsdr_models.summary import summarise, to_html
 from bsdr_models.validation import (
     check_order,
     check_samples,
+    match_columns,
     read_targets,
     sample_labels,
     validate_samples,
@@ -71,18 +72,20 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _reference: Reference | None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Copy an inherited constructor, so that Python's errors name this class."""
+        """Copy an inherited constructor and fit, so that Python's errors name this class."""
         super().__init_subclass__(**options)
-        init: Any = cls.__init__
-        if "__init__" in vars(cls) or not isinstance(init, FunctionType):
-            return
-        own = FunctionType(
-            init.__code__, init.__globals__, "__init__", init.__defaults__, init.__closure__
-        )
-        own.__kwdefaults__ = init.__kwdefaults__
-        own.__annotations__ = init.__annotations__
-        own.__qualname__ = f"{cls.__name__}.__init__"
-        cls.__init__ = own  # type: ignore[method-assign]
+        for name in ("__init__", "fit"):
+            method: Any = getattr(cls, name, None)
+            if name in vars(cls) or not isinstance(method, FunctionType):
+                continue
+            own = FunctionType(
+                method.__code__, method.__globals__, name, method.__defaults__, method.__closure__
+            )
+            own.__kwdefaults__ = method.__kwdefaults__
+            own.__annotations__ = method.__annotations__
+            own.__doc__ = method.__doc__
+            own.__qualname__ = f"{cls.__name__}.{name}"
+            setattr(cls, name, own)
 
     @classmethod
     def citation(cls) -> str:
@@ -364,8 +367,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """True targets of new samples, validated; a column of classes becomes a vector."""
         if y is None:
             return None
-        y = read_targets(y)
+        y = read_targets(self._match_targets(y))
         return y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
+
+    def _match_targets(self, y: Any) -> Any:
+        """Targets of new samples, columns of a table in the order of those of the fit."""
+        check_is_fitted(self)
+        return y if self._exclusive else match_columns(y, self._context.labels)
 
     def _attrs(self) -> dict[str, Any]:
         """Root attributes of the trees, beside those of the context."""
@@ -523,4 +531,5 @@ class ScoreMixin:
         float
         """
         check_samples(X, y, sample_weight)
+        y = self._match_targets(y)  # type: ignore[attr-defined]
         return float(super().score(X, y, sample_weight))  # type: ignore[misc]

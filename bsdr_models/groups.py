@@ -1,6 +1,7 @@
 """Groups of samples that resemble each other, such as scans of one patient."""
 
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -32,29 +33,37 @@ def read_groups(groups: Any, X: Any) -> IntArray | None:
     if groups is None:
         return None
     check_order(X, groups)
+    names, index = name_groups(np.asarray(groups, dtype=object), _num_samples(X))
+    if len(names) < 2:
+        raise ValueError(
+            f"groups has one value only, {names[0]!r}: at least two are needed, to hold one out"
+        )
+    return index
+
+
+def name_groups(groups: Any, n_samples: int) -> tuple[list[Any], IntArray]:
+    """Groups, in the order of ordered categories or else sorted, and that of each sample, (N,)."""
     values = np.asarray(groups, dtype=object)
-    n_samples = _num_samples(X)
     if values.shape not in {(n_samples,), (n_samples, 1)}:
         raise ValueError(
             f"groups must have one value per sample, ({n_samples},), got {values.shape}"
         )
     values = values.ravel()
-    is_text = np.array([isinstance(value, str) for value in values])
+    kinds = [Real if isinstance(value, Real | np.bool_) else type(value) for value in values]
     for sample, value in enumerate(values):
         if is_missing(value):
             raise ValueError(f"groups has no value at position {sample}")
-        if is_text[sample] != is_text[0]:
+        if kinds[sample] != kinds[0]:
             raise ValueError(
-                f"groups mixes text and numbers: {value!r} at position {sample}, "
-                f"{values[0]!r} at position 0"
+                f"groups mixes types: {value!r} at position {sample}, {values[0]!r} at position 0"
             )
+    dtype: Any = getattr(groups, "dtype", None)
     names, index = np.unique(values, return_inverse=True)
-    if len(names) < 2:
-        raise ValueError(
-            f"groups has one value only, {names.tolist()[0]!r}: at least two are needed, so that "
-            "one can be held out"
-        )
-    return index.astype(np.int64)
+    if getattr(dtype, "ordered", False):
+        rank = dtype.categories.get_indexer(names)
+        names = names[np.argsort(rank)]
+        index = rank.argsort().argsort()[index]
+    return names.tolist(), index.astype(np.int64)
 
 
 def majority_share(groups: IntArray, classes: IntArray) -> float:

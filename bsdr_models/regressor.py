@@ -11,9 +11,7 @@ from sklearn.base import (
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import Estimator, ScoreMixin
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.validation import (
-    read_numbers,
-)
+from bsdr_models.validation import column_names, read_numbers
 
 
 class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
@@ -27,9 +25,10 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         self, y: Any, *, missing: bool = False, standardize: bool = True
     ) -> tuple[FloatArray, FloatArray]:
         """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
-        y = read_numbers(y, missing=missing)
-        self._one_output = y.ndim == 1
-        Y = y.reshape(len(y), -1)
+        values = read_numbers(y, missing=missing)
+        self._one_output = values.ndim == 1
+        Y = values.reshape(len(values), -1)
+        self._outputs = np.array(column_names(y, "y", Y.shape[1]))
         if (empty := np.isnan(Y).all(axis=0)).any():
             raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
         scaler = Scaler.fit(Y)

@@ -47,8 +47,8 @@ from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.spec import ModelSpec
 from bsdr_models.validation import (
     check_samples,
-    column_names,
     feature_names,
+    label_names,
     read_labels,
     read_numbers,
     require_targets,
@@ -458,10 +458,12 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     """
 
     def _read_targets(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        table = y
         y = read_labels(y)
         kinds = {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier}
         self._exclusive = type_of_target(y) != "multilabel-indicator"
         if not self._exclusive:
+            self._label_names = label_names(table, y.shape[1])
             return y, kinds
         return read_classes(y), kinds | {"dgplvm": DGPLVMClassifier}
 
@@ -513,7 +515,7 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
             setattr(self, f"{name}_", value)
         return {
             "index": targets if self._exclusive else None,
-            "labels": self.classes_,
+            "labels": self.classes_ if self._exclusive else self._label_names,
             "target": "multiclass" if self._exclusive else "multilabel",
             "attrs": held_out.attrs(),
         }
@@ -617,7 +619,7 @@ class StackedRegressor(GaussianRegressor, Stack):
         score = {"held_out_score": self.held_out_score_} if scores.size else {}
         return {
             "index": None,
-            "labels": np.array(column_names(targets, "y", targets.shape[1])),
+            "labels": self._outputs,
             "target": "regression",
             "attrs": output_attrs(self._output_scaler) | score,
         }
@@ -639,7 +641,7 @@ class StackedRegressor(GaussianRegressor, Stack):
         """
         check_samples(X, y)
         values = self._predict_members(self._scale_new(X))
-        y = read_numbers(y)
+        y = read_numbers(self._match_targets(y))
         if y.size != len(y) * (k := len(self._context.labels)):
             raise ValueError(f"y must have {k} output(s), got shape {y.shape}")
         return self._scores(self.weights_, values, y.reshape(len(y), -1)).sum(axis=1)

@@ -87,9 +87,11 @@ def _data(model: Any) -> dict[str, str]:
     missing = 0.0 if issparse(given) else float(np.isnan(given).mean())
     if missing > 0.0:
         rows["missing values"] = f"{missing:.2g} of the entries"
+    labels = context.labels
     if context.index is None:
         what = "outputs" if context.target == "regression" else "labels"
-        return rows | {what: f"{len(context.labels)}"}
+        names = f": {', '.join(map(str, labels))}" if len(labels) <= MAX_LISTED else ""
+        return rows | {what: f"{len(labels)}{names}"}
     if context.groups is not None:
         rows["groups"] = f"{len(np.unique(context.groups))}"
         share = majority_share(context.groups, context.index)
@@ -97,7 +99,6 @@ def _data(model: Any) -> dict[str, str]:
     known = context.index[context.index >= 0]
     if len(known) < len(context.index):
         rows["samples without a label"] = f"{len(context.index) - len(known)}"
-    labels = context.labels
     counts = np.bincount(known, minlength=len(labels))
     listed = [f"{label} ({count})" for label, count in zip(labels, counts, strict=True)]
     sizes = f", of {min(counts)} to {max(counts)} samples"

@@ -1,13 +1,19 @@
 """Reading of trees: their groups, and the effects of the features."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, GRID_X, LABEL, OBS
+from bsdr_models.inference.datatree import SUMMARY_DIMS
+from bsdr_models.latent_grid import VARIABLE
 from bsdr_models.numerics.relevance import importance, rescale_to_median_size
+
+# Dims that variables of samples and maps have at least.
+NEEDED = {**SUMMARY_DIMS, "y": (OBS,), VARIABLE: (GRID_X, LABEL)}
 
 
 def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
@@ -20,6 +26,10 @@ def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
     if group not in tree.children:
         raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
     dataset = tree[group].to_dataset()
+    for name in map(str, dataset.data_vars if group in ("fit", "predictions") else ()):
+        check_dims(f"{group}/{name}", dataset[name], NEEDED.get(name, ()))
+        if name in NEEDED and name != "y" and dataset[name].dtype.kind not in "biuf":
+            raise ValueError(f"{group}/{name} must hold numbers, got {dataset[name].dtype}")
     missing = [name for name in names if name not in dataset.variables]
     if missing:
         engine = tree.attrs.get("inference_method", "unknown")
@@ -34,13 +44,13 @@ def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
     """Dataset of a group, after checking its variables and their dims chain and draw."""
     dataset = read(tree, group, *names)
     for name in names or map(str, dataset.data_vars):
-        check_draws(f"{group}/{name}", dataset[name])
+        check_dims(f"{group}/{name}", dataset[name])
     return dataset
 
 
-def check_draws(name: str, array: xr.DataArray) -> None:
-    """Raise a ValueError unless an array has the dims chain and draw."""
-    if absent := [dim for dim in (CHAIN, DRAW) if dim not in array.dims]:
+def check_dims(name: str, array: xr.DataArray, dims: Iterable[str] = (CHAIN, DRAW)) -> None:
+    """Raise a ValueError unless an array has the dims, by default chain and draw."""
+    if absent := [dim for dim in dims if dim not in array.dims]:
         raise ValueError(f"{name} has no dim {' and no '.join(map(repr, absent))}")
 
 
@@ -61,7 +71,7 @@ class Effects:
 
 def read_effects(tree: xr.DataTree) -> Effects:
     """Effects in a tree; ValueError if it has neither coefficients nor slopes."""
-    fit = tree["fit"].to_dataset()
+    fit = read(tree, "fit")
     if "posterior" in tree.children and "coef" in tree["posterior"]:
         coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
         draws = coef.values.reshape(-1, *coef.shape[2:])

@@ -57,7 +57,7 @@ def validate_samples(
 
     The number and names of columns are stored in the estimator if ``reset``, else compared.
     """
-    table = _read_table(estimator, X, sparse=sparse)
+    table = _read_table(estimator, X, reset=reset, sparse=sparse)
     with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused
         samples = validate_data(
             estimator,
@@ -82,7 +82,7 @@ def validate_samples(
     )
 
 
-def _read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
+def _read_table(estimator: BaseEstimator, X: Any, *, reset: bool, sparse: bool) -> Any:
     """X in a form that scikit-learn reads, with NaN for masked entries."""
     name = type(estimator).__name__
     if isinstance(X, xr.Dataset | xr.DataTree):
@@ -94,6 +94,8 @@ def _read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
         X = X.to_pandas() if X.ndim == 2 else X.values
     if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
         raise TypeError("X is a lazy frame: give X.collect()")
+    if _is_frame(X):
+        X = _name_columns(estimator, X, reset=reset)
     if issparse(X) or (_is_frame(X) and {type(t).__name__ for t in X.dtypes} == {"SparseDtype"}):
         if not sparse:
             raise TypeError(
@@ -105,12 +107,11 @@ def _read_table(estimator: BaseEstimator, X: Any, *, sparse: bool) -> Any:
         return _read_frame(X)
     if isinstance(X, np.ma.MaskedArray):
         X = np.where(np.ma.getmaskarray(X), np.nan, X.data) if np.ma.is_masked(X) else X.data
+    _check_container(X)
     try:
         array = np.asarray(X)
     except ValueError as error:
         raise ValueError(f"X cannot be read as a matrix: {error}") from None
-    if array.ndim == 0 and array.dtype.kind in "OUS":
-        raise TypeError(f"X must be a matrix of samples and features, got {type(X).__name__}")
     if array.dtype.kind == "V":
         raise TypeError("X is an array of records: give a DataFrame of it")
     if array.ndim == 2 and array.dtype.kind in "OUSmM":
@@ -123,15 +124,56 @@ def _is_frame(X: Any) -> bool:
     return hasattr(X, "columns") and hasattr(X, "dtypes")
 
 
+def _check_container(X: Any) -> None:
+    """TypeError for what is no array, table or list: NumPy may iterate over it for minutes."""
+    is_array = hasattr(X, "__array__") or hasattr(X, "__array_interface__")
+    if is_array or (isinstance(X, Sequence) and not isinstance(X, str | bytes)):
+        return
+    annotated = hasattr(X, "obs") and hasattr(X, "var")
+    cure = "adata.to_df(), and a column of adata.obs for y" if annotated else "a data frame"
+    kind = type(X).__name__
+    raise TypeError(f"X must be a matrix of samples and features, got {kind}: give {cure}")
+
+
+def column_labels(table: Any, what: str) -> list[str] | None:
+    """Names of the columns of a table, as text, unique; None if it is no table."""
+    if isinstance(table, xr.DataArray):
+        columns = table.indexes.get(table.dims[1]) if table.ndim == 2 else None
+    else:
+        columns = getattr(table, "columns" if _is_frame(table) else "column_names", None)
+    if columns is None:
+        return None
+    names = [str(label) for label in columns]
+    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        raise ValueError(f"{count} columns of {what} are named {name!r}: names must be unique")
+    check_text(f"a column of {what} is named", names)
+    return names
+
+
+def _name_columns(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
+    """A frame whose columns, unless numbered from 0, are named by text, as scikit-learn needs it.
+
+    ValueError if they are those of the fit in another order.
+    """
+    names = column_labels(X, "X") or []
+    numbered = [*map(str, range(len(names)))]
+    fitted = numbered if reset else list(getattr(estimator, "feature_names_in_", numbered))
+    if names != fitted and not reset and sorted(names) == sorted(fitted):
+        raise ValueError(
+            "The feature names should match those that were passed during fit.\n"
+            "Feature names must be in the same order as they were in fit.\n"
+        )
+    if names == numbered or any(isinstance(label, str) for label in X.columns):
+        return X
+    return X.set_axis(names, axis=1)
+
+
 def _read_frame(X: Any) -> Any:
     """Check the columns of a frame; a frame without columns becomes an array."""
     labels = list(X.columns)
     if not labels:
         return np.empty((len(X), 0))
-    label, count = Counter(labels).most_common(1)[0]
-    if count > 1:
-        raise ValueError(f"{count} columns of X are named {label!r}: names must be unique")
-    check_text("a column of X is named", labels)
     for index, dtype in enumerate(X.dtypes):
         numeric = (
             dtype.is_numeric()  # of polars
@@ -212,22 +254,49 @@ def check_features(X: Any, y: Any, n_components: int) -> tuple[FloatArray, list[
 
 
 def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
-    """Names of the columns of a data frame, or else a prefix and a number."""
-    columns = getattr(table, "columns", [f"{prefix}{index}" for index in range(n_columns)])
-    return [str(column) for column in columns]
+    """Names of the columns of a table, or else a prefix and a number."""
+    names = column_labels(table, "X" if prefix == "x" else "y")
+    numbered = [*map(str, range(n_columns))]
+    return [prefix + number for number in numbered] if names in (None, numbered) else names
+
+
+def label_names(y: Any, n_labels: int) -> np.ndarray:
+    """Names of the columns of a table of label sets, or else their numbers."""
+    names = column_names(y, "", n_labels)
+    return np.arange(n_labels) if names == [*map(str, range(n_labels))] else np.array(names)
+
+
+def match_columns(y: Any, labels: Sequence[Any] | np.ndarray) -> Any:
+    """Targets with the columns of a table in the order of the labels of the fit.
+
+    Arrays, and tables without names, are as they are. ValueError if there are other names.
+    """
+    given = column_labels(y, "y")
+    numbered = [*map(str, range(len(labels)))]
+    fitted = [str(label) for label in labels]
+    if fitted == column_names(None, "y", len(labels)):
+        fitted = numbered
+    if given is None or given == fitted:
+        return y
+    if sorted(given) == sorted(fitted):
+        return read_targets(y)[:, [given.index(name) for name in fitted]]
+    if numbered in (given, fitted):
+        return y
+    raise ValueError(f"y has the columns {given}, the fit had {fitted}: give these, in any order")
 
 
 def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntArray]] | None:
     """Names and features of views, from columns by the name of the view.
 
-    Columns are names of features, or their positions. ValueError unless each feature is in one.
+    Columns are names of features, or else their positions. ValueError unless each feature is in
+    one.
     """
     if views is None:
         return None
     if not isinstance(views, Mapping):
         raise ValueError(f"views must be a dict of the columns of each view by name, got {views!r}")
-    names = list(feature_names)
-    n_features = len(feature_names)
+    names = [str(name) for name in feature_names]
+    n_features = len(names)
     if len({*map(str, views)}) < len(views) or any(map(is_missing, views)):
         raise ValueError(f"views: each view needs a name of its own, got {[*map(_plain, views)]}")
     found: dict[str, IntArray] = {}
@@ -236,10 +305,9 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
             raise ValueError(f"views: {str(name)!r} must be a list of columns, got {columns!r}")
         index = []
         for column in columns:
-            position: Any = column
-            if not isinstance(column, Integral) or isinstance(column, bool):
-                position = names.index(column) if column in names else -1
-            if not 0 <= position < n_features:
+            position: Any = names.index(str(column)) if str(column) in names else column
+            is_number = isinstance(position, Integral) and not isinstance(position, bool)
+            if not (is_number and 0 <= position < n_features):
                 raise ValueError(
                     f"views: {str(name)!r} has column {_plain(column)!r}, which X does not have"
                 )
@@ -251,7 +319,7 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
     if (count != 1).any():
         feature = int(np.argmax(count != 1))
         where = "no view" if count[feature] == 0 else f"views {count[feature]} times"
-        raise ValueError(f"views: feature {_plain(names[feature])!r} is in {where}")
+        raise ValueError(f"views: feature {names[feature]!r} is in {where}")
     return list(found.items())
 
 
@@ -327,6 +395,11 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
     if y.dtype.kind in "OUSmM":
         for column in y.reshape(len(y), -1).T:
             _check_column("y", column)
+    if not missing and (lost := _missing_entries(y)).any():
+        raise ValueError(
+            f"Input y contains NaN, first in sample {lost.nonzero()[0][0]}: drop samples without "
+            "a target, or use BM2PCARegressor, which takes NaN as a missing one"
+        )
     return check_array(
         y,
         dtype=np.float64,

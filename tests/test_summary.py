@@ -75,7 +75,7 @@ def test_a_summary_says_what_the_fit_has_left(name):
     assert found["samples"] == "60"
     assert found["features"] == str(model.n_features_in_)
     if "real" in name:
-        assert found["outputs"] == "1"
+        assert found["outputs"] == "1: y0"
     else:
         assert found["classes"] == "3: blue (16), green (24), red (20)"
     if name in ("bsdr", "bsdr real"):

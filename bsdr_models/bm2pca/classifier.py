@@ -98,7 +98,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         labels = encode(y, self.unlabeled)
         check_consistent_length(X, labels.given)
         groups = read_groups(groups, table)
-        self.classes_ = labels.classes
+        self.classes_ = labels.classes if labels.exclusive else np.arange(len(labels.classes))
         self._exclusive = labels.exclusive
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy

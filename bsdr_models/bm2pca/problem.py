@@ -16,6 +16,7 @@ from bsdr_models.validation import (
     column_names,
     encode_known,
     known_entries,
+    label_names,
     read_numbers,
 )
 
@@ -71,7 +72,7 @@ class Labels:
     """Encoded targets of a classifier."""
 
     given: np.ndarray  # Targets as an array, (N,) or (N, K)
-    classes: np.ndarray  # Sorted classes, or the numbers of the labels, (K,)
+    classes: np.ndarray  # Sorted classes, or the names or numbers of the labels, (K,)
     signs: FloatArray  # (N, K), one column for two classes
     exclusive: bool  # Whether classes exclude each other; False for several labels
     # Class of each sample, (N,), -1 without; for several labels 0 if any is known, else -1.
@@ -126,16 +127,16 @@ def encode(y: Any, unlabeled: Any) -> Labels:
     NaN as the marker ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y
     has an unmarked missing value, fewer than two classes, a constant label, or no labels.
     """
-    y, known = known_entries(y, unlabeled)
-    if y.ndim == 2 and y.shape[1] > 1:
-        return _encode_labels(y, known)
-    y = column_or_1d(y, warn=True)
+    given, known = known_entries(y, unlabeled)
+    if given.ndim == 2 and given.shape[1] > 1:
+        return _encode_labels(given, known, label_names(y, given.shape[1]))
+    y = column_or_1d(given, warn=True)
     classes, groups = encode_known(y, known.ravel())
     signs = _signs(groups, len(classes))
     return Labels(given=y, classes=classes, signs=signs, exclusive=True, groups=groups)
 
 
-def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
+def _encode_labels(y: np.ndarray, known: BoolArray, names: np.ndarray) -> Labels:
     """Zeros and ones of several labels (N, K), of which some are known (N, K)."""
     if y.dtype.kind in "mMSU" or not np.isin(on := np.where(known, y, 0), (0, 1)).all():
         raise ValueError(
@@ -148,7 +149,7 @@ def _encode_labels(y: np.ndarray, known: BoolArray) -> Labels:
             raise ValueError(f"label {label} of y is the same in every sample that has it")
     return Labels(
         given=y,
-        classes=np.arange(y.shape[1]),
+        classes=names,
         signs=signs,
         exclusive=False,
         groups=np.where((signs != 0.0).any(axis=1), 0, -1),

@@ -20,9 +20,9 @@ from bsdr_models.numerics.outliers import Reference
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
-    column_names,
     encode_labels,
     feature_names,
+    label_names,
     read_labels,
     require_targets,
     sample_labels,
@@ -131,6 +131,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
             return self._fit_chunks(X, y)
         table = X
         X = self._samples_of_fit(X)
+        targets = y
         y = read_labels(y)
         check_consistent_length(X, y)
         more = {"samples": sample_labels(table), "groups": read_groups(groups, table)}
@@ -142,7 +143,8 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         if fixed.size:
             raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
         self.classes_ = np.arange(on.shape[1])
-        return self._fit(X, on, target="multilabel", labels=self.classes_, **more)
+        labels = label_names(targets, on.shape[1])
+        return self._fit(X, on, target="multilabel", labels=labels, **more)
 
     @abstractmethod
     def _fit_chunks(self, X: Any, y: Any) -> Self:
@@ -205,8 +207,8 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
     ) -> tuple[FloatArray, dict[str, Any]]:
         """Outputs as the model sees them, (N, K), and what the context holds of them."""
         given, Y = self._scale_outputs(y, standardize=standardize)
-        labels = np.array(column_names(Y, "y", Y.shape[1]))
-        return Y, {"labels": labels, "given": given, "attrs": output_attrs(self._output_scaler)}
+        attrs = output_attrs(self._output_scaler)
+        return Y, {"labels": self._outputs, "given": given, "attrs": attrs}
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         return cast(tuple[FloatArray, FloatArray], self._posterior.moments(X))

@@ -57,7 +57,6 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "latent_cov": (OBS, COMPONENT, COMPONENT_AUX),
     "projection_mean": (FEATURE, COMPONENT),
     "projection_sd": (FEATURE, COMPONENT),
-    "projection_precision_mean": (FEATURE, COMPONENT),
     "relevance": (COMPONENT,),
     "feature_relevance": (FEATURE,),
     "elbo": (ITERATION,),

@@ -15,7 +15,7 @@ from scipy.special import entr
 
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
-from bsdr_models.groups import majority_share
+from bsdr_models.groups import majority_share, name_groups
 from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.metrics import HeldOutScore, log_losses
 from bsdr_models.plane import PredictionPlane
@@ -223,7 +223,8 @@ def plot_map(
     batches = None
     if groups is not None:
         check_order(dataset[OBS], groups)
-        batches = _groups(groups, dataset.sizes[OBS])
+        found, index = name_groups(groups, dataset.sizes[OBS])
+        batches = Classes(index=index, names=tuple(map(str, found)), title="group")
     kind = "Held-out" if "fold" in dataset else "Training" if group == "fit" else "New"
     fitted = kind == "Training" and space == "latent"
     if space == "predictions":
@@ -350,16 +351,6 @@ def _plane_coordinates(dataset: xr.Dataset) -> _Place:
     names = [f"Predictions {i} ({what})" for i, what in enumerate(carried, start=1)]
     shown = grid.assign_coords({LABEL: dataset[LABEL].values})
     return _Place(mean, names, shown.where(xr.DataArray(predicted, dims=LABEL), 0.0), plane=plane)
-
-
-def _groups(groups: Any, n_samples: int) -> Classes:
-    values = np.asarray(groups)
-    if values.shape != (n_samples,):
-        raise ValueError(
-            f"groups must have one value per sample, ({n_samples},), got {values.shape}"
-        )
-    names, index = np.unique(values.astype(str), return_inverse=True)
-    return Classes(index=index, names=tuple(names.tolist()), title="group")
 
 
 def _select[T](target: T, seen: BoolArray) -> T:

@@ -25,6 +25,7 @@ from bsdr_models import (
     SupervisedWhitening,
     compare_models,
     cross_validated_map,
+    feature_stability,
 )
 from bsdr_models.groups import warn_of_replicates
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
@@ -150,7 +151,7 @@ BAD_GROUPS = [
     (lambda g: np.column_stack([g, g]), r"groups must have one value per sample, .*\(80, 2\)"),
     (lambda g: np.where(g == 3, np.nan, g), "groups has no value at position 15"),
     (lambda g: [None, *g[1:]], "groups has no value at position 0"),
-    (lambda g: [*g[:-1], "a"], "groups mixes text and numbers: 'a' at position 79"),
+    (lambda g: [*g[:-1], "a"], "groups mixes types: 'a' at position 79"),
     (lambda g: 0 * g + 7, "groups has one value only, 7"),
 ]
 
@@ -164,6 +165,32 @@ def test_bad_groups_are_refused_before_any_work(model, bad):
     with pytest.raises(ValueError, match=error):
         model.fit(X, y, groups=groups(patients))
     assert not hasattr(model, "n_iter_")
+
+
+GAPS = {
+    "none": lambda g: [None, *g[1:].astype(str)],
+    "na": lambda g: pd.array([pd.NA, *g[1:]], dtype="Int64"),
+    "na of text": lambda g: pd.Series([pd.NA, *g[1:].astype(str)], dtype="string"),
+    "nan": lambda g: np.where(np.arange(len(g)) == 0, np.nan, g),
+    "nat": lambda g: pd.to_datetime([None, *g[1:]]),
+    "text beside numbers": lambda g: [0, *g[1:].astype(str)],
+    "dates beside numbers": lambda g: [0, *pd.to_datetime(g[1:])],
+    "two columns": lambda g: pd.DataFrame({"a": g, "b": g}),
+}
+OF_GROUPS = {
+    "map": lambda X, y, g: cross_validated_map(BM2PCAClassifier(), X, y, cv=3, groups=g),
+    "comparison": lambda X, y, g: compare_models(X, y, cv=3, groups=g),
+    "stability": lambda X, y, g: feature_stability(BM2PCAClassifier(), X, y, groups=g),
+}
+
+
+@pytest.mark.parametrize("function", OF_GROUPS)
+@pytest.mark.parametrize("gap", GAPS)
+def test_bad_groups_are_refused_by_functions_too(function, gap):
+    X, y, patients = scans()
+    where = r"\(80, 2\)" if gap == "two columns" else r"position \d"
+    with pytest.raises(ValueError, match=rf"groups .*{where}"):
+        OF_GROUPS[function](X, y, GAPS[gap](patients))
 
 
 def test_groups_in_another_order_are_refused():

@@ -256,14 +256,144 @@ def test_an_array_after_a_frame_is_taken_with_a_warning(zoo, fitted_to_table, ki
         zoo.fitted(kind).predict(table)
 
 
+# Headers that are no text. Those numbered from 0 are no names, in whatever type.
+HEADERS = {
+    "wavelengths": [1000.0, 1010.5, 1020.0, 1030.0],
+    "numbers": [3, 4, 5, 6],
+    "numbers_from_0_in_another_order": [2, 0, 1, 3],
+    "dates": pd.date_range("2020-01-01", periods=4),
+    "tuples": pd.Index([("a", 1), ("a", 2), ("b", 1), ("b", 2)], tupleize_cols=False),
+    "two_levels": pd.MultiIndex.from_product([["a", "b"], [1, 2]]),
+}
+
+
+@pytest.mark.parametrize("library", ["pandas", "xarray", "sparse"])
+@pytest.mark.parametrize("header", HEADERS)
 @every_reader
-@pytest.mark.parametrize("coords", [{}, {"gene": [3, 4, 5, 6]}])
-def test_columns_without_text_have_no_names(zoo, kind, coords):
-    """As scikit-learn has it for frames; the tree counts them."""
-    table = xr.DataArray(zoo.X, dims=("cell", "gene"), coords=coords)
+def test_headers_that_are_no_text_are_names(zoo, kind, header, library):
+    labels = HEADERS[header]
+    table = pd.DataFrame(zoo.X, columns=labels)
+    if library == "xarray" and header in ("tuples", "two_levels"):
+        pytest.skip("coordinates have one level")
+    if library == "sparse":
+        if kind != "BM2PCARegressor":
+            pytest.skip("takes dense samples")
+        table = table.astype(pd.SparseDtype("float64", 0.0))
+    make = (
+        (lambda t: xr.DataArray(t, dims=("cell", "gene"))) if library == "xarray" else lambda t: t
+    )
+    model = zoo.fit(zoo.make(kind), make(table), zoo.target(kind))
+    names = [str(label) for label in labels]
+    assert model.feature_names_in_.tolist() == names
+    assert model.idata_["fit/projection_mean"]["feature"].values.tolist() == names
+    with pytest.raises(ValueError, match="must be in the same order"):
+        model.predict(make(table.iloc[:, ::-1]))
+    with pytest.raises(ValueError, match=r"(?s)unseen at fit time.*yet now missing"):
+        model.predict(make(table.set_axis(["a", "b", "c", "d"], axis=1)))
+    with pytest.raises(ValueError, match="yet now missing"):
+        model.predict(make(table.iloc[:, :3]))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        np.testing.assert_allclose(said(model, zoo.X), said(model, make(table)))
+
+
+@every_reader
+@pytest.mark.parametrize("library", ["pandas", "xarray"])
+def test_columns_numbered_from_0_have_no_names(zoo, kind, library):
+    """As scikit-learn has it for frames; the tree counts them. Their order is compared."""
+    table = pd.DataFrame(zoo.X)
+    if library == "xarray":
+        table = xr.DataArray(zoo.X, dims=("cell", "gene"), coords={"gene": range(4)})
     model = zoo.fit(zoo.make(kind), table, zoo.target(kind))
     assert not hasattr(model, "feature_names_in_")
     assert model.idata_["constant_data/feature"].values.tolist() == ["x0", "x1", "x2", "x3"]
+    np.testing.assert_array_equal(said(model, table), said(model, zoo.X))
+    with pytest.raises(ValueError, match="must be in the same order"):
+        model.predict(pd.DataFrame(zoo.X)[[3, 1, 2, 0]])
+    shuffled = pd.DataFrame(zoo.X)[[3, 1, 2, 0]]
+    with pytest.raises(ValueError, match="must be in the same order"):
+        zoo.fit(zoo.make(kind), shuffled, zoo.target(kind)).predict(pd.DataFrame(zoo.X))
+
+
+# Models of label sets and of several outputs.
+OF_TABLES = {
+    "BSDRClassifier": lambda zoo: zoo.make("BSDRClassifier"),
+    "PaperBSDRClassifier": lambda zoo: zoo.make("PaperBSDRClassifier"),
+    "BM2PCAClassifier": lambda zoo: zoo.make("BM2PCAClassifier"),
+    "StackedClassifier": lambda zoo: StackedClassifier([("plain", PLAIN)], cv=2),
+    "BSDRRegressor": lambda zoo: zoo.make("BSDRRegressor"),
+    "BM2PCARegressor": lambda zoo: zoo.make("BM2PCARegressor"),
+    "StackedRegressor": lambda zoo: StackedRegressor([("plain", BM2PCARegressor())], cv=2),
+}
+OUTCOMES = {"text": ["ugly", "bad", "good"], "numbers": [20, 3, 100]}
+
+
+@pytest.mark.parametrize("names", OUTCOMES)
+@pytest.mark.parametrize("several", OF_TABLES)
+def test_columns_of_targets_are_matched_by_name(zoo, several, names):
+    names = OUTCOMES[names]
+    labels = zoo.y[:, None] == np.arange(3)
+    real = several.endswith("Regressor")
+    Y = pd.DataFrame(labels + 0.1 * zoo.X[:, :3] if real else labels.astype(int), columns=names)
+    model = zoo.fit(OF_TABLES[several](zoo), zoo.X, Y)
+    text = [str(name) for name in names]
+    assert model.idata_["observed_data/outcome"].values.tolist() == text
+    if not real:
+        assert model.classes_.tolist() == [0, 1, 2]  # as in scikit-learn
+    assert f"3: {', '.join(text)}" in model.summary()["value"].tolist()
+    other = Y[names[::-1]]
+    says = [model.score]
+    if hasattr(model, "log_density"):
+        says.append(model.log_density)
+    says.append(lambda X, y: model.predict_idata(X, y)["predictions/y"].values)
+    for function in says:
+        expected = function(zoo.X, Y.to_numpy())
+        for same in (Y, other, xr.DataArray(other, dims=("cell", "kind"))):
+            np.testing.assert_array_equal(function(zoo.X, same), expected)
+        for bad in (Y.rename(columns={names[0]: "new"}), Y[names[:2]]):
+            with pytest.raises(ValueError, match=r"y has the columns .*, the fit had"):
+                function(zoo.X, bad)
+    assert model.predict_idata(zoo.X)["predictions/outcome"].values.tolist() == text
+
+
+def test_columns_of_targets_numbered_from_0_are_matched(zoo):
+    Y = pd.DataFrame((zoo.y[:, None] == np.arange(3)).astype(int))
+    model = zoo.fit(zoo.make("BM2PCAClassifier"), zoo.X, Y.to_numpy())
+    assert model.score(zoo.X, Y[[2, 0, 1]]) == model.score(zoo.X, Y.to_numpy())
+    assert model.idata_["observed_data/outcome"].values.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="2 columns of y are named '0'"):
+        model.fit(zoo.X, Y[[0, 0, 1]])
+
+
+class Iterated:
+    """What NumPy would iterate over, for minutes."""
+
+    def __init__(self, X):
+        self.shape = X.shape
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, index):
+        raise AssertionError("iterated")
+
+
+class Annotated(Iterated):
+    """As AnnData is."""
+
+    obs = var = ()
+
+
+def test_views_are_of_names_that_are_numbers(zoo):
+    table = pd.DataFrame(zoo.X, columns=[1, 2, 3, 7])
+    fits = [
+        zoo.fit(zoo.make("BSDRRegressor", views=views), X, zoo.target("BSDRRegressor"))
+        for views, X in (
+            ({"a": [1, 2], "b": [3, 7]}, table),
+            ({"a": [0, 1], "b": [2, 3]}, zoo.X),
+        )
+    ]
+    expected = fits[1].predict(zoo.X)
+    np.testing.assert_array_equal(fits[0].predict(table), expected)
 
 
 REFUSED = {
@@ -273,6 +403,8 @@ REFUSED = {
         r"xarray Dataset.*to_dataarray",
     ),
     "lazy": (lambda X: TABLES["polars"](X, NAMES).lazy(), TypeError, r"lazy frame: .*collect\(\)"),
+    "annotated": (lambda X: Annotated(X), TypeError, r"got Annotated: give adata\.to_df\(\)"),
+    "epochs": (lambda X: Iterated(X), TypeError, "got Iterated: give a data frame"),
     "one_dim": (lambda X: xr.DataArray(X[:, 0]), ValueError, "1D array"),
     "three_dims": (lambda X: xr.DataArray(X[:, :, None]), ValueError, "dim 3"),
 }

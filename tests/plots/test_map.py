@@ -20,8 +20,9 @@ from bsdr_models import (
     PredictionPlane,
     Sampling,
 )
+from bsdr_models.groups import name_groups
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
-from bsdr_models.plots import _layers, plot_map
+from bsdr_models.plots import _layers, map_table, plot_map
 from bsdr_models.plots._layers import OPACITY, tint
 from bsdr_models.plots._style import PALETTE, color
 
@@ -381,6 +382,40 @@ def test_groups_are_markers_beside_the_colours_of_classes(new):
     assert background(ax) is not None
     with pytest.raises(ValueError, match=r"one value per sample, \(80,\), got \(3,\)"):
         plot_map(new, groups=[1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["latent_mean", "probability", "class_probability", "y"])
+def test_variables_without_their_dims_or_numbers_are_refused_by_name(new, name):
+    for values in (1.0, *([] if name == "y" else [new["predictions"][name].astype(str)])):
+        tree = new.copy()
+        tree["predictions"] = xr.DataTree(new["predictions"].to_dataset().assign({name: values}))
+        wanted = rf"predictions/{name} (has no dim|must hold numbers)"
+        for call in (plot_map, lambda tree: map_table(tree, "predictions")):
+            with pytest.raises(ValueError, match=wanted):
+                call(tree)
+
+
+LEVELS = pd.CategoricalDtype(["low", "mid", "high", "never"], ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "legend"),
+    [
+        ([10, 2, 24, 3], ["2", "3", "10", "24"]),
+        (["b", "a"], ["a", "b"]),
+        (pd.Series(["high", "low", "mid", "low"], dtype=LEVELS), ["low", "mid", "high"]),
+        (pd.to_datetime(["2020-10-02", "2020-02-10"]).to_numpy(), ["2020-02-10", "2020-10-02"]),
+    ],
+)
+def test_groups_are_in_the_order_of_numbers_and_of_ordered_categories(new, values, legend):
+    groups = (
+        values.repeat(20) if isinstance(values, pd.Series) else np.repeat(values, 80 // len(values))
+    )
+    ax = plot_map(new, groups=groups)
+    names = [text.get_text() for text in ax.get_legend().get_texts()][3 : 3 + len(legend)]
+    assert [name[: len(wanted)] for name, wanted in zip(names, legend, strict=True)] == legend
+    found, index = name_groups(groups, 80)
+    assert [found[i] for i in index] == list(np.asarray(groups, dtype=object))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from bsdr_models.options import COUNT
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
-    column_names,
     one_thread,
     sample_labels,
     warn_not_converged,
@@ -219,7 +218,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 samples=samples,
                 groups=groups,
                 index=None,
-                labels=np.array(column_names(Y, "y", Y.shape[1])),
+                labels=self._outputs,
                 target="regression",
                 attrs=attrs,
             )

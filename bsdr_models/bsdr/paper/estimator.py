@@ -27,7 +27,6 @@ from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
     check_samples,
-    column_names,
     feature_names,
     fit_scaler,
     one_thread,
@@ -212,10 +211,7 @@ class PaperEstimator(BaseBSDR):
         samples = sample_labels(X)
         X = model._samples_of_fit(X)
         targets, context = model._read_given(y)
-        labels = context["labels"]
-        real = cls._target == "regression"
-        outcomes = column_names(y, "y", len(labels)) if real else labels.tolist()
-        names = {FEATURE: feature_names(model).tolist(), LABEL: outcomes}
+        names = {FEATURE: feature_names(model).tolist(), LABEL: context["labels"].tolist()}
         posterior, draws = trees.read_draws(tree, cls._target, names)
         model.n_components = draws["projection"].shape[3]
         if not 0.0 <= latent_scale < np.inf:
