@@ -79,6 +79,12 @@ print(*{name.partition(".")[0] for name in sys.modules})
     assert not set(loaded) & (HEAVY | {"xarray"})
 
 
+# Files that every folder of a model has, and those of its paper's model.
+PLAN = {"base", "engines", "estimator", "model", "posterior", "priors", "problem", "select"}
+PLAN |= {"spec", "trees"}
+PAPER_PLAN = {"engines", "estimator", "model"}
+
+
 def imports(path):
     """Modules of the package that a file imports, wherever it does."""
     found = set()
@@ -86,6 +92,13 @@ def imports(path):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("bsdr_models"):
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
+
+
+def test_the_folders_of_the_models_have_the_same_plan():
+    for name in ("bsdr", "bm2pca", "dgplvm"):
+        folder = ROOT / "bsdr_models" / name
+        assert {path.stem for path in folder.glob("*.py")} >= PLAN, name
+        assert {path.stem for path in (folder / "paper").glob("*.py")} >= PAPER_PLAN, name
 
 
 def test_nothing_imports_the_models_of_the_papers():
