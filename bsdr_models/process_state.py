@@ -52,7 +52,7 @@ def _dispatching() -> Iterator[None]:
                 record.append(warnings.WarningMessage(*warned))
 
         warnings.simplefilter("always")
-        warnings.showwarning = dispatch  # type: ignore[assignment]
+        warnings.showwarning = dispatch
         yield
 
 
