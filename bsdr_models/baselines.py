@@ -112,13 +112,14 @@ class PLSDiscriminant(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Choose the number of scores and the penalty by log loss, then fit to all samples."""
+        X = np.asarray(X)
         self.classes_, index = np.unique(y, return_inverse=True)
         folds = Folds(self.n_folds, self.random_state)
         losses = np.zeros((len(self.components), len(PENALTIES)))
         for train, test in folds.split(X, index, groups):
             pls = PLSScores(max(self.components), scale=False).fit(X[train], index[train])
-            Z = pls.transform(X[train])
-            Z_test = pls.transform(X[test])
+            Z = np.asarray(pls.transform(X[train]))
+            Z_test = np.asarray(pls.transform(X[test]))
             for losses_of_size, size in zip(losses, self.components, strict=True):
                 found = by_penalty(Z[:, :size], index[train], Z_test[:, :size])
                 losses_of_size += [log_losses(p, index[test]).sum() for p in found]
@@ -132,7 +133,7 @@ class PLSDiscriminant(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Class probabilities, (M, K)."""
-        return np.asarray(self.model_.predict_proba(X))
+        return np.asarray(self.model_.predict_proba(np.asarray(X)))
 
     def predict(self, X: Any) -> Any:
         """Most probable classes of samples (M, D), (M,)."""

@@ -34,14 +34,15 @@ from bsdr_models.cross_validation import (
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.members import class_probabilities
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import N_JOBS, check_parameters
+from bsdr_models.process_state import one_thread, recorded_warnings
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.stacking import StackedClassifier
 from bsdr_models.validation import (
     check_samples,
     encode_labels,
-    one_thread,
     validate_samples,
 )
 
@@ -344,8 +345,7 @@ def _fit(
     if members:
         given = [(n, members[n].model if n in members else each) for n, each in model.estimators]
         estimator = clone(model).set_params(estimators=given)
-    with warnings.catch_warnings(record=True) as caught, one_thread():
-        warnings.simplefilter("always")
+    with recorded_warnings() as caught, one_thread():
         try:
             begin = time.perf_counter()
             own = None if groups is None else groups[train]
@@ -353,13 +353,11 @@ def _fit(
             trained = fitted_clone(estimator, samples, y[train], own)
             seconds = time.perf_counter() - begin + spent
             held_out = getattr(trained, "held_out_log_proba_", None) is not None
-            columns = np.searchsorted(trained.classes_, classes)
             new = select_samples(estimator, X, test, train)
-            probability = np.asarray(trained.predict_proba(new), dtype=np.float64)[:, columns]
+            probability = class_probabilities(trained, new, classes)
         except Exception as error:  # other models are still compared
-            return _Fit(message=f"{type(error).__name__}: {error}")
-    if not np.isfinite(probability).all():
-        return _Fit(message="its probabilities are not finite")
+            said = "; ".join([str(error), *getattr(error, "__notes__", [])])
+            return _Fit(message=f"{type(error).__name__}: {said}")
     message = str(caught[0].message) if caught else ""
     return _Fit(message, probability, seconds, FrozenEstimator(trained) if held_out else None)
 

@@ -30,7 +30,9 @@ from bsdr_models.arrays import IntArray
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.groups import read_groups
 from bsdr_models.latent_grid import class_frequency
+from bsdr_models.members import class_probabilities, errors_name, refuse_frozen
 from bsdr_models.options import check_parameters
+from bsdr_models.process_state import recorded_warnings
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.validation import check_samples, constant_features_ignored
 
@@ -113,6 +115,7 @@ def cross_validated_map(
     >>> training = plots.plot_map(tree, group="fit")
     """
     check_parameters({"reuse_settings": ["boolean"]}, locals(), "cross_validated_map")
+    refuse_frozen(estimator)
     check_samples(X, y, groups)
     y = read_classes(y)
     groups = read_groups(groups, X)
@@ -120,19 +123,20 @@ def cross_validated_map(
     folds = read_folds(X, y, cv, as_generator(random_state), groups=groups, once=True)
     full = fitted_clone(estimator, X, y, groups)
     last = last_step(full)
+    if not hasattr(full, "predict_proba"):
+        raise TypeError(f"{type(last).__name__} has no predict_proba")
     known = np.asarray(getattr(last, "classes_", [])).tolist()
     if unknown := sorted(set(y.tolist()) - set(known), key=str):
         raise ValueError(
             f"y holds {unknown}, which are not classes of the fitted estimator: leave out "
             "unlabelled samples"
         )
-    if not hasattr(full, "predict_proba"):
-        raise TypeError(f"{type(last).__name__} has no predict_proba")
     tree = xr.DataTree(xr.Dataset(attrs={"model": type(last).__name__}))
     if hasattr(last, "idata_"):
         tree = last.idata_.copy()
     if reuse_settings:
         estimator = _with_settings_of(full)
+    labels = np.unique(y)
     parts: list[xr.Dataset] = []
     for number, (train, test) in enumerate(folds):
         try:
@@ -151,8 +155,8 @@ def cross_validated_map(
                 stacklevel=2,
             )
             break
-        p = model.predict_proba(select_samples(estimator, X, test, train))
-        labels = last_step(model).classes_
+        new = select_samples(estimator, X, test, train)
+        p = class_probabilities(model, new, labels)
         part = {
             "probability": ((OBS, LABEL), p),
             "predicted": (OBS, labels[p.argmax(axis=1)]),
@@ -208,9 +212,8 @@ def read_folds(
             )
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
-    with warnings.catch_warnings():
-        # A class with fewer samples than folds is missing from some test sets, which is harmless.
-        warnings.filterwarnings("ignore", message="The least populated class")
+    # A class with fewer samples than folds is missing from some test sets, which is harmless.
+    with recorded_warnings("The least populated class"):
         folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
     if not folds:
         raise ValueError("cv gives no folds: give a number of folds, a splitter or pairs")
@@ -249,6 +252,8 @@ def check_models(models: Mapping[str, Any], argument: str, method: str = "predic
         if not hasattr(model, method):
             kind = type(model).__name__
             raise TypeError(f"{argument}[{name!r}], {kind}, has no {method}")
+        with errors_name(f"{argument}[{name!r}]"):
+            refuse_frozen(model)
 
 
 def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -> Any:

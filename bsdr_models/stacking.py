@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 from scipy.special import log_softmax
 from scipy.stats import norm
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.multiclass import type_of_target
@@ -37,11 +38,19 @@ from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import Context, InferenceMethod, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
+from bsdr_models.members import (
+    class_probabilities,
+    errors_name,
+    label_probabilities,
+    moments,
+    refuse_frozen,
+)
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import POSITIVE, Number
 from bsdr_models.pooling import Weights, log_mixture, log_pool, mixture_weights, pool_weights
+from bsdr_models.process_state import Warned, recorded_warnings
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.spec import ModelSpec
@@ -88,6 +97,7 @@ class Stack(Estimator, _BaseComposition):
     _method: ClassVar[InferenceMethod] = "stack"
     _exclusive = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "estimators": [list, tuple, None],
         "shrinkage": [POSITIVE],
         "cv": [Number(Integral, 2, np.inf, closed="left")],
     }
@@ -159,8 +169,15 @@ class Stack(Estimator, _BaseComposition):
                 n_jobs=self.n_jobs,
                 what="members",
             )
-            self.estimators_, values = map(list, zip(*outcome.results.values(), strict=True))
             self._names = [members[i][0] for i in outcome.results]
+            fits = zip(*outcome.results.values(), strict=True)
+            self.estimators_, values, warned = (list(each) for each in fits)
+            for name, own in zip(self._names, warned, strict=True):
+                for each in own:
+                    warnings.warn(f"{name}: {each.message}", each.category, stacklevel=2)
+            if outcome.interrupted:
+                message = f"interrupted: the stack is of {', '.join(self._names)} only"
+                warnings.warn(message, UserWarning, stacklevel=2)
             targets = self._encode(y)
             self._set_weights(np.stack(values), targets, folds)
             self._scaler = Scaler.identity(table.shape[1])
@@ -179,15 +196,16 @@ class Stack(Estimator, _BaseComposition):
             result = Result(
                 posterior=self.weights_,
                 trace=np.empty(0),
-                converged=all(getattr(m, "converged_", True) for m in self.estimators_),
+                converged=not outcome.interrupted
+                and all(getattr(m, "converged_", True) for m in self.estimators_),
                 interrupted=outcome.interrupted,
                 held_out_log_proba=self._log_proba(self._pooled) if is_proba else None,
             )
             self._set_result(result, context)
             axes = self.plane_.components_ if self._exclusive else context.labels
             self._n_features_out = len(axes)
-        if (reason := lack_of_signal(context.attrs)) is not None:
-            warnings.warn(no_signal(reason), UserWarning, stacklevel=2)
+            if (reason := lack_of_signal(context.attrs)) is not None:
+                warnings.warn(no_signal(reason), UserWarning, stacklevel=2)
         return self
 
     def _check_members(self, members: dict[str, Any]) -> None:
@@ -203,8 +221,8 @@ class Stack(Estimator, _BaseComposition):
         """Targets (N,) or (N, T), -1 for an unknown class."""
 
     @abstractmethod
-    def _predict_member(self, member: Any, X: Any, classes: Any) -> FloatArray:
-        """Predictions of a member, in the order of the classes."""
+    def _predict_member(self, member: Any, X: Any, outcomes: np.ndarray) -> FloatArray:
+        """Predictions of a member, of classes, or so many labels or outputs, in their order."""
 
     @abstractmethod
     def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
@@ -224,28 +242,32 @@ class Stack(Estimator, _BaseComposition):
 
     def _fit_member(
         self, member: Any, X: Any, y: np.ndarray, folds: list[Fold], groups: IntArray | None
-    ) -> tuple[Any, FloatArray]:
-        """Fit a pair of a name and a model; its own held-out predictions, or those of refits."""
+    ) -> tuple[Any, FloatArray, Warned]:
+        """Fit a name and a model; held-out predictions, its own or those of refits; warnings."""
         name, model = member
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            own = groups is None or has_fit_parameter(model, "groups")
-            model = fitted_clone(model, X, y, groups)
-        for each in caught:
-            warnings.warn(f"{name}: {each.message}", each.category, stacklevel=2)
-        if own and (log_p := getattr(model, "held_out_log_proba_", None)) is not None:
-            return model, self._by_label(np.exp(log_p))
-        classes = getattr(model, "classes_", None)
-        values = np.full_like(self._predict_member(model, X, classes), np.nan)
-        with warnings.catch_warnings():  # the fit to all samples has warned
-            warnings.simplefilter("ignore")
-            for train, test in folds:
-                rest = None if groups is None else groups[train]
-                samples = select_samples(model, X, train, train)
-                refit = fitted_clone(model, samples, y[train], rest)
-                new = select_samples(model, X, test, train)
-                values[test] = self._predict_member(refit, new, classes)
-        return model, values
+        with errors_name(name):
+            with recorded_warnings() as warned:
+                model = fitted_clone(model, X, y, groups)
+            by_groups = has_fit_parameter(getattr(model, "estimator", model), "groups")
+            log_p = getattr(model, "held_out_log_proba_", None)
+            if log_p is not None and (groups is None or by_groups):
+                return model, self._by_label(np.exp(log_p)), warned
+            refuse_frozen(model)
+            outcomes = self._outcomes(y, model)
+            of_each = () if self._exclusive else (2,)
+            values = np.full((len(y), len(outcomes), *of_each), np.nan)
+            with recorded_warnings():  # the fit to all samples has warned
+                for train, test in folds:
+                    rest = None if groups is None else groups[train]
+                    samples = select_samples(model, X, train, train)
+                    refit = fitted_clone(model, samples, y[train], rest)
+                    new = select_samples(model, X, test, train)
+                    values[test] = self._predict_member(refit, new, outcomes)
+        return model, values, warned
+
+    def _outcomes(self, y: np.ndarray, member: Any) -> np.ndarray:
+        """Classes of a fitted member, sorted, or numbers of labels or outputs."""
+        return np.unique(member.classes_) if self._exclusive else np.arange(y.size // len(y))
 
     def _make_folds(
         self, y: np.ndarray, groups: IntArray | None, rng: np.random.Generator
@@ -347,8 +369,12 @@ class Stack(Estimator, _BaseComposition):
 
     def _predict_members(self, X: Any) -> FloatArray:
         """Predictions of the members, one after the other on the first axis."""
-        classes = getattr(self, "classes_", None)
-        return np.stack([self._predict_member(member, X, classes) for member in self.estimators_])
+        outcomes = np.asarray(self._context.labels)
+        values = []
+        for name, member in self.named_estimators_.items():
+            with errors_name(name):
+                values.append(self._predict_member(member, X, outcomes))
+        return np.stack(values)
 
     def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
         """Predictions of the stack, of which all others are functions."""
@@ -468,10 +494,9 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         return read_classes(y), kinds | {"dgplvm": DGPLVMClassifier}
 
     def _encode(self, y: np.ndarray) -> IntArray:
+        self.classes_, *others = [self._outcomes(y, member) for member in self.estimators_]
         if not self._exclusive:
-            self.classes_ = np.arange(y.shape[1])
             return y.astype(np.int64)
-        self.classes_, *others = [np.asarray(member.classes_) for member in self.estimators_]
         if not all(np.array_equal(self.classes_, each) for each in others):
             raise ValueError(f"members have different classes: {[self.classes_, *others]}")
         index = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
@@ -482,15 +507,10 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         p = p if self._exclusive else np.stack([1.0 - p, p], axis=-1)
         return np.asarray(log_softmax(np.log(np.maximum(p, FLOOR)), axis=-1))
 
-    def _predict_member(self, member: Any, X: Any, classes: np.ndarray) -> FloatArray:
-        p = member.predict_proba(X)
-        if isinstance(p, list):  # of each label, as some classifiers of scikit-learn give them
-            p = np.stack([of_label[:, 1] for of_label in p], axis=1)
-        elif self._exclusive:
-            of_some = p
-            p = np.zeros((len(p), len(classes)))
-            p[:, np.searchsorted(classes, member.classes_)] = of_some
-        return self._by_label(p)
+    def _predict_member(self, member: Any, X: Any, outcomes: np.ndarray) -> FloatArray:
+        if self._exclusive:
+            return self._by_label(class_probabilities(member, X, outcomes))
+        return self._by_label(label_probabilities(member, X, len(outcomes)))
 
     def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
         log_p = values.reshape(len(values), -1, values.shape[-1])
@@ -579,7 +599,8 @@ class StackedRegressor(GaussianRegressor, Stack):
     def _check_members(self, members: dict[str, Any]) -> None:
         check_models(members, "estimators", "predict")
         for name, member in members.items():
-            if "return_std" not in inspect.signature(member.predict).parameters:
+            last = member[-1] if isinstance(member, Pipeline) else member
+            if "return_std" not in inspect.signature(last.predict).parameters:
                 kind = type(member).__name__
                 raise TypeError(f"estimators[{name!r}], {kind}, predicts no standard deviation")
 
@@ -590,9 +611,8 @@ class StackedRegressor(GaussianRegressor, Stack):
     def _encode(self, y: np.ndarray) -> FloatArray:
         return y.reshape(len(y), -1)
 
-    def _predict_member(self, member: Any, X: Any, classes: None) -> FloatArray:
-        parts = member.predict(X, return_std=True)
-        return np.stack([np.reshape(part, (len(part), -1)) for part in parts], axis=-1)
+    def _predict_member(self, member: Any, X: Any, outcomes: np.ndarray) -> FloatArray:
+        return np.stack(moments(member, X, len(outcomes)), axis=-1)
 
     def _weigh(self, values: FloatArray, targets: np.ndarray) -> Weights:
         log_scores = self._log_densities(values, targets).reshape(len(values), -1)

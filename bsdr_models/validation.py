@@ -8,8 +8,7 @@ arrays, dates, text among numbers, duplicate column names, missing labels.
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -25,13 +24,11 @@ from sklearn.utils.validation import (
     column_or_1d,
     validate_data,
 )
-from threadpoolctl import threadpool_limits
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.scaling import Scaler
-
-# The matrices are small: more threads are slower, and change the rounding.
-one_thread = partial(threadpool_limits, limits=1, user_api="blas")
+from bsdr_models.process_state import one_thread as one_thread
+from bsdr_models.process_state import recorded_warnings
 
 # Kinds of dtype that NumPy would convert to numbers.
 NO_NUMBERS = {"M": "dates", "m": "time differences"}
@@ -532,12 +529,9 @@ def check_variation(scaler: Scaler, *, stacklevel: int) -> Scaler:
     return scaler
 
 
-@contextmanager
-def constant_features_ignored() -> Iterator[None]:
+def constant_features_ignored() -> AbstractContextManager[object]:
     """Context of refits to parts of the samples, which do not warn of constant features."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* features are constant in the training")
-        yield
+    return recorded_warnings("features are constant in the training")
 
 
 @contextmanager

@@ -85,6 +85,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             If the input is not finite, the labels are not classes, there is only one class, no
             feature varies, or ``metric`` is unknown.
         """
+        self.__dict__.pop("components_", None)  # of an earlier fit
         names = StrOptions(set(get_args(MetricName)))
         check_parameters({"metric": [names]}, self.get_params(), "SupervisedWhitening")
         validation.require_targets(self, X, y)
@@ -131,6 +132,9 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_is_fitted(self)
         X = self._scaler.transform(validation.validate_samples(self, X, reset=False))
         return np.asarray(X @ self.components_.T)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

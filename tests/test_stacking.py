@@ -13,10 +13,14 @@ from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.dummy import DummyRegressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from bsdr_models import (
@@ -25,6 +29,8 @@ from bsdr_models import (
     DGPLVMClassifier,
     StackedClassifier,
     StackedRegressor,
+    compare_models,
+    cross_validated_map,
     load,
     plots,
 )
@@ -319,8 +325,10 @@ class TestEstimator:
             return fit(self, X, y)
 
         monkeypatch.setattr(GaussianNB, "fit", stop)
-        model = StackedClassifier(MEMBERS, random_state=0).fit(X, Y)
+        with pytest.warns(UserWarning, match="interrupted: the stack is of dgplvm only"):
+            model = StackedClassifier(MEMBERS, random_state=0).fit(X, Y)
         assert model.interrupted_
+        assert not model.converged_
         assert list(model.named_estimators_) == ["dgplvm"]
         assert np.isfinite(model.predict_proba(X)).all()
         assert np.isfinite(model.idata_["fit"]["latent_mean"]).all()
@@ -414,6 +422,75 @@ class TestEstimator:
         with pytest.raises(error, match=match):
             StackedClassifier(members).fit(X, Y)
 
+    @pytest.mark.parametrize(
+        ("returned", "match"),
+        [
+            (np.nan, "NaN"),
+            (-0.5, "negative or do not sum to one"),
+            (7.0, "negative or do not sum to one"),
+        ],
+    )
+    def test_bad_probabilities_of_a_member(self, returned, match):
+        class Bad(GaussianNB):
+            def predict_proba(self, X):
+                p = super().predict_proba(X)
+                p[-1, 0] = returned
+                return p
+
+        with pytest.raises(ValueError, match=match) as caught:
+            StackedClassifier([("good", GaussianNB()), ("bad", Bad())]).fit(X, Y)
+        assert "raised by bad" in caught.value.__notes__
+
+    def test_errors_of_a_member_name_it(self):
+        class Fails(GaussianNB):
+            def fit(self, X, y):
+                raise OSError("no luck")
+
+        with pytest.raises(OSError, match="no luck") as caught:
+            StackedClassifier([("it", Fails())]).fit(X, Y)
+        assert "raised by it" in caught.value.__notes__
+
+    def test_classes_in_any_order(self):
+        class Unsorted(GaussianNB):
+            def fit(self, X, y):
+                super().fit(X, y)
+                self.classes_ = self.classes_[[1, 2, 0]]
+                return self
+
+            def predict_proba(self, X):
+                return super().predict_proba(X)[:, [1, 2, 0]]
+
+        model, same = (
+            StackedClassifier([("a", kind())], random_state=0).fit(X, Y)
+            for kind in (Unsorted, GaussianNB)
+        )
+        np.testing.assert_array_equal(model.predict_proba(X), same.predict_proba(X))
+
+    def test_frozen_members_are_refused(self):
+        frozen = FrozenEstimator(GaussianNB().fit(X, Y))
+        for member in (frozen, make_pipeline(StandardScaler(), frozen)):
+            with pytest.raises(ValueError, match="FrozenEstimator"):
+                StackedClassifier([("a", member)]).fit(X, Y)
+            with pytest.raises(ValueError, match="FrozenEstimator"):
+                cross_validated_map(member, X, Y)
+        with pytest.raises(ValueError, match="FrozenEstimator"):
+            compare_models(X, Y, models={"a": frozen}, progressbar=False)
+
+    def test_fitted_members_serve_with_groups(self):
+        """Held-out predictions of a fit by groups are not those of its training samples."""
+        groups = np.arange(len(Y)) // 3
+        fitted = DGPLVMClassifier().fit(X, Y, groups=groups)
+        model = StackedClassifier([("a", FrozenEstimator(fitted))], random_state=0)
+        model.fit(X, Y, groups=groups)
+        np.testing.assert_allclose(model._held_out[0], bounded(np.exp(fitted.held_out_log_proba_)))
+
+    def test_a_label_that_a_fold_lacks_is_absent(self):
+        on = np.stack([Y == 0, np.arange(len(Y)) == 3], axis=1).astype(int)
+        model = StackedClassifier([("nn", KNeighborsClassifier(3))], random_state=0).fit(X, on)
+        p = model.predict_proba(X)
+        assert np.isfinite(p).all()
+        assert p[:, 1].max() < 0.5
+
     def test_bad_arguments(self):
         for bad in ({"shrinkage": 0.0}, {"cv": 1}):
             with pytest.raises(ValueError, match=next(iter(bad))):
@@ -422,6 +499,10 @@ class TestEstimator:
             StackedClassifier(MEMBERS).fit(X, np.stack([Y, Y], axis=1))
         with pytest.raises(TypeError, match="no standard deviation"):
             StackedRegressor([("ridge", Ridge())]).fit(X, X[:, 0])
+        with pytest.raises(ValueError, match="'estimators' parameter"):
+            StackedClassifier(each for each in MEMBERS).fit(X, Y)
+        with pytest.raises(ValueError, match="standard deviation of sample 0 is not positive"):
+            StackedRegressor([("dummy", DummyRegressor())]).fit(X, X[:, 0])
 
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):
@@ -472,6 +553,11 @@ class TestRegressor:
         assert model.idata_["fit"]["prediction_sd"].shape == Y.shape
         model.save(tmp_path / "stack.skops")
         np.testing.assert_array_equal(load(tmp_path / "stack.skops").predict(self.X), mean)
+
+    def test_a_pipeline_has_standard_deviations(self):
+        members = [("a", make_pipeline(StandardScaler(), BayesianRidge()))]
+        model = StackedRegressor(members, random_state=0).fit(self.X, self.Y)
+        assert (model.predict(self.X, return_std=True)[1] > 0.0).all()
 
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):

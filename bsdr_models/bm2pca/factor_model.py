@@ -167,7 +167,7 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     # Lanczos iterations neither centre sparse samples nor make them dense; they do not find all.
     solver = "covariance_eigh" if k == d else "arpack"
     pca = PCA(k, svd_solver=solver, whiten=True, random_state=0)
-    scores = pca.fit_transform(stack) * np.sqrt(n / (n - 1.0))
+    scores = np.asarray(pca.fit_transform(stack)) * np.sqrt(n / (n - 1.0))
     variance = pca.explained_variance_
     return np.asarray(scores[:, variance > _RANK_TOL * variance[0]])
 

@@ -247,12 +247,11 @@ class FullRankEstimator(BaseBSDR):
         return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
 
     def _scale_new(self, X: Any) -> FloatArray:
-        if self.views is None:
-            return super()._scale_new(X)
         check_is_fitted(self)
+        if self._context.views is None:
+            return super()._scale_new(X)
         X = self._scaler.transform(validate_samples(self, X, reset=False, missing=True))
-        exclusive = self._posterior.feature_map.exclusive
-        check_views(X, self._context.views or (), exclusive)
+        check_views(X, self._context.views, self._posterior.feature_map.exclusive)
         return X
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:

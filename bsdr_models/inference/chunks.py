@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from operator import add
 from typing import Any, cast
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+
+from bsdr_models.process_state import one_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,5 @@ type Samples = InMemory | Chunks
 def _run(X: np.ndarray, y: np.ndarray, common: tuple[Any, ...]) -> Any:
     """A summand, by one thread; samples from a message may not be aligned."""
     function, shared, errors = common
-    with _controller().limit(limits=1, user_api="blas"), np.errstate(**errors):
+    with one_thread(), np.errstate(**errors):
         return function(np.require(X, requirements=["A", "C"]), y, shared)
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    """Thread pools of this process, which take longer to find than a small summand."""
-    return ThreadpoolController()

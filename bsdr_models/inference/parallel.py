@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
-from threadpoolctl import threadpool_limits
 
 from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.process_state import one_thread
 
 logger = logging.getLogger(__name__)
 
@@ -76,5 +76,5 @@ def _parallel[A, R](
 
 def _numbered[A, R](task: Callable[[A], R], number: int, argument: A) -> tuple[int, R]:
     """Run a task with one thread: matrices are small, and more would change the rounding."""
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_thread():
         return number, task(argument)

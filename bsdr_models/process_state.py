@@ -1,0 +1,82 @@
+"""Threads of BLAS and filters of warnings, which a call changes for a while.
+
+Where contexts of two threads overlap, each restoring what it found, one is never undone. Here the
+first thread that enters makes the change, and the last one that leaves undoes it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+type Warned = list[warnings.WarningMessage]
+
+
+class SharedContext:
+    """A context that threads, and calls within calls, enter together."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._n_inside = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:
+                self._context = self._make()
+                self._context.__enter__()
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                self._context.__exit__(None, None, None)
+
+
+@contextmanager
+def _dispatching() -> Iterator[None]:
+    """Context in which a warning goes to the record of its thread; without one it is shown."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def dispatch(*warned: Any, **more: Any) -> None:
+            record = _record.get()
+            if record is None:
+                show(*warned, **more)
+            else:
+                record.append(warnings.WarningMessage(*warned))
+
+        warnings.simplefilter("always")
+        warnings.showwarning = dispatch
+        yield
+
+
+_record: ContextVar[Warned | None] = ContextVar("record", default=None)
+_recording = SharedContext(_dispatching)
+# The matrices are small: more threads are slower, and change the rounding.
+_one_thread = SharedContext(lambda: threadpool_limits(limits=1, user_api="blas"))
+
+
+def one_thread() -> SharedContext:
+    """Context in which BLAS has one thread."""
+    return _one_thread
+
+
+@contextmanager
+def recorded_warnings(expected: str = "") -> Iterator[Warned]:
+    """Context that lists warnings of this thread; it shows those without an expected text later."""
+    record: Warned = []
+    with _recording:
+        token = _record.set(record)
+        try:
+            yield record
+        finally:
+            _record.reset(token)
+    for each in record:
+        if expected not in str(each.message):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

@@ -1,0 +1,142 @@
+"""Fits leave the process as it was; predictions read the fit, and there is none after an error."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.linear_model import BayesianRidge
+from sklearn.naive_bayes import GaussianNB
+from threadpoolctl import threadpool_info
+
+from bsdr_models import StackedClassifier, StackedRegressor, SupervisedWhitening, compare_models
+from bsdr_models.process_state import one_thread
+
+pytestmark = pytest.mark.usefixtures("short_runs")
+
+OTHERS = {
+    "StackedClassifier": StackedClassifier([("a", GaussianNB())], cv=2, random_state=0),
+    "StackedRegressor": StackedRegressor([("a", BayesianRidge())], cv=2, random_state=0),
+    "SupervisedWhitening": SupervisedWhitening(),
+}
+
+
+@pytest.fixture(params=["kinds", *OTHERS])
+def public(request, zoo):
+    """Public estimators by name, not fitted."""
+    one = {request.param: OTHERS.get(request.param)}
+    return {name: zoo.make(name) for name in zoo.kinds} if request.param == "kinds" else one
+
+
+def state():
+    return (
+        list(warnings.filters),
+        warnings.showwarning,
+        np.geterr(),
+        np.random.get_state()[1].tolist(),  # noqa: NPY002
+        [each["num_threads"] for each in threadpool_info()],
+    )
+
+
+def in_threads(*tasks):
+    threads = [threading.Thread(target=task) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_predictions_read_fitted_state_only(zoo, public):
+    for name, model in public.items():
+        y = zoo.target(name)
+        model = sklearn.clone(model).fit(zoo.X, y)
+        methods = ("predict", "predict_proba", "transform", "score", "log_density")
+
+        def answers(model=model, y=y, methods=methods):
+            return [
+                getattr(model, m)(zoo.X, *[y] * (m in ("score", "log_density")))
+                for m in methods
+                if hasattr(model, m)
+            ]
+
+        before = answers()
+        model.set_params(**dict.fromkeys(model.get_params(deep=False), "other"))
+        for one, other in zip(before, answers(), strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_a_fit_that_warns_as_an_error_is_no_fit(zoo, public):
+    noise = np.random.default_rng(0).standard_normal(zoo.X.shape)
+    for name, model in public.items():
+        model = sklearn.clone(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                model.fit(np.c_[noise, np.ones(len(noise))], zoo.target(name))
+            except Warning:
+                with pytest.raises(sklearn.exceptions.NotFittedError):
+                    sklearn.utils.validation.check_is_fitted(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_transformers_give_arrays_if_configured_to_give_frames(zoo, public):
+    for name, model in public.items():
+        with sklearn.config_context(transform_output="pandas"):
+            found = sklearn.clone(model).fit(zoo.X, zoo.target(name))
+        if hasattr(found, "predict"):
+            expected = sklearn.clone(model).fit(zoo.X, zoo.target(name)).predict(zoo.X)
+            np.testing.assert_array_equal(found.predict(zoo.X), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_comparison_gives_arrays_if_configured_to_give_frames(zoo):
+    with sklearn.config_context(transform_output="pandas"):
+        table = compare_models(zoo.X, zoo.y, cv=2, random_state=0, progressbar=False).table
+    assert table["log_loss"].notna().all()
+
+
+def test_threads_leave_the_process_as_it_was(zoo):
+    class Slow(GaussianNB):
+        def fit(self, X, y):
+            warnings.warn("beware", UserWarning, stacklevel=2)
+            for _ in range(20):
+                threading.Event().wait(0.001 * np.random.default_rng().random())
+            return super().fit(X, y)
+
+    before = state()
+    caught = []
+
+    def fit():
+        model = StackedClassifier([("a", Slow())], cv=2, random_state=0)
+        with one_thread():
+            model.fit(zoo.X, zoo.y)
+        caught.append(model)
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        in_threads(*[fit] * 6)
+    assert len(caught) == 6
+    assert [str(each.message) for each in shown] == ["a: beware"] * 6
+    assert state() == before
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_fits_of_one_estimator_raise(zoo):
+    for name in zoo.kinds:
+        model = zoo.make(name)
+        y = zoo.target(name)
+        errors = []
+        barrier = threading.Barrier(2)
+
+        def fit(model=model, errors=errors, barrier=barrier, y=y):
+            barrier.wait()
+            try:
+                model.fit(zoo.X, y)
+            except Exception as error:
+                errors.append(error)
+
+        in_threads(fit, fit)
+        if not errors:  # one after the other
+            np.testing.assert_array_equal(model.predict(zoo.X), zoo.fitted(name).predict(zoo.X))
