@@ -44,7 +44,7 @@ def read_groups(groups: Any, X: Any) -> IntArray | None:
 def name_groups(groups: Any, n_samples: int) -> tuple[list[Any], IntArray]:
     """Groups, in the order of ordered categories or else sorted, and that of each sample, (N,)."""
     if isinstance(groups, np.ndarray) and groups.dtype.kind == "M":
-        groups = groups.astype(str)  # NumPy makes whole numbers of dates in nanoseconds
+        groups = groups.astype("datetime64[us]")  # dates in nanoseconds would become integers
     values = np.asarray(groups, dtype=object)
     if values.shape not in {(n_samples,), (n_samples, 1)}:
         raise ValueError(

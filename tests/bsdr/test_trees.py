@@ -532,7 +532,7 @@ def test_everything_after_a_fit_takes_a_regressor_from_draws(linear, n_outputs, 
     assert model.plot_map(frame, y).has_data()
     plots.plot_features(model.idata_)
     said = model.summary()["value"]
-    assert said["outputs"] == f"{k}"
+    assert said["outputs"] == f"{k}: {', '.join(f'y{i}' for i in range(k))}"
     assert said["features"] == f"{D}"
     assert "noise_scale" in diagnose(model.idata_).index
     with pytest.raises(AttributeError, match="model of the user"):
