@@ -35,6 +35,8 @@ PACKAGE = "bsdr_models."
 STACKED = tuple(f"bsdr_models.stacking.Stacked{kind}" for kind in ("Classifier", "Regressor"))
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
 MAX_JSON = 2**26
+# Most lists, dicts and entries of such a member: each is a Python object of some hundred bytes.
+MAX_ENTRIES = 2**21
 # Most bytes of all members together: the larger of this number,
 MAX_UNPACKED = 2**28
 # and so many times the size of the file.
@@ -171,7 +173,7 @@ def _restore_trees(estimator: Any) -> None:
 
 
 def _unpack(contents: bytes) -> Any:
-    plain = _inflate(contents, max(MAX_UNPACKED, MAX_RATIO * len(contents)))
+    plain, _ = _inflate(contents, max(MAX_UNPACKED, MAX_RATIO * len(contents)))
     with ZipFile(io.BytesIO(plain)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
@@ -192,10 +194,11 @@ def _unpack(contents: bytes) -> Any:
     return estimator
 
 
-def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> bytes:
-    """The archive without compression, of members and arrays as large as they say.
+def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> tuple[bytes, int]:
+    """The archive without compression, of members and arrays as large as they say, and its bytes.
 
-    Sizes are added up before anything is unpacked. Sparse matrices are ``nested`` archives.
+    Sizes are added up before anything is unpacked. Sparse matrices are ``nested`` archives, whose
+    bytes count as well.
     """
     plain = io.BytesIO()
     with ZipFile(io.BytesIO(contents)) as archive, ZipFile(plain, "w") as out:
@@ -216,14 +219,21 @@ def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> bytes:
                 values = file.read(size)
             if len(values) != size:
                 raise ValueError(f"{name} has {len(values)} bytes, not {size}")
+            if name.endswith(".json") and _count_entries(values) > MAX_ENTRIES:
+                raise ValueError(f"{name} has more than {MAX_ENTRIES} entries")
             if values.startswith(b"PK"):
                 if nested:
                     raise ValueError(f"{name} is an archive within an archive")
-                _inflate(values, limit - n_bytes, nested=True)
+                n_bytes += _inflate(values, limit - n_bytes, nested=True)[1]
             if values.startswith(b"\x93NUMPY"):
                 _check_array(name, values)
             out.writestr(name, values)
-    return plain.getvalue()
+    return plain.getvalue(), n_bytes
+
+
+def _count_entries(values: bytes) -> int:
+    """Number of lists, dicts and entries in JSON, or more."""
+    return sum(values.count(mark) for mark in (b"[", b"{", b","))
 
 
 def _check_array(name: str, values: bytes) -> None:
@@ -265,7 +275,7 @@ def _check_nodes(schema: dict[str, Any]) -> set[str]:
         if not allowed:
             raise ValueError(f"a {name} is not part of a model")
         number = node.get("__id__")  # the same in all copies of one object
-        if "file" in node and owner.setdefault(node["file"], number) != number:
+        if "file" in node and not (number and owner.setdefault(node["file"], number) == number):
             raise ValueError(f"{node['file']} is part of two arrays")
     return held
 

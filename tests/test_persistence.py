@@ -632,12 +632,29 @@ def array(header, version=(1, 0)):
     return change
 
 
-def many_times(members):
-    name = next(name for name in members if name.endswith(".npy"))
-    one = {"__class__": "ndarray", "__module__": "numpy", "__loader__": "NdArrayNode"}
-    nodes = [{**one, "type": "numpy", "file": name, "__id__": i} for i in range(12)]
-    listed = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode"}
-    of_json("schema.json", attribute({**listed, "content": nodes}))(members)
+def many_times(number):
+    """A change of a saved file: one array as many attributes, with identities by number."""
+
+    def change(members):
+        name = next(name for name in members if name.endswith(".npy"))
+        one = {"__class__": "ndarray", "__module__": "numpy", "__loader__": "NdArrayNode"}
+        nodes = [{**one, "type": "numpy", "file": name, "__id__": number(i)} for i in range(12)]
+        listed = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode"}
+        of_json("schema.json", attribute({**listed, "content": nodes}))(members)
+
+    return change
+
+
+def sparse(members):
+    """Archives of arrays that are within the budget of a file one by one, and not together."""
+    out = BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("data.npy", bytes(persistence.MAX_UNPACKED // 3))
+    members |= {f"{i}.npz": out.getvalue() for i in range(4)}
+
+
+def lists(members):
+    members["schema.json"] = b'{"more": [' + b",".join([b"[[]]"] * 10**6) + b"]}"
 
 
 def outside(members):
@@ -688,7 +705,11 @@ FORGED = {
     "a huge array of nothing": (array(HUGE | {"descr": "|V0"}), "declares an array of shape"),
     "a negative array": (array(HUGE | {"shape": (-8, -8)}), "declares an array of shape"),
     "a future array": (array(HUGE, (9, 0)), "cannot be loaded"),
-    "an array many times": (many_times, "is part of two arrays"),
+    "an array many times": (many_times(lambda i: i), "is part of two arrays"),
+    "an array of no identity": (many_times(lambda i: None), "is part of two arrays"),
+    "an array of identity zero": (many_times(lambda i: 0), "is part of two arrays"),
+    "sparse matrices": (sparse, r"its parts have \d+ bytes, more than"),
+    "many small lists": (lists, "schema.json has more than 2097152 entries"),
     "archives in archives": (matryoshka, "is an archive within an archive"),
     "a command": (node("os.system", "FunctionNode", content="os.system"), "system is not part"),
     "a command as a type": (node("os.system", "TypeNode"), "cannot be loaded"),
