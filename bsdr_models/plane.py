@@ -40,6 +40,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.options import COUNT, POSITIVE, check_parameters
 
 # Size of the coordinates at the start of the search.
 _START = 3.0
@@ -122,8 +123,8 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
             If rows are not probabilities, there are fewer than two classes, or an argument is out
             of range.
         """
-        if self.n_components < 1 or self.ridge <= 0.0:
-            raise ValueError("n_components must be at least 1, and ridge positive")
+        constraints = {"n_components": [COUNT], "ridge": [POSITIVE]}
+        check_parameters(constraints, self.get_params(deep=False), "PredictionPlane")
         p = _check_probabilities(probabilities)
         k = p.shape[1]
         if k < 2:
@@ -202,9 +203,16 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_places, n_classes)
+
+        Raises
+        ------
+        ValueError
+            If places have another number of coordinates than the plane.
         """
         check_is_fitted(self)
-        u = check_array(coordinates, dtype=np.float64)
+        u = check_array(coordinates, dtype=np.float64, input_name="coordinates")
+        if u.shape[1] != len(self.weights_):
+            raise ValueError(f"the plane has {len(self.weights_)} coordinates, got {u.shape[1]}")
         return np.asarray(log_softmax(u @ self.weights_ + self.intercept_, axis=1))
 
 

@@ -131,8 +131,12 @@ def test_coordinates_are_principal_axes_with_positive_skew():
         ([[0.5, 0.5], [1.5, -0.5]], {}, "probabilities of sample 1"),
         ([[1.0], [1.0]], {}, "probabilities of one class have no plane"),
         ([[0.5, np.nan]], {}, "Input probabilities contains NaN"),
-        ([[0.5, 0.5]], {"ridge": 0.0}, "ridge positive"),
-        ([[0.5, 0.5]], {"n_components": 0}, "n_components must be at least 1"),
+        ([[0.5, 0.5]], {"ridge": 0.0}, "'ridge' parameter of PredictionPlane must be a float"),
+        ([[0.5, 0.5]], {"ridge": np.nan}, "'ridge' parameter of PredictionPlane must be a float"),
+        ([[0.5, 0.5]], {"ridge": np.inf}, "'ridge' parameter of PredictionPlane must be a float"),
+        ([[0.5, 0.5]], {"n_components": 0}, "'n_components' parameter .* must be an int"),
+        ([[0.5, 0.5]], {"n_components": 1.5}, "'n_components' parameter .* must be an int"),
+        ([[0.5, 0.5]], {"n_components": "2"}, "'n_components' parameter .* must be an int"),
     ],
 )
 def test_bad_input(p, arguments, message):
@@ -144,6 +148,12 @@ def test_classes_must_be_those_of_the_fit():
     model = PredictionPlane().fit(planted(np.random.default_rng(8), n=20)[1])
     with pytest.raises(ValueError, match="expected 6 classes, got 2"):
         model.transform([[0.5, 0.5]])
+
+
+def test_places_have_the_coordinates_of_the_plane():
+    plane = PredictionPlane().fit(np.eye(4) * 0.6 + 0.1)
+    with pytest.raises(ValueError, match="the plane has 2 coordinates, got 3"):
+        plane.predict_log_proba(np.zeros((1, 3)))
 
 
 def test_is_a_transformer_of_scikit_learn():
