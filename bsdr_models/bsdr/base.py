@@ -47,10 +47,10 @@ class BaseBSDR(Estimator):
         """Fit to validated features and encoded targets, with fields of the context."""
 
     def _check_width(self) -> None:
-        n_features = np.count_nonzero(self._scaler.varies)
-        if self.n_components is not None and self.n_components > n_features:
+        n = np.count_nonzero(self._scaler.varies)
+        if self.n_components is not None and self.n_components > n:
             raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={n_features} that vary"
+                f"n_components={self.n_components} must be at most n_features={n} that vary"
             )
 
     def _set_context(
