@@ -81,7 +81,6 @@ class Scaler:
         own = self.of_varying()
         with np.errstate(over="ignore"):
             scaled = (self.select(X) / own.peak - own.mean) / own.std
-        scaled = np.ascontiguousarray(scaled)  # whose layout decides the rounding of products
         largest = np.fmax.reduce(np.abs(scaled), axis=0, initial=0.0)
         if largest.max(initial=0.0) > TOO_LARGE:
             column = np.flatnonzero(self.varies)[largest.argmax()]
@@ -90,7 +89,7 @@ class Scaler:
                 f"{largest.max():.3g} after scaling: far from the training samples, or not "
                 "standardised"
             )
-        return scaled
+        return np.ascontiguousarray(scaled)  # the layout decides how products are rounded
 
     def with_common_scale(self, X: FloatArray) -> "Scaler":
         """The same centring with a common divisor for all columns, the root mean square of X."""
