@@ -13,6 +13,7 @@ from bsdr_models.groups import read_groups
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import make_folds
+from bsdr_models.numerics.scaling import pad
 from bsdr_models.options import StrOptions, check_parameters
 
 
@@ -108,7 +109,8 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.mean_ = self._scaler.location
         self.scale_ = self._scaler.scale
         size = np.sqrt(np.count_nonzero(metric.used))
-        self.components_ = np.ascontiguousarray(size * metric.effects.T[::-1])
+        self._whitening = np.ascontiguousarray(size * metric.effects[:, ::-1])
+        self.components_ = pad(self._whitening, self._scaler.constant, axis=0).T
         self._n_features_out = metric.width
         return self
 
@@ -131,7 +133,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """
         check_is_fitted(self)
         X = self._scaler.transform(validation.validate_samples(self, X, reset=False))
-        return np.asarray(X @ self.components_.T)
+        return np.asarray(X @ self._whitening)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")

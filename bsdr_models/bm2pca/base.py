@@ -1,5 +1,6 @@
 """Base class of the estimators of BM2PCA: scaling, missing values, fitted attributes."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,12 +22,13 @@ from bsdr_models.inference.result import Result
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
+from bsdr_models.numerics.scaling import TOO_LARGE, Scaler, pad
 from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     MAX_RAW,
     check_latent,
+    check_variation,
     feature_names,
     fit_scaler,
     one_thread,
@@ -72,35 +74,40 @@ class BaseBM2PCA(Estimator):
 
     def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
         """Scale validated samples and combine them with encoded targets."""
-        n_components = min(int(self.n_components), X.shape[1])
-        return Problem(X=self._scale(X), Y=Y, n_components=n_components, **options)
+        scaled = self._scale(X)
+        n_components = min(int(self.n_components), scaled.shape[1])
+        return Problem(X=scaled, Y=Y, n_components=n_components, **options)
 
     def _scale(self, X: Rows) -> Rows:
-        """Fit the scaling of the training samples and apply it; sparse samples are unchanged."""
+        """Fit the scaling of the training samples and apply it; sparse samples are not scaled."""
         if issparse(X):
-            if np.array_equal(X.max(axis=0).toarray(), X.min(axis=0).toarray()):
-                raise ValueError("X has no variation: all rows are equal")
+            value = X.max(axis=0).toarray()
+            constant = value == X.min(axis=0).toarray()
+            scaler = Scaler.identity(X.shape[1])
+            scaler = replace(scaler, mean=np.where(constant, value, 0.0), constant=constant)
+            self._scaler = check_variation(scaler, stacklevel=5)
             if (size := np.abs(X.data).max()) < 1.0 / MAX_RAW:
                 raise ValueError(
                     f"X is sparse, so never scaled, and no value is larger than {size:.3g}: give "
                     "other units"
                 )
-            self._scaler = Scaler.identity(X.shape[1])
-        elif (empty := np.isnan(X).all(axis=1)).any():
-            raise ValueError(f"sample {int(empty.argmax())} of X has no observed value")
         else:
             scaler = fit_scaler(X, standardize=self._standardized)
             self._scaler = scaler if self._standardized else scaler.with_common_scale(X)
+            empty = np.isnan(self._scaler.select(X)).all(axis=1)
+            if empty.any():
+                sample = int(empty.argmax())
+                raise ValueError(f"sample {sample} of X has no observed value of varying features")
         self.mean_ = self._scaler.location
         self.scale_ = self._scaler.scale
-        return X if issparse(X) else self._scaler.transform(X)
+        return self._scaler.select(X) if issparse(X) else self._scaler.transform(X)
 
     def _scale_new(self, X: Any) -> Rows:
         check_is_fitted(self)
         X = self._read(X, reset=False)
         if issparse(X):
             if issparse(self._problem.X):
-                return X
+                return self._scaler.select(X)
             X = X.toarray()
         return self._scaler.transform(X)
 
@@ -179,12 +186,18 @@ class BaseBM2PCA(Estimator):
         """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
         names = feature_names(self)
         config = self._config()
-        context = Context(X=self._problem.X, feature_names=names, config=config, **described)
+        context = Context(
+            X=self._problem.X,
+            feature_names=names,
+            constant=self._scaler.constant,
+            config=config,
+            **described,
+        )
         self._set_result(result, context)
         complete = self._impute(self._problem.X)
         self._reference = Reference.learn(complete, result.posterior.projection)
         self.relevance_ = relevance(result.posterior.latent(self._problem.X), self._contrast)
-        self.components_ = result.posterior.projection.T
+        self.components_ = pad(result.posterior.projection, self._scaler.constant, axis=0).T
         self._n_features_out = len(self.components_)
         if self._method == "map":
             self.objective_ = result.trace

@@ -105,7 +105,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         problem = self._make_problem(X, labels.signs, strategy=strategy, exclusive=labels.exclusive)
         self._observed = self._set_loss(problem)
         if self._standardized and not issparse(X):  # as of the samples in cross-validation
-            self._largest = largest_scaled(X)
+            self._largest = largest_scaled(problem.X)
         if groups is None:
             warn_of_replicates(problem.X, labels.groups, stacklevel=3)
         with one_thread(), self._fitting(X.shape):

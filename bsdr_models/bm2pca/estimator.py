@@ -69,7 +69,8 @@ class BM2PCAClassifier(MarginClassifier):
     components_ : ndarray of shape (n_components_out, n_features)
         Linear map from complete scaled samples to latent coordinates, up to a shift.
     mean_, scale_ : ndarray of shape (n_features,)
-        Centre and scale of the features; zeros and ones for sparse samples.
+        Centre and scale of the features; zeros and ones for sparse samples, but for
+        the values of constant features.
     C_ : float
         Cost of the fit.
     metric_weights_ : dict

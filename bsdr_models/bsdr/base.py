@@ -17,6 +17,7 @@ from bsdr_models.dask_arrays import is_dask
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.scaling import pad
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
@@ -45,10 +46,11 @@ class BaseBSDR(Estimator):
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         """Fit to validated features and encoded targets, with fields of the context."""
 
-    def _check_width(self, n_features: int) -> None:
-        if self.n_components is not None and self.n_components > n_features:
+    def _check_width(self) -> None:
+        n = np.count_nonzero(self._scaler.varies)
+        if self.n_components is not None and self.n_components > n:
             raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={n_features}"
+                f"n_components={self.n_components} must be at most n_features={n} that vary"
             )
 
     def _set_context(
@@ -77,6 +79,7 @@ class BaseBSDR(Estimator):
             targets=y,
             index=y if target == "multiclass" else None,
             feature_names=feature_names(self),
+            constant=self._scaler.constant,
             labels=labels,
             target=target,
             **{"config": self._config(), **more},
@@ -90,7 +93,7 @@ class BaseBSDR(Estimator):
         """Set attributes of the components: loadings (R, D), and the share of each."""
         self.relevance_ = share
         self.n_components_ = self._n_features_out = len(share)
-        self.components_ = components
+        self.components_ = pad(components, self._scaler.constant, axis=1)
         self._reference = Reference.learn(self._context.X, components.T) if linear else None
 
 

@@ -103,17 +103,15 @@ class FullRankEstimator(BaseBSDR):
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
-        if self._is_plain:
-            self._check_width(X.shape[1])
         views = read_views(self.views, list(feature_names(self)))
         self._scaler = fit_scaler(X, standardize=True)
-        for name, columns in views or ():
-            if self._scaler.constant[columns].all():
-                raise ValueError(f"view {name!r} has no feature that varies")
-        if views is not None:
-            check_views(X, views)
+        if self._is_plain:
+            self._check_width()
         scaled = self._scaler.transform(X)
-        if X.shape[0] < X.shape[1]:
+        if views is not None:
+            views = self._scaler.positions(views)
+            check_views(scaled, views)
+        if scaled.shape[0] < scaled.shape[1]:
             scaled = single_precision(scaled)
         if context["groups"] is None:
             classes = y if context["target"] == "multiclass" else None
@@ -240,7 +238,7 @@ class FullRankEstimator(BaseBSDR):
         priors = HierarchicalPriors(**context.config["priors"])
         X = context.X
         y = context.modelled
-        names = context.feature_names
+        names = context.modelled_names
         return declare_hierarchical(X, y, priors, context.target, feature_map, names)
 
     def _samples_of_fit(self, X: Any) -> FloatArray:
@@ -428,10 +426,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         X, y = read_chunked(X, y)
         n_samples, self.n_features_in_ = X.shape
         self.classes_, y = encode_labels(y)
-        self._check_width(self.n_features_in_)
-        check_size(self.n_features_in_, len(self.classes_) - 1)
         self._scaler = fit_scaler_of_chunks(X, standardize=True)
         check_variation(self._scaler, stacklevel=4)
+        self._check_width()
+        check_size(int(self._scaler.varies.sum()), len(self.classes_) - 1)
         kept = evenly_spaced(n_samples, N_KEPT)
         rng = self._set_context(
             self._scaler.transform(np.asarray(X[kept].compute(), dtype=np.float64)),
@@ -448,12 +446,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             target="multiclass",
             contrasts=make_contrasts(len(self.classes_), "multiclass"),
             priors=self._option("priors"),
-            scaler=self._scaler,
+            scaler=self._scaler.of_varying(),
             metric=feature_map.metric,
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
             fit = fit_by_laplace(
-                Chunks(X, y),
+                Chunks(self._scaler.select(X), y),
                 response,
                 self._problem(feature_map, np.arange(len(kept))),
                 feature_map,

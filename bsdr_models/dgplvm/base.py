@@ -21,7 +21,7 @@ from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metric import Metric
-from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     check_latent,
@@ -105,6 +105,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             result = self._learn(problem, rng)
             context = Context(
                 X=X,
+                constant=self._scaler.constant,
                 config=self._config(),
                 groups=groups,
                 **described,
@@ -153,8 +154,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
         elif isinstance(embedder, MappingEmbedder):
             derivative, _, share = self._sensitivity()
-            self.components_ = derivative.T
-            self.feature_relevance_ = share
+            self.components_ = pad(derivative, context.constant, axis=0).T
+            self.feature_relevance_ = pad(share, context.constant, axis=0)
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Mean features at latent coordinates, Eq. (15) of the paper.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.dims import (
     CHAIN,
     COMPONENT,
@@ -32,7 +33,7 @@ from bsdr_models.dims import (
 )
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.spec import ModelSpec
 
 type InferenceMethod = Literal[
@@ -78,11 +79,11 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
 class Context:
     """Data and attributes shared by all trees of a fit."""
 
-    X: Any  # (N, D), scaled as for the model, with NaN for missing values; or sparse
+    X: Any  # (N, P), scaled as for the model, with NaN for missing values; or sparse
     y: np.ndarray  # targets as given by the user, (N,) or (N, K), real ones in their own units
     # Class index of each sample, (N,), -1 if unlabelled; None unless targets are classes.
     index: IntArray | None
-    feature_names: Sequence[Any] | np.ndarray
+    feature_names: Sequence[Any] | np.ndarray  # of all features, (D,)
     labels: Sequence[Any] | np.ndarray  # of the classes or outputs
     target: Target
     config: Mapping[str, Any]  # arguments of the fit
@@ -92,6 +93,14 @@ class Context:
     kept: IntArray | None = None
     n_samples: int | None = None
     groups: IntArray | None = None  # group of each sample, (N,), if samples come in groups
+    # Features that are constant, (D,), which X leaves out and trees fill with zeros; or None.
+    constant: BoolArray | None = None
+
+    @property
+    def modelled_names(self) -> list[Any]:
+        """Names of the features in X."""
+        names = list(self.feature_names)
+        return names if self.constant is None else list(compress(names, ~self.constant))
 
     def contrast(self, values: FloatArray) -> FloatArray:
         """Centre over the classes (last axis): only their differences are identified.
@@ -110,7 +119,7 @@ class Context:
 
     def name_dims(self, model: Any) -> Any:
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
-        names = {OBS: self.samples, FEATURE: self.feature_names, LABEL: self.labels}
+        names = {OBS: self.samples, FEATURE: self.modelled_names, LABEL: self.labels}
         if len(self.labels) == 2:
             names[SCORE] = self.labels[1:]
         for dim, values in names.items():
@@ -204,7 +213,8 @@ class Context:
             **(coords or {}),
         }
         datasets = {
-            group: _dataset(group, variables, known, labels) for group, variables in groups.items()
+            group: _dataset(group, variables, known, labels, self.constant)
+            for group, variables in groups.items()
         }
         config = json.dumps(dict(self.config), default=lambda each: each.tolist(), sort_keys=True)
         root = {
@@ -229,13 +239,16 @@ def _dataset(
     variables: Mapping[str, ArrayLike],
     known: Mapping[str, tuple[str, ...]],
     coords: Mapping[str, Sequence[Any] | np.ndarray],
+    constant: BoolArray | None,
 ) -> xr.Dataset:
-    dataset = xr.Dataset(
-        {
-            name: (_variable_dims(group, name, np.ndim(values), known), np.asarray(values))
-            for name, values in variables.items()
-        }
-    )
+    arrays = dict[str, tuple[tuple[str, ...], np.ndarray]]()
+    for name, given in variables.items():
+        values = np.asarray(given)
+        axes = _variable_dims(group, name, values.ndim, known)
+        if FEATURE in axes:
+            values = pad(values, constant, axis=axes.index(FEATURE))
+        arrays[name] = axes, values
+    dataset = xr.Dataset(arrays)
     labels = {dim: coords.get(str(dim), range(size)) for dim, size in dataset.sizes.items()}
     return dataset.assign_coords({dim: np.asarray(values) for dim, values in labels.items()})
 

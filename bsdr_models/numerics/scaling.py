@@ -1,10 +1,15 @@
-"""Centring and scaling without overflow or division by rounding errors; NaN is missing."""
+"""Centring and scaling without overflow or division by rounding errors; NaN is missing.
 
+Constant features are left out of scaled samples, so that no model and no setting depends on them.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.row_space import Rows
 
 # A feature with a smaller standard deviation, relative to its mean, is constant.
 CONSTANT_TOL = 1e-8
@@ -23,7 +28,7 @@ def single_precision(values: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaler:
-    """Columns x -> (x / peak - mean) / std, with constant columns mapped to 0."""
+    """Columns x -> (x / peak - mean) / std, without the constant ones."""
 
     peak: FloatArray  # largest training magnitudes (1 where 0), so that no square overflows
     mean: FloatArray  # of the columns divided by their peak
@@ -58,19 +63,33 @@ class Scaler:
         one = np.ones(n_columns)
         return cls(peak=one, mean=0.0 * one, std=one, constant=one == 0.0)
 
+    @property
+    def varies(self) -> BoolArray:
+        """Columns of scaled samples among those given, (P,)."""
+        return ~self.constant
+
+    def of_varying(self) -> "Scaler":
+        """The scaler of samples without the constant columns."""
+        return Scaler(**{name: getattr(self, name)[self.varies] for name in self.__slots__})
+
+    def select(self, X: Rows) -> Rows:
+        """Samples, (M, P) or sparse, without the constant columns."""
+        return X[:, self.varies] if self.constant.any() else X
+
     def transform(self, X: FloatArray) -> FloatArray:
         """Scale samples, (M, P); ValueError if a scaled value is too large to compute with."""
+        own = self.of_varying()
         with np.errstate(over="ignore"):
-            scaled = (X / self.peak - self.mean) / self.std
-        scaled[:, self.constant] = 0.0
+            scaled = (self.select(X) / own.peak - own.mean) / own.std
         largest = np.fmax.reduce(np.abs(scaled), axis=0, initial=0.0)
         if largest.max(initial=0.0) > TOO_LARGE:
+            column = np.flatnonzero(self.varies)[largest.argmax()]
             raise ValueError(
-                f"column {largest.argmax()} holds values too large to compute with, "
+                f"column {column} holds values too large to compute with, "
                 f"{largest.max():.3g} after scaling: far from the training samples, or not "
                 "standardised"
             )
-        return scaled
+        return np.ascontiguousarray(scaled)  # the layout decides how products are rounded
 
     def with_common_scale(self, X: FloatArray) -> "Scaler":
         """The same centring with a common divisor for all columns, the root mean square of X."""
@@ -84,8 +103,17 @@ class Scaler:
             return replace(self, std=np.minimum(self.std * size, HUGE))
 
     def inverse(self, scaled: FloatArray) -> FloatArray:
-        """Samples in original units from scaled ones, (M, P)."""
-        return (scaled * np.where(self.constant, 0.0, self.std) + self.mean) * self.peak
+        """Samples in original units from scaled ones, constant columns included, (M, P)."""
+        return (pad(scaled, self.constant, axis=1) * self.std + self.mean) * self.peak
+
+    def positions(self, views: Sequence[tuple[str, IntArray]]) -> list[tuple[str, IntArray]]:
+        """Columns of views among those of scaled samples; ValueError if a view has none."""
+        position = np.cumsum(self.varies) - 1
+        found = [(name, position[columns[self.varies[columns]]]) for name, columns in views]
+        for name, columns in found:
+            if not columns.size:
+                raise ValueError(f"view {name!r} has no feature that varies")
+        return found
 
     @property
     def location(self) -> FloatArray:
@@ -94,15 +122,23 @@ class Scaler:
 
     @property
     def units(self) -> FloatArray:
-        """Standard deviations of standardised columns as given, relative to the largest, (P,)."""
-        varies = ~self.constant
-        size = self.std * (self.peak / self.peak[varies].max(initial=1e-300))
-        return np.where(varies, size / size[varies].max(initial=1e-300), 1.0)
+        """Standard deviations of scaled columns as given, relative to the largest."""
+        own = self.of_varying()
+        size = own.std * (own.peak / own.peak.max(initial=1e-300))
+        return np.asarray(size / size.max(initial=1e-300))
 
     @property
     def scale(self) -> FloatArray:
         """Divisor in original units, (P,); 1 for constant columns."""
         return np.where(self.constant, 1.0, self.std * self.peak)
+
+
+def pad(values: FloatArray, constant: BoolArray | None, *, axis: int) -> FloatArray:
+    """Values of the features that vary with zeros for the constant ones, along an axis."""
+    if constant is None or not constant.any():
+        return values
+    columns = np.flatnonzero(constant)
+    return np.insert(values, columns - np.arange(len(columns)), 0.0, axis=axis)
 
 
 def largest_scaled(X: FloatArray) -> FloatArray:

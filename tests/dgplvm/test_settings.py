@@ -45,11 +45,11 @@ def test_equal_scales_are_equal_units():
 
 
 def test_threshold_is_the_participation_ratio():
-    """With m equal features among d and the others constant the ratio is known."""
+    """With m equal features among d and the others negligible the ratio is known."""
     rng = np.random.default_rng(1)
     unit = (lambda x: (x - x.mean(axis=0)) / x.std(axis=0))(rng.standard_normal((40, 20)))
     for m in range(1, 21):
-        X = unit * (np.arange(20) < m)
+        X = unit * np.where(np.arange(20) < m, 1.0, 1e-3)
         assert in_different_units(X) == ((m - 1) / 19 < paper.SAME_UNITS)
 
 

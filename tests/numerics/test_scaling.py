@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bsdr_models.numerics.scaling import Scaler, largest_scaled
+from bsdr_models.numerics.scaling import Scaler, largest_scaled, pad
 
 
 def exact(column):
@@ -35,6 +35,29 @@ def test_an_offset_leaves_what_precision_there_is():
     got = Scaler.fit(X).transform(X)
     for column, values in zip(X.T, got.T, strict=True):
         np.testing.assert_allclose(values, exact(column), atol=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.7, 1e-300, 1e300, 0.1])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_a_constant_column_is_left_out_wherever_new_samples_lie(value, standardize):
+    """0.1 * 3 / 3 is not 0.1: the standard deviation of a constant may be a rounding error."""
+    X = np.column_stack([np.full(7, value), np.arange(7.0)])
+    scaler = Scaler.fit(X, standardize=standardize)
+    np.testing.assert_array_equal(scaler.constant, [True, False])
+    new = np.array([[5.0, 1.0], [-1e300, 2.0]])
+    alone = Scaler.fit(X[:, 1:], standardize=standardize).transform(new[:, 1:])
+    np.testing.assert_array_equal(scaler.transform(new), alone)
+    np.testing.assert_allclose(scaler.scale[0], 1.0)
+    np.testing.assert_allclose(scaler.inverse(alone), [[value, 1.0], [value, 2.0]])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_constant_features_are_filled_with_zeros(axis):
+    constant = np.array([True, False, True, True, False])
+    full = np.where(constant, 0.0, np.arange(5.0)) + np.zeros((5, 5))
+    full = np.moveaxis(full, 1, axis)
+    values = np.compress(~constant, full, axis=axis)
+    np.testing.assert_array_equal(pad(values, constant, axis=axis), full)
 
 
 def test_variation_below_the_tolerance_is_none():
@@ -66,10 +89,10 @@ def test_any_finite_samples_are_scaled_or_refused(X, standardize):
         return
     got = scaler.transform(X)
     assert np.isfinite(got).all()
+    assert got.shape == (6, scaler.varies.sum())
     if standardize:
-        assert np.abs(got).max() <= np.sqrt(6.0) * (1.0 + 1e-6)
-        live = ~scaler.constant
-        np.testing.assert_allclose(got[:, live].std(axis=0), 1.0, rtol=1e-6)
+        assert np.abs(got).max(initial=0.0) <= np.sqrt(6.0) * (1.0 + 1e-6)
+        np.testing.assert_allclose(got.std(axis=0), 1.0, rtol=1e-6)
 
 
 @settings(max_examples=100, deadline=None)
@@ -79,9 +102,9 @@ def test_any_finite_samples_are_scaled_or_refused(X, standardize):
 )
 def test_no_standardised_value_exceeds_the_largest_possible(X, missing):
     X = np.where(missing, np.nan, X)
-    scaled = Scaler.fit(X).transform(X)
-    largest = np.fmax.reduce(np.abs(scaled), axis=0, initial=0.0)
-    assert (largest <= largest_scaled(X) * (1.0 + 1e-6)).all()
+    scaler = Scaler.fit(X)
+    largest = np.fmax.reduce(np.abs(scaler.transform(X)), axis=0, initial=0.0)
+    assert (largest <= largest_scaled(scaler.select(X)) * (1.0 + 1e-6)).all()
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 1000])

@@ -1,5 +1,6 @@
 """Scikit-learn classifier of BM2PCA as printed, by every inference method."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -36,9 +37,11 @@ class ConjugateEstimator(BaseBM2PCA):
 
     def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
         groups = read_views(self.views, list(feature_names(self)))
-        if groups is not None and len(groups) > 1:
-            options["columns"] = tuple(columns for _, columns in groups)
-        return super()._make_problem(X, Y, priors=self._option("priors"), **options)
+        problem = super()._make_problem(X, Y, priors=self._option("priors"), **options)
+        if groups is None or len(groups) < 2:
+            return problem
+        columns = tuple(columns for _, columns in self._scaler.positions(groups))
+        return replace(problem, columns=columns)
 
     @property
     def model_(self) -> Any:

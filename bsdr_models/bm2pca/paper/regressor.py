@@ -256,7 +256,8 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         """
         tree = super()._make_tree()
         draws = tree["posterior"].dataset
-        own = draws["coef"].var(("chain", "draw")).mean(FEATURE).values ** 0.5
+        coef = draws["coef"].isel({FEATURE: self._scaler.varies})
+        own = coef.var(("chain", "draw")).mean(FEATURE).values ** 0.5
         between = np.array(self._context.attrs["coef_sd"])
         factor = np.maximum(between / np.maximum(own, 1e-300), 1.0)
         for name in ("coef", "intercept"):

@@ -84,8 +84,8 @@ class PaperEstimator(BaseBSDR):
 
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         priors: Priors = self._option("priors")
-        self._check_width(X.shape[1])
         self._scaler = fit_scaler(X, standardize=self.standardize)
+        self._check_width()
         fit_rng = self._set_context(
             self._scaler.transform(X),
             y,
@@ -134,8 +134,9 @@ class PaperEstimator(BaseBSDR):
         """Set the attributes of a tree of draws; warns if the chains have not mixed."""
         bias = "bias_centered" if "bias_centered" in tree["posterior"] else "bias"
         converged = warn_unless_mixed(tree, ["coef", bias], stacklevel=stacklevel)
-        posterior = tree["posterior"].to_dataset()
-        fit = tree["fit"]
+        varies = {FEATURE: self._scaler.varies}
+        posterior = tree["posterior"].to_dataset().isel(varies, missing_dims="ignore")
+        fit = tree["fit"].to_dataset().isel(varies)
         result = Result(
             posterior=self._context.posterior(posterior).thin(N_PREDICT),
             trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),

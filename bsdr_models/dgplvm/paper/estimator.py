@@ -194,22 +194,20 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
 
 def common_scale(scaler: Scaler) -> Scaler:
     """Scaler with a common divisor, the root mean square of the features, without overflow."""
-    varying = ~scaler.constant
-    largest = scaler.peak[~scaler.constant].max()
+    own = scaler.of_varying()
+    largest = own.peak.max()
     with np.errstate(over="ignore", under="ignore"):
-        sd = scaler.std * (scaler.peak / largest)
-        size = np.sqrt(np.sum(sd[varying] ** 2) / len(sd))
-        std = np.minimum(size * (largest / scaler.peak), HUGE)
-    return replace(scaler, std=np.where(varying, std, 1.0))
+        size = np.sqrt(np.mean((own.std * (own.peak / largest)) ** 2))
+        return replace(scaler, std=np.minimum(size * (largest / scaler.peak), HUGE))
 
 
 def in_different_units(scaler: Scaler) -> bool:
-    """Whether a few of the D features have most of the variance of the samples.
+    """Whether a few of the features that vary have most of the variance of the samples.
 
     The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
     """
-    sd = np.where(scaler.constant, 0.0, scaler.scale)
-    d = len(scaler.constant)
+    sd = scaler.of_varying().scale
+    d = len(sd)
     if d == 1:
         return False
     share = (sd / sd.max()) ** 2

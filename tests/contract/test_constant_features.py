@@ -1,0 +1,169 @@
+"""Constant features change nothing: no setting is derived from their number."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BSDRClassifier,
+    StackedClassifier,
+    StackedRegressor,
+    SupervisedWhitening,
+)
+from bsdr_models.papers import PaperBM2PCAClassifier
+
+# Most features that are tried, as spectra and counts have them.
+MANY = 1000
+
+
+def fitted(model, X, y):
+    """A fit, and what it warns of constant features."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = clone(model).fit(X, y)
+    return model, [str(w.message) for w in caught if "are constant" in str(w.message)]
+
+
+def with_constants(X, count, *, missing=False):
+    """Samples with constant features before, between and after the others."""
+    values = np.tile([0.0, 1.0, -1e9, 0.1], -(-count // 4))[:count]
+    where = np.arange(count) % (X.shape[1] + 1)
+    out = np.insert(X, where, values, axis=1)
+    if missing:
+        varies = np.ptp(out, axis=0) > 0.0
+        first = np.flatnonzero(~varies)[0]
+        out[:, first] = np.nan
+        out[1:, np.flatnonzero(~varies)[1]] = np.nan
+    return out
+
+
+def predictions(model, X):
+    latent = np.abs(model.transform(X))
+    if hasattr(model, "classes_"):
+        return [model.predict_proba(X), latent]
+    return [*model.predict(X, return_std=True), latent]
+
+
+def assert_same(model, X, y, other, plain=None):
+    """Predictions of fits to two tables of one content are equal."""
+    plain = X if plain is None else plain
+    expected = predictions(fitted(model, plain, y)[0], plain)
+    found, said = fitted(model, other, y)
+    assert len(said) == 1, said
+    for got, want in zip(predictions(found, other), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 10, 100])
+def test_constant_features_change_nothing(zoo, name, count):
+    assert_same(zoo.make(name), zoo.X, zoo.target(name), with_constants(zoo.X, count))
+
+
+def test_more_constant_features_than_samples_change_nothing(zoo, kind):
+    model = zoo.make(kind)
+    found = assert_same(model, zoo.X, zoo.target(kind), with_constants(zoo.X, MANY))
+    d = MANY + zoo.X.shape[1]
+    assert found.scale_.shape == (d,) if hasattr(found, "scale_") else True
+    if hasattr(found, "components_"):
+        assert found.components_.shape[1] == d
+        assert np.count_nonzero(found.components_.any(axis=0)) == zoo.X.shape[1]
+
+
+def test_trees_hold_all_features_and_zeros_for_the_constant_ones(zoo, name):
+    X = with_constants(zoo.X, 3)
+    model, _ = fitted(zoo.make(name), X, zoo.target(name))
+    tree = model.idata_
+    assert tree["constant_data"]["X"].shape == X.shape
+    varies = np.ptp(X, axis=0) > 0.0
+    for node in tree.subtree:
+        for variable in node.data_vars.values():
+            if "feature" in variable.dims:
+                assert variable.sizes["feature"] == X.shape[1]
+                assert not variable.isel(feature=~varies).values.any()
+    assert np.isfinite(model.predict_idata(X)["predictions"]["latent_mean"]).all()
+    if hasattr(model, "inverse_transform"):
+        back = model.inverse_transform(model.transform(X))
+        np.testing.assert_allclose(back[:, ~varies], X[:, ~varies])
+
+
+@pytest.mark.parametrize("reader", ["bm2pca", "bm2pca_paper", "bm2pca_regressor"])
+def test_a_feature_with_one_value_or_none_is_constant(zoo, reader):
+    X = with_constants(zoo.X, 5, missing=True)
+    assert_same(zoo.make(reader), zoo.X, zoo.target(reader), X)
+
+
+def test_views_without_their_constant_features_are_the_same(zoo):
+    X = with_constants(zoo.X, 5)
+    varies = np.flatnonzero(np.ptp(X, axis=0) > 0.0)
+    flat = np.setdiff1d(np.arange(X.shape[1]), varies)
+    for model in (zoo.make("bsdr"), zoo.make("bm2pca_paper")):
+        narrow = clone(model).set_params(views={"a": [0, 1], "b": [2, 3]})
+        wide = clone(model).set_params(
+            views={"a": [*varies[:2], *flat[:2]], "b": [*varies[2:], *flat[2:]]}
+        )
+        y = zoo.target("bsdr")
+        expected = narrow.fit(zoo.X, y).predict_proba(zoo.X)
+        got = fitted(wide, X, y)[0].predict_proba(X)
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+        alone = clone(model).set_params(views={"a": [*varies, *flat[1:]], "b": flat[:1]})
+        with pytest.raises(ValueError, match="view 'b' has no feature that varies"):
+            fitted(alone, X, y)
+
+
+@pytest.mark.parametrize("model", [BM2PCAClassifier(2), PaperBM2PCAClassifier(2)])
+def test_sparse(zoo, model):
+    X = zoo.X * (np.abs(zoo.X) > 0.3)
+    other = csr_array(with_constants(X, 40))
+    model = model.set_params(random_state=0)
+    found = assert_same(model, X, zoo.target("bm2pca"), other, plain=csr_array(X))
+    assert found.inverse_transform(found.transform(other)).shape == other.shape
+
+
+def test_dask(zoo):
+    da = pytest.importorskip("dask.array")
+    model = BSDRClassifier(random_state=0)
+    y = zoo.target("bsdr")
+    X = with_constants(zoo.X, 40)
+    expected = fitted(model, da.from_array(zoo.X, chunks=(20, 4)), y)[0].predict_proba(zoo.X)
+    found, said = fitted(model, da.from_array(X, chunks=(20, 44)), y)
+    assert len(said) == 1
+    np.testing.assert_allclose(found.predict_proba(X), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["stack", "stacked_regressor"])
+def test_stacks(zoo, kind):
+    regression = kind == "stacked_regressor"
+    members = ["bm2pca_regressor", "bsdr_regressor"] if regression else ["bsdr", "bm2pca"]
+    stack = StackedRegressor if regression else StackedClassifier
+    model = stack([(each, zoo.make(each)) for each in members], cv=2, random_state=0)
+    y = zoo.target(members[0])
+    X = with_constants(zoo.X, 30)
+    expected = clone(model).fit(zoo.X, y).predict(zoo.X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = clone(model).fit(X, y).predict(X)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_whitening(zoo):
+    y = zoo.target("bsdr")
+    X = with_constants(zoo.X, 30)
+    plain = SupervisedWhitening().fit(zoo.X, y)
+    found, said = fitted(SupervisedWhitening(), X, y)
+    assert len(said) == 1
+    expected = plain.transform(zoo.X)
+    np.testing.assert_allclose(np.abs(found.transform(X)), np.abs(expected), atol=1e-6)
+    np.testing.assert_allclose(
+        found.transform(X), (X - found.mean_) / found.scale_ @ found.components_.T, atol=1e-9
+    )
+
+
+def test_components_are_at_most_the_features_that_vary(zoo):
+    X = with_constants(zoo.X, 30)
+    with pytest.raises(ValueError, match="must be at most n_features=4 that vary"):
+        fitted(BSDRClassifier(5), X, zoo.target("bsdr"))
