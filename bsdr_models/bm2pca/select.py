@@ -172,10 +172,12 @@ def best_of(scores: FloatArray, truth: IntArray, exclusive: bool) -> Selection:
 
 
 def average(scores: FloatArray, truth: IntArray, exclusive: bool, share: float = 1.0) -> FloatArray:
-    """Weights (G,) of an average of candidates; equal without a held-out sample."""
-    if not len(truth):
+    """Weights (G,) of an average of candidates; equal without a held-out score."""
+    loss = (
+        best_of(scores, truth, exclusive).log_loss if len(truth) else np.full(len(scores), np.nan)
+    )
+    if np.isnan(loss).any():
         return np.full(len(scores), 1.0 / len(scores))
-    loss = best_of(scores, truth, exclusive).log_loss
     return np.asarray(softmax(-SHARPNESS * share * len(truth) * loss))
 
 
@@ -363,8 +365,9 @@ def choose_cost(
     truth = class_index(problem.Y[split.held_out], exclusive)
     fold, groups = split.units
     predicted = scores[0]
+    # A single fold, of very few samples, chooses for itself.
+    others = [fold != number if len(numbers) > 1 else fold == number for number in numbers]
     if len(costs) > 1:
-        others = [fold != number for number in numbers]
         means = [
             mean_cost(costs, average(scores[:, other], truth[other], exclusive, problem.share))
             for other in others
@@ -374,9 +377,8 @@ def choose_cost(
             raise KeyboardInterrupt
         predicted = np.concatenate(list(outcome.results.values()))
     nested = np.empty_like(predicted)
-    for number in numbers:
+    for number, other in zip(numbers, others, strict=True):
         own = fold == number
-        other = ~own if len(numbers) > 1 else own
         units = None if groups is None else groups[other]
         temperature = temperature_of(
             predicted[other], truth[other], exclusive, probable_temperature, units

@@ -165,12 +165,11 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
     basis, size, _ = np.linalg.svd(centred, full_matrices=False)
     basis = basis[:, size > 1e-10 * max(size[0], 1.0)]
     directions, size, _ = np.linalg.svd(np.asarray(A.T @ basis), full_matrices=False)
-    rank = max(
-        np.count_nonzero(size > 1e-10 * size.max(initial=0.0)), 1
-    )  # class means may be equal
-    Q = directions[:, : min(n_components, rank)]
-    Z = np.asarray(A @ Q)[labelled]
-    Q = Q / np.sqrt(np.mean(Z**2, axis=0))
+    rank = np.count_nonzero(size > 1e-10 * size.max(initial=0.0))
+    # Class means may be equal, which leaves a direction of no meaning, and so may all samples be.
+    Q = directions[:, : min(n_components, max(rank, 1))]
+    square = np.mean(np.asarray(A @ Q)[labelled] ** 2, axis=0)
+    Q = Q / np.sqrt(np.where(square > 0.0, square, 1.0))
     latent = np.asarray(A @ Q)
     weights = np.empty((1 + Q.shape[1], Y.shape[1]))
     patterns, pattern = np.unique(known, axis=1, return_inverse=True)

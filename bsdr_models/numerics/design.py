@@ -23,7 +23,7 @@ from scipy.linalg import lapack, solve_triangular, svd
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import RidgeColumns
-from bsdr_models.numerics.linalg import draw_normal, factorise_inplace
+from bsdr_models.numerics.linalg import cholesky, draw_normal, factorise_inplace
 
 # Directions with a smaller singular value, relative to the largest, are left out.
 RANK_TOL = 1e-8
@@ -146,7 +146,12 @@ class DenseDesign:
         noise = rng.standard_normal((len(linear), d, linear.shape[2]))
         half = self.X / root.mT  # (C, N, D)
         white = half.mT @ (linear + np.sqrt(a) * rng.standard_normal(linear.shape)) + noise
-        back = np.linalg.solve(np.eye(n) + a * (half @ half.mT), half @ white)
+        system = np.eye(n) + a * (half @ half.mT)
+        try:
+            back = np.linalg.solve(system, half @ white)
+        except np.linalg.LinAlgError:  # the identity is lost beside huge features
+            factor = cholesky(system, name="covariance of the samples")
+            back = np.linalg.solve(factor.mT, np.linalg.solve(factor, half @ white))
         return (white - a * (half.mT @ back)) / root
 
     def loadings(self, projection: FloatArray) -> FloatArray:

@@ -126,7 +126,10 @@ def mean_field_tree(
             mean=state.latent.mean, cov=np.broadcast_to(state.latent.cov, (n, r, r))
         ),
         loadings=posterior.components().T,
-        spread=np.sqrt(design.loading_variance(state.projection.variance, phi.mean)),
+        # A variance of zero may be a negative rounding error.
+        spread=np.sqrt(
+            np.maximum(design.loading_variance(state.projection.variance, phi.mean), 0.0)
+        ),
         weights=state.weights.mean[1:],
         fit=fit,
         inference_method="mean_field",
