@@ -9,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import _num_samples, check_array
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.plane import _check_probabilities
+from bsdr_models.plane import check_probabilities
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _of_classes(values: Any, own: Any, X: Any, classes: np.ndarray) -> FloatArra
     p = np.asarray(values, dtype=np.float64)
     if p.shape != (shape := (_num_samples(X), len(own))):
         raise ValueError(f"probabilities must have the shape {shape}, got {p.shape}")
-    _check_probabilities(p)
+    check_probabilities(p)
     columns = {label: k for k, label in enumerate(classes.tolist())}
     found = np.zeros((len(p), len(classes)))
     found[:, [columns[label] for label in np.asarray(own).tolist()]] = p

@@ -125,7 +125,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         """
         constraints = {"n_components": [COUNT], "ridge": [POSITIVE]}
         check_parameters(constraints, self.get_params(deep=False), "PredictionPlane")
-        p = _check_probabilities(probabilities)
+        p = check_probabilities(probabilities)
         k = p.shape[1]
         if k < 2:
             raise ValueError("probabilities of one class have no plane")
@@ -187,7 +187,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
             If rows are not probabilities of the same classes.
         """
         check_is_fitted(self)
-        p = _check_probabilities(probabilities)
+        p = check_probabilities(probabilities)
         if p.shape[1] != len(self.mean_):
             raise ValueError(f"expected {len(self.mean_)} classes, got {p.shape[1]}")
         return np.asarray((self._read(p) - self.mean_) @ self.components_.T)
@@ -216,7 +216,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         return np.asarray(log_softmax(u @ self.weights_ + self.intercept_, axis=1))
 
 
-def _check_probabilities(values: Any) -> FloatArray:
+def check_probabilities(values: Any) -> FloatArray:
     """Probabilities (M, K), normalised; ValueError if a row is anything else."""
     p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
     total = p.sum(axis=1)
