@@ -5,13 +5,12 @@ import json
 import os
 import re
 import shutil
-import sys
 from importlib.metadata import version as installed
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_extensions"))
 
 # Notebooks are copied here to become pages, each with one of its pictures for the overview.
 PAGES = HERE / "notebooks"
@@ -62,14 +61,14 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
-    "native_math",
 ]
 templates_path = ["_templates"]
-# Pages for developers stay in the repository, and links to them become their paths.
+exclude_patterns = ["_build", "_templates"]
+# Pages for developers are reached by links alone.
 DEVELOPERS = ("architecture", "bad_input", "terms", "benchmarks/floors", "decisions/*")
-exclude_patterns = ["_build", "_extensions", "_templates", *(f"{page}.md" for page in DEVELOPERS)]
 default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
@@ -99,12 +98,14 @@ numpydoc_show_class_members = False
 html_use_index = False
 html_theme = "pydata_sphinx_theme"
 html_title = "bsdr_models"
-html_static_path = ["_static"]
+# One file of MathJax with all its extensions, so that formulas need no network.
+MATHJAX = files("mathjax") / "static" / "mathjax" / "es5" / "tex-svg-full.js"
+html_static_path = ["_static", str(MATHJAX)]
+mathjax_path = "tex-svg-full.js"
 html_css_files = ["style.css"]
 html_search_scorer = str(HERE / "_static" / "scorer.js")
 wide = ("get_started", "pictures", "evidence", "benchmarks", "examples", "notebooks/*")
 html_sidebars = {page: [] for page in wide}
-html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
@@ -125,19 +126,13 @@ def _skip_what_scikit_learn_documents(
     return skip or (getattr(obj, "__module__", None) or "").startswith("sklearn")
 
 
-def _name_pages_of_developers(app: Any, page: str, source: list[str]) -> None:
-    """Replace links to pages that are not on the site by their paths in the repository."""
-    folder = (HERE / page).parent
-
-    def path(link: re.Match[str]) -> str:
-        there = (folder / link[2]).resolve().relative_to(HERE)
-        off_site = any(there.match(f"{pattern}.md") for pattern in DEVELOPERS)
-        return f"{link[1]}: `docs/{there}`" if off_site else link[0]
-
-    source[0] = re.sub(r"\[([^]]+)\]\(([\w./-]+\.md)\)", path, source[0])
+def _only_by_link(app: Any, page: str, source: list[str]) -> None:
+    """Keep pages for developers out of the search and the contents; other pages link to them."""
+    if any(Path(page).match(pattern) for pattern in DEVELOPERS):
+        source[0] = f"---\norphan: true\nno-search: true\n---\n{source[0]}"
 
 
 def setup(app: Any) -> None:
     """Connect the functions above."""
     app.connect("autodoc-skip-member", _skip_what_scikit_learn_documents)
-    app.connect("source-read", _name_pages_of_developers)
+    app.connect("source-read", _only_by_link)

@@ -1,4 +1,4 @@
-"""Check links, images, anchors and search of a built site, and that wide parts scroll.
+"""Check links, images, anchors, formulas and search of a built site, and that wide parts scroll.
 
 python tools/check_site.py docs/_build/html
 """
@@ -11,8 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 # Elements that may be wider than a narrow page, and classes of boxes that scroll sideways (by the
 # theme or docs/_static/style.css).
-WIDE = {"table", "pre", "math"}
-SCROLLING = {"pst-scrollable-table-container", "output", "cell_output", "highlight", "math"}
+WIDE = {"table", "pre"}
+SCROLLING = {"pst-scrollable-table-container", "output", "cell_output", "highlight"}
+# Elements that the page itself puts into a formula; others are LaTeX that was not escaped.
+IN_FORMULAS = {"span", "a"}
+# Elements whose files a browser loads with the page.
+LOADING = {"img", "link", "script"}
 EMPTY = {
     "area",
     "base",
@@ -30,22 +34,26 @@ EMPTY = {
 
 
 class Page(HTMLParser):
-    """Links of a page, its anchors, and wide elements outside a box that scrolls."""
+    """Links of a page, its anchors, and elements where they should not be."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.targets: list[str] = []
         self.anchors: set[str] = {""}
-        self.wide: list[str] = []
+        self.misplaced: list[str] = []
         self.inside: list[tuple[str, set[str]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect one element."""
         classes = set((dict(attrs).get("class") or "").split())
-        block = tag != "math" or ("display", "block") in attrs
-        if tag in WIDE and block and not any(SCROLLING & there for _, there in self.inside):
-            self.wide.append(tag)
+        if tag in WIDE and not any(SCROLLING & there for _, there in self.inside):
+            self.misplaced.append(f"{tag} does not scroll")
+        if tag not in IN_FORMULAS and any("math" in there for _, there in self.inside):
+            self.misplaced.append(f"<{tag}> breaks a formula")
+        loaded = dict(attrs).get("href" if tag == "link" else "src") or ""
+        if tag in LOADING and urlsplit(loaded).netloc:
+            self.misplaced.append(f"{loaded} needs the network")
         if tag not in EMPTY:
             self.inside.append((tag, classes))
         for name, value in attrs:
@@ -67,7 +75,7 @@ def broken(site: Path) -> list[str]:
     pages = {path: Page(path.read_text()) for path in files}
     found = []
     for path, page in pages.items():
-        found += [f"{path.relative_to(site)}: {tag} does not scroll" for tag in page.wide]
+        found += [f"{path.relative_to(site)}: {what}" for what in page.misplaced]
         for target in page.targets:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:

@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.dims import GRID_X, GRID_Y, LABEL
@@ -19,11 +21,13 @@ from bsdr_models.plots._style import (
     GREY,
     HALO,
     INK,
+    PALETTE,
     SHADES,
     add_legend,
     axes_or_new,
     color,
     figure_of,
+    fix_layout,
     marker,
 )
 
@@ -39,6 +43,10 @@ GOLDEN = 0.6180339887498949  # its multiples fill the unit interval evenly
 DARKER = 0.55  # edges of points and names of classes, relative to the colour of the class
 # Markers whose area is smaller than that of a circle of the same size, and by how much.
 AREA = {"^": 1.3, "v": 1.3, "<": 1.3, ">": 1.3, "P": 1.5, "X": 1.5, "*": 2.0}
+# Distance of markers that are moved apart, relative to their diameter: an edge of each is seen.
+APART = 0.6
+N_MOVES = 100  # rounds, of which a pile of 500 samples needs about 80
+MOST_MOVED = 2000  # samples; more overlap anyway
 # Pixels of a grid cell of the background along each axis.
 SHARPEN = 8
 
@@ -68,9 +76,63 @@ class Samples:
         return (self.probability.argmax(axis=1) != target.index) & (target.index >= 0)
 
 
-def class_colors(target: Target) -> list[str]:
-    """Colour of each class."""
-    return [color(c) for c in range(len(target.names))] if isinstance(target, Classes) else []
+def class_looks(target: Target, at: FloatArray | None = None) -> list[int]:
+    """Number of the colour and marker of each class.
+
+    There are ten colours. Each further class takes the one whose classes, by the medians of their
+    samples at places (M, 2), are farthest from it.
+    """
+    n = len(target.names) if isinstance(target, Classes) else 0
+    if not isinstance(target, Classes) or at is None or n <= len(PALETTE):
+        return list(range(n))
+    middle = np.array([np.median(at[target.index == c], axis=0) if c in target.index else
+                       np.median(at, axis=0) for c in range(n)])  # fmt: skip
+    apart = cdist(middle, middle, "seuclidean")
+    looks: list[int] = []
+    for c in range(n):
+        shades = np.array(looks, dtype=np.int64) % len(PALETTE)
+        nearest = [np.min(apart[c, :c], where=shades == shade, initial=np.inf)
+                   for shade in range(len(PALETTE))]  # fmt: skip
+        shade = int(np.argmax(nearest))
+        looks.append(shade + len(PALETTE) * int(np.sum(shades == shade)))
+    return looks
+
+
+def marker_size(n_samples: int) -> float:
+    """Area of a marker, in square points."""
+    return float(np.clip(34.0 * (150.0 / max(n_samples, 1)) ** 0.35, 16.0, 40.0))
+
+
+def move_apart(ax: Axes, at: FloatArray) -> FloatArray:
+    """Places (M, 2) of samples, moved just so far that no marker hides another."""
+    if len(at) > MOST_MOVED:
+        return at
+    fix_layout(figure_of(ax))
+    points = 72.0 / figure_of(ax).dpi
+    given = ax.transData.transform(at) * points
+    box = ax.get_window_extent()
+    low = points * np.array(box.min)
+    high = points * np.array(box.max)
+    inside = ((given >= low) & (given <= high)).all(axis=1)
+    # Samples at exactly the same place start in different directions.
+    turn = 2.0 * np.pi * GOLDEN * np.arange(len(at))
+    place = given + 1e-3 * np.column_stack([np.cos(turn), np.sin(turn)])
+    distance = APART * np.sqrt(marker_size(len(at)))
+    for _ in range(N_MOVES):
+        pairs = cKDTree(place).query_pairs(distance, output_type="ndarray")
+        if not len(pairs):
+            break
+        one, other = pairs.T
+        gap = place[one] - place[other]
+        length = np.maximum(np.linalg.norm(gap, axis=1, keepdims=True), 1e-9)
+        push = gap * (distance / length - 1.0)
+        times = np.bincount(pairs.ravel(), minlength=len(at))[:, None]
+        shift = np.zeros_like(place)
+        np.add.at(shift, one, push)
+        np.add.at(shift, other, -push)
+        place = np.clip(place + 0.5 * shift / np.sqrt(np.maximum(times, 1)), low, high)
+    moved = ax.transData.inverted().transform(place / points)
+    return np.where(inside[:, None], moved, at)
 
 
 def tint(shade: Any, opacity: float) -> FloatArray:
@@ -83,14 +145,14 @@ def draw_points(
     """Draw points (N, 2) by class or value, and a legend; in new Axes if none are given."""
     names = target.names if isinstance(target, Classes) else ()
     ax = axes_or_new(ax, n_names=len(names), **size)
-    draw_samples(ax, Samples(at=at, target=target), class_colors(target), alpha=alpha)
+    draw_samples(ax, Samples(at=at, target=target), class_looks(target), alpha=alpha)
     if isinstance(target, Classes):
-        add_legend(ax, class_handles(target), title=target.title)
+        add_legend(ax, class_handles(target, class_looks(target)), title=target.title)
     return ax
 
 
 def draw_samples(
-    ax: Axes, samples: Samples, colors: list[str], *, alpha: float | None = None
+    ax: Axes, samples: Samples, looks: list[int], *, alpha: float | None = None
 ) -> None:
     """Draw the points, hollow if doubtful, and rings around those predicted wrongly.
 
@@ -100,9 +162,10 @@ def draw_samples(
     target = samples.target
     doubtful = samples.doubtful
     index = target.index if isinstance(target, Classes) else np.full(len(at), -1)
-    size = float(np.clip(34.0 * (150.0 / max(len(at), 1)) ** 0.35, 16.0, 40.0))
-    shades = np.array([*map(to_rgb, colors), to_rgb(GREY)])[index]  # the last without a label
-    signs = index if samples.groups is None else samples.groups.index
+    size = marker_size(len(at))
+    look = np.array([*looks, -1])[index]  # the last without a label
+    shades = np.array([to_rgb(color(each)) for each in look.tolist()]).reshape(-1, 3)
+    signs = look if samples.groups is None else samples.groups.index
     symbols = np.array([marker(sign) for sign in signs.tolist()])
     for symbol, hollow in product(np.unique(symbols).tolist(), (False, True)):
         which = (symbols == symbol) & (doubtful == hollow)
@@ -129,31 +192,28 @@ def draw_samples(
         rings.set(edgecolors="black", linewidths=0.9, zorder=6)
 
 
-def class_handles(target: Classes) -> list[Artist]:
+def class_handles(target: Classes, looks: list[int]) -> list[Artist]:
     """Entries of a legend for the classes of the samples."""
+    numbers = {c: looks[c] if c >= 0 else -1 for c in np.unique(target.index).tolist()}
     return [
-        Line2D([], [], linestyle="none", marker=marker(c), color=color(c), label=target.name(c))
-        for c in np.unique(target.index).tolist()
+        Line2D([], [], linestyle="none", marker=marker(k), color=color(k), label=target.name(c))
+        for c, k in numbers.items()
     ]
 
 
-def name_classes(ax: Axes, at: FloatArray, target: Classes, colors: list[str]) -> list[Artist]:
-    """Names of classes at the medians of their samples (M, 2), smaller if there are many."""
-    names: list[Artist] = []
-    size = float(np.clip(13.0 - 1.6 * np.log(len(colors)), 7.0, 11.0))
-    for c in np.unique(target.index[target.index >= 0]).tolist():
-        middle = np.median(at[target.index == c], axis=0)
-        right, up = ax.transLimits.transform(middle)
-        shift = (0.0, -5.0 if up > 0.9 else 5.0)
-        name = ax.annotate(target.names[c], middle, shift, textcoords="offset points")
-        name.set(va="top" if up > 0.9 else "bottom", color=DARKER * np.array(to_rgb(colors[c])))
-        name.set(ha="left" if right < 0.1 else "right" if right > 0.9 else "center", gid="class")
-        name.set(fontsize=size, fontweight="bold", path_effects=HALO, zorder=7)
-        names.append(name)
-    return names
+def class_names(
+    at: FloatArray, target: Classes, looks: list[int]
+) -> tuple[FloatArray, list[str], list[dict[str, Any]]]:
+    """Medians of the samples (M, 2) of each class that has some, its name and style of the text."""
+    size = float(np.clip(13.0 - 1.6 * np.log(len(looks)), 7.0, 11.0))  # smaller if there are many
+    some = np.unique(target.index[target.index >= 0]).tolist()
+    middle = np.array([np.median(at[target.index == c], axis=0) for c in some]).reshape(-1, 2)
+    shades = [DARKER * np.array(to_rgb(color(looks[c]))) for c in some]
+    style: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "gid": "class"}
+    return middle, [target.names[c] for c in some], [style | {"color": shade} for shade in shades]
 
 
-def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> None:
+def draw_background(ax: Axes, probability: xr.DataArray, looks: list[int]) -> None:
     """Colour of the most probable class, in steps of its probability."""
     dims = [dim for dim in (GRID_Y, GRID_X) if dim in probability.dims]
     values, x = probability.transpose(*dims, LABEL).values, probability[GRID_X].values
@@ -169,7 +229,7 @@ def draw_background(ax: Axes, probability: xr.DataArray, colors: list[str]) -> N
     fine = np.einsum("Yy,yxk,Xx->YXk", up, values, across, optimize=True)
     best = fine.argmax(axis=-1)
     step = np.digitize(fine.max(axis=-1), STEPS)
-    tints = np.array([[tint(shade, opacity) for opacity in OPACITY] for shade in colors])
+    tints = np.array([[tint(color(look), opacity) for opacity in OPACITY] for look in looks])
     limits = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
     ax.imshow(
         tints[best, step],
@@ -223,7 +283,7 @@ def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
     return [ax.text(*place, "one sample, 50 %", ha="right", va="center", **style)]
 
 
-def mark_beyond(ax: Axes, samples: Samples, colors: list[str]) -> int:
+def mark_beyond(ax: Axes, samples: Samples, looks: list[int]) -> int:
     """Triangles at the edge for samples beyond the axes; returns their number."""
     ends = np.sort([ax.get_xlim(), ax.get_ylim()]).T
     outside = ((samples.at < ends[0]) | (samples.at > ends[1])).any(axis=1)
@@ -232,7 +292,7 @@ def mark_beyond(ax: Axes, samples: Samples, colors: list[str]) -> int:
     x, y = np.clip(samples.at[outside], *(ends + 0.012 * np.diff(ends, axis=0) * [[1.0], [-1.0]])).T
     shades: Any = GREY
     if isinstance(samples.target, Classes):
-        shades = [colors[c] if c >= 0 else GREY for c in samples.target.index[outside]]
+        shades = [color(looks[c]) if c >= 0 else GREY for c in samples.target.index[outside]]
     ax.scatter(x, y, c=shades, marker="^", s=50.0, edgecolors="black", zorder=8, gid="beyond")
     return len(x)
 

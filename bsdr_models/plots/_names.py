@@ -1,6 +1,7 @@
 """Names of points, placed without overlap."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -16,19 +17,21 @@ from bsdr_models.plots._style import GREY, HALO, INK, figure_of
 
 TEXT_SIZE = 7.5
 # Candidate positions of a name relative to its point: distance (points) and rotation (degrees).
-DISTANCES = (5.0, 10.0, 18.0, 28.0, 40.0, 55.0)
+DISTANCES = (5.0, 10.0, 18.0, 28.0, 40.0, 55.0, 75.0, 100.0)
 TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
 NEAR = 9.0  # distance beyond which a leader line is drawn
 APART = 1.0  # margin around a name, in pixels
-MARKER = 2.0  # radius of a point that a name should not cover, in points
+MARKER = 3.5  # radius of a point that a name should not cover, in points
+NOWHERE: Any = (1, None, None, None)  # a name without a place
 
 
 class Names(Artist):
     """Names of points (M, 2), in order of priority, placed outwards from a centre (2,).
 
     They overlap neither each other, nor lines (L, 2, 2), nor artists `beside`, and leave points
-    `avoid` (A, 2) free where they can. They are placed at drawing time, because layouts resize the
-    Axes until then. A text in the corner counts the names that did not fit.
+    `avoid` (A, 2) free where they can; names after the first `required` are left out if they
+    cannot. `styles` are properties of the first texts. Names are placed at drawing time, because
+    layouts resize the Axes until then. A text in the corner counts those that are left out.
     """
 
     def __init__(
@@ -41,8 +44,11 @@ class Names(Artist):
         avoid: FloatArray | None = None,
         lines: Sequence[FloatArray] = (),
         beside: Sequence[Artist] = (),
+        required: int | None = None,
+        styles: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__()
+        self.required = len(names) if required is None else required
         self.points = points
         self.centre = centre
         self.lines = lines
@@ -56,6 +62,8 @@ class Names(Artist):
         for text in (*self.texts, self.left):
             text.set_figure(figure_of(ax))
             text.set_path_effects(HALO)
+        for text, style in zip(self.texts, styles, strict=False):
+            text.set(**style)
         self.set(in_layout=False, zorder=13.0, gid="names")
         ax.add_artist(self)
 
@@ -84,7 +92,8 @@ class Names(Artist):
         avoid = ax.transData.transform(self.avoid)
         lines = [Path(ax.transData.transform(ends)) for ends in self.lines]
         taken = [artist.get_window_extent() for artist in self.beside]
-        for point, text in zip(ax.transData.transform(self.points), self.texts, strict=True):
+        points = ax.transData.transform(self.points)
+        for number, (point, text) in enumerate(zip(points, self.texts, strict=True)):
             if not inside.contains(*point):
                 continue
             outward = np.arctan2(point[1] - origin[1], point[0] - origin[0])
@@ -112,8 +121,8 @@ class Names(Artist):
                 places.append((cost, middle, box, drawn))
                 if not cost:
                     break
-            if places:
-                _, middle, box, drawn = min(places, key=lambda place: place[0])
+            cost, middle, box, drawn = min(places, key=lambda place: place[0], default=NOWHERE)
+            if cost == 0 or (places and number < self.required):
                 taken.append(box)
                 text.set_position((middle[0], middle[1]))
                 yield text, drawn

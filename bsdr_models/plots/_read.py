@@ -78,17 +78,15 @@ def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
 def component_coordinates(
     dataset: xr.Dataset, components: int | tuple[int, ...]
 ) -> tuple[list[int], list[str]]:
-    """Indices of components, checked, and a name for each; the default (0, 1) may become (0,)."""
+    """Indices of components given by numbers from 1; the default (1, 2) may become (1,)."""
     n_components = dataset.sizes[COMPONENT]
     chosen = np.atleast_1d(np.asarray(components)).tolist()
-    if n_components == 1 and chosen == [0, 1]:
-        chosen = [0]
-    known = all(type(c) is int and c in range(n_components) for c in chosen)
+    if n_components == 1 and chosen == [1, 2]:
+        chosen = [1]
+    known = all(type(c) is int and 1 <= c <= n_components for c in chosen)
     if not known or len(chosen) not in (1, 2) or len({*chosen}) < len(chosen):
-        raise ValueError(
-            f"components must be one or two of 0..{n_components - 1}, got {components!r}"
-        )
-    return chosen, [f"component {name}" for name in dataset[COMPONENT].values[chosen]]
+        raise ValueError(f"components must be one or two of 1..{n_components}, got {components!r}")
+    return [c - 1 for c in chosen], [f"component {c}" for c in chosen]
 
 
 def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) -> Target:

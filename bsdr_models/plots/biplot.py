@@ -27,7 +27,7 @@ REACH = 0.8  # length of the longest arrow, as a fraction of the radius of the s
 def plot_biplot(
     tree: xr.DataTree,
     *,
-    components: tuple[int, int] = (0, 1),
+    components: tuple[int, int] = (1, 2),
     n_features: int = 10,
     label: Hashable | None = None,
     ax: Axes | None = None,
@@ -44,7 +44,7 @@ def plot_biplot(
     tree
         Needs `latent_mean` (obs, component) and `projection_mean` (feature, component) in "fit".
     components
-        Indices of two components.
+        Numbers, from 1, of two components.
     n_features
         Number of arrows: the longest.
     label

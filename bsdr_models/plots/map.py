@@ -1,7 +1,7 @@
 """Samples in the latent space, on the class probabilities that the model gives to each place."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -35,6 +35,7 @@ from bsdr_models.plots._style import (
     INK,
     add_legend,
     axes_or_new,
+    color,
     marker,
     set_title,
     styled,
@@ -61,6 +62,25 @@ class _Place(NamedTuple):
     probability: xr.DataArray | None
     cov: FloatArray | None = None  # (M, R, R)
     plane: PredictionPlane | None = None  # of the predictions, None for latent coordinates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What a map shows: samples with their names (M,), kind and place, background, caption."""
+
+    samples: Samples
+    place: _Place
+    obs: np.ndarray
+    kind: str  # "Held-out", "Training" or "New"
+    convinced: bool  # whether classes are known to differ, or nothing is known
+    background: xr.DataArray | None
+    header: str
+    verdict: tuple[str, str] | None  # text and colour
+
+    @property
+    def fitted(self) -> bool:
+        """Whether samples are where their own labels have put them."""
+        return self.kind == "Training" and self.place.plane is None
 
 
 def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
@@ -148,8 +168,9 @@ def plot_map(
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. Colour and marker of a point are its true
     class; it is hollow if the largest predicted probability is below 0.7, and ringed if the
-    predicted class is wrong. Classes are named at the medians of their samples, and in the legend
-    if there are at most ten. The ellipse in the corner holds a typical sample's coordinates,
+    predicted class is wrong. Points that would hide each other are moved apart by a few widths of a
+    marker. Classes are named beside their samples, and in the legend if there are at most ten. The
+    ellipse in the corner holds a typical sample's coordinates,
     relative to those of the others, with probability 0.5.
 
     The header gives accuracy and log loss of the predictions and of the background alone, the share
@@ -169,8 +190,8 @@ def plot_map(
         "latent", or "predictions" for a plane learned from the predictions of the samples drawn:
         the default for more than three classes, training samples, and unknown coordinates.
     components
-        Indices of one or two latent components, by default the first two. There is no background
-        if the model has others.
+        Numbers, from 1, of one or two latent components, by default the first two. There is no
+        background if the model has others.
     names
         Which samples are named after their coordinate `obs`: at most so many that are predicted
         wrongly or with doubt (True for 8, False for none), or a list of names.
@@ -204,6 +225,33 @@ def plot_map(
     >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
     """
+    shown = _read_map(
+        tree,
+        group=group,
+        space=space,
+        components=components,
+        groups=groups,
+        uncertainty=uncertainty,
+        label=label,
+    )
+    to_name = _to_name(names, shown.samples, shown.obs.tolist())
+    return _draw_map(shown, to_name, uncertainty=uncertainty, title=title, ax=ax)
+
+
+# Reading
+
+
+def _read_map(
+    tree: xr.DataTree,
+    *,
+    group: str | None,
+    space: str | None,
+    components: int | tuple[int, ...] | None,
+    groups: Any,
+    uncertainty: str | None,
+    label: Hashable | None,
+) -> _Shown:
+    """What a map shows, by the arguments of `plot_map`."""
     if group is None:
         has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
         group = "predictions" if has else "fit"
@@ -226,7 +274,6 @@ def plot_map(
         found, index = name_groups(groups, dataset.sizes[OBS])
         batches = Classes(index=index, names=tuple(map(str, found)), title="group")
     kind = "Held-out" if "fold" in dataset else "Training" if group == "fit" else "New"
-    fitted = kind == "Training" and space == "latent"
     if space == "predictions":
         dataset = read(tree, group, "probability")
         seen = dataset["probability"].notnull().all(LABEL).values
@@ -234,68 +281,38 @@ def plot_map(
         target = _select(target, seen)
         batches = _select(batches, seen)
         place = _plane_coordinates(dataset)
+    elif kind == "Held-out" and "latent_mean" not in dataset:
+        raise ValueError(
+            "held-out samples have no latent coordinates, as those of different fits have axes of "
+            "their own: leave out space, uncertainty and components, or give group='fit'"
+        )
     else:
         dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
-        place = _latent_coordinates(tree, dataset, (0, 1) if components is None else components)
+        place = _latent_coordinates(tree, dataset, (1, 2) if components is None else components)
     if not np.isfinite(place.mean).all():
         raise ValueError("coordinates of samples in the tree contain NaN or infinity")
-    is_classes = isinstance(target, Classes)
-    own_figure = ax is None
-    plane = place.mean.shape[1] == 2
-    at = place.mean if plane else _layers.spread_strips(place.mean[:, 0], target)
+    strips = place.mean.shape[1] == 1
+    at = _layers.spread_strips(place.mean[:, 0], target) if strips else place.mean
     samples = Samples(at=at, target=target, groups=batches)
-    obs = dataset[OBS].values
-    if "probability" in dataset and is_classes and not fitted:
+    fitted = kind == "Training" and space == "latent"
+    if "probability" in dataset and isinstance(target, Classes) and not fitted:
         p = dataset["probability"].transpose(OBS, LABEL).values
         if np.allclose(p.sum(axis=1), 1.0):
             samples = replace(samples, probability=p)
     gain = _held_out(dataset, samples)
-    colors = _layers.class_colors(target)
     convinced = gain is None or gain.signal
-    probability = place.probability if convinced else None
-
-    # Without evidence that classes differ, medians coincide. Strips have names on their axis.
-    named = plane and convinced
-    listed = colors if plane and not (named and len(colors) > MOST_LISTED) else []
-    height = 5.4 if plane else float(np.clip(1.9 + 0.75 * len(colors), 3.8, 9.0))
-    ax = axes_or_new(ax, width=7.6, height=height, n_names=len(listed) + 8)
-    low, high = axis_limits(place.mean)
-    ax.set(xlim=(low[0], high[0]), xlabel=place.names[0])
-    if plane:
-        ax.set(ylim=(low[1], high[1]), ylabel=place.names[1])
-    else:
-        _layers.label_strips(ax, target)
-    header, verdict = _header(tree, kind, samples, gain, place, probability)
-    if title is None:
-        where = "latent space" if place.plane is None else "plane of their predictions"
-        title = f"{kind} samples in the {where}"
-    set_title(ax, title, header, verdict=verdict)
-
-    if probability is not None:
-        _layers.draw_background(ax, probability, colors)
-        ax.grid(visible=False)
-    if fitted and is_classes:
-        ax.text(0.5, 0.5, "training samples", transform=ax.transAxes, fontsize=26.0,
-                fontweight="bold", color=GREY, alpha=0.3, rotation=20.0, ha="center", va="center",
-                zorder=2, gid="watermark")  # fmt: skip
-    beside: list[Artist] = []
-    if named and isinstance(target, Classes):
-        beside += _layers.name_classes(ax, at, target, colors)
-    if place.cov is not None:
-        if uncertainty is not None:
-            some = samples.wrong | samples.doubtful | (uncertainty == "all")
-            _layers.draw_own(ax, at[some], place.cov[some])
-        beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
-    _layers.draw_samples(ax, samples, colors)
-    beyond = _layers.mark_beyond(ax, samples, colors)
-    _draw_legend(ax, listed, samples, beyond, key=own_figure)
-    if len(some := _to_name(names, samples, obs.tolist())):
-        to_write = [str(name) for name in obs[some]]
-        Names(ax, at[some], to_write, centre=np.median(at, axis=0), avoid=at, beside=beside)
-    return ax
-
-
-# Reading
+    background = place.probability if convinced else None
+    header, verdict = _header(tree, kind, samples, gain, place, background)
+    return _Shown(
+        samples=samples,
+        place=place,
+        obs=dataset[OBS].values,
+        kind=kind,
+        convinced=convinced,
+        background=background,
+        header=header,
+        verdict=verdict,
+    )
 
 
 def _latent_coordinates(
@@ -449,17 +466,83 @@ def _to_name(
     return np.array([place[name] for name in names], dtype=np.int64)
 
 
-def _draw_legend(ax: Axes, colors: list[str], samples: Samples, beyond: int, *, key: bool) -> None:
+# Drawing
+
+
+def _draw_map(
+    shown: _Shown,
+    to_name: np.ndarray,
+    *,
+    uncertainty: str | None,
+    title: str | None,
+    ax: Axes | None,
+) -> Axes:
+    """Draw a map, with names of the samples of some indices."""
+    samples = shown.samples
+    place = shown.place
+    target = samples.target
+    plane = place.mean.shape[1] == 2
+    looks = _layers.class_looks(target, samples.at)
+    # Without evidence that classes differ, medians coincide. Strips have names on their axis.
+    named = plane and shown.convinced
+    listed = looks if plane and not (named and len(looks) > MOST_LISTED) else []
+    height = 5.4 if plane else float(np.clip(1.9 + 0.75 * len(looks), 3.8, 9.0))
+    key = ax is None
+    ax = axes_or_new(ax, width=7.6, height=height, n_names=len(listed) + 8)
+    low, high = axis_limits(place.mean)
+    ax.set(xlim=(low[0], high[0]), xlabel=place.names[0])
+    if plane:
+        ax.set(ylim=(low[1], high[1]), ylabel=place.names[1])
+    else:
+        _layers.label_strips(ax, target)
+    if title is None:
+        where = "latent space" if place.plane is None else "plane of their predictions"
+        title = f"{shown.kind} samples in the {where}"
+    set_title(ax, title, shown.header, verdict=shown.verdict)
+
+    if shown.background is not None:
+        _layers.draw_background(ax, shown.background, looks)
+        ax.grid(visible=False)
+    if shown.fitted and isinstance(target, Classes):
+        ax.text(0.5, 0.5, "training samples", transform=ax.transAxes, fontsize=26.0,
+                fontweight="bold", color=GREY, alpha=0.3, rotation=20.0, ha="center", va="center",
+                zorder=2, gid="watermark")  # fmt: skip
+    beside: list[Artist] = []
+    if place.cov is not None:
+        if uncertainty is not None:
+            some = samples.wrong | samples.doubtful | (uncertainty == "all")
+            _layers.draw_own(ax, samples.at[some], place.cov[some])
+        beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
+    beyond = _layers.mark_beyond(ax, samples, looks)
+    _draw_legend(ax, listed, samples, beyond, key=key)
+    if plane:
+        samples = replace(samples, at=_layers.move_apart(ax, samples.at))
+    _layers.draw_samples(ax, samples, looks)
+    at = samples.at
+    points = at[to_name]
+    texts = [str(name) for name in shown.obs[to_name]]
+    classes: list[str] = []
+    styles: list[dict[str, Any]] = []
+    if named and isinstance(target, Classes):
+        middle, classes, styles = _layers.class_names(at, target, looks)
+        points = np.concatenate([middle, points])
+    if len(points):
+        Names(ax, points, classes + texts, centre=np.median(at, axis=0), avoid=at, beside=beside,
+              required=len(classes), styles=styles)  # fmt: skip
+    return ax
+
+
+def _draw_legend(ax: Axes, looks: list[int], samples: Samples, beyond: int, *, key: bool) -> None:
     """Classes of the colours, groups by markers, and, with a key, what points and areas mean."""
     handles: list[Artist] = []
     plain: dict[str, Any] = {"linestyle": "none", "color": GREY}
     target = samples.target
     groups = samples.groups
-    if isinstance(target, Classes) and colors:
-        named = zip(colors, target.names, strict=True)
-        handles = [Patch(color=shade, label=name) for shade, name in named]
+    if isinstance(target, Classes) and looks:
+        named = zip(looks, target.names, strict=True)
+        handles = [Patch(color=color(look), label=name) for look, name in named]
         if groups is None:
-            handles = _layers.class_handles(target)
+            handles = _layers.class_handles(target, looks)
     if groups is not None:
         names = enumerate(groups.names)
         handles += [Line2D([], [], marker=marker(g), label=name, **plain) for g, name in names]
@@ -478,5 +561,5 @@ def _draw_legend(ax: Axes, colors: list[str], samples: Samples, beyond: int, *, 
         for opacity, step in zip(OPACITY, steps, strict=True):
             handles.append(Patch(fc=_layers.tint(INK, opacity), ec=GREY, lw=0.4, label=step))
     if handles:
-        title = target.title if isinstance(target, Classes) and colors else None
+        title = target.title if isinstance(target, Classes) and looks else None
         add_legend(ax, handles, title=title)

@@ -256,9 +256,9 @@ def test_two_axes_fit_a_constrained_figure(name):
 @pytest.mark.parametrize(
     ("plot", "components"),
     [
-        (plots.plot_map, (0, 2)),
-        (plots.plot_map, 2),
-        (plots.plot_biplot, (2, 0)),
+        (plots.plot_map, (1, 3)),
+        (plots.plot_map, 3),
+        (plots.plot_biplot, (3, 1)),
     ],
 )
 def test_any_components_of_three(plot, components):
@@ -283,7 +283,7 @@ def trees(make_fit, make_predictions, wine):
 CASES = {
     "scores of many": ("many", plots.plot_map, {}),
     "scores, predicted class": ("wine_unlabelled", plots.plot_map, {"group": "predictions"}),
-    "scores, one of many classes": ("many", plots.plot_map, {"components": 0}),
+    "scores, one of many classes": ("many", plots.plot_map, {"components": 1}),
     "scores, one component, values": ("one_value", plots.plot_map, {}),
     "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
     "features of long names": ("long", plots.plot_features, {}),

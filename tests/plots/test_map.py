@@ -8,6 +8,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Affine2D
 from scipy.interpolate import RegularGridInterpolator
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist, pdist
 from scipy.special import log_softmax
 from scipy.stats import chi2
 from sklearn.datasets import load_wine
@@ -24,13 +26,14 @@ from bsdr_models.groups import name_groups
 from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import _layers, map_table, plot_map
 from bsdr_models.plots._layers import OPACITY, tint
+from bsdr_models.plots._read import Classes
 from bsdr_models.plots._style import PALETTE, color
 
 
 def artists(ax, gid):
     return [
         item
-        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts)
+        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts, *named(ax))
         if item.get_gid() == gid
     ]
 
@@ -40,8 +43,22 @@ def background(ax):
     return images[0] if images else None
 
 
+def named(ax):
+    """Texts of the names of samples and classes."""
+    return [text for names in ax.artists for text in names.texts]
+
+
 def names_in(ax):
-    return [text.get_text() for names in ax.artists for text in names.texts]
+    return [text.get_text() for text in named(ax) if text.get_gid() != "class"]
+
+
+def assert_near(ax, at, expected):
+    """Each place is one of those expected, but for what moves points apart."""
+    places = [72.0 / ax.get_figure().dpi * ax.transData.transform(each) for each in (at, expected)]
+    distance = cdist(*places)
+    pairs = linear_sum_assignment(distance)
+    assert len(at) == len(expected)
+    assert distance[pairs].max() < 20.0  # points of 1/72 inch
 
 
 def header(ax):
@@ -172,7 +189,7 @@ def test_training_samples_are_drawn_where_they_were_predicted_without_their_labe
     points = artists(ax, "sure") + artists(ax, "doubtful")
     at = np.concatenate([item.get_offsets() for item in points])
     expected = PredictionPlane().fit_transform(p[:-1])
-    np.testing.assert_allclose(at[np.lexsort(at.T)], expected[np.lexsort(expected.T)])
+    assert_near(ax, at, expected)
     known = np.setdiff1d(np.arange(len(y) - 1), [3])
     right = np.mean(p[known].argmax(axis=1) == y[known])
     text = header(ax)
@@ -202,7 +219,7 @@ def test_doubtful_samples_are_hollow_and_wrong_ones_ringed(wine_predictions, wit
     tree = with_plane(wine_predictions, sharpness=0.3, n_wrong=3)
     dataset, ax = tree["predictions"], plot_map(tree)
     (rings,) = artists(ax, "wrong")
-    np.testing.assert_allclose(rings.get_offsets(), dataset["latent_mean"].values[:3])
+    assert_near(ax, rings.get_offsets(), dataset["latent_mean"].values[:3])
     doubtful = dataset["probability"].values.max(axis=1) < 0.7
     assert 0 < doubtful.sum() < 80
     hollow = artists(ax, "doubtful")
@@ -245,7 +262,7 @@ def test_many_classes_are_drawn_in_the_plane_of_their_predictions(
     at = np.concatenate([item.get_offsets() for item in points])
     plane = PredictionPlane().fit(p)
     expected = plane.transform(p)
-    np.testing.assert_allclose(at[np.lexsort(at.T)], expected[np.lexsort(expected.T)])
+    assert_near(ax, at, expected)
     log_q = plane.predict_log_proba(expected)
     right = np.mean(log_q.argmax(axis=1) == p.argmax(axis=1))
     loss = -log_q[np.arange(200), p.argmax(axis=1)].mean()
@@ -347,14 +364,61 @@ def test_the_legend_explains_classes_points_and_background(wine_predictions, wit
     assert [text.get_text() for text in ax.get_legend().get_texts()] == names
 
 
-def test_classes_are_named_at_the_medians_of_their_samples(new):
+def test_names_of_classes_stand_beside_their_samples_and_cover_none(new):
     dataset, ax = new["predictions"].to_dataset(), plot_map(new)
+    ax.get_figure().canvas.draw()
     names = artists(ax, "class")
+    points = np.concatenate(
+        [each.get_offsets() for each in artists(ax, "sure") + artists(ax, "doubtful")]
+    )
     assert [text.get_text() for text in names] == dataset["outcome"].values.tolist()
     for c, text in enumerate(names):
+        box = text.get_window_extent()
+        assert box.count_contains(ax.transData.transform(points)) == 0
         here = dataset["latent_mean"].values[dataset["y"].values == text.get_text()]
-        np.testing.assert_allclose(text.xy, np.median(here, axis=0))
+        middle = ax.transData.transform(np.median(here, axis=0))
+        assert np.hypot(*(np.mean(box.get_points(), axis=0) - middle)) < 150.0  # pixels
         assert to_hex(text.get_color()) == to_hex(0.55 * np.array(to_rgb(color(c))))
+
+
+def test_points_at_one_place_are_told_apart(new):
+    tree = new.copy()
+    dataset = tree["predictions"].to_dataset()
+    same = dataset["latent_mean"].values.copy()
+    same[:50] = same[0]
+    tree["predictions"] = xr.DataTree(dataset.assign(latent_mean=(("obs", "component"), same)))
+    ax = plot_map(tree)
+    points = artists(ax, "sure") + artists(ax, "doubtful")
+    at = np.concatenate([each.get_offsets() for each in points])
+    diameter = np.sqrt(points[0].get_sizes()[0])
+    apart = 72.0 / ax.get_figure().dpi * pdist(ax.transData.transform(at))
+    assert apart.min() > 0.4 * diameter
+    assert_near(ax, at, same)
+
+
+def test_neighbours_of_many_classes_differ_in_colour(make_fit):
+    names = [f"class {i}" for i in range(40)]
+    tree = make_fit(labels=names, n_obs=500)
+    looks = _layers.class_looks(Classes(index=np.arange(40), names=tuple(names)), square := grid())
+    assert len({*looks}) == 40
+    shades = np.array(looks) % 10
+    apart = cdist(square, square)
+    assert apart[(shades[:, None] == shades) & (apart > 0.0)].min() > 1.5
+    ax = plot_map(tree)
+    assert len({to_hex(text.get_color()) for text in artists(ax, "class")}) == 10
+
+
+def grid():
+    """Places of 40 classes, (40, 2): neighbours have distance 1."""
+    return np.stack(np.meshgrid(np.arange(8.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
+
+
+def test_held_out_samples_have_no_latent_coordinates_and_the_error_says_what_to_do(new):
+    tree = new.copy()
+    dataset = tree["predictions"].to_dataset().drop_vars(["latent_mean", "latent_cov"])
+    tree["predictions"] = xr.DataTree(dataset.assign(fold=("obs", np.zeros(80, dtype=int))))
+    with pytest.raises(ValueError, match=r"leave out space.*or give group='fit'"):
+        plot_map(tree, space="latent")
 
 
 def test_more_than_ten_classes_are_not_repeated_in_the_legend(make_fit):
@@ -421,12 +485,12 @@ def test_groups_are_in_the_order_of_numbers_and_of_ordered_categories(new, value
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"components": (0, 2)}, r"one or two of 0\.\.1"),
-        ({"components": (0, 1, 1)}, r"one or two of 0\.\.1"),
-        ({"components": (1, 1)}, r"one or two of 0\.\.1"),
-        ({"components": (0.5, 1)}, r"one or two of 0\.\.1"),
-        ({"components": "x"}, r"one or two of 0\.\.1"),
-        ({"components": (True, False)}, r"one or two of 0\.\.1"),
+        ({"components": (0, 1)}, r"one or two of 1\.\.2"),
+        ({"components": (1, 2, 2)}, r"one or two of 1\.\.2"),
+        ({"components": (1, 1)}, r"one or two of 1\.\.2"),
+        ({"components": (0.5, 1)}, r"one or two of 1\.\.2"),
+        ({"components": "x"}, r"one or two of 1\.\.2"),
+        ({"components": (True, False)}, r"one or two of 1\.\.2"),
         ({"ax": Figure().add_subplot(projection="3d")}, "plane Axes of Matplotlib, got Axes3D"),
         ({"ax": "ax"}, "plane Axes of Matplotlib, got str"),
         ({"uncertainty": "ellipses"}, "uncertainty must be"),
