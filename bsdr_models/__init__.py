@@ -37,6 +37,7 @@ _PUBLIC = {
     "diagnose": "bsdr_models.diagnosis",
     "feature_stability": "bsdr_models.stability",
     "load": "bsdr_models.persistence",
+    "report": "bsdr_models.html_report",
 }
 
 __all__ = [*_PUBLIC, "plots"]

@@ -65,7 +65,7 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
+class Shown:
     """What a map shows: samples with their names (M,), kind and place, background, caption."""
 
     samples: Samples
@@ -143,7 +143,6 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
     return table.drop_vars(LABEL, errors="ignore")
 
 
-@styled
 def plot_map(
     tree: xr.DataTree,
     *,
@@ -225,32 +224,22 @@ def plot_map(
     >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
     """
-    shown = _read_map(
-        tree,
-        group=group,
-        space=space,
-        components=components,
-        groups=groups,
-        uncertainty=uncertainty,
-        label=label,
-    )
-    to_name = _to_name(names, shown.samples, shown.obs.tolist())
-    return _draw_map(shown, to_name, uncertainty=uncertainty, title=title, ax=ax)
+    shown = read_map(tree, group, space, components, groups, uncertainty, label)
+    return draw_map(shown, names=names, uncertainty=uncertainty, title=title, ax=ax)
 
 
 # Reading
 
 
-def _read_map(
+def read_map(
     tree: xr.DataTree,
-    *,
-    group: str | None,
-    space: str | None,
-    components: int | tuple[int, ...] | None,
-    groups: Any,
-    uncertainty: str | None,
-    label: Hashable | None,
-) -> _Shown:
+    group: str | None = None,
+    space: str | None = None,
+    components: int | tuple[int, ...] | None = None,
+    groups: Any = None,
+    uncertainty: str | None = None,
+    label: Hashable | None = None,
+) -> Shown:
     """What a map shows, by the arguments of `plot_map`."""
     if group is None:
         has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
@@ -303,7 +292,7 @@ def _read_map(
     convinced = gain is None or gain.signal
     background = place.probability if convinced else None
     header, verdict = _header(tree, kind, samples, gain, place, background)
-    return _Shown(
+    return Shown(
         samples=samples,
         place=place,
         obs=dataset[OBS].values,
@@ -469,16 +458,18 @@ def _to_name(
 # Drawing
 
 
-def _draw_map(
-    shown: _Shown,
-    to_name: np.ndarray,
+@styled
+def draw_map(
+    shown: Shown,
     *,
-    uncertainty: str | None,
-    title: str | None,
-    ax: Axes | None,
+    names: int | bool | Sequence[Hashable] = 8,
+    uncertainty: str | None = None,
+    title: str | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
-    """Draw a map, with names of the samples of some indices."""
+    """Draw a map, by the arguments of `plot_map`."""
     samples = shown.samples
+    to_name = _to_name(names, samples, shown.obs.tolist())
     place = shown.place
     target = samples.target
     plane = place.mean.shape[1] == 2

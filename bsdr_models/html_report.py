@@ -1,0 +1,235 @@
+"""A fitted model, or a map of held-out samples, as one page to send."""
+
+import base64
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bsdr_models.cross_validation import last_step
+from bsdr_models.dims import LABEL, OBS
+from bsdr_models.plots._read import Classes
+from bsdr_models.spec import find_spec
+from bsdr_models.summary import to_html
+
+DPI = 150  # sharp on paper, some 100 kB for a picture
+N_BINS = 5  # of the reliability: groups of equally many samples
+MOST_WRITTEN = 12  # classes whose counts are written into the confusion matrix
+PACKAGES = ("bsdr_models", "numpy", "scipy", "scikit-learn", "pymc", "arviz", "matplotlib")
+MAP = (
+    "Colour and marker of a point are its true class, the background is the predicted class. "
+    "Hollow points are doubtful, ringed ones wrong. Points that would hide each other are moved "
+    "apart."
+)
+RELIABILITY = (
+    "Left: of predictions made with 80 %, eight in ten should be right, so that points lie on the "
+    "diagonal. Right: true classes, and what they are predicted as."
+)
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 1rem/1.45 sans-serif; color: #222; max-width: 54rem; margin: 1.5rem auto;
+        padding: 0 1rem; overflow-wrap: anywhere }}
+h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.15rem; margin: 1.6rem 0 0.4rem }}
+img {{ max-width: 100% }}
+figure {{ margin: 0 0 1rem; break-inside: avoid }}
+figcaption {{ color: #555; font-size: 0.9rem }}
+.verdict {{ font-weight: bold }}
+table {{ border-collapse: collapse; font-size: 0.9rem }}
+th, td {{ text-align: left; vertical-align: top; padding: 0.1rem 1rem 0.1rem 0 }}
+th {{ font-weight: normal; color: #555; min-width: 8rem }}
+pre {{ white-space: pre-wrap; font-size: 0.85rem }}
+@page {{ size: A4; margin: 12mm }}
+@media print {{
+  body {{ font-size: 8.5pt; line-height: 1.3; margin: 0; max-width: none }}
+  h2 {{ font-size: 10pt; margin: 2mm 0 1mm }}
+  img {{ max-height: 112mm }}
+  .page {{ break-before: page }}
+  table, pre {{ font-size: 7pt; line-height: 1.15; margin: 0 }}
+  th, td {{ padding-top: 0; padding-bottom: 0 }}
+}}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{parts}
+</body>
+</html>
+"""
+
+
+def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
+    """Write verdict, map, reliability, confusion, features and settings as one HTML file.
+
+    The file holds its pictures and needs no network. It prints on two pages.
+
+    Parameters
+    ----------
+    fitted : estimator or xarray.DataTree
+        What :func:`cross_validated_map` returns: the report is of all samples, held out. Or a tree
+        of `predict_idata`, of the samples given there; or a fitted estimator of this package, or
+        a pipeline that ends with one, of the training samples where the fit has predicted them
+        without their labels.
+    path : str or path-like
+        Usually with the extension ``.html``. An existing file is replaced.
+
+    Returns
+    -------
+    Path
+        Of the file.
+
+    Raises
+    ------
+    TypeError
+        If there is neither a tree nor an estimator of this package.
+    sklearn.exceptions.NotFittedError
+        Before `fit`.
+    OSError
+        If the file cannot be written.
+
+    See Also
+    --------
+    bsdr_models.plots.plot_map : the map.
+    cross_validated_map : held-out samples.
+
+    Notes
+    -----
+    Reliability and confusion need classes and held-out predictions, and features a model with
+    effects or slopes of features; parts that cannot be made are left out.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import DGPLVMClassifier, cross_validated_map, report
+    >>> X, y = load_wine(return_X_y=True)
+    >>> tree = cross_validated_map(DGPLVMClassifier(random_state=0), X, y, cv=3, random_state=0)
+    >>> report(tree, "wine.html").name  # doctest: +SKIP
+    'wine.html'
+    """
+    model = fitted if isinstance(fitted, xr.DataTree) else last_step(fitted)
+    if isinstance(model, xr.DataTree):
+        tree = model
+        settings = _settings(tree)
+    elif hasattr(model, "idata_") and hasattr(model, "summary"):
+        tree = model.idata_
+        settings = model.summary()
+    else:
+        raise TypeError(
+            "report takes a fitted estimator of this package, or a tree of cross_validated_map, "
+            f"got {type(fitted).__name__}"
+        )
+    parts = "\n".join([*_results(tree), *_features(tree), *_about(tree, settings)])
+    name = type(model).__name__ if model is not tree else str(tree.attrs.get("model", "model"))
+    file = Path(path)
+    file.write_text(PAGE.format(title=f"Report of {escape(name)}", parts=parts), encoding="utf-8")
+    return file
+
+
+def _results(tree: xr.DataTree) -> Iterator[str]:
+    """Verdict, map, reliability and confusion of the samples of a tree."""
+    from bsdr_models.plots.map import draw_map, read_map
+
+    shown = read_map(tree)
+    if shown.verdict is not None:
+        text, shade = shown.verdict
+        yield f'<p class="verdict" style="color: {shade}">{escape(text)}.</p>'
+    yield f"<p>{escape(shown.header)}</p>"
+    ax = draw_map(replace(shown, header="", verdict=None))
+    yield _picture(ax, "Map of the samples", MAP)
+    target = shown.samples.target
+    probability = shown.samples.probability
+    if probability is None or not isinstance(target, Classes) or target.title != "class":
+        return
+    known = target.index >= 0
+    if known.any():
+        yield _picture(
+            _reliability(probability[known], target.index[known], target.names),
+            "Reliability and confusion matrix",
+            RELIABILITY,
+        )
+
+
+def _reliability(probability: Any, index: Any, names: tuple[str, ...]) -> Any:
+    """Plot calibration of probabilities (M, K), and confusion of classes with indices (M,)."""
+    import matplotlib.pyplot as plt
+    from sklearn.calibration import CalibrationDisplay
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    best = probability.argmax(axis=1)
+    stated = probability.max(axis=1)
+    axes = plt.subplots(1, 2, figsize=(9.4, 4.2), layout="constrained")[1]
+    CalibrationDisplay.from_predictions(
+        best == index, stated, n_bins=N_BINS, strategy="quantile", name="predictions", ax=axes[0]
+    )
+    axes[0].set(xlabel="probability of the predicted class", ylabel="share right")
+    ConfusionMatrixDisplay.from_predictions(
+        index,
+        best,
+        labels=np.arange(len(names)),
+        display_labels=names,
+        include_values=len(names) <= MOST_WRITTEN,
+        xticks_rotation=90.0 if len("".join(names)) > 40 else 0.0,
+        cmap="Blues",
+        colorbar=False,
+        ax=axes[1],
+    )
+    axes[1].set(xlabel="predicted class", ylabel="true class")
+    return axes[0]
+
+
+def _features(tree: xr.DataTree) -> Iterator[str]:
+    """Effects of the features, if the tree has them."""
+    from bsdr_models.plots import plot_features
+
+    with suppress(ValueError):  # neither coefficients nor slopes
+        ax = plot_features(tree)
+        yield f'<h2 class="page">Features</h2>\n{_picture(ax, "Effects of the features")}'
+
+
+def _settings(tree: xr.DataTree) -> pd.DataFrame:
+    """Root attributes of a tree and its arguments, as text."""
+    rows = dict(tree.attrs)
+    rows |= json.loads(rows.pop("config", "{}"))
+    sizes = {"samples": OBS, "classes": LABEL}
+    held_out = tree["predictions"].sizes if "predictions" in tree.children else {}
+    rows |= {name: held_out[dim] for name, dim in sizes.items() if dim in held_out}
+    return pd.DataFrame({"value": {name: str(value) for name, value in rows.items()}})
+
+
+def _about(tree: xr.DataTree, settings: pd.DataFrame) -> Iterator[str]:
+    """Settings, versions of packages, and the paper to cite."""
+    yield f"<h2>Settings and diagnostics</h2>\n{to_html(settings)}"
+    used = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    yield f"<h2>Versions</h2>\n<p>Python {python_version()}, {used}; {date.today():%d %B %Y}.</p>"
+    spec = find_spec(str(tree.attrs.get("model", "")))
+    if spec is not None:
+        yield f"<h2>Please cite</h2>\n<pre>{escape(spec.citation_bibtex)}</pre>"
+
+
+def _picture(ax: Any, title: str, caption: str = "") -> str:
+    """The figure of Axes as an element of the page, closed."""
+    import matplotlib.pyplot as plt
+
+    figure = ax.get_figure(root=True)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=DPI)
+    plt.close(figure)
+    data = base64.b64encode(file.getvalue()).decode()
+    image = f'<img alt="{escape(title)}" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
