@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from bsdr_models.base import Estimator
 from bsdr_models.cross_validation import last_step
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.plots._read import Classes
@@ -115,18 +116,20 @@ def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
 
     Examples
     --------
+    >>> from tempfile import TemporaryDirectory
     >>> from sklearn.datasets import load_wine
     >>> from bsdr_models import DGPLVMClassifier, cross_validated_map, report
     >>> X, y = load_wine(return_X_y=True)
     >>> tree = cross_validated_map(DGPLVMClassifier(random_state=0), X, y, cv=3, random_state=0)
-    >>> report(tree, "wine.html").name  # doctest: +SKIP
+    >>> with TemporaryDirectory() as folder:
+    ...     report(tree, f"{folder}/wine.html").name
     'wine.html'
     """
     model = fitted if isinstance(fitted, xr.DataTree) else last_step(fitted)
     if isinstance(model, xr.DataTree):
         tree = model
         settings = _settings(tree)
-    elif hasattr(model, "idata_") and hasattr(model, "summary"):
+    elif isinstance(model, Estimator):
         tree = model.idata_
         settings = model.summary()
     else:
@@ -190,6 +193,7 @@ def _reliability(probability: Any, index: Any, names: tuple[str, ...]) -> Any:
         ax=axes[1],
     )
     axes[1].set(xlabel="predicted class", ylabel="true class")
+    axes[1].tick_params(labelsize=float(np.clip(160.0 / len(names), 4.0, 10.0)))
     return axes[0]
 
 

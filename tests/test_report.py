@@ -1,0 +1,131 @@
+"""The report is one file that says what the model and scikit-learn say."""
+
+import base64
+import io
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import matplotlib as mpl
+import matplotlib.image
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    cross_validated_map,
+    report,
+)
+
+NAMES = np.array(["<b>Barolo</b>", "Grignolino & co", "Barbera"])
+
+
+class Page(HTMLParser):
+    """What a page loads, its elements and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.tags, self.text = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loaded += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page_of(fitted, path):
+    before = dict(mpl.rcParams)
+    assert report(fitted, path) == path
+    assert dict(mpl.rcParams) == before
+    assert not plt.get_fignums()
+    return Page(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    return X[::2], NAMES[y[::2]]
+
+
+@pytest.fixture(scope="module")
+def held_out(wine):
+    return cross_validated_map(BM2PCAClassifier(random_state=0), *wine, cv=3, random_state=0)
+
+
+def test_the_file_holds_its_pictures_and_needs_no_network(held_out, tmp_path):
+    page = page_of(held_out, tmp_path / "wine.html")
+    assert len(page.loaded) == page.tags.count("img") == 3  # map, reliability, features
+    assert not {"script", "link", "b"} & {*page.tags}  # names of classes are text
+    for source in page.loaded:
+        kind, data = source.split(",")
+        assert kind == "data:image/png;base64"
+        picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(data)))
+        assert np.unique(picture.reshape(-1, 4), axis=0).shape[0] > 20
+    assert "url(" not in (tmp_path / "wine.html").read_text()
+
+
+def test_figures_of_the_report_are_those_of_scikit_learn(held_out, tmp_path):
+    text = page_of(held_out, tmp_path / "wine.html").text
+    new = held_out["predictions"]
+    loss = log_loss(new["y"], new["probability"], labels=new["outcome"].values)
+    right = np.mean(new["y"].values == new["predicted"].values)
+    assert f"89 held-out samples · {right:.0%} right" in text
+    assert f"log loss {loss:.2f} (" in text
+    assert "Better than chance; gain over the class frequencies" in text
+    assert "Du, Changying" in text
+    assert re.search(r"scikit-learn \d+\.\d+", text)
+
+
+def test_a_fitted_estimator_is_reported_with_its_summary(wine, tmp_path):
+    model = make_pipeline(StandardScaler(), DGPLVMClassifier(random_state=0)).fit(*wine)
+    text = page_of(model, tmp_path / "wine.html").text
+    for name, value in model[-1].summary()["value"].items():
+        assert name in text
+        assert unescape(value) in text
+    assert "89 training samples, predicted without their labels" in text
+    assert "Report of DGPLVMClassifier" in text
+
+
+def test_what_cannot_be_made_is_left_out(wine, tmp_path):
+    X, _ = wine
+    model = BSDRRegressor(random_state=0).fit(X, X["alcohol"])
+    page = page_of(model, tmp_path / "alcohol.html")
+    assert page.tags.count("img") == 2  # neither reliability nor confusion
+    foreign = make_pipeline(StandardScaler(), LogisticRegression())
+    tree = cross_validated_map(foreign, *wine, cv=3, random_state=0)
+    page = page_of(tree, tmp_path / "logistic.html")
+    assert page.tags.count("img") == 2  # no features
+    assert "Please cite" not in page.text
+    model = DGPLVMClassifier(random_state=0).fit(*wine)
+    page = page_of(model.predict_idata(X), tmp_path / "unlabelled.html")
+    assert "89 samples without known labels" in page.text
+    assert "nan" not in page.text
+
+
+def test_noise_is_called_noise(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    model = LogisticRegression(C=1e-4)
+    tree = cross_validated_map(model, rng.standard_normal((40, 100)), y, cv=4, random_state=0)
+    assert "Not shown to be better than chance" in page_of(tree, tmp_path / "noise.html").text
+
+
+def test_other_objects_are_refused_before_any_file(wine, tmp_path):
+    for wrong in (LogisticRegression().fit(wine[0] / 1000.0, wine[1]), "model", None):
+        with pytest.raises(TypeError, match="report takes a fitted estimator of this package"):
+            report(wrong, tmp_path / "no.html")
+    with pytest.raises(NotFittedError):
+        report(DGPLVMClassifier(), tmp_path / "no.html")
+    assert not list(tmp_path.iterdir())
