@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml tools/find_python.sh
 	$(BIN)/python -m pip install --quiet --editable ".[io,nuts,notebook,scale]" --group dev
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## Fit Wine and digits with every model; the results are demo_output/index.html
+demo: $(STAMP)  ## Compare models on Wine; the reports are demo_output/index.html and digits.html
 	$(BIN)/python examples/wine.py --output demo_output
 
 test: $(STAMP)  ## The fast tests

@@ -5,6 +5,7 @@ names. Handled here is what it would misread or refuse without a clear message: 
 arrays, dates, text among numbers, duplicate column names, missing labels.
 """
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, is_regressor
@@ -32,6 +34,18 @@ from bsdr_models.process_state import recorded_warnings
 
 # Kinds of dtype that NumPy would convert to numbers.
 NO_NUMBERS = {"M": "dates", "m": "time differences"}
+# What to do about columns of a table that are not numbers, by what they hold.
+REMEDIES = {
+    "dates": "convert them to numbers, such as days since the first",
+    "dates as text": "Convert them to numbers, such as days since the first, or drop them",
+    "decimal commas": "Read the file with decimal=',', an argument of pandas.read_csv",
+    "text among numbers": "X[{names}] = X[{names}].apply(pandas.to_numeric, errors='coerce') "
+    "makes each text a missing value",
+    "text": "Drop identifiers, and encode categories as zeros and ones: "
+    "X = pandas.get_dummies(X, columns={names}, drop_first=True)",
+}
+DECIMAL_COMMA = re.compile(r"[-+]?\d+(\.\d{3})*,\d+")
+DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}")
 # Absolute value of unscaled features beyond which sums of fourth powers would overflow.
 MAX_RAW = 1e60
 # Largest R-hat of an identified quantity without a warning.
@@ -171,6 +185,7 @@ def _read_frame(X: Any) -> Any:
     labels = list(X.columns)
     if not labels:
         return np.empty((len(X), 0))
+    refused: dict[str, dict[str, str]] = {}
     for index, dtype in enumerate(X.dtypes):
         numeric = (
             dtype.is_numeric()  # of polars
@@ -179,8 +194,51 @@ def _read_frame(X: Any) -> Any:
         )
         if not numeric:
             column = X.iloc[:, index] if hasattr(X, "iloc") else X.to_series(index)
-            _check_column(f"column {labels[index]!r} of X", np.asarray(column))
+            values = np.asarray(column)
+            kind, example = _text_in(values)
+            if kind:
+                refused.setdefault(kind, {})[str(labels[index])] = example
+            else:
+                _check_column(f"column {labels[index]!r} of X", values)
+    if refused:
+        raise ValueError("\n".join(_refusal(kind, found) for kind, found in refused.items()))
     return X
+
+
+def _text_in(values: np.ndarray) -> tuple[str, str]:
+    """Kind of what is no number in a column, a key of `REMEDIES`, and an example; else empty."""
+    if values.dtype.kind in NO_NUMBERS:
+        return NO_NUMBERS[values.dtype.kind], ""
+    given = [value for value in values.tolist() if isinstance(value, str)]
+    texts = [value for value in given if not _is_number(value)]
+    if not texts:
+        return "", ""
+    if all(DECIMAL_COMMA.fullmatch(text.strip()) for text in texts):
+        return "decimal commas", texts[0]
+    if all(DATE.match(text) for text in texts):
+        return "dates as text", texts[0]
+    numbers = int(pd.Series(values).count()) - len(texts)
+    is_limit = texts[0].strip().startswith(("<", ">", "\u2264", "\u2265"))
+    return ("text among numbers" if is_limit or numbers > len(texts) else "text"), texts[0]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _refusal(kind: str, found: Mapping[str, str]) -> str:
+    """Error for the columns of one kind, by their names with an example of each."""
+    names = ", ".join(map(repr, found))
+    what = f"column{'s' if len(found) > 1 else ''} {names} of X"
+    if kind in NO_NUMBERS.values():
+        return f"{what} holds {kind}: {REMEDIES['dates']}"
+    example = next(iter(found.values()))
+    remedy = REMEDIES[kind].format(names=[*found])
+    return f"{what} cannot be read as numbers: {kind}, such as {example!r}. {remedy}"
 
 
 def _check_column(what: str, values: np.ndarray) -> None:
@@ -193,8 +251,7 @@ def _check_column(what: str, values: np.ndarray) -> None:
                 float(value)
     except (TypeError, ValueError, OverflowError) as error:
         kind = ValueError if isinstance(error, OverflowError) else type(error)
-        hint = ". Drop it, or encode it, as by pandas.get_dummies" if isinstance(value, str) else ""
-        raise kind(f"{what} cannot be read as numbers: {error}{hint}") from None
+        raise kind(f"{what} cannot be read as numbers: {error}") from None
 
 
 def sample_labels(X: Any) -> np.ndarray | None:

@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--outdir", default="", help="a folder that gets the checked archives")
     outdir = parser.parse_args().outdir
     from_csv = re.search(
-        r"## From a CSV to a map.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
+        r"## From a table to a report.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
     )
     assert from_csv is not None
     with tempfile.TemporaryDirectory() as name:
@@ -60,7 +60,7 @@ def main() -> None:
         install = ("-m", "uv", "pip", "install", "-q", "-p", interpreter, str(archives[0]))
         python(*install, folder=folder)
         python("-c", SAMPLES + from_csv[1] + RELOAD, folder=folder, interpreter=interpreter)
-        assert (folder / "map.png").stat().st_size > 10_000
+        assert (folder / "report.html").stat().st_size > 100_000
         description = importlib.metadata.PathDistribution(next(folder.glob(INSTALLED)))
         relative = re.findall(r"\]\((?!https?:|#)[^)]+\)", description.read_text("METADATA") or "")
         assert not relative, f"links of the README that a package index cannot follow: {relative}"

@@ -72,6 +72,19 @@ ROWS_REFUSED = {
         lambda X: pd.DataFrame(X, columns=list("abcd")).assign(site="north"),
         "column 'site' of X cannot be read as numbers: .*'north'",
     ),
+    "columns_of_several_kinds": (
+        lambda X: pd.DataFrame(X, columns=list("abcd")).assign(
+            site="north",
+            sex="f",
+            crp=["<0.05", *["1.2"] * (len(X) - 1)],
+            typo=["1.0.", *[1.0] * (len(X) - 1)],
+            weight="1,2",
+            born="2001-02-03",
+        ),
+        r"(?s)columns 'site', 'sex' of X .*get_dummies\(X, columns=\['site', 'sex'\]"
+        r".*'crp', 'typo' of X.*'<0\.05'.*X\[\['crp', 'typo'\]\].*to_numeric, errors='coerce'"
+        r".*'weight' of X.*decimal=','.*'born' of X.*dates as text",
+    ),
     "dates": (
         lambda X: pd.DataFrame(X).assign(day=pd.date_range("2020-01-01", periods=len(X))),
         "column 'day' of X holds dates",
