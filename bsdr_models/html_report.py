@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +19,6 @@ import xarray as xr
 
 from bsdr_models.base import Estimator
 from bsdr_models.cross_validation import last_step
-from bsdr_models.dims import LABEL, OBS
 from bsdr_models.plots._read import Classes
 from bsdr_models.spec import find_spec
 from bsdr_models.summary import to_html
@@ -78,7 +76,8 @@ pre {{ white-space: pre-wrap; font-size: 0.85rem }}
 def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
     """Write verdict, map, reliability, confusion, features and settings as one HTML file.
 
-    The file holds its pictures and needs no network. It prints on two pages.
+    The file holds its pictures, needs no network, and prints on two pages. Parts that cannot be
+    made are left out: reliability and confusion need classes and held-out predictions.
 
     Parameters
     ----------
@@ -106,13 +105,7 @@ def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
 
     See Also
     --------
-    bsdr_models.plots.plot_map : the map.
     cross_validated_map : held-out samples.
-
-    Notes
-    -----
-    Reliability and confusion need classes and held-out predictions, and features a model with
-    effects or slopes of features; parts that cannot be made are left out.
 
     Examples
     --------
@@ -128,7 +121,7 @@ def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
     model = fitted if isinstance(fitted, xr.DataTree) else last_step(fitted)
     if isinstance(model, xr.DataTree):
         tree = model
-        settings = _settings(tree)
+        settings = pd.Series(tree.attrs).astype(str).to_frame("value")
     elif isinstance(model, Estimator):
         tree = model.idata_
         settings = model.summary()
@@ -204,16 +197,6 @@ def _features(tree: xr.DataTree) -> Iterator[str]:
     with suppress(ValueError):  # neither coefficients nor slopes
         ax = plot_features(tree)
         yield f'<h2 class="page">Features</h2>\n{_picture(ax, "Effects of the features")}'
-
-
-def _settings(tree: xr.DataTree) -> pd.DataFrame:
-    """Root attributes of a tree and its arguments, as text."""
-    rows = dict(tree.attrs)
-    rows |= json.loads(rows.pop("config", "{}"))
-    sizes = {"samples": OBS, "classes": LABEL}
-    held_out = tree["predictions"].sizes if "predictions" in tree.children else {}
-    rows |= {name: held_out[dim] for name, dim in sizes.items() if dim in held_out}
-    return pd.DataFrame({"value": {name: str(value) for name, value in rows.items()}})
 
 
 def _about(tree: xr.DataTree, settings: pd.DataFrame) -> Iterator[str]:

@@ -85,15 +85,16 @@ def class_looks(target: Target, at: FloatArray | None = None) -> list[int]:
     n = len(target.names) if isinstance(target, Classes) else 0
     if not isinstance(target, Classes) or at is None or n <= len(PALETTE):
         return list(range(n))
-    middle = np.array([np.median(at[target.index == c], axis=0) if c in target.index else
-                       np.median(at, axis=0) for c in range(n)])  # fmt: skip
+    some = [at[target.index == c] for c in range(n)]
+    middle = np.array([np.median(own if len(own) else at, axis=0) for own in some])
     apart = cdist(middle, middle, "seuclidean")
     looks: list[int] = []
     for c in range(n):
         shades = np.array(looks, dtype=np.int64) % len(PALETTE)
-        nearest = [np.min(apart[c, :c], where=shades == shade, initial=np.inf)
-                   for shade in range(len(PALETTE))]  # fmt: skip
-        shade = int(np.argmax(nearest))
+        near = [
+            np.min(apart[c, :c], where=shades == k, initial=np.inf) for k in range(len(PALETTE))
+        ]
+        shade = int(np.argmax(near))
         looks.append(shade + len(PALETTE) * int(np.sum(shades == shade)))
     return looks
 
@@ -109,14 +110,10 @@ def move_apart(ax: Axes, at: FloatArray) -> FloatArray:
         return at
     fix_layout(figure_of(ax))
     points = 72.0 / figure_of(ax).dpi
-    given = ax.transData.transform(at) * points
-    box = ax.get_window_extent()
-    low = points * np.array(box.min)
-    high = points * np.array(box.max)
-    inside = ((given >= low) & (given <= high)).all(axis=1)
+    low, high = points * ax.get_window_extent().get_points()
     # Samples at exactly the same place start in different directions.
     turn = 2.0 * np.pi * GOLDEN * np.arange(len(at))
-    place = given + 1e-3 * np.column_stack([np.cos(turn), np.sin(turn)])
+    place = points * ax.transData.transform(at) + 1e-3 * np.stack([np.cos(turn), np.sin(turn)], 1)
     distance = APART * np.sqrt(marker_size(len(at)))
     for _ in range(N_MOVES):
         pairs = cKDTree(place).query_pairs(distance, output_type="ndarray")
@@ -124,15 +121,13 @@ def move_apart(ax: Axes, at: FloatArray) -> FloatArray:
             break
         one, other = pairs.T
         gap = place[one] - place[other]
-        length = np.maximum(np.linalg.norm(gap, axis=1, keepdims=True), 1e-9)
-        push = gap * (distance / length - 1.0)
+        push = gap * (distance / np.linalg.norm(gap, axis=1, keepdims=True) - 1.0)
         times = np.bincount(pairs.ravel(), minlength=len(at))[:, None]
         shift = np.zeros_like(place)
         np.add.at(shift, one, push)
         np.add.at(shift, other, -push)
         place = np.clip(place + 0.5 * shift / np.sqrt(np.maximum(times, 1)), low, high)
-    moved = ax.transData.inverted().transform(place / points)
-    return np.where(inside[:, None], moved, at)
+    return np.asarray(ax.transData.inverted().transform(place / points))
 
 
 def tint(shade: Any, opacity: float) -> FloatArray:
@@ -202,9 +197,11 @@ def class_handles(target: Classes, looks: list[int]) -> list[Artist]:
 
 
 def class_names(
-    at: FloatArray, target: Classes, looks: list[int]
+    at: FloatArray, target: Target, looks: list[int]
 ) -> tuple[FloatArray, list[str], list[dict[str, Any]]]:
     """Medians of the samples (M, 2) of each class that has some, its name and style of the text."""
+    if not isinstance(target, Classes):
+        return np.empty((0, 2)), [], []
     size = float(np.clip(13.0 - 1.6 * np.log(len(looks)), 7.0, 11.0))  # smaller if there are many
     some = np.unique(target.index[target.index >= 0]).tolist()
     middle = np.array([np.median(at[target.index == c], axis=0) for c in some]).reshape(-1, 2)

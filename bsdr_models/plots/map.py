@@ -72,15 +72,9 @@ class Shown:
     place: _Place
     obs: np.ndarray
     kind: str  # "Held-out", "Training" or "New"
-    convinced: bool  # whether classes are known to differ, or nothing is known
-    background: xr.DataArray | None
+    convinced: bool  # whether classes differ as far as is known
     header: str
     verdict: tuple[str, str] | None  # text and colour
-
-    @property
-    def fitted(self) -> bool:
-        """Whether samples are where their own labels have put them."""
-        return self.kind == "Training" and self.place.plane is None
 
 
 def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
@@ -290,18 +284,11 @@ def read_map(
             samples = replace(samples, probability=p)
     gain = _held_out(dataset, samples)
     convinced = gain is None or gain.signal
-    background = place.probability if convinced else None
-    header, verdict = _header(tree, kind, samples, gain, place, background)
-    return Shown(
-        samples=samples,
-        place=place,
-        obs=dataset[OBS].values,
-        kind=kind,
-        convinced=convinced,
-        background=background,
-        header=header,
-        verdict=verdict,
-    )
+    if not convinced:
+        place = place._replace(probability=None)
+    header, verdict = _header(tree, kind, samples, gain, place)
+    return Shown(samples=samples, place=place, obs=dataset[OBS].values, kind=kind,
+                 convinced=convinced, header=header, verdict=verdict)  # fmt: skip
 
 
 def _latent_coordinates(
@@ -387,7 +374,6 @@ def _header(
     samples: Samples,
     gain: HeldOutScore | None,
     place: _Place,
-    background: xr.DataArray | None,
 ) -> tuple[str, tuple[str, str] | None]:
     """Caption, and the verdict with its colour."""
     n = len(samples.at)
@@ -418,8 +404,8 @@ def _header(
     what = "training samples, predicted without their labels" if of_fit else "held-out samples"
     text = f"{n} {what} · {right} · log loss {-gain.score:.2f} ({guess})"
     agree = 1.0
-    if background is not None:
-        agree = np.mean(class_at(background, place.mean) == probability.argmax(axis=1))
+    if place.probability is not None:
+        agree = np.mean(class_at(place.probability, place.mean) == probability.argmax(axis=1))
         text += f" · background and prediction agree for {agree:.0%}"
     gained = f"gain over the class frequencies: {gain.gain:z.2f} ± {gain.gain_se:.2f} nats"
     if not gain.signal:
@@ -491,10 +477,10 @@ def draw_map(
         title = f"{shown.kind} samples in the {where}"
     set_title(ax, title, shown.header, verdict=shown.verdict)
 
-    if shown.background is not None:
-        _layers.draw_background(ax, shown.background, looks)
+    if place.probability is not None:
+        _layers.draw_background(ax, place.probability, looks)
         ax.grid(visible=False)
-    if shown.fitted and isinstance(target, Classes):
+    if shown.kind == "Training" and place.plane is None and isinstance(target, Classes):
         ax.text(0.5, 0.5, "training samples", transform=ax.transAxes, fontsize=26.0,
                 fontweight="bold", color=GREY, alpha=0.3, rotation=20.0, ha="center", va="center",
                 zorder=2, gid="watermark")  # fmt: skip
@@ -510,15 +496,11 @@ def draw_map(
         samples = replace(samples, at=_layers.move_apart(ax, samples.at))
     _layers.draw_samples(ax, samples, looks)
     at = samples.at
-    points = at[to_name]
-    texts = [str(name) for name in shown.obs[to_name]]
-    classes: list[str] = []
-    styles: list[dict[str, Any]] = []
-    if named and isinstance(target, Classes):
-        middle, classes, styles = _layers.class_names(at, target, looks)
-        points = np.concatenate([middle, points])
-    if len(points):
-        Names(ax, points, classes + texts, centre=np.median(at, axis=0), avoid=at, beside=beside,
+    middle, classes, styles = _layers.class_names(at, target if named else None, looks)
+    points = np.concatenate([middle, at[to_name]])
+    texts = [*classes, *map(str, shown.obs[to_name])]
+    if texts:
+        Names(ax, points, texts, centre=np.median(at, axis=0), avoid=at, beside=beside,
               required=len(classes), styles=styles)  # fmt: skip
     return ax
 
