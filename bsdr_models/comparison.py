@@ -205,7 +205,13 @@ def compare_models(
     check_samples(X, y, groups)
     y = read_classes(y)
     classes, index = encode_labels(y)
-    n_features = validate_samples(BSDRClassifier(), X, reset=True).shape[1]
+    samples = validate_samples(BSDRClassifier(), X, reset=True, missing=True)
+    if np.isnan(samples).any():
+        raise ValueError(
+            "X contains NaN, and most models of the comparison need complete samples: impute its "
+            "values first, as by X = BM2PCAClassifier().fit(X, y).impute(X)"
+        )
+    n_features = samples.shape[1]
     groups = read_groups(groups, X)
     rng = as_generator(random_state)
     folds = read_folds(X, y, cv, rng, groups=groups, least=2)

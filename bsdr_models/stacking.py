@@ -410,7 +410,11 @@ class Stack(Estimator, _BaseComposition):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         with suppress(TypeError, ValueError, AttributeError):  # members that `fit` refuses
-            inputs = [get_tags(member).input_tags for _, member in self.estimators or ()]
+            members = [member for _, member in self.estimators or ()]
+            inputs = [get_tags(member).input_tags for member in members]
+            for member, of in zip(members, inputs, strict=True):
+                if isinstance(member, Pipeline):  # whose first step may be an imputer
+                    of.allow_nan = get_tags(member[0]).input_tags.allow_nan
             for name in ("sparse", "allow_nan", "pairwise"):
                 takes = bool(inputs) and all(getattr(of, name) for of in inputs)
                 setattr(tags.input_tags, name, takes)

@@ -227,7 +227,7 @@ X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
         ({"cv": GroupKFold(3)}, ValueError, "'groups' parameter should not be None"),
         ({"cv": [(np.arange(4), np.arange(4, 30))]}, ValueError, "1 training samples of class 1"),
         ({"cv": [(np.arange(30), [])]}, ValueError, "a fold holds out no sample"),
-        ({"X": np.where(X > 2.0, np.nan, X)}, ValueError, "contains NaN"),
+        ({"X": np.where(X > 2.0, np.nan, X)}, ValueError, "X contains NaN, and most models"),
         ({"X": X[:20]}, ValueError, "inconsistent numbers of samples"),
         ({"n_jobs": 0}, ValueError, "n_jobs"),
         ({"models": [GaussianNB()]}, TypeError, "models must map names to classifiers, got list"),

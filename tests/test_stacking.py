@@ -16,6 +16,7 @@ from sklearn.datasets import load_diabetes, load_wine
 from sklearn.dummy import DummyRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -298,6 +299,9 @@ class TestEstimator:
         assert np.isfinite(model.predict_proba(holes)).all()
         with pytest.raises(ValueError, match="NaN"):
             StackedClassifier([bm2pca, *MEMBERS]).fit(holes, Y)
+        imputed = ("nb", make_pipeline(SimpleImputer(), GaussianNB()))
+        model = StackedClassifier([bm2pca, imputed], random_state=0).fit(holes, Y)
+        assert np.isfinite(model.predict_proba(holes)).all()
 
     def test_parallel_fits_are_the_same(self, wine):
         other = clone(wine).set_params(n_jobs=2).fit(X, Y)

@@ -27,7 +27,7 @@ class Kernel(Options):
     Parameters
     ----------
     name : {"linear", "rbf", "matern", "polynomial"}, default="rbf"
-        ``"matern"`` has the smoothness 5/2, ``"polynomial"`` is :math:`(1 + a^\\top b / D)^3`, and
+        ``"matern"`` has the smoothness 5/2, ``"polynomial"`` is :math:`(1 + a^\top b / D)^3`, and
         ``"linear"`` the model without a kernel, with its own prior covariance.
     width : float, default=4.0
         Length scale of ``"rbf"`` and ``"matern"`` in units of the square root of D, the typical
