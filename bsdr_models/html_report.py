@@ -131,7 +131,8 @@ def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
             f"got {type(fitted).__name__}"
         )
     parts = "\n".join([*_results(tree), *_features(tree), *_about(tree, settings)])
-    name = type(model).__name__ if model is not tree else str(tree.attrs.get("model", "model"))
+    name = str(tree.attrs.get("model", "model")) if model is tree else type(model).__name__
+    name = name.upper() if find_spec(name) else name
     file = Path(path)
     file.write_text(PAGE.format(title=f"Report of {escape(name)}", parts=parts), encoding="utf-8")
     return file

@@ -215,7 +215,7 @@ def _text_in(values: np.ndarray) -> tuple[str, str]:
         return "", ""
     if all(DECIMAL_COMMA.fullmatch(text.strip()) for text in texts):
         return "decimal commas", texts[0]
-    if all(DATE.match(text) for text in texts):
+    if sum(DATE.match(text) is not None for text in texts) > 0.5 * len(texts):
         return "dates as text", texts[0]
     numbers = int(pd.Series(values).count()) - len(texts)
     is_limit = texts[0].strip().startswith(("<", ">", "\u2264", "\u2265"))
