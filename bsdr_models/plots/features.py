@@ -285,7 +285,7 @@ def _panels(table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None) -> 
 def _title(names: Sequence[str], k: int, classes: bool, axis: str) -> str:
     """Title of the panel of one score."""
     if axis == COMPONENT:
-        return f"component {names[k]}"
+        return f"component {k + 1}"
     if not classes:
         return names[k]
     two = len(names) == 2
