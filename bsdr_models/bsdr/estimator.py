@@ -187,9 +187,8 @@ class FullRankEstimator(BaseBSDR):
         self.metric_weights_ = feature_map.metric_weights
         self.kernel_ = kernel
         self.temperature_ = posterior.temperature
-        evidence = ("log_evidence", "log_evidence_error")
-        for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
-            setattr(self, f"{name}_", value)
+        self.log_evidence_ = fit.log_evidence
+        self.log_evidence_error_ = fit.log_evidence_error
 
     def _selected_params(self) -> dict[str, Any]:
         return {

@@ -1,7 +1,6 @@
 """What the recommended classifier and that of the paper have in common."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -36,7 +35,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
     """Validation of the data, fitted attributes and predictions."""
 
     _spec = SPEC
-    _reference = None
     _result: FitResult
     _problem: Problem
     # Dims of free variables of the PyMC model, if not those of the specification.
@@ -114,7 +112,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
                     "criterion": criterion,
                     "objective": "log posterior density",
                     **result.settings,
-                    **result.held_out.attrs(),
                 },
             )
             self._set_fitted(result, context)
@@ -144,8 +141,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         self.log_density_ = result.trace
         self._n_features_out = result.latent.shape[1]
         self.relevance_ = relevance(result.left_out.mean, context.index)
-        held_out = {} if result.held_out_log_proba is None else result.held_out.named()
-        for name, value in {**result.settings, **held_out}.items():
+        for name, value in result.settings.items():
             setattr(self, f"{name}_", value)
         embedder = result.posterior.embedder
         if result.sampled is not None:
@@ -189,10 +185,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if not isinstance(embedder, MappingEmbedder):
             return {}
         return embedder.outliers(embedder.out_of_range(X))
-
-    @property
-    def _messages(self) -> Sequence[str]:
-        return self._result.messages
 
     def _make_tree(self) -> xr.DataTree:
         embedder = self._posterior.embedder

@@ -32,7 +32,6 @@ from bsdr_models.validation import (
     one_thread,
     sample_labels,
     units_of_samples,
-    warn_not_converged,
     warn_unless_mixed,
 )
 
@@ -110,8 +109,6 @@ class PaperEstimator(BaseBSDR):
                 contrast = self._context.contrast(state.weights.mean[1:])
                 share = relevance(state.latent.mean, contrast)
                 self._finish(result, result.posterior.components(), share)
-                if not (result.converged or result.interrupted):
-                    warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=4)
             else:
                 schedule = self._schedule()
                 tree = sample(
