@@ -17,7 +17,7 @@ from bsdr_models.dgplvm.engines import FitResult
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.trees import make_tree, relevance
-from bsdr_models.groups import read_groups, warn_of_replicates
+from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler, pad
@@ -73,9 +73,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             no feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
         """
         check_order(X, sequence)
-        table = X
-        X, index, described = self._read_training(X, y, self.unlabeled)
-        groups = read_groups(groups, table)
+        X, index, described = self._read_training(X, y, self.unlabeled, groups)
+        groups = described["groups"]
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
@@ -105,7 +104,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
                 X=X,
                 constant=self._scaler.constant,
                 config=self._config(),
-                groups=groups,
                 **described,
                 attrs={
                     "weight": problem.priors.weight,
