@@ -35,7 +35,7 @@ from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.options import N_DRAWS, N_JOBS, StrOptions, check_parameters
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
@@ -278,6 +278,16 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             warnings.warn(message, UserWarning, skip_file_prefixes=PACKAGE)
         if result.advice:
             warnings.warn(result.advice, ConvergenceWarning, skip_file_prefixes=PACKAGE)
+
+    def _set_components(self, loadings: FloatArray, share: FloatArray, X: Any = None) -> None:
+        """Set the map (P, R) of scaled features, the share of each component, outliers of X to it.
+
+        X are the training samples, complete, and None if the map is not linear.
+        """
+        self.components_ = pad(loadings, self._scaler.constant, axis=0).T
+        self.relevance_ = share
+        self._n_features_out = len(share)
+        self._reference = None if X is None else Reference.learn(X, loadings)
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         """Arguments that determine the fit, apart from the random state, for the trees."""

@@ -178,7 +178,9 @@ class FullRankEstimator(BaseBSDR):
         posterior = fit.posterior
         feature_map = posterior.feature_map
         draws = posterior.draws
-        self._set_components(posterior.components(), posterior.share, linear=feature_map.is_linear)
+        X = self._context.X if feature_map.is_linear else None
+        self._set_components(posterior.components().T, posterior.share, X)
+        self.n_components_ = self._n_features_out
         if feature_map.n_views > 1:
             whitened = feature_map.whiten(self._context.X)
             shares = feature_map.shares(draws.projection, draws.weights, whitened)

@@ -125,7 +125,8 @@ class PaperEstimator(BaseBSDR):
         self._set_result(result, self._context)
         self.latent_scale_ = self._context.latent_scale
         self.lower_bounds_ = result.trace
-        self._set_components(components, share)
+        self._set_components(components.T, share, self._context.X)
+        self.n_components_ = self._n_features_out
 
     def _set_draws(self, tree: xr.DataTree, *, n_tune: int, stacklevel: int) -> None:
         """Set the attributes of a tree of draws; warns if the chains have not mixed."""
