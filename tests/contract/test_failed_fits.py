@@ -158,3 +158,22 @@ def test_equal_class_means_are_no_signal(strategy, seed):
     np.testing.assert_allclose(model.predict_proba(X), 0.5, atol=0.01)
     assert np.isfinite(model.transform(X)).all()
     assert model.idata_["posterior"].sizes["draw"] > 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BSDRClassifier(sampling=Sampling(draws=20), random_state=0),
+        BM2PCAClassifier(random_state=0),
+        DGPLVMClassifier(random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_noise_is_told_once_at_the_line_of_the_user(model):
+    X = np.random.default_rng(0).standard_normal((30, 5))
+    with pytest.warns(UserWarning, match="no evidence that the targets depend on X") as warned:
+        model.fit(X, np.arange(30) % 2)
+    assert [each.filename for each in warned] == [__file__] * len(warned)
+    remarks = model.summary().loc[["remark"], "value"]
+    assert remarks.str.startswith("No evidence").sum() == 1
+    assert model.held_out_gain_ == model.idata_.attrs["held_out_gain"]
