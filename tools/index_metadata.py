@@ -1,7 +1,7 @@
 """Addresses for a package index: links of the project and absolute links of the README.
 
-The address of the repository is the environment variable PROJECT_URL, which the host's workflows set. Without it
-the README keeps its relative links, and the archives name no address.
+The address of the repository is the environment variable PROJECT_URL, which the host's workflows
+set. Without it the README keeps its relative links, and the archives name no address.
 """
 
 import os
