@@ -73,7 +73,7 @@ pre {{ white-space: pre-wrap; font-size: 0.85rem }}
 """
 
 
-def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
+def report(fitted: Any, path: str | os.PathLike[str], X: Any = None, y: Any = None) -> Path:
     """Write verdict, map, reliability, confusion, features and settings as one HTML file.
 
     The file holds its pictures, needs no network, and prints on two pages. Parts that cannot be
@@ -82,12 +82,15 @@ def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     fitted : estimator or xarray.DataTree
-        What :func:`cross_validated_map` returns: the report is of all samples, held out. Or a tree
-        of `predict_idata`, of the samples given there; or a fitted estimator of this package, or
-        a pipeline that ends with one, of the training samples where the fit has predicted them
-        without their labels.
+        What :func:`cross_validated_map` returns: the report is of all samples, held out. Or a
+        fitted estimator of this package, or a pipeline that ends with one.
     path : str or path-like
         Usually with the extension ``.html``. An existing file is replaced.
+    X : array-like of shape (n_samples, n_features), optional
+        New samples for a fitted estimator, as its last step takes them. By default the report is of
+        the training samples, where the fit has predicted them without their labels.
+    y : array-like of shape (n_samples,), optional
+        Their classes or values.
 
     Returns
     -------
@@ -98,6 +101,8 @@ def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
     ------
     TypeError
         If there is neither a tree nor an estimator of this package.
+    ValueError
+        If samples are given with a tree, or y without X.
     sklearn.exceptions.NotFittedError
         Before `fit`.
     OSError
@@ -119,18 +124,23 @@ def report(fitted: Any, path: str | os.PathLike[str]) -> Path:
     'wine.html'
     """
     model = fitted if isinstance(fitted, xr.DataTree) else last_step(fitted)
+    if X is None and y is not None:
+        raise ValueError("y is given without the samples X")
     if isinstance(model, xr.DataTree):
-        tree = model
+        if X is not None:
+            raise ValueError("X and y are samples for a fitted estimator, not for a tree")
+        tree = shown = model
         settings = pd.Series(tree.attrs).astype(str).to_frame("value")
     elif isinstance(model, Estimator):
         tree = model.idata_
+        shown = tree if X is None else model.predict_idata(X, y)
         settings = model.summary()
     else:
         raise TypeError(
             "report takes a fitted estimator of this package, or a tree of cross_validated_map, "
             f"got {type(fitted).__name__}"
         )
-    parts = "\n".join([*_results(tree), *_features(tree), *_about(tree, settings)])
+    parts = "\n".join([*_results(shown), *_features(tree), *_about(tree, settings)])
     name = str(tree.attrs.get("model", "model")) if model is tree else type(model).__name__
     name = name.upper() if find_spec(name) else name
     file = Path(path)

@@ -33,13 +33,13 @@ def main(arguments: list[str] | None = None) -> None:
     print(compare_models(X, y, random_state=SEED))
     model = BSDRClassifier(random_state=SEED).fit(X, y)
     model.idata_.to_netcdf(folder / "wine.nc", engine="h5netcdf")
-    report(model.predict_idata(X_new, y_new), folder / "index.html")
+    report(model, folder / "index.html", X_new, y_new)
 
     X, y = load_digits(return_X_y=True, as_frame=True)
     X = X.loc[:, X.std() > 0.0]
     X, X_new, y, y_new = train_test_split(X, y, train_size=200, stratify=y, random_state=SEED)
     stack = StackedClassifier(random_state=SEED).fit(X, y)
-    report(stack.predict_idata(X_new[:500], y_new[:500]), folder / "digits.html")
+    report(stack, folder / "digits.html", X_new[:500], y_new[:500])
     print(f"Open {folder / 'index.html'} and {folder / 'digits.html'} in a browser.")
     print(f"Posterior of Wine, for xarray.open_datatree: {folder / 'wine.nc'}")
 

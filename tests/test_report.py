@@ -98,6 +98,20 @@ def test_a_fitted_estimator_is_reported_with_its_summary(wine, tmp_path):
     assert "Report of DGPLVMClassifier" in text
 
 
+def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, tmp_path):
+    X, y = wine
+    model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
+    path = tmp_path / "new.html"
+    assert report(model, path, X[1::2], y[1::2]) == path
+    page = Page(path.read_text())
+    assert page.tags.count("img") == 3
+    assert "44 held-out samples" in page.text
+    with pytest.raises(ValueError, match="X and y are samples for a fitted estimator"):
+        report(model.idata_, path, X, y)
+    with pytest.raises(ValueError, match="y is given without the samples X"):
+        report(model, path, y=y)
+
+
 def test_what_cannot_be_made_is_left_out(wine, tmp_path):
     X, _ = wine
     model = BSDRRegressor(random_state=0).fit(X, X["alcohol"])
@@ -110,6 +124,7 @@ def test_what_cannot_be_made_is_left_out(wine, tmp_path):
     assert "Please cite" not in page.text
     model = DGPLVMClassifier(random_state=0).fit(*wine)
     page = page_of(model.predict_idata(X), tmp_path / "unlabelled.html")
+    assert page.tags.count("img") == 1
     assert "89 samples without known labels" in page.text
     assert "nan" not in page.text
 
