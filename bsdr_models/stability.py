@@ -43,10 +43,9 @@ def feature_stability(
 ) -> xr.Dataset:
     """Refit a model to halves of the samples, and count how often each feature is selected.
 
-    A refit selects the ``n_selected`` features of largest importance, the root mean square of the
-    posterior mean coefficients over centred class scores, by which
-    :func:`bsdr_models.plots.plot_features` orders features. Refits come in pairs, to complementary
-    halves [1]_ of the samples of each class.
+    A refit selects the first ``n_selected`` features in the order of
+    :func:`bsdr_models.plots.plot_features`: those whose variance the targets explain most. Refits
+    come in pairs, to complementary halves [1]_ of the samples of each class.
 
     Parameters
     ----------
@@ -149,7 +148,7 @@ def feature_stability(
     features = refits[0].features
     if not all(np.array_equal(features, refit.features) for refit in refits):
         raise ValueError("refits have other features: leave out the steps before the model")
-    ranks = np.stack([np.argsort(-r.importance, kind="stable")[:n_selected] for r in refits])
+    ranks = np.stack([np.argsort(-r.strength, kind="stable")[:n_selected] for r in refits])
     counts = np.bincount(ranks.ravel(), minlength=len(features))
     table = xr.Dataset(
         {

@@ -209,12 +209,18 @@ class BaseBM2PCA(Estimator):
         """Weights of the components in the differences of class scores."""
         return self._context.contrast(per_class(self._context, self._posterior.mean_weights))
 
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        coef = self._posterior.coefficients
+        sample = self._impute(self._problem.X[:1])
+        return coef, self._posterior.score_means(sample)[0] - (sample @ coef)[0]
+
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(self._impute(X))
 
     def _make_tree(self) -> xr.DataTree:
         attrs: dict[str, Any] = {"interrupted": int(self._result.interrupted)}
         group: dict[str, Any] = {
+            **self._associate(),
             "feature_relevance": feature_relevance(self._posterior.projection, self._contrast),
             "relevance": self.relevance_,
         }
