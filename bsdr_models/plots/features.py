@@ -209,7 +209,7 @@ def plot_features(
     axis = str(table["mean"].dims[1])
     linear = "sign_probability" in table
     classes = "y_index" in tree["fit"]
-    opposite = classes and table.sizes.get(LABEL) == 2
+    opposite = classes and axis == LABEL and table.sizes[LABEL] == 2
     shown = [1] if opposite and labels is None else _panels(table["mean"], axis, labels)
     score = ("class score" if classes else "output") if linear else "latent coordinate"
     widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
