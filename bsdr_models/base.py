@@ -458,9 +458,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         coef = pad(scaled.T, self._scaler.constant, axis=1) / self._scaler.scale
         return coef, intercept - coef @ self._scaler.location
 
-    def _associate(self) -> dict[str, FloatArray]:
-        """Association of features with targets, of samples before imputation."""
-        return self._context.associate(getattr(self, "_observed", self._context).X)
+    def _known(self) -> tuple[Any, FloatArray, Any]:
+        """Training samples before imputation, targets and groups, as of `Context.known`."""
+        return self._context.known(getattr(self, "_observed", self._context).X)
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
         """Effects (P, K) of scaled features on scores or outputs, and intercepts (K,), if linear.

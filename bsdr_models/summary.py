@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from bsdr_models.arrays import FloatArray
 from bsdr_models.groups import majority_share
 from bsdr_models.metrics import lack_of_signal, no_signal
-from bsdr_models.numerics.association import FOUND
+from bsdr_models.numerics.association import FOUND, associate
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.validation import R_HAT_LIMIT
 
@@ -118,7 +118,7 @@ def _data(model: Any) -> dict[str, str]:
 
 def _features(model: Any) -> dict[str, str]:
     """How many features are found, and the first of them."""
-    alone = model._associate()
+    alone = associate(*model._known())
     found = alone["false_discovery_rate"] <= FOUND
     order = np.argsort(-alone["explained"], kind="stable")
     listed = [str(model._context.modelled_names[i]) for i in order[:MAX_LISTED] if found[i]]

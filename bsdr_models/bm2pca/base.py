@@ -19,6 +19,7 @@ from bsdr_models.bm2pca.trees import make_tree, per_class
 from bsdr_models.dask_arrays import is_dask, not_in_memory
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
+from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
@@ -220,7 +221,7 @@ class BaseBM2PCA(Estimator):
     def _make_tree(self) -> xr.DataTree:
         attrs: dict[str, Any] = {"interrupted": int(self._result.interrupted)}
         group: dict[str, Any] = {
-            **self._associate(),
+            **associate(*self._known()),
             "feature_relevance": feature_relevance(self._posterior.projection, self._contrast),
             "relevance": self.relevance_,
         }

@@ -122,12 +122,11 @@ class Context:
         assert self.index is not None
         return class_frequency(self.index, len(self.labels))
 
-    def associate(self, X: Any = None) -> dict[str, FloatArray]:
-        """Association of the features in X, or of those given, with the targets, for the trees.
+    def known(self, X: Any) -> tuple[Any, FloatArray, IntArray | None]:
+        """Of samples with known targets: features, as in X, targets (N, K) as numbers, and groups.
 
-        Of the samples whose targets are known.
+        Classes are indicators.
         """
-        X = self.X if X is None else X
         if self.index is not None:
             targets = np.equal.outer(self.index, np.arange(len(self.labels))).astype(np.float64)
             known = self.index >= 0
@@ -138,8 +137,7 @@ class Context:
         else:
             targets = self.y.reshape(len(self.y), -1).astype(np.float64)
             known = np.isfinite(targets).all(axis=1)
-        groups = None if self.groups is None else self.groups[known]
-        return associate(X[known], targets[known], groups)
+        return X[known], targets[known], None if self.groups is None else self.groups[known]
 
     def name_dims(self, model: Any) -> Any:
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
@@ -167,7 +165,7 @@ class Context:
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
-        groups["fit"] = {**self.associate(), **groups["fit"]}
+        groups["fit"] = {**associate(*self.known(self.X)), **groups["fit"]}
         if self.index is not None:
             groups["fit"]["y_index"] = self.index
             groups["fit"]["class_frequency"] = self.frequency

@@ -38,25 +38,10 @@ def associate(
     .. [1] V. G. Tusher, R. Tibshirani, G. Chu (2001). Significance analysis of microarrays applied
            to the ionizing radiation response. PNAS 98(9), 5116-5121.
     """
-    if not issparse(X):
-        seen = np.isfinite(X)
-        X = np.where(seen, X, 0.0)
-        X = np.where(seen, X - X.sum(axis=0) / np.maximum(seen.sum(axis=0), 1), 0.0)
-    if groups is not None:
-        kinds = targets if np.isin(targets, (0.0, 1.0)).all() else targets[:, :0]
-        cells = np.column_stack([groups, kinds])
-        _, cell, count = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
-        cell = cell.ravel()
-        mean = csr_array((1.0 / count[cell], (cell, np.arange(len(cell)))))
-        X = mean @ X
-        targets = mean @ targets
-    targets = targets - targets.mean(axis=0)
-    basis, size, _ = np.linalg.svd(targets, full_matrices=False)
-    basis = basis[:, size > ROUNDING * size[0]].T
-    n, p = X.shape
-    square = (X * X).sum(axis=0) - n * X.mean(axis=0) ** 2
-    square = np.where(square > 0.0, square, np.inf)
+    X, targets, square = _independent(X, targets, groups)
+    basis = _basis(targets)
     explained = np.sum((basis @ X) ** 2, axis=0) / square
+    n, p = X.shape
     rng = np.random.default_rng(0)
     n_permutations = int(np.clip(MOST_VALUES // p, LEAST_PERMUTATIONS, N_PERMUTATIONS))
     null = np.empty((n_permutations, p))
@@ -73,3 +58,37 @@ def associate(
         "explained": explained.clip(0.0, 1.0),
         "false_discovery_rate": false_discovery_control((1.0 + larger) / (1.0 + ordered.size)),
     }
+
+
+def explained_share(X: Rows, targets: FloatArray, groups: IntArray | None) -> FloatArray:
+    """``explained`` of `associate` alone, (P,)."""
+    X, targets, square = _independent(X, targets, groups)
+    return np.asarray(np.sum((_basis(targets) @ X) ** 2, axis=0) / square)
+
+
+def _basis(targets: FloatArray) -> FloatArray:
+    """Orthonormal basis of the columns of centred targets, (J, N)."""
+    basis, size, _ = np.linalg.svd(targets, full_matrices=False)
+    return basis[:, size > ROUNDING * size[0]].T
+
+
+def _independent(
+    X: Rows, targets: FloatArray, groups: IntArray | None
+) -> tuple[Rows, FloatArray, FloatArray]:
+    """Samples that count as one, (N, P), targets (N, K), centred, and sums of squares (P,).
+
+    These are of centred features, and infinite of constant ones. Sparse samples are not centred.
+    """
+    if not issparse(X):
+        seen = np.isfinite(X)
+        X = np.where(seen, X, 0.0)
+        X = np.where(seen, X - X.sum(axis=0) / np.maximum(seen.sum(axis=0), 1), 0.0)
+    if groups is not None:
+        kinds = targets if np.isin(targets, (0.0, 1.0)).all() else targets[:, :0]
+        cells = np.column_stack([groups, kinds])
+        _, cell, count = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+        mean = csr_array((1.0 / count[cell], (cell, np.arange(len(cell)))))
+        X = mean @ X
+        targets = mean @ targets
+    square = (X * X).sum(axis=0) - len(targets) * X.mean(axis=0) ** 2
+    return X, targets - targets.mean(axis=0), np.where(square > 0.0, square, np.inf)

@@ -82,9 +82,9 @@ def features_table(
         of a feature. `importance` (feature,) is ``feature_importances_``, the share in the squared
         effects; correlated features share it.
 
-        With `stability` also `selected` (feature,), the share of refits that select the feature.
-        For a nonlinear model `mean` (feature, component) are mean slopes of the latent coordinates
-        over the training samples, without intervals.
+        With `stability` also `selected` (feature,), the share of halves of the samples that select
+        the feature. For a nonlinear model `mean` (feature, component) are mean slopes of the latent
+        coordinates over the training samples, without intervals.
 
     Raises
     ------
@@ -170,7 +170,8 @@ def plot_features(
         Class scores to show (components of a nonlinear model); by default the four with the
         largest effects.
     stability
-        Of :func:`bsdr_models.feature_stability`; adds the share of refits that select a feature.
+        Of :func:`bsdr_models.feature_stability`; adds the share of halves of the samples that
+        select a feature.
     prob
         Probability of the longer interval.
     ax
@@ -189,7 +190,7 @@ def plot_features(
     See Also
     --------
     features_table : the numbers.
-    bsdr_models.feature_stability : refits to parts of the samples.
+    bsdr_models.feature_stability : halves of the samples.
 
     Examples
     --------
@@ -249,7 +250,7 @@ def plot_features(
     if stability is not None:
         note += (
             f" Selected: among the first {stability.attrs['n_selected']} in that share of"
-            f" {stability.sizes['refit']} refits to 50% of the samples; dotted: chance."
+            f" {stability.sizes['half']} halves of the samples; dotted: chance."
         )
     if len(shown) < len(names) and not opposite:
         note += f" {len(shown)} of {len(names)} {score}s."
@@ -328,7 +329,7 @@ def _draw_effects(
 
 
 def _draw_selected(panel: Axes, share: FloatArray, chance: float) -> None:
-    """Shares of refits that select the features."""
+    """Shares of halves that select the features."""
     shade = np.where(share >= 0.5, DARK, PALE).tolist()
     bars = panel.barh(np.arange(len(share)), share, height=0.6, color=shade)
     panel.bar_label(bars, fmt="{:.0%}", padding=2.0, fontsize=7.5, path_effects=HALO)

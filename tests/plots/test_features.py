@@ -42,7 +42,7 @@ def draws(*, n=400, d=4, k=3, seed=0):
 def stability_of(names, frequency, **attrs):
     attrs = {"n_selected": 2, "chance": 0.5, **attrs}
     table = xr.Dataset({"frequency": ("feature", frequency)}, {"feature": names}, attrs)
-    return table.assign(selected=(("refit", "rank"), np.full((10, 2), names[0])))
+    return table.assign(selected=(("half", "rank"), np.full((10, 2), names[0])))
 
 
 def caption(ax):
@@ -161,7 +161,7 @@ def test_features_whose_names_are_numbers_are_curves_over_them():
     assert not plot_features(tree).child_axes[0].lines  # all of them have names
 
 
-def test_the_shares_of_refits_are_matched_by_name():
+def test_the_shares_of_halves_are_matched_by_name():
     tree = tree_of(draws())
     stability = stability_of(NAMES, [0.1, 0.2, 0.3, 0.4])
     table = features_table(tree, stability=stability)
