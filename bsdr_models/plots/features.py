@@ -1,6 +1,7 @@
 """Effects of the features on the class scores: given the other features, and alone."""
 
 import json
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ CERTAIN = 0.95
 WRITTEN = 0.9
 MAX_PANELS = 4
 SHARES = 0.55  # width of the panel of selections, relative to the others
+# A number, and its unit if it has one.
+NUMBER = re.compile(r"(?P<number>[-+]?\d+\.?\d*(e[-+]?\d+)?) ?(?P<unit>[^\d\s]*)")
 GAP = 0.03  # between panels, relative to the Axes
 DARK = "#717581"
 UNCERTAIN = "#b0b0b0"
@@ -156,9 +159,9 @@ def plot_features(
     it, fill all points. A diamond is the correlation with the class, on the upper scale. Nonlinear
     models have a panel per latent coordinate, with mean slopes and no intervals.
 
-    If all names are numbers, such as wavelengths, and there are more than `n_features`, panels are
-    curves over all of them, of the correlation with each class and its interval with probability
-    `prob`: neighbours share an effect, which none of them has for certain.
+    If all names are numbers, which may have one unit (1100 nm), and there are more than
+    `n_features`, panels are curves over all of them, of the correlation with each class and its
+    interval with probability `prob`.
 
     Parameters
     ----------
@@ -202,9 +205,9 @@ def plot_features(
     if n_features < 1:
         raise ValueError(f"n_features must be positive, got {n_features}")
     table = features_table(tree, prob=prob, stability=stability)
-    places = _numbers(table[FEATURE].values)
+    places, unit = _numbers(table[FEATURE].values)
     if places is not None and len(places) > n_features and "alone" in table:
-        return _plot_curves(tree, table, places, labels, ax)
+        return _plot_curves(tree, table, places, unit, labels, ax)
     top = table.isel({FEATURE: slice(n_features)})
     n = top.sizes[FEATURE]
     axis = str(table["mean"].dims[1])
@@ -389,19 +392,20 @@ def _rate(table: xr.Dataset, how: str) -> str:
     return f" {count} {verb} found at a false discovery rate of {FOUND:.0%}."
 
 
-def _numbers(names: np.ndarray) -> FloatArray | None:
-    """Names of features as distinct finite numbers, (D,), if they are, such as wavelengths."""
-    try:
-        values = names.astype(np.float64)
-    except ValueError:
-        return None
-    return values if np.isfinite(values).all() and len(np.unique(values)) == len(values) else None
+def _numbers(names: np.ndarray) -> tuple[FloatArray | None, str]:
+    """Names as distinct numbers, (D,), and their unit, if they are such as 1100 nm; or None."""
+    parts = [NUMBER.fullmatch(str(name)) for name in names]
+    if not all(parts) or len(units := {part["unit"] for part in parts if part}) > 1:
+        return None, ""
+    values = np.array([part["number"] for part in parts if part], dtype=np.float64)
+    return (values if len(np.unique(values)) == len(values) else None), units.pop()
 
 
 def _plot_curves(
     tree: xr.DataTree,
     table: xr.Dataset,
     places: FloatArray,
+    unit: str,
     labels: Sequence[Hashable] | None,
     ax: Axes | None,
 ) -> Axes:
@@ -421,7 +425,7 @@ def _plot_curves(
     found = table["false_discovery_rate"].values <= FOUND
     n = len(shown) + ("selected" in table)
     ax = axes_or_new(ax, width=7.2, height=1.4 + 1.4 * n)
-    ax.set(xticks=[], yticks=[], xlabel="feature")
+    ax.set(xticks=[], yticks=[], xlabel=unit or "feature")
     ax.xaxis.labelpad = 22.0  # below the numbers of the panels
     ax.spines[:].set_visible(False)
     ax.grid(visible=False)
