@@ -2,7 +2,9 @@
 # but a Python of 3.12 or newer.
 
 VENV := .venv
-BIN := $(VENV)/bin
+# Folder of the programs of an environment.
+PROGRAMS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(PROGRAMS)
 LOWEST := .venv-lowest
 STAMP := $(VENV)/.installed
 # One BLAS thread: the matrices are small, and the time is then the same everywhere.
@@ -20,6 +22,8 @@ LOWEST_TESTS := $(addprefix tests/,contract/test_estimators.py contract/test_tab
 	inference/test_engines.py inference/test_parallel.py plots/test_every_picture.py \
 	test_dask_arrays.py test_imports.py test_persistence.py test_readme.py test_summary.py) \
 	$(wildcard tests/*/test_model.py tests/*/test_trees.py)
+# Folder of the archives that `package` builds; a temporary one if not named.
+DIST ?=
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
 JOBS ?= -1
 
@@ -48,13 +52,13 @@ test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 # With a cache of compiled functions of its own: the versions of Numba delete each other's.
 test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
-	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/$(PROGRAMS)/python --resolution lowest-direct \
 		--editable ".[io,nuts,notebook,scale]" --group test
-	NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/numba $(QUICK) $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal \
+	NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/numba $(QUICK) $(LOWEST)/$(PROGRAMS)/python -m pytest -q -n $(WORKERS) --dist worksteal \
 		-m "not slow" -W default --durations=20 $(LOWEST_TESTS)
 
 package: $(STAMP)  ## Build the sdist and from it the wheel, install it into an empty environment, use it
-	$(BIN)/python tools/check_package.py
+	$(BIN)/python tools/check_package.py --outdir "$(DIST)"
 
 bench: $(STAMP)  ## Accuracy with few samples, and speed: ten minutes, data of scikit-learn
 	$(BIN)/python -m benchmarks accuracy --table people --seeds 300:301 --jobs $(JOBS)
@@ -81,6 +85,10 @@ lint: $(STAMP)  ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/question.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yaml
 
 format: $(STAMP)  ## Apply the style
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import FunctionType
@@ -32,6 +32,7 @@ from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
+from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler, pad
@@ -48,6 +49,9 @@ from bsdr_models.validation import (
 )
 
 logger = logging.getLogger(__name__)
+
+# Warnings of a fit name the line of the user that called it.
+PACKAGE = (os.path.dirname(__file__),)
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -69,7 +73,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _context: Context
     _tree: xr.DataTree | None
     _made_tree: xr.DataTree | None  # as it was made of the state, which a file need not hold
-    _reference: Reference | None
+    _reference: Reference | None = None  # of outliers to a linear map
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Copy an inherited constructor and fit, so that Python's errors name this class."""
@@ -223,11 +227,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             setattr(self, name, replace(option, **values))
         return self
 
-    @property
-    def _messages(self) -> Sequence[str]:
-        """Warnings of the fit that its attributes do not tell."""
-        return ()
-
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """Scikit-learn's diagram, and the summary of a fit; only text if so configured."""
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
@@ -259,7 +258,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             delattr(self, name)
 
     def _set_result(self, result: Result[Any], context: Context) -> None:
-        """Set what every fit has, and issue its warnings."""
+        """Set what every fit has, with the score of held-out samples, and issue its warnings."""
+        messages = list(result.messages)
+        if result.held_out is not None:
+            attrs = result.held_out.attrs()
+            context = replace(context, attrs={**context.attrs, **attrs})
+            for name, value in result.held_out.named().items():
+                setattr(self, f"{name}_", value)
+            reason = None if result.interrupted else lack_of_signal(attrs)
+            messages += [] if reason is None else [no_signal(reason)]
         self._result = result
         self._context = context
         self._posterior = result.posterior
@@ -267,10 +274,20 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_iter_ = len(result.trace)
         self.converged_ = result.converged
         self.interrupted_ = result.interrupted
-        for message in result.messages:
-            warnings.warn(message, UserWarning, stacklevel=4)
+        for message in dict.fromkeys(messages):
+            warnings.warn(message, UserWarning, skip_file_prefixes=PACKAGE)
         if result.advice:
-            warnings.warn(result.advice, ConvergenceWarning, stacklevel=4)
+            warnings.warn(result.advice, ConvergenceWarning, skip_file_prefixes=PACKAGE)
+
+    def _set_components(self, loadings: FloatArray, share: FloatArray, X: Any = None) -> None:
+        """Set the map (P, R) of scaled features, the share of each component, outliers of X to it.
+
+        X are the training samples, complete, and None if the map is not linear.
+        """
+        self.components_ = pad(loadings, self._scaler.constant, axis=0).T
+        self.relevance_ = share
+        self._n_features_out = len(share)
+        self._reference = None if X is None else Reference.learn(X, loadings)
 
     def _config(self, **resolved: Any) -> dict[str, Any]:
         """Arguments that determine the fit, apart from the random state, for the trees."""

@@ -11,6 +11,7 @@ from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.base import Estimator, ScoreMixin
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dims import LABEL, OBS
+from bsdr_models.groups import read_groups
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.validation import (
@@ -30,7 +31,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     _exclusive = True
 
     def _read_training(
-        self, X: Any, y: Any, unlabeled: Any = None
+        self, X: Any, y: Any, unlabeled: Any = None, groups: Any = None
     ) -> tuple[FloatArray, IntArray, dict[str, Any]]:
         """Samples (N, D), class indices (N,), -1 if unlabelled, and what a `Context` says of both.
 
@@ -40,6 +41,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         self._check_params()
         require_targets(self, X, y)
         samples = sample_labels(X)
+        table = X
         X = validate_samples(self, X, reset=True, least=2)
         given, known = known_entries(y, unlabeled)
         self.classes_, index = encode_known(given, known)
@@ -49,6 +51,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
             "y": given.ravel(),
             "index": index,
             "samples": samples,
+            "groups": read_groups(groups, table),
             "feature_names": feature_names(self),
             "labels": self.classes_,
         }

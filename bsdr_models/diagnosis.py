@@ -4,7 +4,7 @@ For Markov chains: R-hat and effective sample sizes of identified quantities. Fo
 modes: convergence of the search and restarts, but never R-hat.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import arviz_stats
@@ -50,12 +50,6 @@ MAX_FEATURES = 44
 # A spread below this fraction of the largest entry is rounding error.
 ROUNDING = 1e-13
 COLUMNS = ("kind", "entries", "r_hat", "ess_bulk", "ess_tail", "mcse", "worst", "value", "verdict")
-# Arguments of `align_draws` for each model; the loadings span its subspace.
-ALIGNMENT: Mapping[str, Mapping[str, Any]] = {
-    "bsdr": {"loadings": "projection", "weights": "weights", "method": "signed_permutation"},
-    "bm2pca": {"loadings": "loadings", "weights": "weights", "method": "procrustes"},
-    "dgplvm": {"loadings": "latent", "method": "procrustes"},
-}
 
 
 def diagnose(
@@ -184,7 +178,7 @@ def _identified(
 
 def _derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec) -> dict[str, xr.DataArray]:
     """The projector onto the subspace, the log likelihood, probabilities of observed classes."""
-    basis = ALIGNMENT.get(spec.name, {}).get("loadings")
+    basis = spec.alignment.get("loadings")
     found = _projector(dataset[basis]) if basis in dataset else {}
     if "log_likelihood" in tree.children:
         for name, array in tree["log_likelihood"].to_dataset().data_vars.items():
@@ -223,7 +217,7 @@ def _aligned(
 ) -> dict[str, xr.DataArray]:
     """Loadings and weights after alignment."""
     if group + SUFFIX not in tree.children:
-        options = ALIGNMENT.get(spec.name, {}) if spec is not None else {}
+        options = {} if spec is None else spec.alignment
         names = [options[key] for key in ("loadings", "weights") if key in options]
         if not names or any(name not in dataset for name in names):
             return {}

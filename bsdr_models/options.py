@@ -102,13 +102,15 @@ N_DRAWS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Base of the option objects, whose fields are checked when they are made."""
+    """Base of option objects and hyper-parameters, whose fields are checked when they are made."""
 
     _constraints: ClassVar[dict[str, list[Any]]] = {}
+    _others: ClassVar[list[Any]] = []  # constraints of the other fields, if there are any
 
     def __post_init__(self) -> None:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        check_parameters(self._constraints, values, type(self).__name__)
+        others = dict.fromkeys(values, self._others) if self._others else {}
+        check_parameters(others | self._constraints, values, type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

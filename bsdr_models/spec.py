@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +14,8 @@ class ModelSpec:
     ``name`` is that of its folder, and the root attribute ``model`` of its trees;
     ``citation_bibtex`` that of the paper; ``variables`` the dims, without chain and
     draw, of those that an engine may return, by public name; ``identified`` the names of those that
-    do not permute or flip, for diagnostics.
+    do not permute or flip, for diagnostics; ``alignment`` the arguments of `align_draws` for the
+    others, whose loadings span the subspace.
 
     See Also
     --------
@@ -29,6 +32,7 @@ class ModelSpec:
     citation_bibtex: str
     variables: Mapping[str, tuple[str, ...]]
     identified: tuple[str, ...]
+    alignment: Mapping[str, Any] = MappingProxyType({})
 
 
 def find_spec(name: str) -> ModelSpec | None:

@@ -201,8 +201,8 @@ def _remarks(model: Any) -> list[str]:
     attrs = _diagnostics(model)
     method = model._method
     reason = lack_of_signal(attrs)
-    messages = [*model._messages, *([] if reason is None else [no_signal(reason)])]
-    remarks = [message[0].upper() + message[1:] + "." for message in messages]
+    messages = [*model._result.messages, *([] if reason is None else [no_signal(reason)])]
+    remarks = [message[0].upper() + message[1:] + "." for message in dict.fromkeys(messages)]
     if hasattr(model, "objective_"):
         remarks.append(CONDITIONAL)
     elif method in NARROW:

@@ -558,16 +558,6 @@ def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
 # Convergence
 
 
-def warn_not_converged(max_iter: int, tol: float, *, stacklevel: int = 3) -> None:
-    """Warn that mean field reached its maximum number of iterations."""
-    warnings.warn(
-        f"mean field stopped after max_iter={max_iter} iterations before the bound rose by less "
-        f"than tol={tol:g} nats; the result is usable, a larger max_iter is more exact",
-        ConvergenceWarning,
-        stacklevel=stacklevel,
-    )
-
-
 def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: int = 3) -> bool:
     """Whether the largest R-hat of some variables is small; warns with a remedy if not.
 

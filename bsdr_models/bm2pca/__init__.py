@@ -1,7 +1,6 @@
 """BM2PCA: Bayesian maximum margin principal component analysis (Du et al., 2015)."""
 
-from importlib import import_module
-from typing import Any
+from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
@@ -16,11 +15,5 @@ _PUBLIC = {
     "build_paper_model": "paper.model",
 }
 
-__all__ = [*_PUBLIC]
-
-
-def __getattr__(name: str) -> Any:
-    """Public names, loaded on first use."""
-    if name in _PUBLIC:
-        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = list(_PUBLIC)
+__getattr__ = load_on_use(__name__, _PUBLIC)

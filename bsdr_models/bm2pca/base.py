@@ -20,10 +20,9 @@ from bsdr_models.dask_arrays import is_dask, not_in_memory
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.association import associate
-from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.numerics.scaling import TOO_LARGE, Scaler, pad
+from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
@@ -195,11 +194,9 @@ class BaseBM2PCA(Estimator):
             **described,
         )
         self._set_result(result, context)
-        complete = self._impute(self._problem.X)
-        self._reference = Reference.learn(complete, result.posterior.projection)
-        self.relevance_ = relevance(result.posterior.latent(self._problem.X), self._contrast)
-        self.components_ = pad(result.posterior.projection, self._scaler.constant, axis=0).T
-        self._n_features_out = len(self.components_)
+        X = self._problem.X
+        share = relevance(result.posterior.latent(X), self._contrast)
+        self._set_components(result.posterior.projection, share, self._impute(X))
         if self._method == "map":
             self.objective_ = result.trace
         else:

@@ -20,7 +20,7 @@ from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.result import Result
-from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.validation import (
     one_thread,
@@ -110,32 +110,31 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             warn_of_replicates(problem.X, labels.groups, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
             self._problem = self._complete(self._observed)
-            chosen, held_out_log_proba = self._choose(labels, groups, select_rng)
+            chosen, held_out = self._choose(labels, groups, select_rng)
             self.C_ = chosen["C"]
-            result = self._learn(chosen, fit_rng)
-            result = replace(result, held_out_log_proba=held_out_log_proba)
+            result = replace(self._learn(chosen, fit_rng), **held_out)
             self._set_fitted(result, samples=samples, groups=groups, **self._describe(labels))
             self._report(result, chosen)
         return self
 
     def _choose(
         self, labels: Labels, groups: IntArray | None, rng: np.random.Generator
-    ) -> tuple[Candidate, FloatArray | None]:
+    ) -> tuple[Candidate, dict[str, Any]]:
         """Choose the setting, if there are several, and the temperature by cross-validation.
 
-        Also return the held-out log probabilities of the training samples.
+        Also return what the `Result` says of held-out samples.
         """
         loss: HingeLoss = self._option("loss")
         fitted = loss.temperature is None and bool(loss.calibrate)
         self.temperature_ = 1.0 if loss.temperature is None else loss.temperature
         self.cv_results_: dict[str, Any] | None = None
-        self._held_out = HeldOutScore()
+        none: dict[str, Any] = {"held_out": HeldOutScore()}
         split = select.split(self._problem.X, labels.groups, groups, balanced=self._balanced_folds)
         candidates = self._candidates(self._problem)
         judged = fitted or len(candidates) > 1
         self._problem = self._weigh(self._problem, split, by_fold=judged)
         if not judged:
-            return candidates[0], None
+            return candidates[0], none
         if not split.rows:
             reason = "every class has one sample only"
             if groups is not None:
@@ -146,9 +145,8 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
                 stacklevel=3,
             )
             fallback = (c for c in candidates if self._fallback.items() <= c.items())
-            return next(fallback, candidates[0]), None
+            return next(fallback, candidates[0]), none
         chosen, selected = self._compare(split, candidates, rng)
-        self._held_out = selected.held_out
         self.cv_results_ = {
             "candidates": candidates,
             "accuracy": selected.accuracy,
@@ -157,14 +155,12 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
         if fitted:
             self.temperature_ = selected.temperature
-        return chosen, split.spread(selected.log_proba, len(labels.groups))
+        log_p = split.spread(selected.log_proba, len(labels.groups))
+        return chosen, {"held_out": selected.held_out, "held_out_log_proba": log_p}
 
+    @abstractmethod
     def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        """Set held-out scores, and warn if the labels are not predictable."""
-        for name, value in self._held_out.named().items():
-            setattr(self, f"{name}_", value)
-        if (reason := lack_of_signal(self._context.attrs)) is not None:
-            warnings.warn(no_signal(reason), UserWarning, stacklevel=4)
+        """Set the attributes that name the model's own results."""
 
     def _selected_params(self) -> dict[str, Any]:
         if not self._option("loss").calibrate:
@@ -180,7 +176,6 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             "lapse": self._lapse,
             "link": "softmax",
             **self._model_attrs(),
-            **self._held_out.attrs(),
         }
         return {
             "y": labels.given,

@@ -238,7 +238,6 @@ class BM2PCAClassifier(MarginClassifier):
         return engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
 
     def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        super()._report(result, chosen)
         self.metric_weights_ = self._posterior.metric.shares
 
     @property

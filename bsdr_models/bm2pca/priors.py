@@ -1,12 +1,13 @@
 """Hyper-parameters of BM2PCA as printed, and of its factor model of the features."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from bsdr_models.options import check_number
+from bsdr_models.options import POSITIVE, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priors:
+class Priors(Options):
     """Hyper-parameters of the paper's BM2PCA; every Gamma is given by shape and **rate**, as there.
 
     Parameters
@@ -42,6 +43,8 @@ class Priors:
     >>> model = PaperBM2PCAClassifier(priors=BM2PCAPriors(loading_shape=1.0, loading_rate=1.0))
     """
 
+    _others: ClassVar[list[Any]] = [POSITIVE]
+
     loading_shape: float = 1e-3
     loading_rate: float = 1e-3
     noise_shape: float = 1e-2
@@ -49,10 +52,6 @@ class Priors:
     weight_shape: float = 1e-1
     weight_rate: float = 1e-5
     offset_precision: float = 1e-5
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            check_number(field.name, getattr(self, field.name))
 
 
 PAPER = Priors()

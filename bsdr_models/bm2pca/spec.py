@@ -34,4 +34,7 @@ SPEC = ModelSpec(
         }
     ),
     identified=("coef", "intercept", "noise_precision"),
+    alignment=MappingProxyType(
+        {"loadings": "loadings", "weights": "weights", "method": "procrustes"}
+    ),
 )

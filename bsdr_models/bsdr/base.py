@@ -16,8 +16,6 @@ from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dask_arrays import is_dask
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import output_attrs
-from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.scaling import pad
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
@@ -86,15 +84,6 @@ class BaseBSDR(Estimator):
         )
         self._tree: xr.DataTree | None = None
         return fit_rng
-
-    def _set_components(
-        self, components: FloatArray, share: FloatArray, *, linear: bool = True
-    ) -> None:
-        """Set attributes of the components: loadings (R, D), and the share of each."""
-        self.relevance_ = share
-        self.n_components_ = self._n_features_out = len(share)
-        self.components_ = pad(components, self._scaler.constant, axis=1)
-        self._reference = Reference.learn(self._context.X, components.T) if linear else None
 
 
 class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):

@@ -178,7 +178,9 @@ class FullRankEstimator(BaseBSDR):
         posterior = fit.posterior
         feature_map = posterior.feature_map
         draws = posterior.draws
-        self._set_components(posterior.components(), posterior.share, linear=feature_map.is_linear)
+        X = self._context.X if feature_map.is_linear else None
+        self._set_components(posterior.components().T, posterior.share, X)
+        self.n_components_ = self._n_features_out
         if feature_map.n_views > 1:
             whitened = feature_map.whiten(self._context.X)
             shares = feature_map.shares(draws.projection, draws.weights, whitened)
@@ -187,9 +189,8 @@ class FullRankEstimator(BaseBSDR):
         self.metric_weights_ = feature_map.metric_weights
         self.kernel_ = kernel
         self.temperature_ = posterior.temperature
-        evidence = ("log_evidence", "log_evidence_error")
-        for name, value in ({n: getattr(fit, n) for n in evidence} | fit.held_out.named()).items():
-            setattr(self, f"{name}_", value)
+        self.log_evidence_ = fit.log_evidence
+        self.log_evidence_error_ = fit.log_evidence_error
 
     def _selected_params(self) -> dict[str, Any]:
         return {

@@ -1,11 +1,11 @@
 """Hyper-parameters of BSDR."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from numbers import Real
-from typing import get_args
+from typing import Any, ClassVar, get_args
 
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.options import POSITIVE, Number, check_number
+from bsdr_models.options import POSITIVE, Number, Options, StrOptions
 
 # In units of the noise, beyond which searches and samplers meet limits of double precision.
 SCALE = Number(Real, 1e-6, 1e3, closed="neither")
@@ -16,7 +16,7 @@ RATE = Number(Real, 0.0, 1.0, closed="neither")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priors:
+class Priors(Options):
     """Hyper-parameters of the paper's model; every Gamma has a shape and a **rate**.
 
     The paper has shape and scale [1]_, Section II; a rate is one over a scale.
@@ -59,6 +59,12 @@ class Priors:
     >>> model = PaperBSDRClassifier(priors=Priors(projection_prior="rowwise"))
     """
 
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "projection_prior": [StrOptions(get_args(ProjectionPrior))],
+        "latent_scale": [SCALE],
+    }
+    _others: ClassVar[list[Any]] = [POSITIVE]
+
     projection_prior: ProjectionPrior = "entrywise"
     projection_shape: float = 1.0
     projection_rate: float = 1.0
@@ -70,20 +76,9 @@ class Priors:
     noise_rate: float = 1.0
     latent_scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        if self.projection_prior not in get_args(ProjectionPrior):
-            raise ValueError(
-                f"projection_prior must be one of {get_args(ProjectionPrior)}, got "
-                f"{self.projection_prior!r}"
-            )
-        for field in fields(self):
-            if field.name != "projection_prior":
-                allowed = SCALE if field.name == "latent_scale" else POSITIVE
-                check_number(field.name, getattr(self, field.name), allowed)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HierarchicalPriors:
+class HierarchicalPriors(Options):
     """Hyper-parameters of the recommended model, for features of unit variance.
 
     Parameters
@@ -119,17 +114,15 @@ class HierarchicalPriors:
     >>> model = BSDRClassifier(priors=HierarchicalPriors(lapse=0.02))
     """
 
+    _constraints: ClassVar[dict[str, list[Any]]] = {"lapse": [RATE], "noise_location": [LOG_SCALE]}
+    _others: ClassVar[list[Any]] = [SCALE]
+
     scale: float = 1.5
     view_width: float = 0.1
     bias_scale: float = 5.0
     noise_location: float = -1.0
     noise_width: float = 2.0
     lapse: float = 0.003
-
-    def __post_init__(self) -> None:
-        ranges = {"lapse": RATE, "noise_location": LOG_SCALE}
-        for field in fields(self):
-            check_number(field.name, getattr(self, field.name), ranges.get(field.name, SCALE))
 
 
 PAPER = Priors()

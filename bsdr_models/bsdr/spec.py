@@ -50,4 +50,7 @@ SPEC = ModelSpec(
         }
     ),
     identified=("coef", "bias_centered"),
+    alignment=MappingProxyType(
+        {"loadings": "projection", "weights": "weights", "method": "signed_permutation"}
+    ),
 )

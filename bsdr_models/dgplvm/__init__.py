@@ -1,7 +1,6 @@
 """D-GPLVM: discriminative Gaussian process latent variable model (Urtasun and Darrell, 2007)."""
 
-from importlib import import_module
-from typing import Any
+from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
     "SPEC": "spec",
@@ -15,10 +14,4 @@ _PUBLIC = {
 }
 
 __all__ = list(_PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-    """Public names, loaded on first use."""
-    if name in _PUBLIC:
-        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = load_on_use(__name__, _PUBLIC)

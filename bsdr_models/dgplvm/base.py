@@ -1,7 +1,6 @@
 """What the recommended classifier and that of the paper have in common."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from bsdr_models.dgplvm.engines import FitResult
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.trees import make_tree, relevance
-from bsdr_models.groups import read_groups, warn_of_replicates
+from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.datatree import Context
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler, pad
@@ -36,7 +35,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
     """Validation of the data, fitted attributes and predictions."""
 
     _spec = SPEC
-    _reference = None
     _result: FitResult
     _problem: Problem
     # Dims of free variables of the PyMC model, if not those of the specification.
@@ -75,9 +73,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             no feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
         """
         check_order(X, sequence)
-        table = X
-        X, index, described = self._read_training(X, y, self.unlabeled)
-        groups = read_groups(groups, table)
+        X, index, described = self._read_training(X, y, self.unlabeled, groups)
+        groups = described["groups"]
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
@@ -107,14 +104,12 @@ class BaseDGPLVM(ProbabilisticClassifier):
                 X=X,
                 constant=self._scaler.constant,
                 config=self._config(),
-                groups=groups,
                 **described,
                 attrs={
                     "weight": problem.priors.weight,
                     "criterion": criterion,
                     "objective": "log posterior density",
                     **result.settings,
-                    **result.held_out.attrs(),
                 },
             )
             self._set_fitted(result, context)
@@ -144,8 +139,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         self.log_density_ = result.trace
         self._n_features_out = result.latent.shape[1]
         self.relevance_ = relevance(result.left_out.mean, context.index)
-        held_out = {} if result.held_out_log_proba is None else result.held_out.named()
-        for name, value in {**result.settings, **held_out}.items():
+        for name, value in result.settings.items():
             setattr(self, f"{name}_", value)
         embedder = result.posterior.embedder
         if result.sampled is not None:
@@ -188,10 +182,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if not isinstance(embedder, MappingEmbedder):
             return {}
         return embedder.outliers(embedder.out_of_range(X))
-
-    @property
-    def _messages(self) -> Sequence[str]:
-        return self._result.messages
 
     def _make_tree(self) -> xr.DataTree:
         embedder = self._posterior.embedder

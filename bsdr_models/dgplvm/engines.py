@@ -25,7 +25,7 @@ from bsdr_models.dgplvm.settings import Inference
 from bsdr_models.inference.optimise import MapResult, advise
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
-from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
@@ -39,8 +39,7 @@ class FitResult(Result[Posterior]):
 
     ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
     the mode, or means over draws; ``terms``, ``trace`` and ``restarts`` are those of the search of
-    the mode. ``settings`` are those of the mapping, and ``held_out`` is NaN if there are no
-    leave-one-out predictions.
+    the mode, and ``settings`` those of the mapping.
     """
 
     latent: FloatArray
@@ -48,7 +47,6 @@ class FitResult(Result[Posterior]):
     variables: Mapping[str, Any]
     decoder: Decoder
     settings: Mapping[str, float]
-    held_out: HeldOutScore = HeldOutScore()  # noqa: RUF009
 
 
 def make_result(
@@ -89,8 +87,6 @@ def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitR
     messages: list[str | None] = []
     posterior = Posterior(draws=(draw,))
     log_p, held_out = predict_left_out(posterior, problem)
-    if (reason := lack_of_signal(held_out.named())) is not None:
-        messages.append(no_signal(reason))
     # Classes of a single sample have no scatter, whatever the weight.
     if np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels:
         messages.append(collapse(mode))
@@ -223,7 +219,6 @@ def fit_draws(
     latents = stack_chains(sampled.draws["latent"])
     posterior, left_out = draws_posterior(latents, mode, problem)
     log_p, held_out = predict_left_out(posterior, problem)
-    reason = lack_of_signal(held_out.named())
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
     log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
@@ -237,7 +232,7 @@ def fit_draws(
         decoder=make_decoder(latents[typical], problem.features, log_kernel, mode.objective.gram),
         held_out=held_out,
         held_out_log_proba=log_p,
-        messages=() if reason is None else (no_signal(reason),),
+        messages=(),
         advice="",
         sampled=sampled,
         converged=False,

@@ -1,14 +1,11 @@
 """Hyper-parameters of D-GPLVM."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from numbers import Real
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from bsdr_models.options import (
-    Number,
-    check_number,
-)
+from bsdr_models.options import POSITIVE, Number, Options, StrOptions
 
 CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
 
@@ -19,7 +16,7 @@ BOX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class LogNormal:
+class LogNormal(Options):
     """Log-normal prior of a positive number.
 
     Parameters
@@ -44,12 +41,10 @@ class LogNormal:
     >>> priors = Priors(noise_variance=LogNormal(0.5, 0.3))
     """
 
+    _others: ClassVar[list[Any]] = [POSITIVE]
+
     median: float
     log_sd: float
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            check_number(field.name, getattr(self, field.name))
 
     @property
     def log_median(self) -> float:
@@ -69,7 +64,7 @@ class LogNormal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priors:
+class Priors(Options):
     """Hyper-parameters of D-GPLVM.
 
     Latent coordinates have unit variance, and features are in units of their mean variance.
@@ -120,6 +115,14 @@ class Priors:
     >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="mcml"))
     """
 
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "weight": [Number(Real, 0.0, math.inf, closed="right")],
+        "criterion": [StrOptions(get_args(CriterionName))],
+        "map_dof": [POSITIVE],
+        "map_mean_variance": [POSITIVE],
+    }
+    _others: ClassVar[list[Any]] = [LogNormal]
+
     weight: float = 10.0
     criterion: CriterionName = "auto"
     signal_variance: LogNormal = LogNormal(0.3, 0.15)
@@ -130,18 +133,6 @@ class Priors:
     nonlinear_variance: LogNormal = LogNormal(math.exp(-1.6), 1.5)
     classifier_lengthscale: LogNormal = LogNormal(1.0, 0.35)
     linear_variance: LogNormal = LogNormal(math.exp(3.0), 0.7)
-
-    def __post_init__(self) -> None:
-        check_number("weight", self.weight, Number(Real, 0.0, math.inf, closed="right"))
-        if self.criterion not in get_args(CriterionName):
-            names = get_args(CriterionName)
-            raise ValueError(f"criterion must be one of {names}, got {self.criterion!r}")
-        for name in ("map_dof", "map_mean_variance"):
-            check_number(name, getattr(self, name))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is LogNormal and not isinstance(value, LogNormal):
-                raise ValueError(f"{field.name} must be a LogNormal, got {value!r}")
 
     @property
     def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal]:

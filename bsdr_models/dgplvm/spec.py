@@ -27,4 +27,5 @@ SPEC = ModelSpec(
         }
     ),
     identified=("signal_variance", "lengthscale", "noise_variance", "criterion"),
+    alignment=MappingProxyType({"loadings": "latent", "method": "procrustes"}),
 )

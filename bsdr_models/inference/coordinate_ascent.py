@@ -151,6 +151,10 @@ def run_coordinate_ascent[S](
     FallingBoundError if a step lowers the bound beyond rounding, FloatingPointError if the bound is
     not finite.
     """
+    advice = (
+        f"mean field stopped after max_iter={max_iter} iterations before the bound rose by less "
+        f"than tol={tol:g} nats; the result is usable, a larger max_iter is more exact"
+    )
 
     def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> Result[S]:
         index, stream = numbered
@@ -169,6 +173,7 @@ def run_coordinate_ascent[S](
             terms={name: np.array([i.terms[name] for i in trace]) for name in trace[-1].terms},
             converged=converged,
             interrupted=interrupted,
+            advice="" if converged or interrupted else advice,
             restarts=(ascent.elbo,),
         )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.sampling import Sampled
+from bsdr_models.metrics import HeldOutScore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class Result[P]:
     # Log probabilities of the classes of training samples, (N, K), by fits that have not seen
     # them; NaN of samples that were not held out, None if none was.
     held_out_log_proba: FloatArray | None = None
+    held_out: HeldOutScore | None = None  # their score; None of models that hold out none
     # Terms of the objective by name: of each iteration, (n_iter,), or at the end.
     terms: Mapping[str, Any] = field(default_factory=dict)
     restarts: tuple[float, ...] = ()  # final objective of each

@@ -134,9 +134,11 @@ def test_an_evidence_above_the_mean_log_likelihood_is_not_published(monkeypatch)
 @pytest.mark.parametrize("value", [1e-300, 1e-30, 1e4, 1e300])
 def test_extreme_priors_are_refused_by_name_with_their_range(value):
     for name in ("scale", "view_width", "bias_scale", "noise_width"):
-        with pytest.raises(ValueError, match=rf"{name} must be .*\(1e-06, 1000.0\)"):
+        with pytest.raises(ValueError, match=rf"'{name}' parameter .* must be .*\(1e-06, 1000.0\)"):
             HierarchicalPriors(**{name: value})
-    with pytest.raises(ValueError, match=r"latent_scale must be .*\(1e-06, 1000.0\)"):
+    with pytest.raises(
+        ValueError, match=r"'latent_scale' parameter .* must be .*\(1e-06, 1000.0\)"
+    ):
         Priors(latent_scale=value)
     with pytest.raises(ValueError, match="noise_location"):
         HierarchicalPriors(noise_location=1e6)
@@ -156,3 +158,22 @@ def test_equal_class_means_are_no_signal(strategy, seed):
     np.testing.assert_allclose(model.predict_proba(X), 0.5, atol=0.01)
     assert np.isfinite(model.transform(X)).all()
     assert model.idata_["posterior"].sizes["draw"] > 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BSDRClassifier(sampling=Sampling(draws=20), random_state=0),
+        BM2PCAClassifier(random_state=0),
+        DGPLVMClassifier(random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_noise_is_told_once_at_the_line_of_the_user(model):
+    X = np.random.default_rng(0).standard_normal((30, 5))
+    with pytest.warns(UserWarning, match="no evidence that the targets depend on X") as warned:
+        model.fit(X, np.arange(30) % 2)
+    assert [each.filename for each in warned] == [__file__] * len(warned)
+    remarks = model.summary().loc[["remark"], "value"]
+    assert remarks.str.startswith("No evidence").sum() == 1
+    assert model.held_out_gain_ == model.idata_.attrs["held_out_gain"]

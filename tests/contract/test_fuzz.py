@@ -228,7 +228,7 @@ def check(zoo, kind, example):
 
     Columns in another order are refused, and arguments set after the fit change no prediction.
     """
-    choices = CHOICES[kind]
+    choices = CHOICES.get(kind, ({},))
     model = zoo.make(kind, **choices[example.choice % len(choices)])
     if "n_components" in model.get_params():
         model.set_params(n_components=example.n_components)

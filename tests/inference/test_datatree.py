@@ -2,16 +2,19 @@
 
 import json
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
+import bsdr_models
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.inference.datatree import Context
 from bsdr_models.spec import find_spec
 
 S, N, D, R, K = 5, 6, 4, 2, 3
+FOLDERS = sorted(path.parent.name for path in Path(bsdr_models.__file__).parent.glob("*/spec.py"))
 
 
 @pytest.fixture
@@ -124,10 +127,12 @@ def test_a_wrong_axis_is_named(groups, group, name, values, message):
         build(groups)
 
 
-@pytest.mark.parametrize("name", ["bsdr", "bm2pca", "dgplvm"])
+@pytest.mark.parametrize("name", FOLDERS)
 def test_specifications_are_complete(name):
     spec = find_spec(name)
     assert spec.name == name
-    assert set(spec.identified) <= set(spec.variables)
+    aligned = {value for key, value in spec.alignment.items() if key != "method"}
+    assert "loadings" in spec.alignment
+    assert aligned | set(spec.identified) <= set(spec.variables)
     for dims in spec.variables.values():
         assert len(set(dims)) == len(dims)  # none for a scalar

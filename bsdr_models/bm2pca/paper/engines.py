@@ -111,6 +111,7 @@ def fit_mean_field(
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
+    result = result if tol > 0.0 else replace(result, advice="")
     return result.with_posterior(margin_posterior(result.posterior, data, problem))
 
 

@@ -21,7 +21,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import feature_names, read_views, warn_not_converged, warn_unless_mixed
+from bsdr_models.validation import feature_names, read_views, warn_unless_mixed
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
@@ -247,12 +247,9 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         )
 
     def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        super()._report(result, chosen)
         if result.sampled is not None:
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=5)
-        elif chosen["n_sweeps"] is None and not (result.converged or result.interrupted):
-            warn_not_converged(self.max_iter, engines.TOL, stacklevel=4)
 
     def _selected_params(self) -> dict[str, Any]:
         selected = super()._selected_params()

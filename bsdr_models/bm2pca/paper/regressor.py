@@ -25,7 +25,6 @@ from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
     one_thread,
     sample_labels,
-    warn_not_converged,
 )
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
@@ -222,8 +221,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 target="regression",
                 attrs=attrs,
             )
-            if not (self.converged_ or self.interrupted_):
-                warn_not_converged(self.max_iter, TOL)
         return self
 
     def _calibrate(self, groups: IntArray | None, rng: np.random.Generator) -> FloatArray:

@@ -32,7 +32,6 @@ from bsdr_models.validation import (
     one_thread,
     sample_labels,
     units_of_samples,
-    warn_not_converged,
     warn_unless_mixed,
 )
 
@@ -110,8 +109,6 @@ class PaperEstimator(BaseBSDR):
                 contrast = self._context.contrast(state.weights.mean[1:])
                 share = relevance(state.latent.mean, contrast)
                 self._finish(result, result.posterior.components(), share)
-                if not (result.converged or result.interrupted):
-                    warn_not_converged(optimization.max_iter, optimization.tol, stacklevel=4)
             else:
                 schedule = self._schedule()
                 tree = sample(
@@ -128,7 +125,8 @@ class PaperEstimator(BaseBSDR):
         self._set_result(result, self._context)
         self.latent_scale_ = self._context.latent_scale
         self.lower_bounds_ = result.trace
-        self._set_components(components, share)
+        self._set_components(components.T, share, self._context.X)
+        self.n_components_ = self._n_features_out
 
     def _set_draws(self, tree: xr.DataTree, *, n_tune: int, stacklevel: int) -> None:
         """Set the attributes of a tree of draws; warns if the chains have not mixed."""
