@@ -410,8 +410,9 @@ def _plot_curves(
     ax: Axes | None,
 ) -> Axes:
     """Correlation with the targets, and its interval, over features at places (D,)."""
-    table = table.isel({FEATURE: np.argsort(places)})
-    x = np.sort(places)
+    order = np.argsort(places)
+    x = places[order]
+    table = table.isel({FEATURE: order})
     classes = "y_index" in tree["fit"]
     opposite = classes and table.sizes[LABEL] == 2
     shown = [1] if opposite and labels is None else _panels(table["alone"], LABEL, labels)
@@ -443,7 +444,7 @@ def _plot_curves(
         panel.axhline(0.0, color=GREY, linewidth=0.9)
         panel.fill_between(x, low[:, k], high[:, k], color=shade, alpha=0.25, linewidth=0.0)
         panel.plot(x, r[:, k], color=shade, linewidth=1.0)
-        panel.plot(x, np.where(found, r[:, k], np.nan), color=shade, linewidth=3.0)
+        panel.plot(x[found], r[found, k], ".", color=shade, markersize=5.0)
         panel.set_ylim(min(-0.5, low[:, shown].min()), max(0.5, high[:, shown].max()))
         rest = names[1 - k] if opposite else "the others"
         title = f"{names[k]} v. {rest}" if classes else names[k]
