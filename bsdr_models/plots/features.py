@@ -73,8 +73,9 @@ def features_table(
         or outputs explain, by which features are in order; `false_discovery_rate` (feature,), the
         smallest rate at which it is found, by permutations of the samples
         (:mod:`bsdr_models.numerics.association`); and `alone` (feature, outcome), its correlation
-        with each class, label or output. They do not depend on the model. Constant features are
-        last, with a rate of one.
+        with each class, label or output. They do not depend on the model, and are of differences
+        between means: of a feature whose variance alone differs they say nothing. Constant features
+        are last, with a rate of one.
 
         Given the others: `mean`, `median`, the ends `low` and `high` of the central interval and
         `low_50` and `high_50` of that of 50 %, and `sign_probability`, the share of draws with the
