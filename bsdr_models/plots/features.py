@@ -171,8 +171,8 @@ def plot_features(
     n_features
         Number of features to show at most, the first of :func:`features_table`.
     labels
-        Class scores to show (components of a nonlinear model); by default the four with the
-        largest effects.
+        Class scores to show (components of a nonlinear model); by default the four whose classes
+        go best with the features that are shown.
     stability
         Of :func:`bsdr_models.feature_stability`; adds the share of halves of the samples that
         select a feature.
@@ -215,7 +215,8 @@ def plot_features(
     linear = "sign_probability" in table
     classes = "y_index" in tree["fit"]
     opposite = classes and axis == LABEL and table.sizes[LABEL] == 2
-    shown = [1] if opposite and labels is None else _panels(table["mean"], axis, labels)
+    size = top["alone" if linear and "alone" in top else "mean"]
+    shown = [1] if opposite and labels is None else _panels(size, axis, labels)
     score = ("class score" if classes else "output") if linear else "latent coordinate"
     widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
     ax = axes_or_new(ax, width=2.2 + 2.4 * max(widths.sum(), 2.0), height=2.1 + 0.24 * n)
@@ -445,14 +446,15 @@ def _plot_curves(
         panel.axhline(0.0, color=GREY, linewidth=0.9)
         panel.fill_between(x, low[:, k], high[:, k], color=shade, alpha=0.25, linewidth=0.0)
         panel.plot(x, r[:, k], color=shade, linewidth=1.0)
-        panel.plot(x[found], r[found, k], ".", color=shade, markersize=5.0)
+        sure = found & ((low[:, k] > 0.0) | (high[:, k] < 0.0))
+        panel.plot(x[sure], r[sure, k], ".", color=shade, markersize=5.0)
         panel.set_ylim(min(-0.5, low[:, shown].min()), max(0.5, high[:, shown].max()))
         rest = names[1 - k] if opposite else "the others"
         title = f"{names[k]} v. {rest}" if classes else names[k]
         panel.set_title(title, loc="left", fontsize=NOTE_SIZE + 0.5, pad=3.0)
     target, targets = _targets(tree)
     note = f"Correlation of each of {len(x)} features with the {target}, with intervals of"
-    note += f" {table.attrs['prob']:.0%}.{_rate(table, 'thick')}"
+    note += f" {table.attrs['prob']:.0%}.{_rate(table, 'thick where an interval is beside zero')}"
     if len(shown) < len(table[LABEL]) and not opposite:
         note += f" {len(shown)} of {len(table[LABEL])} {targets}."
     set_title(ax, "Features along their axis", note + caveats(tree, None))

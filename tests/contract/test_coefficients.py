@@ -118,7 +118,7 @@ def test_nothing_before_a_fit(zoo, kind):
 def test_selectors_of_scikit_learn(zoo, kind, selector):
     rng = np.random.default_rng(0)
     X = np.column_stack([zoo.X[:, 2:], rng.standard_normal((45, 4))])
-    model = zoo.make(kind)
+    model = zoo.make(kind, n_components=1)
     if not hasattr(zoo.fitted(kind), "coef_"):
         return
     made = {

@@ -101,13 +101,21 @@ def test_many_classes_have_the_panels_of_the_largest_effects():
     rng = np.random.default_rng(3)
     coef = 0.01 * rng.standard_normal((20, 4, 9))
     coef[:, :, [1, 4, 6, 8]] *= 100.0
-    X = rng.standard_normal((90, 4))
-    tree = tree_of(coef, X=X, index=np.arange(90) % 9)
+    tree = tree_of(coef)
     titles = [panel.texts[0].get_text() for panel in plot_features(tree).child_axes]
     assert [title.split(" v.")[0] for title in titles] == ["b", "class 4", "class 6", "class 8"]
     ax = plot_features(tree, labels=["c", "a"])
     assert [panel.texts[0].get_text()[0] for panel in ax.child_axes] == ["c", "a"]
     assert "2 of 9 class scores" in caption(ax)
+    index = np.arange(90) % 9
+    X = rng.standard_normal((90, 4))
+    X[:, 0] += 9.0 * np.isin(index, [0, 2, 5, 7])
+    titles = [
+        panel.texts[0].get_text()
+        for panel in plot_features(tree_of(coef, X=X, index=index), n_features=1).child_axes
+    ]
+    assert len(titles) == 4
+    assert {title.split(" v.")[0] for title in titles} <= {"a", "c", "class 5", "class 7"}
 
 
 def test_the_plot_shows_the_table():
