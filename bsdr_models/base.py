@@ -410,6 +410,83 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return {} if self._reference is None else self._reference.compare(X)
 
     @property
+    def coef_(self) -> FloatArray:
+        """Effects of the features, as given, on the class scores or outputs; posterior means.
+
+        Of shape (n_classes, n_features), or (1, n_features) for two classes, whose effect is on the
+        score of ``classes_[1]`` less that of ``classes_[0]``. Of a regressor (n_outputs,
+        n_features), or (n_features,) if y was a vector. Zero for constant features.
+
+        Raises
+        ------
+        AttributeError
+            If the model is not linear in the features.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bsdr_models import BM2PCAClassifier
+        >>> model = BM2PCAClassifier(random_state=0).fit(*load_wine(return_X_y=True))
+        >>> model.coef_.shape, model.intercept_.shape
+        ((3, 13), (3,))
+        """
+        return self._linear_model("coef_")[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """Class scores or outputs where all features are zero; of shape (n_classes,), see `coef_`.
+
+        One number of a regressor if y was a vector.
+        """
+        return self._linear_model("intercept_")[1]
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Share of each feature in the sum of squared effects of scaled features, (n_features,).
+
+        Effects are those on differences of class scores or on outputs, of a nonlinear model mean
+        slopes. The root of n_features times the share has a mean square of one, as the variable
+        importance in projection (VIP) of PLS.
+
+        Raises
+        ------
+        AttributeError
+            If the model has neither effects nor slopes.
+
+        See Also
+        --------
+        bsdr_models.plots.features_table : the order of features by what each tells alone.
+        """
+        fit = self.idata_["fit"]
+        if "feature_relevance" not in fit:
+            raise AttributeError(f"{type(self).__name__} has no effects of features in this fit")
+        return np.array(fit["feature_relevance"].values)
+
+    def _linear_model(self, name: str) -> tuple[FloatArray, Any]:
+        """Coefficients (K, D) of features as given and intercepts (K,), for an attribute."""
+        check_is_fitted(self)
+        effects = self._mean_effects()
+        if effects is None:
+            raise AttributeError(
+                f"{type(self).__name__} has no {name}: its predictions are not linear in the "
+                "features. feature_importances_ has a number for each of them"
+            )
+        scaled, intercept = effects
+        coef = pad(scaled.T, self._scaler.constant, axis=1) / self._scaler.scale
+        return coef, intercept - coef @ self._scaler.location
+
+    def _known(self) -> tuple[Any, FloatArray, Any]:
+        """Training samples before imputation, targets and groups, as of `Context.known`."""
+        return self._context.known(getattr(self, "_observed", self._context).X)
+
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
+        """Effects (P, K) of scaled features on scores or outputs, and intercepts (K,), if linear.
+
+        Features that are constant are left out.
+        """
+        return None
+
+    @property
     def idata_(self) -> xr.DataTree:
         """Posterior draws, fit and data as a DataTree, for ArviZ and the plots."""
         check_is_fitted(self)

@@ -65,6 +65,12 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         """Log probabilities at latent coordinates (G, R): (G, K)."""
         return cast(FloatArray, self._posterior.log_probabilities_at(latent))
 
+    def _linear_model(self, name: str) -> tuple[FloatArray, Any]:
+        coef, intercept = super()._linear_model(name)
+        if self._exclusive and len(coef) == 2:
+            return np.diff(coef, axis=0), np.diff(intercept)
+        return coef, intercept
+
     @property
     def held_out_log_proba_(self) -> FloatArray | None:
         """Log probabilities of training samples, (n_samples, n_classes), without their labels.

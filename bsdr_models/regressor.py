@@ -63,6 +63,12 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         mean, std = self._predictions(X).values()
         return self._match_shape(mean), self._match_shape(std)
 
+    def _linear_model(self, name: str) -> tuple[FloatArray, Any]:
+        coef, intercept = super()._linear_model(name)
+        coef = coef * self.y_scale_[:, None]
+        intercept = intercept * self.y_scale_ + self.y_mean_
+        return (coef[0], float(intercept[0])) if self._one_output else (coef, intercept)
+
     def _means(self, X: Any) -> FloatArray:
         """Mean of standardised outputs of scaled samples, (M, K)."""
         return self._moments(X)[0]

@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 from bsdr_models.arrays import FloatArray
 from bsdr_models.groups import majority_share
 from bsdr_models.metrics import lack_of_signal, no_signal
+from bsdr_models.numerics.association import FOUND, associate
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.validation import R_HAT_LIMIT
 
@@ -56,7 +57,14 @@ def summarise(model: Any) -> pd.DataFrame:
     rows = {"model": type(model).__name__}
     for name, value in model.selected_params().items():
         rows[name] = f"{value:.3g}" if isinstance(value, float) else str(value)
-    rows |= _data(model) | _metric(model) | _fit(model) | _components(model) | _predictions(model)
+    rows |= (
+        _data(model)
+        | _features(model)
+        | _metric(model)
+        | _fit(model)
+        | _components(model)
+        | _predictions(model)
+    )
     remarks = _remarks(model)
     index = [*rows, *["remark"] * len(remarks)]
     return pd.DataFrame({"value": [*rows.values(), *remarks]}, index=index)
@@ -106,6 +114,17 @@ def _data(model: Any) -> dict[str, str]:
         f": {', '.join(listed)}" if len(labels) <= MAX_LISTED else sizes
     )
     return rows
+
+
+def _features(model: Any) -> dict[str, str]:
+    """How many features are found, and the first of them."""
+    alone = associate(*model._known())
+    found = alone["false_discovery_rate"] <= FOUND
+    order = np.argsort(-alone["explained"], kind="stable")
+    listed = [str(model._context.modelled_names[i]) for i in order[:MAX_LISTED] if found[i]]
+    count = int(found.sum())
+    first = f", first {', '.join(listed)}" if listed else ""
+    return {"features found": f"{count} at a false discovery rate of {FOUND:.0%}{first}"}
 
 
 def _metric(model: Any) -> dict[str, str]:

@@ -10,7 +10,7 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, GRID_X, LABEL, OBS
 from bsdr_models.inference.datatree import SUMMARY_DIMS
 from bsdr_models.latent_grid import VARIABLE
-from bsdr_models.numerics.relevance import importance, rescale_to_median_size
+from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
 
 # Dims that variables of samples and maps have at least.
 NEEDED = {**SUMMARY_DIMS, "y": (OBS,), VARIABLE: (GRID_X, LABEL)}
@@ -63,7 +63,8 @@ class Effects:
 
     draws: FloatArray | None  # (S, D, K), of a common size but for real outputs; None for slopes
     mean: FloatArray  # (D, K)
-    importance: FloatArray  # of each feature, (D,)
+    importance: FloatArray  # share of each feature in the squared effects, (D,)
+    strength: FloatArray  # by which features are in order, largest first, (D,)
     features: np.ndarray  # names, (D,)
     outcomes: np.ndarray  # names, (K,)
     dim: str
@@ -79,7 +80,8 @@ def read_effects(tree: xr.DataTree) -> Effects:
         if tree.attrs.get("target") != "regression":
             draws = rescale_to_median_size(draws, centred=classes)
         mean = draws.mean(axis=0)
-        size = importance(mean, centred=classes)
+        k = mean.shape[1]
+        share = feature_relevance(mean, np.eye(k) - classes / k)
     elif missing := {"projection_mean", "feature_relevance"} - set(fit):
         raise ValueError(
             "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "
@@ -89,11 +91,14 @@ def read_effects(tree: xr.DataTree) -> Effects:
         coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
         draws = None
         mean = coef.values
-        size = np.sqrt(len(mean) * fit["feature_relevance"].values)
+        share = np.empty(0)
+    if "feature_relevance" in fit:
+        share = fit["feature_relevance"].values
     return Effects(
         draws=draws,
         mean=mean,
-        importance=size,
+        importance=share,
+        strength=fit["explained"].values if "explained" in fit else share,
         features=coef[FEATURE].values,
         outcomes=coef[coef.dims[-1]].values,
         dim=str(coef.dims[-1]),

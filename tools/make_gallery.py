@@ -53,7 +53,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         rng.normal(size=(60, 200)),
         CULTIVARS[rng.integers(3, size=60)],
     )
-    stability = feature_stability(model, rows, known, random_state=0)
+    stability = feature_stability(model, random_state=0)
     comparison = compare_models(rows, known, random_state=0, progressbar=False)
     return {
         "map_held_out": lambda: plots.plot_map(held_out),

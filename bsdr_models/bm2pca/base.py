@@ -19,6 +19,7 @@ from bsdr_models.bm2pca.trees import make_tree, per_class
 from bsdr_models.dask_arrays import is_dask, not_in_memory
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
+from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
@@ -206,12 +207,18 @@ class BaseBM2PCA(Estimator):
         """Weights of the components in the differences of class scores."""
         return self._context.contrast(per_class(self._context, self._posterior.mean_weights))
 
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        coef = self._posterior.coefficients
+        sample = self._impute(self._problem.X[:1])
+        return coef, self._posterior.score_means(sample)[0] - (sample @ coef)[0]
+
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(self._impute(X))
 
     def _make_tree(self) -> xr.DataTree:
         attrs: dict[str, Any] = {"interrupted": int(self._result.interrupted)}
         group: dict[str, Any] = {
+            **associate(*self._known()),
             "feature_relevance": feature_relevance(self._posterior.projection, self._contrast),
             "relevance": self.relevance_,
         }

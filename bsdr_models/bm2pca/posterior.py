@@ -28,6 +28,10 @@ class Predictor(Protocol):
         """Weights of the class scores, (R, K)."""
 
     @property
+    def coefficients(self) -> FloatArray:
+        """Effects of scaled features on mean class scores, (P, K)."""
+
+    @property
     def factor_model(self) -> FactorModel | None:
         """Factor model of the features, if the fit has one."""
 
@@ -134,6 +138,11 @@ class Posterior:
         """Weights of the class scores, (R, K)."""
         weights = self.state.weights
         return np.eye(weights.shape[1]) if self.one_vs_rest else weights[1:]
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Effects of scaled features on mean class scores, (P, K)."""
+        return self.projection @ self.mean_weights
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         """Draws of the classifiers, given the subspace, by name."""

@@ -215,6 +215,10 @@ class FullRankEstimator(BaseBSDR):
                 attrs=self._attrs(),
             )
 
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
+        linear = self._posterior.feature_map.is_linear
+        return self._posterior.mean_effects(self._context.X) if linear else None
+
     def _attrs(self) -> dict[str, Any]:
         return super()._attrs() | self._result.attrs()
 

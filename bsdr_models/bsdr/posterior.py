@@ -132,10 +132,7 @@ class Coordinates:
         z = draws.latent(X)
         weights = draws.weights
         if target != "regression":
-            centred = z[:, 1:] @ weights  # the constant has the first row
-            n_entries = len(whitened) * weights.shape[2]
-            size = np.sqrt(np.sum(centred**2, axis=(1, 2)) / n_entries)
-            weights = weights * (np.median(size) / np.maximum(size, _TINY))[:, None, None]
+            weights = weights * _size_factor(z, weights)[:, None, None]
         flat = draws.projection.reshape(s * j, b)
         coefficients = flat.T @ weights.reshape(s * j, -1) / s
         linear = whitened @ coefficients  # (N, K)
@@ -190,6 +187,16 @@ class Coordinates:
             weights=weights,
             bias=draws.bias - (shift[:, None] @ weights)[:, 0],
         )
+
+
+def _size_factor(latent: FloatArray, weights: FloatArray) -> FloatArray:
+    """Factors (S,) that give draws of the linear predictor their median size.
+
+    From latent coordinates (S, M, J) of the rows of `_triangular` and weights (S, J, K).
+    """
+    centred = latent[:, 1:] @ weights  # the constant has the first row
+    size = np.sqrt(np.sum(centred**2, axis=(1, 2)))
+    return np.asarray(np.median(size) / np.maximum(size, _TINY))
 
 
 def _triangular(X: FloatArray) -> FloatArray:
@@ -251,6 +258,19 @@ class Posterior:
         """Effects of the features on the coordinates (loadings), (R, D)."""
         axes = self.coordinates.axes[:, : self.n_components]
         return (self.feature_map.effects @ (self.coordinates.coefficients @ axes)).T
+
+    def mean_effects(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Effects of scaled features (D, K) and intercept (K,), means over draws.
+
+        Those of labels are of one size over the training samples X (N, D), as in `Coordinates`.
+        """
+        coef = self.feature_map.effects @ self.coordinates.coefficients
+        bias = self.draws.bias
+        if self.target != "regression":
+            rows = _triangular(self.feature_map.whiten(X))[:, 1:]
+            bias = bias * _size_factor(self.draws.latent(rows), self.draws.weights)[:, None]
+        at_zero = self.feature_map.whiten(np.zeros((1, X.shape[1])))[0]
+        return coef, bias.mean(axis=0) + at_zero @ self.coordinates.coefficients
 
     @property
     def share(self) -> FloatArray:

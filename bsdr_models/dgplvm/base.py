@@ -147,9 +147,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             tune = self._schedule().tune
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
         elif isinstance(embedder, MappingEmbedder):
-            derivative, _, share = self._sensitivity()
+            derivative = self._sensitivity()[0]
             self.components_ = pad(derivative, context.constant, axis=0).T
-            self.feature_relevance_ = pad(share, context.constant, axis=0)
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Mean features at latent coordinates, Eq. (15) of the paper.

@@ -66,7 +66,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     components_ : ndarray of shape (n_components, n_features)
         Mean derivative of the mapping over the training samples, in features of unit variance; not
         of samplers.
-    feature_relevance_ : ndarray of shape (n_features,)
+    feature_importances_ : ndarray of shape (n_features,)
         Share of each feature in the squared derivatives of the mapping.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the scatter of the class centroids of the left-out latent

@@ -32,6 +32,7 @@ from bsdr_models.dims import (
     TERM,
 )
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
+from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.spec import ModelSpec
@@ -65,6 +66,10 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "log_density": (ITERATION,),
     "elbo_terms": (ITERATION, TERM),
     "restarts": (RESTART,),
+    "independent_samples": (),
+    "correlation": (FEATURE, LABEL),
+    "explained": (FEATURE,),
+    "false_discovery_rate": (FEATURE,),
     "y_index": (OBS,),
     "probability": (OBS, LABEL),
     "class_frequency": (LABEL,),
@@ -117,6 +122,23 @@ class Context:
         assert self.index is not None
         return class_frequency(self.index, len(self.labels))
 
+    def known(self, X: Any) -> tuple[Any, FloatArray, IntArray | None]:
+        """Of samples with known targets: features, as in X, targets (N, K) as numbers, and groups.
+
+        Classes are indicators.
+        """
+        if self.index is not None:
+            targets = np.equal.outer(self.index, np.arange(len(self.labels))).astype(np.float64)
+            known = self.index >= 0
+        elif self.target == "multilabel":
+            y = self.y.reshape(len(self.y), -1)
+            targets = (y == 1).astype(np.float64)
+            known = ((y == 0) | (y == 1)).all(axis=1)
+        else:
+            targets = self.y.reshape(len(self.y), -1).astype(np.float64)
+            known = np.isfinite(targets).all(axis=1)
+        return X[known], targets[known], None if self.groups is None else self.groups[known]
+
     def name_dims(self, model: Any) -> Any:
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
         names = {OBS: self.samples, FEATURE: self.modelled_names, LABEL: self.labels}
@@ -143,6 +165,7 @@ class Context:
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
+        groups["fit"] = {**associate(*self.known(self.X)), **groups["fit"]}
         if self.index is not None:
             groups["fit"]["y_index"] = self.index
             groups["fit"]["class_frequency"] = self.frequency

@@ -50,16 +50,6 @@ def rescale_to_median_size(coef: FloatArray, *, centred: bool) -> FloatArray:
     return coef * factor[:, None, None]
 
 
-def importance(coef: FloatArray, *, centred: bool) -> FloatArray:
-    """Root mean square of posterior means of coefficients (P, K) over outcomes, (P,).
-
-    A mean square over draws would add the variance, which is all that a feature outside the row
-    space of the samples has. Of scores of classes, which are centred, only differences matter.
-    """
-    values = coef - coef.mean(axis=-1, keepdims=True) if centred else coef
-    return np.sqrt(np.mean(values**2, axis=1))
-
-
 def _shares(values: FloatArray) -> FloatArray:
     total = values.sum()
     return values / total if total > 0.0 else np.full(len(values), 1.0 / len(values))

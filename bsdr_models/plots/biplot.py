@@ -46,7 +46,7 @@ def plot_biplot(
     components
         Numbers, from 1, of two components.
     n_features
-        Number of arrows: the longest.
+        Number of arrows: the first in the order of :func:`features_table`.
     label
         Which of several outputs (multi-label, regression) colours the samples.
     ax
@@ -69,7 +69,8 @@ def plot_biplot(
         raise ValueError("a biplot needs two components; plot_features shows one by one")
     mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, chosen]
     loadings = fit["projection_mean"].transpose(FEATURE, COMPONENT).values[:, chosen]
-    top = np.argsort(-np.hypot(*loadings.T), kind="stable")[:n_features]
+    strength = fit["explained"].values if "explained" in fit else np.hypot(*loadings.T)
+    top = np.argsort(-strength, kind="stable")[:n_features]
     features = fit[FEATURE].values[top]
     number = np.issubdtype(features.dtype, np.number)
     named = [f"feature {name}" if number else str(name) for name in features]
@@ -78,10 +79,10 @@ def plot_biplot(
     tips = centre + factor * loadings[top]
     width = np.ptp(np.concatenate([mean, tips]), axis=0)
     ax = _draw_arrows(ax, mean, read_target(tree, "fit", label), centre, tips)
-    longest = f"the {len(top)} longest of {len(loadings)}" if len(top) < len(loadings) else "all"
+    which = f"the first {len(top)} of {len(loadings)}" if len(top) < len(loadings) else "all"
     note = (
-        f"Points: posterior means. Arrows ({longest}): loadings times {factor:.2g}, the effect "
-        f"of a rise by {factor:.2g} scaled units."
+        f"Points: posterior means. Arrows ({which}, as by plot_features): loadings times "
+        f"{factor:.2g}, the effect of a rise by {factor:.2g} scaled units."
     )
     if width.min() < ALIVE * width.max():
         note += f" Nearly switched off: {names[int(width.argmin())]}."

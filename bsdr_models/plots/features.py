@@ -1,15 +1,18 @@
 """Effects of the features on the class scores: given the other features, and alone."""
 
 import json
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from scipy.stats import norm
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL, OBS
+from bsdr_models.dims import COMPONENT, FEATURE, LABEL
+from bsdr_models.numerics.association import FOUND, ROUNDING
 from bsdr_models.plots._read import (
     APPROXIMATE,
     caveats,
@@ -38,9 +41,10 @@ from bsdr_models.trees import read, read_effects
 CERTAIN = 0.95
 # Probability of a sign from which it is written beside the effect.
 WRITTEN = 0.9
-RELATED = 0.5  # absolute correlation from which a feature goes with a class score
 MAX_PANELS = 4
 SHARES = 0.55  # width of the panel of selections, relative to the others
+# A number, and its unit if it has one.
+NUMBER = re.compile(r"(?P<number>[-+]?\d+\.?\d*(e[-+]?\d+)?) ?(?P<unit>[^\d\s]*)")
 GAP = 0.03  # between panels, relative to the Axes
 DARK = "#717581"
 UNCERTAIN = "#b0b0b0"
@@ -49,13 +53,14 @@ UNCERTAIN = "#b0b0b0"
 def features_table(
     tree: xr.DataTree, *, prob: float = 0.9, stability: xr.Dataset | None = None
 ) -> xr.Dataset:
-    r"""Table of the effect of every feature on every class score, the most important feature first.
+    r"""Table of what each feature tells alone, and of its effects given the others; in that order.
 
     Parameters
     ----------
     tree
         Needs `coef` (chain, draw, feature, outcome) in group "posterior". For a nonlinear model,
         the mean slopes `projection_mean` and `feature_relevance` of group "fit" take its place.
+        What a feature tells alone is in group "fit".
     prob
         Probability of the interval from `low` to `high`.
     stability
@@ -64,23 +69,26 @@ def features_table(
     Returns
     -------
     Dataset
-        Over (feature, outcome), from the draws of `coef`: `mean`, `median`, the ends `low` and
-        `high` of the central interval and `low_50` and `high_50` of that of 50 %, and
-        `sign_probability`, the share of draws with the more frequent sign. `coef` is the effect on
-        a class score per unit of the feature that the model sees, a standard deviation unless
-        samples are sparse or ``standardize=False``, given the other features. Except
-        for real outputs, draws are first scaled to their median root mean square: the common size,
-        hardly bounded if classes separate, says nothing of a feature.
+        Each feature alone: `explained` (feature,), the share of its variance that classes, labels
+        or outputs explain, by which features are in order; `false_discovery_rate` (feature,), the
+        smallest rate at which it is found, by permutations of the samples
+        (:mod:`bsdr_models.numerics.association`); and `alone` (feature, outcome), its correlation
+        with each class, label or output. They do not depend on the model, and are of differences
+        between means: of a feature whose variance alone differs they say nothing. Constant features
+        are last, with a rate of one.
 
-        `alone` (feature, outcome), if the tree holds X, is the structure coefficient: the
-        correlation of the feature with the posterior mean of the class score over the training
-        samples, 0 for a constant feature. `importance` (feature,) is the root mean square of
-        `mean`, centred over classes; correlated features share it. With `stability` also `selected`
-        (feature,), the share of refits that select the feature.
+        Given the others: `mean`, `median`, the ends `low` and `high` of the central interval and
+        `low_50` and `high_50` of that of 50 %, and `sign_probability`, the share of draws with the
+        more frequent sign, (feature, outcome), from the draws of `coef`: the effect on a class
+        score per unit of the feature that the model sees, a standard deviation unless samples are
+        sparse or ``standardize=False``. Except for real outputs, draws are first scaled to their
+        median root mean square: the common size, hardly bounded if classes separate, says nothing
+        of a feature. `importance` (feature,) is ``feature_importances_``, the share in the squared
+        effects; correlated features share it.
 
-        For a nonlinear model: `mean` and `alone` (feature, component), mean slopes of the latent
-        coordinates over the training samples and correlations with them, and `importance`, root
-        mean squared slopes relative to those of all features.
+        With `stability` also `selected` (feature,), the share of halves of the samples that select
+        the feature. For a nonlinear model `mean` (feature, component) are mean slopes of the latent
+        coordinates over the training samples, without intervals.
 
     Raises
     ------
@@ -103,30 +111,23 @@ def features_table(
     """
     check_prob("prob", prob)
     fit = read(tree, "fit")
-    X = _samples(tree)
     effects = read_effects(tree)
     draws = effects.draws
     columns = {"mean": effects.mean}
-    scores = None
     if draws is not None:
         tail = 0.5 - prob / 2.0
         ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
         columns |= zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True)
         columns["sign_probability"] = np.maximum((draws > 0).mean(axis=0), (draws < 0).mean(axis=0))
-        if tree.attrs.get("nonlinear"):
-            weights = read(tree, "posterior")["weights"].mean((CHAIN, DRAW))
-            scores = fit["latent_mean"].dot(weights, COMPONENT).transpose(OBS, LABEL).values
-        elif X is not None:
-            scores = np.nan_to_num(X) @ effects.mean
-    elif "latent_mean" in fit:
-        scores = fit["latent_mean"].transpose(OBS, COMPONENT).values
-    if X is not None and scores is not None:
-        columns["alone"] = _correlations(X, scores)
     table = xr.Dataset(
         {name: ((FEATURE, effects.dim), values) for name, values in columns.items()},
         coords={FEATURE: effects.features, effects.dim: effects.outcomes},
     )
     table["importance"] = FEATURE, effects.importance
+    if "explained" in fit:
+        table["alone"] = fit["correlation"].transpose(FEATURE, LABEL)
+        table["explained"] = fit["explained"]
+        table["false_discovery_rate"] = fit["false_discovery_rate"].where(fit["explained"] > 0, 1.0)
     if stability is not None:
         if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
             raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
@@ -135,7 +136,7 @@ def features_table(
         if set(frequency.index) != set(features):
             raise ValueError("stability is of other features than the tree")
         table["selected"] = FEATURE, np.asarray(frequency.loc[features], dtype=np.float64)
-    order = np.argsort(-effects.importance, kind="stable")
+    order = np.argsort(-effects.strength, kind="stable")
     return table.isel({FEATURE: order}).assign_attrs(prob=prob)
 
 
@@ -151,24 +152,30 @@ def plot_features(
 ) -> Axes:
     """Plot the effects of the features on the class scores, given the other features and alone.
 
-    One panel per class score, and one for two classes, whose scores are opposite. A line is the
-    central interval with probability `prob`, its thick part that with 50 %, the point the median;
-    filled and coloured if the sign has a probability of at least .95, which is written on the
-    right; approximations, which overstate it, fill all points. A diamond is the correlation of the
-    feature with the score, on the upper scale. Nonlinear models have a panel per latent coordinate,
-    with mean slopes and no intervals.
+    Features are in the order of :func:`features_table`, those that tell most alone first, and names
+    are dark if a feature is found at a false discovery rate of 5 %. One panel per class score, and
+    one for two classes, whose scores are opposite. A line is the central interval with probability
+    `prob`, its thick part that with 50 %, the point the median; filled and coloured if the sign has
+    a probability of at least .95, which is written on the right; approximations, which overstate
+    it, fill all points. A diamond is the correlation with the class, on the upper scale. Nonlinear
+    models have a panel per latent coordinate, with mean slopes and no intervals.
+
+    If all names are numbers, which may have one unit (1100 nm), and there are more than
+    `n_features`, panels are curves over all of them, of the correlation with each class and its
+    interval with probability `prob`.
 
     Parameters
     ----------
     tree
         As for :func:`features_table`.
     n_features
-        Number of features to show at most: those of largest importance over all class scores.
+        Number of features to show at most, the first of :func:`features_table`.
     labels
-        Class scores to show (components of a nonlinear model); by default the four with the
-        largest effects.
+        Class scores to show (components of a nonlinear model); by default the four whose classes
+        go best with the features that are shown.
     stability
-        Of :func:`bsdr_models.feature_stability`; adds the share of refits that select a feature.
+        Of :func:`bsdr_models.feature_stability`; adds the share of halves of the samples that
+        select a feature.
     prob
         Probability of the longer interval.
     ax
@@ -187,7 +194,7 @@ def plot_features(
     See Also
     --------
     features_table : the numbers.
-    bsdr_models.feature_stability : refits to parts of the samples.
+    bsdr_models.feature_stability : halves of the samples.
 
     Examples
     --------
@@ -199,17 +206,24 @@ def plot_features(
     if n_features < 1:
         raise ValueError(f"n_features must be positive, got {n_features}")
     table = features_table(tree, prob=prob, stability=stability)
+    places, unit = _numbers(table[FEATURE].values)
+    if places is not None and len(places) > n_features and "alone" in table:
+        return _plot_curves(tree, table, places, unit, labels, ax)
     top = table.isel({FEATURE: slice(n_features)})
     n = top.sizes[FEATURE]
-    axis = LABEL if LABEL in table.dims else COMPONENT
+    axis = str(table["mean"].dims[1])
     linear = "sign_probability" in table
     classes = "y_index" in tree["fit"]
-    opposite = classes and table.sizes.get(LABEL) == 2
-    shown = [1] if opposite and labels is None else _panels(table, axis, labels)
+    opposite = classes and axis == LABEL and table.sizes[LABEL] == 2
+    size = top["alone" if linear and "alone" in top else "mean"]
+    shown = [1] if opposite and labels is None else _panels(size, axis, labels)
     score = ("class score" if classes else "output") if linear else "latent coordinate"
     widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
     ax = axes_or_new(ax, width=2.2 + 2.4 * max(widths.sum(), 2.0), height=2.1 + 0.24 * n)
     name_features(ax, top[FEATURE].values)
+    if "false_discovery_rate" in top:
+        for text, rate in zip(ax.get_yticklabels(), top["false_discovery_rate"], strict=True):
+            text.set_color(INK if rate <= FOUND else GREY)
     ax.hlines(range(n), 0.0, 1.0, color=PALER, linewidth=0.8, zorder=0)
     ax.set(xlim=(0.0, 1.0), xticks=[], xlabel="mean slope of the latent coordinate")
     if linear:
@@ -241,7 +255,7 @@ def plot_features(
     if stability is not None:
         note += (
             f" Selected: among the first {stability.attrs['n_selected']} in that share of"
-            f" {stability.sizes['refit']} refits to 50% of the samples; dotted: chance."
+            f" {stability.sizes['half']} halves of the samples; dotted: chance."
         )
     if len(shown) < len(names) and not opposite:
         note += f" {len(shown)} of {len(names)} {score}s."
@@ -250,32 +264,11 @@ def plot_features(
     return ax
 
 
-def _samples(tree: xr.DataTree) -> FloatArray | None:
-    """Features of the training samples as the model sees them, (N, D), if the tree holds them."""
-    if "constant_data" not in tree.children or "X" not in tree["constant_data"]:
-        return None
-    return np.asarray(tree["constant_data"]["X"].transpose(OBS, FEATURE).values, dtype=np.float64)
-
-
-def _correlations(X: FloatArray, scores: FloatArray) -> FloatArray:
-    """Correlation of features with scores over samples where they are not NaN, (D, K)."""
-    seen = np.isfinite(X)
-    count = np.maximum(seen.sum(axis=0), 1)[:, None]
-    X = np.where(seen, X, 0.0)
-    X = np.where(seen, X - X.sum(axis=0) / count[:, 0], 0.0)
-    scores = scores - scores.mean(axis=0)
-    weight = seen.astype(np.float64).T
-    variance = weight @ scores**2 - (weight @ scores) ** 2 / count
-    scale = np.sqrt(np.sum(X**2, axis=0)[:, None] * np.maximum(variance, 0.0))
-    product = X.T @ scores
-    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0.0).clip(-1.0, 1.0)
-
-
-def _panels(table: xr.Dataset, axis: str, labels: Sequence[Hashable] | None) -> list[int]:
-    """Positions of the scores to show, by default those with the largest mean effects."""
-    known: list[Hashable] = table[axis].values.tolist()
+def _panels(values: xr.DataArray, axis: str, labels: Sequence[Hashable] | None) -> list[int]:
+    """Positions of the scores to show, by default those with the largest values of features."""
+    known: list[Hashable] = values[axis].values.tolist()
     if labels is None:
-        size = (table["mean"] ** 2).sum(FEATURE).values
+        size = (values**2).sum(FEATURE).values
         return np.sort(np.argsort(-size, kind="stable")[:MAX_PANELS]).tolist()
     if isinstance(labels, str) or len(labels) == 0:
         raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
@@ -333,7 +326,7 @@ def _draw_effects(
             panel.text(1.68 * reach, -0.75, "P(sign)", **right)
     else:
         panel.scatter(one["mean"], place, s=26, c="white", edgecolors=GREY, zorder=4)
-    if "alone" in one:
+    if "alone" in one and one["alone"].dims == (FEATURE,):
         panel.scatter(reach * one["alone"].values, place, s=24, marker="d", facecolors="none",
                       edgecolors=INK, linewidths=0.9, zorder=5)  # fmt: skip
         for r, text in ((-1, "\N{MINUS SIGN}1"), (0, "r = 0"), (1, "1")):
@@ -341,7 +334,7 @@ def _draw_effects(
 
 
 def _draw_selected(panel: Axes, share: FloatArray, chance: float) -> None:
-    """Shares of refits that select the features."""
+    """Shares of halves that select the features."""
     shade = np.where(share >= 0.5, DARK, PALE).tolist()
     bars = panel.barh(np.arange(len(share)), share, height=0.6, color=shade)
     panel.bar_label(bars, fmt="{:.0%}", padding=2.0, fontsize=7.5, path_effects=HALO)
@@ -354,7 +347,7 @@ def _unit(tree: xr.DataTree) -> str:
     """Unit of the features that the model sees."""
     config = json.loads(tree.attrs.get("config", "{}"))
     if "metric" in config:  # BM2PCA never scales sparse samples, which no tree holds
-        scaled = tree.attrs["model"] != "bm2pca" or _samples(tree) is not None
+        scaled = tree.attrs["model"] != "bm2pca" or "constant_data" in tree.children
         return "SD" if scaled else "scaled unit"
     standardize = config.get("standardize")
     if standardize is True:
@@ -367,16 +360,7 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
     """What the plot of the first n features shows of the scores."""
     d = table.sizes[FEATURE]
     linear = "sign_probability" in table
-    note = f"{'All' if n == d else f'{n} of {d}'} features, the largest effects first."
-    if "alone" in table:
-        related = int((abs(table["alone"]) >= RELATED).any([LABEL, COMPONENT][not linear]).sum())
-        a = "an" if score == "output" else "a"
-        note += f" Alone, {related} of {d} go with {a} {score} (|r| ≥ {RELATED:g})."
-    if linear and signs:
-        best = table["sign_probability"].max(LABEL).values
-        sure = best[best >= CERTAIN]
-        wrong = f" ({np.sum(1.0 - sure):.1f} expected wrong)" if len(sure) else ""
-        note += f" Given the others, the sign of {len(sure)} is certain{wrong}."
+    note = f"{'All' if n == d else f'{n} of {d}'} features.{_found(tree, table)}"
     if linear:
         mean = "mean effect over the training samples," if tree.attrs.get("nonlinear") else "effect"
         note += f" Points and lines: {mean} given the other features, with intervals of 50% and"
@@ -384,4 +368,94 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
         note += f" {table.attrs['prob']:.0%}{filled}."
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
-    return f"{note} Diamonds: correlation r with the {score}." if "alone" in table else note
+    diamonds = linear and "alone" in table
+    return f"{note} Diamonds: correlation r with the {_targets(tree)[0]}." if diamonds else note
+
+
+def _targets(tree: xr.DataTree) -> tuple[str, str]:
+    """What the targets are called: one of them, and all."""
+    kinds = {"regression": ("output", "outputs"), "multilabel": ("label", "labels")}
+    return kinds.get(tree.attrs.get("target", ""), ("class", "classes"))
+
+
+def _found(tree: xr.DataTree, table: xr.Dataset) -> str:
+    """Order of the features, and how many are found, for a caption."""
+    if "explained" not in table:
+        return " Those of the largest effects are first."
+    order = f" First are those that the {_targets(tree)[1]} explain best, each alone."
+    return order + _rate(table, "dark names")
+
+
+def _rate(table: xr.Dataset, how: str) -> str:
+    """How many features are found, and how they are shown, for a caption."""
+    found = int((table["false_discovery_rate"] <= FOUND).sum())
+    count = f"{found} of {table.sizes[FEATURE]} ({how})" if found else "None"
+    verb = "are" if found > 1 else "is"
+    return f" {count} {verb} found at a false discovery rate of {FOUND:.0%}."
+
+
+def _numbers(names: np.ndarray) -> tuple[FloatArray | None, str]:
+    """Names as distinct numbers, (D,), and their unit, if they are such as 1100 nm; or None."""
+    parts = [NUMBER.fullmatch(str(name)) for name in names]
+    if not all(parts) or len(units := {part["unit"] for part in parts if part}) > 1:
+        return None, ""
+    values = np.array([part["number"] for part in parts if part], dtype=np.float64)
+    return (values if len(np.unique(values)) == len(values) else None), units.pop()
+
+
+def _plot_curves(
+    tree: xr.DataTree,
+    table: xr.Dataset,
+    places: FloatArray,
+    unit: str,
+    labels: Sequence[Hashable] | None,
+    ax: Axes | None,
+) -> Axes:
+    """Correlation with the targets, and its interval, over features at places (D,)."""
+    order = np.argsort(places)
+    x = places[order]
+    table = table.isel({FEATURE: order})
+    classes = "y_index" in tree["fit"]
+    opposite = classes and table.sizes[LABEL] == 2
+    shown = [1] if opposite and labels is None else _panels(table["alone"], LABEL, labels)
+    names = [str(name) for name in table[LABEL].values]
+    r = table["alone"].values
+    z = np.arctanh(r.clip(-1.0 + ROUNDING, 1.0 - ROUNDING))
+    reach = norm.ppf(0.5 + table.attrs["prob"] / 2.0)
+    reach /= np.sqrt(max(int(tree["fit"]["independent_samples"]) - 3, 1))  # of Fisher's z
+    low = np.tanh(z - reach)
+    high = np.tanh(z + reach)
+    found = table["false_discovery_rate"].values <= FOUND
+    n = len(shown) + ("selected" in table)
+    ax = axes_or_new(ax, width=7.2, height=1.4 + 1.4 * n)
+    ax.set(xticks=[], yticks=[], xlabel=unit or "feature")
+    ax.xaxis.labelpad = 22.0  # below the numbers of the panels
+    ax.spines[:].set_visible(False)
+    ax.grid(visible=False)
+    height = 1.0 / n
+    for i in range(n):
+        panel = ax.inset_axes((0.0, 1.0 - (i + 0.94) * height, 1.0, 0.84 * height))
+        panel.set_xlim(x[0], x[-1])
+        panel.tick_params(labelsize=NOTE_SIZE, labelbottom=i == n - 1)
+        if i == len(shown):
+            panel.plot(x, table["selected"], color=DARK, linewidth=1.3)
+            panel.set_title("Selected", loc="left", fontsize=NOTE_SIZE + 0.5, pad=3.0)
+            continue
+        k = shown[i]
+        shade = color(k) if classes else POSITIVE
+        panel.axhline(0.0, color=GREY, linewidth=0.9)
+        panel.fill_between(x, low[:, k], high[:, k], color=shade, alpha=0.25, linewidth=0.0)
+        panel.plot(x, r[:, k], color=shade, linewidth=1.0)
+        sure = found & ((low[:, k] > 0.0) | (high[:, k] < 0.0))
+        panel.plot(x[sure], r[sure, k], ".", color=shade, markersize=5.0)
+        panel.set_ylim(min(-0.5, low[:, shown].min()), max(0.5, high[:, shown].max()))
+        rest = names[1 - k] if opposite else "the others"
+        title = f"{names[k]} v. {rest}" if classes else names[k]
+        panel.set_title(title, loc="left", fontsize=NOTE_SIZE + 0.5, pad=3.0)
+    target, targets = _targets(tree)
+    note = f"Correlation of each of {len(x)} features with the {target}, with intervals of"
+    note += f" {table.attrs['prob']:.0%}.{_rate(table, 'thick where an interval is beside zero')}"
+    if len(shown) < len(table[LABEL]) and not opposite:
+        note += f" {len(shown)} of {len(table[LABEL])} {targets}."
+    set_title(ax, "Features along their axis", note + caveats(tree, None))
+    return ax

@@ -11,7 +11,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from bsdr_models import BM2PCAPriors, DGPLVMPriors, HingeLoss, Priors
+from bsdr_models import (
+    BM2PCAPriors,
+    DGPLVMPriors,
+    HingeLoss,
+    Priors,
+    StackedClassifier,
+    StackedRegressor,
+)
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
 pytestmark = pytest.mark.usefixtures("short_runs")
@@ -87,14 +94,21 @@ def test_grid_search(zoo, grid):
     assert search.best_estimator_.score(zoo.X, zoo.target(grid)) > 0.7
 
 
+def test_weights_are_refused_in_the_name_of_the_class(zoo, kind):
+    for model in (zoo.make(kind), StackedClassifier(), StackedRegressor()):
+        name = type(model).__name__
+        with pytest.raises(TypeError, match=rf"^{name}\.fit\(\) got .*'sample_weight'"):
+            model.fit(zoo.X, zoo.y, sample_weight=np.ones(45))
+        with pytest.raises(TypeError, match=rf"^{name}\.__init__\(\) got .*'class_weight'"):
+            type(model)(class_weight="balanced")
+        assert not has_fit_parameter(model, "sample_weight")
+
+
 @pytest.mark.usefixtures("explained")
 @pytest.mark.parametrize("kind", ["PaperBSDRClassifier", "BM2PCARegressor"])
 def test_nothing_but_samples_and_targets_is_asked_for(frames, kind):
-    """No sample weights; with metadata routing a pipeline has nothing to route by default."""
+    """With metadata routing a pipeline has nothing to route by default."""
     model, X, y = frames(kind)
-    with pytest.raises(TypeError, match=rf"^{type(model).__name__}\.fit\(\) got .*'sample_weight'"):
-        clone(model).fit(X, y, sample_weight=np.ones(len(X)))
-    assert not has_fit_parameter(model, "sample_weight")
     with config_context(enable_metadata_routing=True):
         steps = make_pipeline(StandardScaler().set_output(transform="pandas"), clone(model))
         assert steps.fit(X, y).score(X, y) > 0.7

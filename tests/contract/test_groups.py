@@ -25,7 +25,6 @@ from bsdr_models import (
     SupervisedWhitening,
     compare_models,
     cross_validated_map,
-    feature_stability,
 )
 from bsdr_models.groups import warn_of_replicates
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
@@ -180,7 +179,6 @@ GAPS = {
 OF_GROUPS = {
     "map": lambda X, y, g: cross_validated_map(BM2PCAClassifier(), X, y, cv=3, groups=g),
     "comparison": lambda X, y, g: compare_models(X, y, cv=3, groups=g),
-    "stability": lambda X, y, g: feature_stability(BM2PCAClassifier(), X, y, groups=g),
 }
 
 

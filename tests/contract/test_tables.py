@@ -23,7 +23,6 @@ from bsdr_models import (
     compare_models,
     cross_validated_map,
     dgplvm,
-    feature_stability,
     load,
     plots,
 )
@@ -124,7 +123,6 @@ TWO_NAMED = {
     "predict_idata": lambda model, X, y: model.predict_idata(X, y),
     "cross_validated_map": lambda model, X, y: cross_validated_map(model, X, y, cv=3),
     "compare_models": lambda model, X, y: compare_models(X, y, cv=2),
-    "feature_stability": lambda model, X, y: feature_stability(model, X, y),
     "score": lambda model, X, y: model.score(X, y),
     "weighted score": lambda model, X, y: model.score(X, model.predict(X), y),
     "plot_map": lambda model, X, y: model.plot_map(X, y),
@@ -156,7 +154,6 @@ THREE_NAMED = {
     "fit of sequences": lambda X, y, other: DGPLVMClassifier().fit(X, y, sequence=other),
     "cross_validated_map": lambda X, y, other: cross_validated_map(PLAIN, X, y, groups=other),
     "compare_models": lambda X, y, other: compare_models(X, y, groups=other),
-    "feature_stability": lambda X, y, other: feature_stability(PLAIN, X, y, groups=other),
     "from_posterior": lambda X, y, other: PaperBSDRClassifier.from_posterior(TREE, X, other),
     "bsdr.build_model": lambda X, y, other: bsdr.build_model(X, other),
     "bsdr.build_paper_model": lambda X, y, other: bsdr.build_paper_model(X, other, n_components=1),

@@ -96,7 +96,7 @@ def test_dims_and_coordinates(fitted, name):
         assert fit["feature"].values.tolist() == FEATURES
         np.testing.assert_allclose(fit["feature_relevance"].sum(), 1.0)
         np.testing.assert_array_equal(model.components_, fit["projection_mean"].T)
-        np.testing.assert_array_equal(model.feature_relevance_, fit["feature_relevance"])
+        np.testing.assert_array_equal(model.feature_importances_, fit["feature_relevance"])
     np.testing.assert_allclose(fit["relevance"].sum(), 1.0)
     np.testing.assert_array_equal(model.relevance_, fit["relevance"])
 

@@ -45,7 +45,7 @@ def build(groups, *, y=Y, **changes):
     context = Context(
         X=np.random.default_rng(1).normal(size=(N, D)),
         y=y,
-        index=None,
+        index=Y,
         feature_names=["a", "b", "c", "d"],
         labels=["x", "yy", "z"],
         target="multiclass",

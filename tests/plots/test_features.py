@@ -6,9 +6,9 @@ import xarray as xr
 from matplotlib.collections import PathCollection
 
 from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, HingeLoss
+from bsdr_models.numerics.association import associate
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.plots import features_table, plot_features
-from bsdr_models.plots.features import _correlations
 
 NAMES = ["ash", "hue", "proline", "alcohol"]
 LABELS = ["a", "b", "c"]
@@ -26,6 +26,9 @@ def tree_of(coef, *, X=None, index=None, engine="gibbs", target="multiclass", na
     groups = {"posterior": posterior, "fit": fit}
     if X is not None:
         groups["constant_data"] = xr.Dataset({"X": (("obs", "feature"), X)})
+        found = associate(X, np.eye(len(labels))[fit["y_index"]])
+        for name, values in found.items():
+            fit[name] = ("feature", "outcome")[: np.ndim(values)], values
     root = xr.Dataset(attrs={"inference_method": engine, "target": target})
     return xr.DataTree.from_dict({"/": root, **groups})
 
@@ -39,7 +42,7 @@ def draws(*, n=400, d=4, k=3, seed=0):
 def stability_of(names, frequency, **attrs):
     attrs = {"n_selected": 2, "chance": 0.5, **attrs}
     table = xr.Dataset({"frequency": ("feature", frequency)}, {"feature": names}, attrs)
-    return table.assign(selected=(("refit", "rank"), np.full((10, 2), names[0])))
+    return table.assign(selected=(("half", "rank"), np.full((10, 2), names[0])))
 
 
 def caption(ax):
@@ -62,9 +65,8 @@ def test_columns_are_those_of_draws_of_common_size():
     np.testing.assert_allclose(table["median"], np.median(common, axis=0))
     np.testing.assert_allclose(table["low"], np.quantile(common, 0.1, axis=0))
     np.testing.assert_allclose(table["high_50"], np.quantile(common, 0.75, axis=0))
-    np.testing.assert_allclose(
-        table["importance"], np.sqrt((common.mean(axis=0) ** 2).mean(axis=1))
-    )
+    square = (common.mean(axis=0) ** 2).sum(axis=1)
+    np.testing.assert_allclose(table["importance"], square / square.sum())
 
 
 def test_real_outputs_keep_their_draws():
@@ -73,33 +75,19 @@ def test_real_outputs_keep_their_draws():
     np.testing.assert_allclose(table["mean"], coef.mean(axis=0))
 
 
-def test_features_are_in_order_of_importance_over_centred_scores():
+def test_features_are_in_order_of_what_the_classes_explain_or_else_of_their_effects():
     coef = np.array([[[3.0, 1.0], [0.0, 0.0], [5.0, 5.0], [-1.0, 3.0]]])  # centred: 1, 0, 0, 2
     table = features_table(tree_of(coef))
     assert table["feature"].values.tolist() == ["alcohol", "ash", "hue", "proline"]
-
-
-def test_missing_entries_are_left_out_of_a_correlation():
-    rng = np.random.default_rng(0)
-    X, scores = rng.standard_normal((60, 2)), rng.standard_normal((60, 3))
-    X[:40, 1] = np.nan
-    found = _correlations(X, scores)
-    for d, seen in ((0, slice(None)), (1, slice(40, None))):
-        expected = [np.corrcoef(X[seen, d], score)[0, 1] for score in scores[seen].T]
-        np.testing.assert_allclose(found[d], expected, atol=1e-12)
-
-
-def test_alone_is_the_correlation_with_the_mean_score():
-    rng = np.random.default_rng(1)
-    X, coef = rng.standard_normal((30, 4)), draws(n=1)
+    X = np.random.default_rng(0).standard_normal((40, 4))
     X[:, 1] = 0.0
-    table = features_table(tree_of(coef, X=X, index=np.arange(30) % 3)).sel(feature=NAMES)
-    scores = X @ coef[0]
-    for d in (0, 2, 3):
-        for k in range(3):
-            expected = np.corrcoef(X[:, d], scores[:, k])[0, 1]
-            assert table["alone"].values[d, k] == pytest.approx(expected)
-    np.testing.assert_array_equal(table["alone"][1], 0.0)  # a constant feature
+    X[:, 2] += 3.0 * (np.arange(40) % 2)
+    table = features_table(tree_of(coef, X=X, index=np.arange(40) % 2))
+    assert table["feature"].values[[0, -1]].tolist() == ["proline", "hue"]
+    assert table["false_discovery_rate"].values[[0, -1]].tolist() == pytest.approx([4 / 401, 1.0])
+    r = [np.corrcoef(X[:, 2], np.arange(40) % 2 == k)[0, 1] for k in (0, 1)]
+    np.testing.assert_allclose(table["alone"][0], r)
+    assert table["explained"].values[0] == pytest.approx(r[0] ** 2)
     assert "alone" not in features_table(tree_of(coef))
 
 
@@ -113,13 +101,21 @@ def test_many_classes_have_the_panels_of_the_largest_effects():
     rng = np.random.default_rng(3)
     coef = 0.01 * rng.standard_normal((20, 4, 9))
     coef[:, :, [1, 4, 6, 8]] *= 100.0
-    X = rng.standard_normal((90, 4))
-    tree = tree_of(coef, X=X, index=np.arange(90) % 9)
+    tree = tree_of(coef)
     titles = [panel.texts[0].get_text() for panel in plot_features(tree).child_axes]
     assert [title.split(" v.")[0] for title in titles] == ["b", "class 4", "class 6", "class 8"]
     ax = plot_features(tree, labels=["c", "a"])
     assert [panel.texts[0].get_text()[0] for panel in ax.child_axes] == ["c", "a"]
     assert "2 of 9 class scores" in caption(ax)
+    index = np.arange(90) % 9
+    X = rng.standard_normal((90, 4))
+    X[:, 0] += 9.0 * np.isin(index, [0, 2, 5, 7])
+    titles = [
+        panel.texts[0].get_text()
+        for panel in plot_features(tree_of(coef, X=X, index=index), n_features=1).child_axes
+    ]
+    assert len(titles) == 4
+    assert {title.split(" v.")[0] for title in titles} <= {"a", "c", "class 5", "class 7"}
 
 
 def test_the_plot_shows_the_table():
@@ -137,18 +133,44 @@ def test_the_plot_shows_the_table():
         np.testing.assert_allclose(points.get_offsets()[:, 0], one["median"])
         white = (points.get_facecolors()[:, :3] == 1.0).all(axis=1)
         np.testing.assert_array_equal(white, one["sign_probability"] < 0.95)
-    assert "3 of 4 features, the largest effects first" in caption(ax)
+    assert "3 of 4 features. First are those that the classes explain best" in caption(ax)
 
 
-def test_the_caption_counts_certain_signs_and_expected_errors():
-    coef = np.ones((100, 2, 2)) * [-1.0, 1.0]
-    coef[:4, 0] *= -1.0  # a sign with probability .96
-    coef[:40, 1] *= -1.0
-    ax = plot_features(tree_of(coef))
-    assert "the sign of 1 is certain (0.0 expected wrong)" in caption(ax)
+def test_names_of_features_that_are_found_are_dark():
+    index = np.arange(60) % 3
+    X = np.random.default_rng(5).standard_normal((60, 4))
+    X[:, 0] += 4.0 * (index == 2)
+    ax = plot_features(tree_of(draws(), X=X, index=index))
+    dark = [text.get_text() for text in ax.get_yticklabels() if text.get_color() == "#333333"]
+    assert dark == ["ash"]
+    assert "1 of 4 (dark names) is found at a false discovery rate of 5%" in caption(ax)
+    ax = plot_features(tree_of(draws(), X=X[np.random.default_rng(1).permutation(60)], index=index))
+    assert "None is found" in caption(ax)
 
 
-def test_the_shares_of_refits_are_matched_by_name():
+def test_features_whose_names_are_numbers_are_curves_over_them():
+    index = np.arange(60) % 3
+    X = np.random.default_rng(5).standard_normal((60, 4))
+    X[:, 0] += 4.0 * (index == 2)
+    tree = tree_of(draws(), X=X, index=index, names=["1000.5 nm", "900 nm", "1e3 nm", "800 nm"])
+    ax = plot_features(tree, n_features=3, prob=0.8)
+    table = features_table(tree).sel(feature=["800 nm", "900 nm", "1e3 nm", "1000.5 nm"])
+    for k, panel in enumerate(ax.child_axes):
+        _, line, found = panel.lines
+        np.testing.assert_array_equal(line.get_xdata(), [800.0, 900.0, 1000.0, 1000.5])
+        np.testing.assert_array_equal(line.get_ydata(), table["alone"][:, k])
+        np.testing.assert_array_equal(found.get_xdata(), [1000.5])
+        low, high = panel.collections[0].get_paths()[0].get_extents().intervaly
+        z = np.arctanh(table["alone"].values[:, k])
+        reach = 1.2815515655446004 / np.sqrt(57)
+        assert low == pytest.approx(np.tanh(z.min() - reach))
+        assert high == pytest.approx(np.tanh(z.max() + reach))
+    assert ax.child_axes[0].get_title(loc="left") == "a v. the others"
+    assert ax.get_xlabel() == "nm"
+    assert not plot_features(tree).child_axes[0].lines  # all of them have names
+
+
+def test_the_shares_of_halves_are_matched_by_name():
     tree = tree_of(draws())
     stability = stability_of(NAMES, [0.1, 0.2, 0.3, 0.4])
     table = features_table(tree, stability=stability)
@@ -162,7 +184,6 @@ def test_the_shares_of_refits_are_matched_by_name():
 def test_approximations_are_said_to_overstate(engine):
     ax = plot_features(tree_of(draws(), engine=engine))
     assert "too narrow" in caption(ax)
-    assert "expected wrong" not in caption(ax)
     written = [text.get_text() for panel in ax.child_axes for text in panel.texts]
     assert not any("P(sign)" in text or text.startswith(">0") for text in written)
 
@@ -173,13 +194,9 @@ def test_a_nonlinear_map_has_slopes_and_no_intervals():
     X = rng.standard_normal((30, 5)) + 2.0 * y[:, None]
     tree = DGPLVMClassifier(random_state=0).fit(X, y).idata_
     table = features_table(tree)
-    assert set(table.data_vars) == {"mean", "alone", "importance"}
+    assert "sign_probability" not in table
     slopes = tree["fit/projection_mean"].sel(feature=table["feature"])
     np.testing.assert_array_equal(table["mean"], slopes)
-    latent = tree["fit/latent_mean"].values
-    x = tree["constant_data/X"].sel(feature=table["feature"][0]).values
-    expected = np.corrcoef(x, latent[:, 0])[0, 1]
-    assert table["alone"].values[0, 0] == pytest.approx(expected)
     assert "no intervals" in caption(plot_features(tree))
     tree["fit"].dataset = tree["fit"].to_dataset().drop_vars("feature_relevance")
     with pytest.raises(ValueError, match="no variable 'feature_relevance'"):

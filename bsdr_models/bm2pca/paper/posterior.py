@@ -65,6 +65,11 @@ class MarginPosterior:
         """Weights of the class scores, (R P, P K), block-diagonal."""
         return block_diag(*self.state.weights.mean[:, 1:])
 
+    @property
+    def coefficients(self) -> FloatArray:
+        """Effects of scaled features on mean class scores, (P, K)."""
+        return self.projection @ self.mean_weights
+
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         """Draws of coef and intercept from q by name, and of all variables of one problem.
 
@@ -160,6 +165,11 @@ class DrawPosterior:
     def mean_weights(self) -> FloatArray:
         """Weights of the class scores, (R, K)."""
         return self.weights[:, 1:].mean(axis=0)
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Effects of scaled features on mean class scores, (P, K)."""
+        return (self._draw_model().projection() @ self.weights[:, 1:]).mean(axis=0)
 
     @property
     def factor_model(self) -> FactorModel:

@@ -264,6 +264,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
             )
         return tree
 
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        coef, intercept = super()._mean_effects()
+        return coef * self.slope_, intercept * self.slope_
+
     def _means(self, X: Any) -> FloatArray:
         return self._posterior.score_means(X) * self.slope_
 

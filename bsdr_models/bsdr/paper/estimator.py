@@ -237,6 +237,10 @@ class PaperEstimator(BaseBSDR):
         rng = np.random.default_rng(self._tree_seed)
         return trees.mean_field_tree(self._result, self._context, rng=rng)
 
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        coef, bias = self._posterior.mean_effects()
+        return self._context.contrast(coef), self._context.contrast(bias)
+
     def _attrs(self) -> dict[str, Any]:
         return super()._attrs() | {"latent_scale": self.latent_scale_}
 

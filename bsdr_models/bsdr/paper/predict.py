@@ -63,6 +63,10 @@ class Predictive(ABC):
         """
 
     @abstractmethod
+    def mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        """Mean effects of scaled features, (P, K), and mean intercept, (K,)."""
+
+    @abstractmethod
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the real targets, each (M, K)."""
 
@@ -110,6 +114,11 @@ class MeanFieldPosterior(Predictive):
     def components(self) -> FloatArray:
         """Posterior mean of the projection of features, (R, P)."""
         return self.data.design.loadings(self.state.projection.mean).T
+
+    def mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        """As in the base class."""
+        bias, *weights = self.state.weights.mean
+        return self.components().T @ np.array(weights), bias
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of new samples under q, which underestimates their covariance."""
@@ -173,6 +182,11 @@ class DrawPosterior(Predictive):
         names = ("projection", "weights", "bias", "noise_precision")
         arrays = {name: getattr(self, name) for name in names}
         return replace(self, **{k: v[taken] for k, v in arrays.items() if v is not None})
+
+    def mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        """As in the base class."""
+        coef = np.einsum("sdr,srk->dk", self.projection, self.weights, optimize=True)
+        return coef / len(self.bias), self.bias.mean(axis=0)
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of z over draws and latent noise; draws must be aligned."""
