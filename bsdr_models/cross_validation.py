@@ -121,7 +121,11 @@ def cross_validated_map(
     >>> held_out = plots.plot_map(tree)
     >>> training = plots.plot_map(tree, group="fit")
     """
-    allowed = {"reuse_settings": ["boolean"], "n_jobs": N_JOBS, "progressbar": ["boolean"]}
+    allowed: dict[str, list[Any]] = {
+        "reuse_settings": ["boolean"],
+        "n_jobs": N_JOBS,
+        "progressbar": ["boolean"],
+    }
     check_parameters(allowed, locals(), "cross_validated_map")
     refuse_frozen(estimator)
     check_samples(X, y, groups)

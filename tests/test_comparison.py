@@ -200,6 +200,42 @@ def test_doubt_where_the_gain_is_not_clear():
     assert "if any is better than none" in found.recommendation
 
 
+def test_a_model_clearly_behind_is_dropped_after_two_folds(classes, monkeypatch):
+    """Its scores are those of the two folds, and the other scores are as without the race."""
+    folds = list(StratifiedKFold(4, shuffle=True, random_state=5).split(*classes))
+    models = all_by(LinearDiscriminantAnalysis()) | {"far": Flattened(GaussianNB(), 0.01)}
+    models["stack"] = StackedClassifier([("BSDR", models["BSDR"])])
+    raced = compare_models(*classes, models=models, cv=folds, random_state=0, progressbar=False)
+    assert raced.table.index[-1] == "far"
+    assert "dropped after 2 folds, clearly behind" in raced.table.loc["far", "note"]
+    assert raced.table.loc["far", "low"] > comparison.TIE
+    probability = [
+        clone(models["far"]).fit(*(a[train] for a in classes)).predict_proba(classes[0][test])
+        for train, test in folds[:2]
+    ]
+    truth = np.concatenate([classes[1][test] for _, test in folds[:2]])
+    expected = log_loss(truth, np.concatenate(probability))
+    assert raced.table.loc["far", "log_loss"] == pytest.approx(expected)
+    monkeypatch.setattr(comparison, "RACE_SAMPLES", len(truth) + 1)
+    whole = compare_models(*classes, models=models, cv=folds, random_state=0, progressbar=False)
+    assert not whole.table["note"].str.contains("dropped").any()
+    assert whole.recommended == raced.recommended
+    kept = raced.table.index[:-1].drop("stack")  # whose folds are at random
+    scores = ["accuracy", "log_loss", "calibration_error"]
+    np.testing.assert_array_equal(whole.table.loc[kept, scores], raced.table.loc[kept, scores])
+
+
+def test_members_of_a_stack_that_leads_are_not_dropped(classes):
+    far = Flattened(GaussianNB(), 0.01)
+    stack = StackedClassifier([("BSDR", far), ("D-GPLVM", LinearDiscriminantAnalysis())])
+    models = {"BSDR": far, "far": clone(far), "stack": stack}
+    models["D-GPLVM"] = stack.estimators[1][1]
+    table = compare(*classes, models, cv=4).table
+    dropped = table.index[table["note"].str.contains("dropped")]
+    assert "far" in dropped
+    assert "BSDR" not in dropped
+
+
 def test_samples_of_a_group_are_held_out_together():
     """Each sample twice, with a label at random: its copy gives it away."""
     rng = np.random.default_rng(2)
