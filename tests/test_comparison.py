@@ -19,7 +19,14 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from bsdr_models import BSDRClassifier, StackedClassifier, baselines, compare_models, comparison
+from bsdr_models import (
+    BSDRClassifier,
+    Sampling,
+    StackedClassifier,
+    baselines,
+    compare_models,
+    comparison,
+)
 from bsdr_models.metrics import expected_calibration_error
 
 # After two folds no model is dropped.
@@ -288,6 +295,7 @@ def test_defaults_on_wine(wine, short_runs, monkeypatch):
     fits = []
     monkeypatch.setattr(baselines, "PENALTIES", (0.01, 1.0))
     monkeypatch.setattr(comparison, "COMPONENTS", (1, 2))
+    monkeypatch.setattr(comparison, "SAMPLING", Sampling(draws=40))
     fit = BSDRClassifier.fit
     monkeypatch.setattr(
         BSDRClassifier, "fit", lambda self, *data: fits.append(self) or fit(self, *data)
@@ -296,7 +304,10 @@ def test_defaults_on_wine(wine, short_runs, monkeypatch):
     folds = list(StratifiedKFold(2).split(X, y))
     found = compare_models(X, y, cv=folds, random_state=0, progressbar=False)
     assert len(fits) == 2  # the stack takes the fits of its members
-    alone = cross_val_score(found.models["stack"], X, y, cv=folds, scoring="neg_log_loss")
+    stack = clone(found.models["stack"])
+    assert stack.get_params()["BSDR__sampling"] is None
+    stack.set_params(BSDR__sampling=comparison.SAMPLING)
+    alone = cross_val_score(stack, X, y, cv=folds, scoring="neg_log_loss")
     assert len(fits) == 4
     weights = [len(test) for _, test in folds]
     assert found.table.loc["stack", "log_loss"] == pytest.approx(
