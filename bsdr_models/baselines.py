@@ -1,6 +1,6 @@
 """Classifiers made of scikit-learn with which :func:`bsdr_models.compare_models` compares."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -43,19 +43,6 @@ class PLSScores(PLSRegression):
         return self.fit(X, y).transform(X)
 
 
-class TemperedLDA(LinearDiscriminantAnalysis):
-    """Linear discriminant analysis at a temperature, its covariance shrunk by Ledoit and Wolf."""
-
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__(solver="lsqr", covariance_estimator=LedoitWolf())
-        self.temperature = temperature
-
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Class probabilities, (M, K)."""
-        raised = super().predict_proba(X) ** (1.0 / self.temperature)
-        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
-
-
 class Folds:
     """Stratified folds, of whole groups where groups leave every class among training samples."""
 
@@ -79,14 +66,55 @@ class Folds:
         return len(self.split(X, y, groups))
 
 
+class TemperedLDA(ClassifierMixin, BaseEstimator):
+    """Linear discriminant analysis, its covariance shrunk by Ledoit and Wolf, at a temperature."""
+
+    def __init__(self, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> None:
+        self.n_folds = n_folds
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Choose the temperature by log loss, then fit to all samples."""
+        X = np.asarray(X)
+        self.classes_, index = np.unique(y, return_inverse=True)
+        losses = np.zeros(len(TEMPERATURES))
+        for train, test in Folds(self.n_folds, self.random_state).split(X, index, groups):
+            p = _shrunken_lda().fit(X[train], index[train]).predict_proba(X[test])
+            losses += [log_losses(temper(p, t), index[test]).mean() for t in TEMPERATURES]
+        self.temperature_ = TEMPERATURES[int(losses.argmin())]
+        self.model_ = _shrunken_lda().fit(X, index)
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Class probabilities, (M, K)."""
+        return temper(self.model_.predict_proba(np.asarray(X)), self.temperature_)
+
+    def predict(self, X: Any) -> Any:
+        """Most probable classes of samples (M, D), (M,)."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def _shrunken_lda() -> LinearDiscriminantAnalysis:
+    """Linear discriminant analysis with a shrunken covariance."""
+    return LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=LedoitWolf())
+
+
+def temper(p: FloatArray, temperature: float) -> FloatArray:
+    """Probabilities (M, K) at a temperature."""
+    raised = p ** (1.0 / temperature)
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
 def shrinkage_lda(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
     """Linear discriminant analysis with a shrunken covariance, its temperature cross-validated."""
-    return _tuned(TemperedLDA(), {"temperature": TEMPERATURES}, n_folds, random_state)
+    return _pipeline(TemperedLDA(n_folds=n_folds, random_state=random_state))
 
 
 def logistic_regression(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
     """Logistic regression, its penalty chosen by cross-validation."""
-    return _tuned(LogisticRegression(max_iter=2000), {"C": PENALTIES}, n_folds, random_state)
+    folds = Folds(n_folds, random_state)
+    model = LogisticRegression(max_iter=2000)
+    return _pipeline(GridSearchCV(model, {"C": PENALTIES}, scoring=_log_score, cv=folds))
 
 
 def pls_da(
@@ -150,12 +178,6 @@ def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray
     Z_new = scaler.transform(Z_new)
     model = LogisticRegression(max_iter=2000, warm_start=True)
     return [model.set_params(C=C).fit(Z, y).predict_proba(Z_new) for C in PENALTIES]
-
-
-def _tuned(model: Any, grid: Mapping[str, Any], n_folds: int, random_state: int) -> Pipeline:
-    """Settings chosen by the log loss of folds."""
-    folds = Folds(n_folds, random_state)
-    return _pipeline(GridSearchCV(model, grid, scoring=_log_score, cv=folds))
 
 
 def _log_score(model: Any, X: Any, y: Any) -> float:

@@ -29,9 +29,10 @@ from sklearn.utils.validation import column_or_1d, has_fit_parameter
 from bsdr_models.arrays import IntArray
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.groups import read_groups
+from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.latent_grid import class_frequency
 from bsdr_models.members import class_probabilities, errors_name, refuse_frozen
-from bsdr_models.options import check_parameters
+from bsdr_models.options import N_JOBS, check_parameters
 from bsdr_models.process_state import recorded_warnings
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.validation import check_samples, constant_features_ignored
@@ -47,7 +48,9 @@ def cross_validated_map(
     cv: Any = 10,
     groups: Any = None,
     reuse_settings: bool = False,
+    n_jobs: int | None = None,
     random_state: RandomState = None,
+    progressbar: bool = False,
 ) -> xr.DataTree:
     """Predict every sample by a model that was not trained on it, for a map of the predictions.
 
@@ -72,8 +75,12 @@ def cross_validated_map(
         Keep what the fit to all samples has selected, such as hyper-parameters and the temperature
         (``selected_params``), for the folds: several times faster. Held-out samples have
         then contributed to these few numbers, though not to the fits.
+    n_jobs : int, optional
+        Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState, Generator or None
         Of the folds.
+    progressbar : bool, default=False
+        Whether to show how many folds are done.
 
     Returns
     -------
@@ -114,7 +121,12 @@ def cross_validated_map(
     >>> held_out = plots.plot_map(tree)
     >>> training = plots.plot_map(tree, group="fit")
     """
-    check_parameters({"reuse_settings": ["boolean"]}, locals(), "cross_validated_map")
+    allowed: dict[str, list[Any]] = {
+        "reuse_settings": ["boolean"],
+        "n_jobs": N_JOBS,
+        "progressbar": ["boolean"],
+    }
+    check_parameters(allowed, locals(), "cross_validated_map")
     refuse_frozen(estimator)
     check_samples(X, y, groups)
     y = read_classes(y)
@@ -137,33 +149,32 @@ def cross_validated_map(
     if reuse_settings:
         estimator = _with_settings_of(full)
     labels = np.unique(y)
-    parts: list[xr.Dataset] = []
-    for number, (train, test) in enumerate(folds):
-        try:
-            with constant_features_ignored():  # the fit to all samples has warned
-                X_train = select_samples(estimator, X, train, train)
-                own = None if groups is None else groups[train]
-                model = fitted_clone(estimator, X_train, y[train], own)
-        except KeyboardInterrupt:
-            if not parts:
-                raise
-            tree.attrs["interrupted"] = 1
-            warnings.warn(
-                f"interrupted after {len(parts)} of {len(folds)} folds: only their samples are "
-                "there",
-                UserWarning,
-                stacklevel=2,
-            )
-            break
-        new = select_samples(estimator, X, test, train)
-        p = class_probabilities(model, new, labels)
+
+    def predict(task: tuple[int, Fold]) -> xr.Dataset:
+        number, (train, test) = task
+        with constant_features_ignored():  # the fit to all samples has warned
+            X_train = select_samples(estimator, X, train, train)
+            own = None if groups is None else groups[train]
+            model = fitted_clone(estimator, X_train, y[train], own)
+        p = class_probabilities(model, select_samples(estimator, X, test, train), labels)
         part = {
             "probability": ((OBS, LABEL), p),
             "predicted": (OBS, labels[p.argmax(axis=1)]),
             "y": (OBS, y[test]),
             "fold": (OBS, np.full(len(test), number)),
         }
-        parts.append(xr.Dataset(part, coords={OBS: test, LABEL: labels}))
+        return xr.Dataset(part, coords={OBS: test, LABEL: labels})
+
+    tasks = list(enumerate(folds))
+    outcome = run_tasks(predict, tasks, n_jobs=n_jobs, what="Folds", progressbar=progressbar)
+    parts = list(outcome.results.values())
+    if outcome.interrupted:
+        tree.attrs["interrupted"] = 1
+        warnings.warn(
+            f"interrupted after {len(parts)} of {len(folds)} folds: only their samples are there",
+            UserWarning,
+            stacklevel=2,
+        )
     held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
     names = tree["fit"].dataset[OBS].to_numpy() if "fit" in tree.children else held_out[OBS].values
     if len(names) == len(y):

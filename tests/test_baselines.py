@@ -45,7 +45,7 @@ def test_logistic_regression_in_the_span_of_the_samples(classes):
 def test_shrinkage_lda_is_that_of_scikit_learn_at_a_temperature(classes):
     X, y, new = classes
     found = shrinkage_lda().fit(X, y)
-    temperature = found[-1].best_params_["temperature"]
+    temperature = found[-1].temperature_
     assert temperature in TEMPERATURES
     np.testing.assert_allclose(found.predict_proba(new).sum(axis=1), 1.0)
     if X.shape[1] < len(X):

@@ -64,6 +64,15 @@ def test_constant_features_are_named_once(classes):
     assert str(warning.message).startswith("1 of 7 features")
 
 
+def test_progress_and_parallel_folds_change_no_prediction(classes, capsys):
+    alone, side_by_side = (
+        cross_validated_map(LDA, *classes, cv=FOLDS, n_jobs=n_jobs, progressbar=shown)
+        for n_jobs, shown in ((None, False), (2, True))
+    )
+    assert "Folds" in capsys.readouterr().out
+    assert alone["predictions"].identical(side_by_side["predictions"])
+
+
 @pytest.mark.parametrize("model", [*OURS.values(), LDA], ids=[*OURS, "LDA"])
 def test_a_sample_is_predicted_without_its_label(classes, model):
     """Held-out samples get other labels, and are predicted as before."""

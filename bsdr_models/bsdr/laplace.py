@@ -49,7 +49,7 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import label_derivatives, label_log_likelihood, log_prior_scale
-from bsdr_models.inference.chunks import Samples
+from bsdr_models.inference.chunks import InMemory, Samples
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler
 
@@ -71,6 +71,13 @@ _ROUNDING = 1e-8
 _MAX_STEPS = 50
 # Most halvings of a step that lowers the density.
 _MAX_HALVINGS = 30
+# Samples whose mode is where the search begins, if there are several times as many: the Hessian of
+# all samples is then needed near their mode only.
+_SOME = 50_000
+_SEVERAL = 3
+# With more than `_SOME` samples, draws by whose exact likelihood Pareto k is estimated: a sum over
+# samples for each takes longer than the search.
+_N_EXACT = 64
 # Log tau is between minus this and this.
 _FARTHEST = 30.0
 
@@ -84,7 +91,7 @@ class Laplace:
 
     theta: FloatArray  # (S, P)
     mode: FloatArray  # (P,)
-    log_likelihood: FloatArray  # (S,)
+    log_likelihood: FloatArray  # (S,), by the expansion beyond `_N_EXACT` draws of many samples
     log_evidence: float  # in nats
     pareto_k: float  # of importance ratios, unreliable above 0.7; NaN below 25 draws
     converged: bool  # whether the search ended at a mode
@@ -151,15 +158,17 @@ def fit_laplace(
     log_scales = quantile(grid, log_p, rng.random(n_draws))
     normal = rng.standard_normal((n_draws, expansion.linear.size))
     draws, expected = expansion.draw(log_scales, normal, rng.standard_normal((n_draws, j)))
-    log_likelihood = samples.sum(_sum_log_likelihood, (response, draws))
-    exact = log_likelihood - 0.5 * np.sum(draws[:, -1] ** 2, axis=1)
+    log_likelihood = expected + 0.5 * np.sum(draws[:, -1] ** 2, axis=1)
+    some = slice(_N_EXACT if samples.shape[0] > _SOME else None)
+    log_ratio = samples.sum(_sum_log_likelihood, (response, draws[some])) - log_likelihood[some]
+    log_likelihood[some] += log_ratio
     mode = expansion.mode(log_scale)
     return Laplace(
         theta=_vectors(draws, log_scales),
         mode=_vectors(mode[None], np.array([log_scale]))[0],
         log_likelihood=log_likelihood,
         log_evidence=float(log_integral(grid, log_p)),
-        pareto_k=_pareto_k(exact - expected),
+        pareto_k=_pareto_k(log_ratio),
         converged=step.converged and not interrupted,
         trace=np.array(trace),
         interrupted=interrupted,
@@ -186,10 +195,17 @@ class _Step:
 
 
 def _search(samples: Samples, response: Response) -> Iterator[_Step]:
-    """Newton's method for the loadings, and log tau, from zero."""
+    """Newton's method for the loadings, and log tau, from zero or the mode of some samples."""
     width = samples.shape[1] if response.metric is None else response.metric.width
     at = np.zeros((width + 1, len(response.contrasts)))
     log_scale = math.log(response.priors.scale)
+    if samples.shape[0] >= _SEVERAL * _SOME:
+        n = samples.shape[0]
+        some = np.sort(np.random.default_rng(0).choice(n, _SOME, replace=False))
+        part = InMemory(np.asarray(samples.X[some]), samples.y[some])  # computes Dask arrays
+        for step in _search(part, response):
+            at = step.expansion.at
+            log_scale = step.log_scale
     value, gradient, hessian = derivatives(samples, response, at)
     for _ in range(_MAX_STEPS):
         expansion = _Expansion.learn(at, value, gradient, hessian)

@@ -146,15 +146,17 @@ def mapping_predictions(
 class Folds:
     """Mappings without each fold, with kernels at all samples or at the centres among them.
 
-    They are made whenever they are needed: those of many samples take much memory.
+    They are made whenever they are needed, of ``parts`` if there are any: those of many samples
+    take much memory.
     """
 
     data: FoldMetric
     centres: IntArray | None
     make: Callable[..., MappingPrior]
+    parts: tuple[Part, ...] = ()
 
     def __iter__(self) -> Iterator[Fold]:
-        for left_out, rest, X_new, X in self.data.parts():
+        for left_out, rest, X_new, X in self.parts or self.data.parts():
             places = None if self.centres is None else X[np.isin(rest, self.centres)]
             prior = self.make(X, centroid_weights(self.data.y_index[rest]), places)
             features = prior.features(prior.kernel(X_new))

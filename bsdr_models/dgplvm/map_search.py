@@ -17,7 +17,7 @@ from bsdr_models.dgplvm.back_constraint import (
     median_distance,
     shrink_towards_loo,
 )
-from bsdr_models.dgplvm.fold_metric import Folds
+from bsdr_models.dgplvm.fold_metric import Folds, Part
 from bsdr_models.dgplvm.leave_one_out import (
     Fold,
     initial_coordinates,
@@ -26,7 +26,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, Terms
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.select import choose_settings
+from bsdr_models.dgplvm.select import SETTING_SAMPLES, choose_settings
 from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.folds import evenly_spaced
@@ -97,7 +97,10 @@ def fit_map(problem: Problem, rng: np.random.Generator, **options: Any) -> Mode:
     if not problem.dense:
         size = min(problem.mapping.n_centres or N_CENTRES, len(known))
         centres = np.sort(rng.choice(known, size, replace=False))
-    width, noise = choose_settings(problem, tuples)
+    parts: tuple[Part, ...] = ()
+    if problem.metric is not None and len(known) == len(problem.X) <= SETTING_SAMPLES:
+        parts = tuple(problem.metric.parts())
+    width, noise = choose_settings(problem, tuples, parts)
     make = partial(
         make_mapping, width=width, noise=noise, mean_variance=problem.priors.map_mean_variance
     )
@@ -110,7 +113,7 @@ def fit_map(problem: Problem, rng: np.random.Generator, **options: Any) -> Mode:
         initial += problem.starts(int(problem.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, problem.optimization, **options)
     if problem.metric is not None:
-        folds = Folds(data=problem.metric, centres=centres, make=make)
+        folds = Folds(data=problem.metric, centres=centres, make=make, parts=parts)
         mode = replace(mode, folds=tuple(folds) if problem.dense else folds)
         tuples = tuples[~problem.in_fold[known]]
     settings = {"map_width": width, "map_noise": noise}

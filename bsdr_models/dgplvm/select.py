@@ -32,11 +32,14 @@ NOISE_PRIOR = LogNormal(0.03, 1.5)
 SETTING_SAMPLES = 1000
 
 
-def choose_settings(problem: Problem, tuples: IntArray) -> tuple[float, float]:
+def choose_settings(
+    problem: Problem, tuples: IntArray, parts: tuple[Part, ...] = ()
+) -> tuple[float, float]:
     """Width g and noise lambda, relative to the variance of the smooth part, of the mapping.
 
     They minimise the penalised error of the left-out whitened class indicators, which are the
-    latent coordinates of infinite weight. Samples are left out as they are of the classifier.
+    latent coordinates of infinite weight. Samples are left out as they are of the classifier,
+    by ``parts`` of all samples if these are known.
     """
     candidates = list(product(problem.mapping.widths, problem.mapping.noises))
     if len(candidates) == 1:
@@ -49,7 +52,8 @@ def choose_settings(problem: Problem, tuples: IntArray) -> tuple[float, float]:
     y = problem.y_index[some]
     targets = whitened_indicators(y)
     weights = centroid_weights(y)
-    parts = () if problem.metric is None else tuple(problem.metric.take(some).parts())
+    if problem.metric is not None:
+        parts = parts or tuple(problem.metric.take(some).parts())
     make = partial(make_mapping, mean_variance=problem.priors.map_mean_variance)
 
     def loss(settings: tuple[float, float]) -> float:

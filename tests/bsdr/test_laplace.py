@@ -306,6 +306,24 @@ def test_chunks_have_the_posterior_of_all_samples(target, k):
     check_same(found, expected, scaler, X, y, target, k)
 
 
+@pytest.mark.parametrize("where", [InMemory, lambda X, y: in_chunks(X, y, 130)])
+def test_many_samples_begin_at_the_mode_of_some(monkeypatch, where):
+    """The mode and draws are the same, after fewer steps."""
+    X, y = make_samples("multiclass", 900, 4, 3)
+    scaler = Scaler.fit(X)
+    metric = unit_metric(scaler.transform(X))
+    expected, _ = fit_chunks(where(X, y), metric, scaler, "multiclass", 3)
+    monkeypatch.setattr(laplace, "_SOME", 300)
+    monkeypatch.setattr(laplace, "_N_EXACT", 40)
+    found, _ = fit_chunks(where(X, y), metric, scaler, "multiclass", 3)
+    assert len(found.trace) < len(expected.trace)
+    assert_allclose(found.theta, expected.theta, atol=1e-5)
+    ours, theirs = found.log_likelihood, expected.log_likelihood
+    assert_allclose(ours[:40], theirs[:40], atol=1e-3)
+    # Beyond these the expansion has nearly all of the variation between draws.
+    assert np.std(ours[40:] - theirs[40:]) < 0.2 * np.std(theirs)
+
+
 def test_samples_are_processed_in_parts(monkeypatch):
     X, y = make_samples("multiclass", 300, 4, 3)
     scaler, samples = Scaler.fit(X), InMemory(X, y)

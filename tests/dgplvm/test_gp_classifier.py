@@ -207,3 +207,18 @@ def test_many_samples_use_inducing_points(monkeypatch):
     exact = fit_gp_classifier(latent, y, priors=PRIORS)
     a, b = (log_loss(fit.log_probabilities(new), y_new) for fit in (got, exact))
     assert a == pytest.approx(b, abs=0.01)
+
+
+def test_the_kernel_of_many_classes_is_that_of_some_problems(monkeypatch):
+    """It depends on no order of the classes, and new samples have nearly the same probabilities."""
+    latent, y, new, y_new = problem(14, 112)
+    found = fit_gp_classifier(latent, y, priors=PRIORS)
+    order = np.random.default_rng(0).permutation(14)
+    renamed = fit_gp_classifier(latent, order[y], priors=PRIORS)
+    log_p = found.log_probabilities(new)
+    np.testing.assert_allclose(renamed.log_probabilities(new)[:, order], log_p, atol=1e-3)
+    monkeypatch.setattr(gp_classifier, "SEARCH_PROBLEMS", 14)
+    every = fit_gp_classifier(latent, y, priors=PRIORS)
+    assert not np.array_equal(every.functions.kernel.log_values, found.functions.kernel.log_values)
+    own = np.arange(len(new)), y_new
+    assert log_p[own].mean() == pytest.approx(every.log_probabilities(new)[own].mean(), abs=0.02)
