@@ -46,6 +46,12 @@ MAX_NUMBERS = 5_000_000
 SAMPLE_DIMS = (CHAIN, DRAW)
 SAMPLE_GROUPS = {"posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"}
 
+# Root attributes that the groups of draws share, by their names in ArviZ.
+OF_SAMPLER = (
+    *("created_at", "inference_library", "inference_library_version"),
+    *("sampling_time", "tuning_steps"),
+)
+
 # Methods whose draws are from an approximation. Their trees have no log likelihood, since
 # ``arviz.loo`` would take the draws for those of the posterior.
 APPROXIMATIONS = ("mean_field", "advi", "laplace")
@@ -221,11 +227,15 @@ class Context:
             "model": spec.name,
             "inference_method": inference_method,
             "created_by": f"bsdr_models {package_version()}",
+            "inference_library": "bsdr_models",
+            "inference_library_version": package_version(),
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": config,
         }
         for name, value in {"target": self.target, **self.attrs, **(attrs or {})}.items():
             root[name] = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        for group in datasets.keys() & SAMPLE_GROUPS:
+            datasets[group].attrs = {name: root[name] for name in OF_SAMPLER if name in root}
         return xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
 
 
