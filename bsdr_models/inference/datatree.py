@@ -56,10 +56,7 @@ SPREAD: Mapping[str, str] = {
 }
 HELD = "not checked: draws of the classifier given metric and subspace, so intervals are too narrow"
 # Root attributes that the groups of draws share, by their names in ArviZ.
-OF_SAMPLER = (
-    *("created_at", "inference_library", "inference_library_version"),
-    *("sampling_time", "tuning_steps"),
-)
+OF_SAMPLER = ("inference_library", "inference_library_version", "sampling_time", "tuning_steps")
 
 # Methods whose draws are from an approximation. Their trees have no log likelihood, since
 # ``arviz.loo`` would take the draws for those of the posterior.
