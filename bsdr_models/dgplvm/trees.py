@@ -42,10 +42,6 @@ def make_tree(
         **fit,
     }
     groups: dict[str, dict[str, Any]] = {"fit": group}
-    attrs: dict[str, Any] = {
-        "converged": int(result.converged),
-        "interrupted": int(result.interrupted),
-    }
     if sampled is None:
         mode = {"latent": result.latent, **result.variables}
         groups["posterior"] = {name: np.array(v)[None, None] for name, v in mode.items()}
@@ -55,13 +51,16 @@ def make_tree(
             del groups["posterior"]["latent"], groups["posterior"]["latent_raw"]
         groups["sample_stats"] = dict(sampled.sample_stats)
         group |= sampled.fit
-        attrs |= sampled.attrs
     tree = context.fit_tree(
         groups,
         SPEC,
         inference_method=method,
         n_components=result.latent.shape[1],
-        attrs=attrs,
+        attrs={
+            "converged": int(result.converged),
+            "interrupted": int(result.interrupted),
+            **({} if sampled is None else sampled.attrs),
+        },
         dims={"objective_terms": (TERM,), "class_size": (LABEL,), **dims},
         coords={TERM: list(result.terms)},
     )

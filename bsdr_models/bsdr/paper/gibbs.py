@@ -325,9 +325,8 @@ def log_density(state: GibbsState, data: Data, priors: Priors) -> FloatArray:
 def sample_stats(state: GibbsState, data: Data, priors: Priors) -> dict[str, FloatArray]:
     """Statistics of a sweep of each chain by their names in ArviZ, (C,) each."""
     stats = {"lp": log_density(state, data, priors)}
-    if state.acceptance_rate is not None:
-        stats["acceptance_rate"] = state.acceptance_rate
-        stats["step_size"] = np.full_like(state.acceptance_rate, state.step_size)
+    if (rate := state.acceptance_rate) is not None:
+        stats |= {"acceptance_rate": rate, "step_size": np.full_like(rate, state.step_size)}
     return stats
 
 
