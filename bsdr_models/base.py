@@ -305,7 +305,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return Schedule(
             draws=N_DRAWS if sampling.draws is None else int(sampling.draws),
             tune=int(sampling.tune),
-            chains=int(sampling.chains),
+            chains=sampling.n_chains(),
             progressbar=self.progressbar,
         )
 

@@ -15,6 +15,7 @@ import xarray as xr
 from bsdr_models.alignment import SUFFIX, align_draws
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
+from bsdr_models.inference.datatree import SPREAD, spread_of
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.spec import ModelSpec, find_spec
 from bsdr_models.trees import read_draws
@@ -22,15 +23,6 @@ from bsdr_models.trees import read_draws
 type Row = dict[str, Any]
 
 MCMC = ("mcmc", "hmc", "gibbs", "nuts")
-# What is known of the spread of the draws of other methods.
-SPREAD = {
-    "mean_field": "not checked: the factors are independent, so intervals are usually too narrow",
-    "advi": "not checked: normals without correlations, so intervals are usually too narrow",
-    "laplace": "not checked: a normal approximation at the mode, for many samples",
-    "conjugate": "ok: independent draws of the posterior",
-    "map": "not applicable: a mode has no spread",
-}
-HELD = "not checked: draws of the classifier given metric and subspace, so intervals are too narrow"
 # Largest R-hat of chains that have mixed.
 R_HAT = 1.01
 # Smallest effective sample size.
@@ -297,7 +289,7 @@ def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
 def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
     """Checks of an approximation or a mode."""
     fit = tree.children.get("fit", xr.DataTree()).to_dataset()
-    spread = HELD if "objective" in fit else SPREAD[method]
+    spread = spread_of(method, fit)
     rows: list[Row] = [{"quantity": "spread", "verdict": spread}]
     if method == "advi" and "elbo" in fit:
         rows.append(_drift(fit["elbo"].values))

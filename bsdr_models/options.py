@@ -98,6 +98,8 @@ def check_number(name: str, value: Any, allowed: Number = POSITIVE) -> None:
 
 # Default draws of a chain, except for "hmc" and "laplace" of BSDR.
 N_DRAWS = 1000
+# Default chains, except for "hmc".
+N_CHAINS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +125,9 @@ class Sampling(Options):
         Draws of each chain; None is the default of the estimator and its engine.
     tune : int, default=1000
         Warm-up of each chain of ``"nuts"`` and ``"gibbs"``.
-    chains : int, default=4
-        Chains; each of ``"hmc"`` holds the draws of several. ADVI returns its draws as one chain.
+    chains : int, optional
+        Chains; None is 4, or 8 for ``"hmc"`` unless the data are large. ADVI returns its draws as
+        one chain.
 
     Raises
     ------
@@ -146,9 +149,13 @@ class Sampling(Options):
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "draws": [COUNT, None],
         "tune": [COUNT],
-        "chains": [COUNT],
+        "chains": [COUNT, None],
     }
 
     draws: int | None = None
     tune: int = 1000
-    chains: int = 4
+    chains: int | None = None
+
+    def n_chains(self, default: int = N_CHAINS) -> int:
+        """Chains, by the default of an engine."""
+        return default if self.chains is None else int(self.chains)

@@ -300,7 +300,7 @@ def test_files_of_many_features_are_small(tmp_path):
     """Draws of loadings and coefficients are made again."""
     rng, y = np.random.default_rng(0), np.arange(90) % 4
     X = rng.standard_normal((90, 6000)) + np.eye(4)[y] @ rng.standard_normal((4, 6000))
-    model = BSDRClassifier(random_state=0, sampling=Sampling(draws=1000)).fit(X, y)
+    model = BSDRClassifier(random_state=0, sampling=Sampling(draws=500)).fit(X, y)
     back = reloaded(model, tmp_path)
     assert (tmp_path / "reloaded.skops").stat().st_size < 30e6
     sizes = model.idata_["posterior"].sizes

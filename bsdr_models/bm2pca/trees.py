@@ -56,7 +56,7 @@ def make_tree(
     groups: dict[str, Any] = {}
     if sampled is not None:
         group |= sampled.fit
-        attrs["alignment"] = "rotation"
+        attrs |= {"alignment": "rotation", **sampled.attrs}
         draws = dict(sampled.draws)
         if sampled.sample_stats:
             groups["sample_stats"] = dict(sampled.sample_stats)

@@ -1,5 +1,6 @@
 """Fits of BSDR's model by every engine."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -19,22 +20,25 @@ from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.chunks import InMemory, Samples
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
-from bsdr_models.options import N_DRAWS, Sampling
+from bsdr_models.options import N_CHAINS, N_DRAWS, Sampling
 from bsdr_models.validation import R_HAT_LIMIT
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
 # Log densities without features are at least this, whose exponential is positive.
 LEAST_LOG = -700.0
-# Each chain of the result holds the draws of several chains of Hamiltonian Monte Carlo that run in
-# parallel: as many as this number over the fourth root of the `work`, within the limits below.
-_WALKERS = 32.0
-_LEAST_WALKERS = 2
-_MOST_WALKERS = 8
-# Draws of each chain of the result.
-_DRAWS = 1000
-# Work above which there are fewer draws.
+# Chains of path sampling, whose spread is the error of the evidence: as many as this number over
+# the fourth root of the `work`, within the limits below.
+_WALKERS = 128.0
+_LEAST_WALKERS = 8
+_MOST_WALKERS = 32
+# Draws of all chains.
+_DRAWS = 4000
+# Work above which there are fewer draws, of fewer chains: R-hat exceeds one by about their number
+# over the effective sample size.
 _HEAVY = 1.2e4
+# Chains below this work, where a trajectory of eight costs little more than one of four.
+_LIGHT_CHAINS = 8
 # Work above which Laplace's method is the default.
 TOO_HEAVY = 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
@@ -84,6 +88,7 @@ class Fit(Result[Posterior]):
     ess: float = np.nan
     pareto_k: float = np.nan  # of the importance ratios of Laplace's method
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
+    run: Mapping[str, float] = field(default_factory=dict)  # time and warm-up of a sampler
 
     def attrs(self) -> dict[str, Any]:
         """Attributes of the tree."""
@@ -102,7 +107,7 @@ class Fit(Result[Posterior]):
             "log_evidence_error": self.log_evidence_error,
         }
         attrs |= {name: value for name, value in numbers.items() if np.isfinite(value)}
-        return attrs | self.held_out.attrs()
+        return {**attrs, **self.run, **self.held_out.attrs()}
 
 
 def fit_problem(
@@ -157,16 +162,19 @@ def _fit_hmc(
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
     cost = max(work(problem), 1.0)
     n_walkers = int(np.clip(round(_WALKERS / cost**0.25), _LEAST_WALKERS, _MOST_WALKERS))
-    n_draws = options.draws(int(_DRAWS * min(1.0, _HEAVY / cost) ** 0.5))
-    n_chains = int(options.sampling.chains)
+    n_chains = _LIGHT_CHAINS if cost <= _HEAVY else N_CHAINS
+    n_draws = options.draws(int(_DRAWS * min(1.0, _HEAVY / cost) ** 0.5 / n_chains))
+    begin = time.perf_counter()
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
         sampled = hmc.sample(
             problem,
-            n_chains=n_walkers * n_chains,
-            n_draws=-(-n_draws // n_walkers),
+            n_chains=options.sampling.n_chains(n_chains),
+            n_draws=n_draws,
+            n_walkers=n_walkers,
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),
         )
+    run = {"sampling_time": time.perf_counter() - begin, "tuning_steps": hmc.N_WARM_UP}
     interrupted = sampled.interrupted
     held_out = None
     if options.temperature is None and not interrupted:
@@ -176,7 +184,6 @@ def _fit_hmc(
             interrupted = True
     if held_out is not None:
         options = replace(options, temperature=held_out.temperature)
-    by_chain = (n_chains, -1)
     theta = sampled.theta.reshape(-1, problem.n_parameters)
     return _assemble(
         problem,
@@ -184,14 +191,15 @@ def _fit_hmc(
         problem.parameters(theta, rng=outside_rng),
         options,
         engine="hmc",
-        log_likelihood=sampled.log_likelihood.reshape(by_chain),
-        log_prior=sampled.log_prior.reshape(by_chain),
+        log_likelihood=sampled.log_likelihood,
+        log_prior=sampled.log_prior,
         log_evidence=sampled.log_evidence,
         log_evidence_error=sampled.log_evidence_error,
         held_out=HeldOutScore() if held_out is None else held_out.score,
         held_out_log_proba=None if held_out is None else held_out.log_proba,
         interrupted=interrupted,
-        sample_stats={name: each.reshape(by_chain) for name, each in sampled.stats.items()},
+        sample_stats=sampled.stats,
+        run=run,
     )
 
 
@@ -287,7 +295,7 @@ def _fit_pymc(
         included={"projection_offset"},
         draws=options.draws(N_DRAWS),
         tune=int(options.sampling.tune),
-        chains=int(options.sampling.chains),
+        chains=options.sampling.n_chains(),
         rng=sample_rng,
         progressbar=options.progressbar,
     )
@@ -324,6 +332,7 @@ def _fit_pymc(
         log_likelihood=each.sum(axis=1).reshape(len(posterior["bias"]), -1),
         interrupted=sampled.interrupted,
         sample_stats=sampled.sample_stats,
+        run=sampled.attrs,
     )
 
 

@@ -22,16 +22,17 @@ from scipy.special import logsumexp, ndtr
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.path_sampling import fit_views, follow_path, log_evidence_empty
 from bsdr_models.bsdr.problem import Problem, log_prior_scale
-from bsdr_models.bsdr.trajectory import ANGLE, States, Whitening, adapt_step, move
+from bsdr_models.bsdr.trajectory import States, Whitening, adapt_step, move
+from bsdr_models.numerics.folds import evenly_spaced
 
 # Rounds of adaptation.
 _ROUNDS = 4
 # Trajectories of each round.
 _PER_ROUND = 5
-# The angle where scores exceed loadings by `_MANY_SCORES`.
-_LONG_ANGLE = 3.5
-# Excess of scores over loadings from which on the slowest linear predictors need it.
-_MANY_SCORES = 4000
+# Trajectories of a chain before its draws, after those of the path.
+N_WARM_UP = _ROUNDS * _PER_ROUND
+# States of all chains from which those of a fold start.
+_N_STARTS = 8
 # Metropolis steps of log tau given the loadings after each trajectory.
 _N_SCALE_STEPS = 4
 # Size of a Metropolis step in standard deviations.
@@ -91,25 +92,28 @@ def sample(
     *,
     n_chains: int,
     n_draws: int,
+    n_walkers: int = 0,
     rng: np.random.Generator,
     on_step: Callable[[float], object] = lambda share: None,
 ) -> Sampled:
     """Draws of each chain, one per trajectory.
 
+    The path and the adaptation have at least ``n_walkers`` chains, of which some go on.
     ``on_step`` is called with the share of the run that is done; KeyboardInterrupt if the user
     stops the run before four draws.
     """
     path_rng, empty_rng, rng = rng.spawn(3)
     empty = log_evidence_empty(problem, rng=empty_rng)
-    path = follow_path(problem, n_chains, path_rng, lambda share: on_step(0.3 * share))
+    n_walkers = max(n_walkers, n_chains)
+    path = follow_path(problem, n_walkers, path_rng, lambda share: on_step(0.3 * share))
     probability = np.exp(path.log_density - logsumexp(path.log_density))
     mean = float(probability @ path.grid)
     sd = float(np.sqrt(probability @ (path.grid - mean) ** 2))
     # One chain in each quantile of log tau, from its own state at the node beside it.
-    quantile = (rng.permutation(n_chains) + 0.5) / n_chains
+    quantile = (np.arange(n_walkers) + 0.5) / n_walkers
     log_scale = np.interp(quantile, np.cumsum(probability), path.grid)
     node = np.abs(path.nodes - log_scale[:, None]).argmin(axis=1)
-    theta = path.theta[node, np.arange(n_chains)]
+    theta = path.theta[node, np.arange(n_walkers)]
     theta[:, -1] = log_scale
     views = slice(problem.n_loadings + len(problem.contrasts), -1)
     theta[:, views] = theta[:, views].mean(axis=0)
@@ -117,25 +121,24 @@ def sample(
     visited = [theta]
     steps = list[float]()
     step = float(path.steps[np.abs(path.nodes - mean).argmin()])
-    excess = len(problem.y) * len(problem.contrasts) - problem.n_loadings
-    angle = _LONG_ANGLE if excess > _MANY_SCORES else ANGLE
     for i in range(_ROUNDS):
         whitening = Whitening.learn(problem, np.concatenate(visited), sd_log_scale=sd)
         visited = []
         for _ in range(_PER_ROUND):
-            trajectory = move(problem, whitening, states, step, rng, angle)
+            trajectory = move(problem, whitening, states, step, rng)
             states = fit_views(problem, move_scale(problem, trajectory.states, rng))
             step = adapt_step(step, trajectory.acceptance)
             visited.append(states.theta)
             steps.append(step)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
+    states = States.at(problem, states.theta[evenly_spaced(n_walkers, n_chains)])
     draws = list[tuple[np.ndarray, ...]]()
     stats = list[dict[str, np.ndarray]]()
     interrupted = False
     try:
         for i in range(n_draws):
-            trajectory = move(problem, whitening, states, step, rng, angle)
+            trajectory = move(problem, whitening, states, step, rng)
             states = move_scale(problem, trajectory.states, rng)
             stats.append(trajectory.stats())
             draws.append((states.theta, states.log_likelihood, states.log_prior))
@@ -154,7 +157,7 @@ def sample(
         log_prior=log_prior,
         stats={name: np.stack([each[name] for each in stats], axis=1) for name in stats[0]},
         log_evidence=empty + float(np.logaddexp(logsumexp(path.log_density), np.log(below))),
-        log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_chains)),
+        log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_walkers)),
         sd_log_scale=sd,
         step=step,
         interrupted=interrupted,
@@ -170,13 +173,15 @@ def continue_on(
     n_draws: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Draws (S, P) for a part of the samples, from last states of at most about eight chains.
+    """Draws (S, P) for a part of the samples, from some draws of all.
 
     ``before`` are these samples in the whitened features of the chains.
     """
     step = sampled.step
     draws = []
-    theta = _translate(sampled.theta[:: max(1, len(sampled.theta) // 8), -1], before, problem)
+    draws_of_all = sampled.theta.reshape(-1, sampled.theta.shape[-1])
+    theta = draws_of_all[evenly_spaced(len(draws_of_all), _N_STARTS)]
+    theta = _translate(theta, before, problem)
     whitening = Whitening.learn(problem, theta, sd_log_scale=sampled.sd_log_scale)
     states = States.at(problem, theta)
     for i in range(n_warm_up + n_draws):

@@ -31,7 +31,7 @@ _STEP_RANGE = (0.01, 1.2)
 # Standard deviation of the log step size between trajectories.
 _JITTER = 0.15
 # Angle by which a trajectory rotates normal coordinates.
-ANGLE = 2.5
+ANGLE = 4.25
 # Range of the angle between trajectories, as factors.
 _SPREAD = (0.6, 1.3)
 # Most steps of a trajectory.

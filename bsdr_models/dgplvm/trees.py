@@ -56,7 +56,11 @@ def make_tree(
         SPEC,
         inference_method=method,
         n_components=result.latent.shape[1],
-        attrs={"converged": int(result.converged), "interrupted": int(result.interrupted)},
+        attrs={
+            "converged": int(result.converged),
+            "interrupted": int(result.interrupted),
+            **({} if sampled is None else sampled.attrs),
+        },
         dims={"objective_terms": (TERM,), "class_size": (LABEL,), **dims},
         coords={TERM: list(result.terms)},
     )

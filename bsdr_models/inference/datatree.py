@@ -47,6 +47,18 @@ MAX_NUMBERS = 5_000_000
 SAMPLE_DIMS = (CHAIN, DRAW)
 SAMPLE_GROUPS = {"posterior", "sample_stats", "log_likelihood", "log_prior", "posterior_predictive"}
 
+# What is known of the spread of the draws of other methods.
+SPREAD: Mapping[str, str] = {
+    "mean_field": "not checked: the factors are independent, so intervals are usually too narrow",
+    "advi": "not checked: normals without correlations, so intervals are usually too narrow",
+    "laplace": "not checked: a normal approximation at the mode, for many samples",
+    "conjugate": "ok: independent draws of the posterior",
+    "map": "not applicable: a mode has no spread",
+}
+HELD = "not checked: draws of the classifier given metric and subspace, so intervals are too narrow"
+# Root attributes that the groups of draws share, by their names in ArviZ.
+OF_SAMPLER = ("inference_library", "inference_library_version", "sampling_time", "tuning_steps")
+
 # Methods whose draws are from an approximation. Their trees have no log likelihood, since
 # ``arviz.loo`` would take the draws for those of the posterior.
 APPROXIMATIONS = ("mean_field", "advi", "laplace")
@@ -244,12 +256,23 @@ class Context:
             "model": spec.name,
             "inference_method": inference_method,
             "created_by": f"bsdr_models {package_version()}",
+            "inference_library": "bsdr_models",
+            "inference_library_version": package_version(),
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": config,
         }
         for name, value in {"target": self.target, **self.attrs, **(attrs or {})}.items():
             root[name] = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        if "posterior" in groups and (spread := spread_of(inference_method, groups["fit"])):
+            root["note"] = f"spread {spread}"
+        for group in datasets.keys() & SAMPLE_GROUPS:
+            datasets[group].attrs = {name: root[name] for name in OF_SAMPLER if name in root}
         return xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
+
+
+def spread_of(method: str, fit: Any) -> str:
+    """What is known of the spread of draws, with the group ``fit``; empty of Markov chains."""
+    return HELD if "objective" in fit else SPREAD.get(method, "")
 
 
 def output_attrs(scaler: Scaler) -> dict[str, Any]:

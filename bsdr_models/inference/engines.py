@@ -114,7 +114,9 @@ def sample_nuts(
             stacklevel=2,
         )
     interrupted = (n_chains, n_draws) != (chains, draws)
-    return Sampled(draws=posterior, sample_stats=stats, interrupted=interrupted)
+    attrs = trace["posterior"].attrs
+    attrs = {name: attrs[name] for name in ("sampling_time", "tuning_steps") if name in attrs}
+    return Sampled(draws=posterior, sample_stats=stats, interrupted=interrupted, attrs=attrs)
 
 
 def fit_advi(

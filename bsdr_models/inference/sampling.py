@@ -4,6 +4,7 @@ The chains of a Gibbs sampler are the leading axis of every array of the state, 
 at once by NumPy.
 """
 
+import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -33,13 +34,15 @@ class Schedule:
 class Sampled:
     """Draws of a sampler, (chain, draw, ...) by name, and statistics of each, (chain, draw).
 
-    ``fit`` is of ADVI: ``elbo`` by iteration, and of each restart.
+    ``fit`` is of ADVI: ``elbo`` by iteration, and of each restart. ``attrs`` are of a sampler, by
+    their names in ArviZ: seconds with warm-up, and its length.
     """
 
     draws: Mapping[str, FloatArray]
     sample_stats: Mapping[str, FloatArray] = field(default_factory=dict)
     fit: Mapping[str, FloatArray] = field(default_factory=dict)
     interrupted: bool = False
+    attrs: Mapping[str, float] = field(default_factory=dict)
 
 
 def run_sampler[S](
@@ -49,6 +52,7 @@ def run_sampler[S](
     init: Init[S],
     step: Step[S],
     record: Record[S],
+    stats: Record[S],
     excluded: Set[str],
     declare: Callable[[], Any],
     spec: ModelSpec,
@@ -63,6 +67,7 @@ def run_sampler[S](
             init,
             step,
             record=lambda state: {k: v for k, v in record(state).items() if k not in excluded},
+            stats=stats,
             rng=rng,
             draws=schedule.draws,
             tune=schedule.tune,
@@ -79,6 +84,7 @@ def run_gibbs[S](
     step: Step[S],
     *,
     record: Record[S],
+    stats: Record[S] = lambda state: {},
     draws: int,
     tune: int,
     thin: int = 1,
@@ -88,11 +94,14 @@ def run_gibbs[S](
     """Sweep ``tune + draws * thin`` times and keep every ``thin``-th state after warm-up.
 
     ``init`` and ``step`` return a state of all C chains, a dataclass of arrays (C, ...), and get
-    separate streams; ``record`` returns the values to keep, (C, ...) by name. An interrupt after
+    separate streams; ``record`` returns the values to keep, (C, ...) by name, and ``stats`` the
+    statistics of a sweep, (C,) each. An interrupt after
     the first draw keeps the draws until then. FloatingPointError if a value is not finite.
     """
     start_stream, sweep_stream = rng.spawn(2)
+    begin = time.perf_counter()
     kept: list[dict[str, FloatArray]] = []
+    kept_stats: list[Mapping[str, FloatArray]] = []
     interrupted = False
     total = tune + draws * thin
     state = init(start_stream)
@@ -103,14 +112,23 @@ def run_gibbs[S](
                 state = step(state, sweep_stream)
                 _check_finite(state, sweep)
                 if sweep > tune and (sweep - tune) % thin == 0:
+                    kept_stats.append(stats(state))
                     kept.append({name: np.copy(value) for name, value in record(state).items()})
                 bar.update(stage="warm-up" if sweep <= tune else "draws")
         except KeyboardInterrupt:
             if not kept:
                 raise
             interrupted = True
-    by_name = {name: np.stack([each[name] for each in kept], axis=1) for name in kept[0]}
-    return Sampled(draws=by_name, interrupted=interrupted)
+    by_name, by_stat = (
+        {name: np.stack([one[name] for one in each[: len(kept)]], axis=1) for name in each[0]}
+        for each in (kept, kept_stats)
+    )
+    return Sampled(
+        draws=by_name,
+        sample_stats=by_stat,
+        interrupted=interrupted,
+        attrs={"sampling_time": time.perf_counter() - begin, "tuning_steps": tune},
+    )
 
 
 def _check_finite(state: Any, sweep: int) -> None:

@@ -10,6 +10,18 @@ from bsdr_models.arrays import FloatArray
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
+def normal_log_density(deviation: FloatArray, precision: FloatArray) -> FloatArray:
+    """Log density of zero-mean normals, sums over all axes but the first, (C,)."""
+    each = 0.5 * (np.log(precision) - LOG_2PI) - 0.5 * precision * deviation**2
+    return np.asarray(each.reshape(len(each), -1).sum(axis=1))
+
+
+def gamma_log_density(value: FloatArray, shape: float, rate: float) -> FloatArray:
+    """Log density of Gammas, sums over all axes but the first, (C,)."""
+    each = (shape - 1.0) * np.log(value) - rate * value + shape * np.log(rate) - gammaln(shape)
+    return np.asarray(each.reshape(len(each), -1).sum(axis=1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gamma:
     """Independent Gammas, density proportional to x**(shape - 1) exp(-rate x), of any shape."""

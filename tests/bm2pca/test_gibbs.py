@@ -52,6 +52,22 @@ def problem(request, lab):
     return lab.make_problem(request.param)
 
 
+def test_log_density_has_no_slack_scales(lab, problem):
+    """It is the joint density, with exp(-2 max(0, u)) for its factor given a slack scale."""
+    state = some_state(problem, n_chains=3)
+    margins = problem.data.margins
+    f = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
+    rest = margins.y - f
+    a = [1.0 - margins.y * f] if margins.epsilon is None else [rest, -rest]
+    u = margins.cost * (np.stack(a, axis=1) - (margins.epsilon or 0.0))
+    slack = state.slack_scale
+    given = -0.5 * np.log(2.0 * np.pi * slack) - 0.5 * (slack + u) ** 2 / slack
+    change = -2.0 * np.maximum(u, 0.0) - given
+    change = np.where(margins.observed[:, None], change, 0.0).sum(axis=(1, 2, 3))
+    found = gibbs.log_density(state, data_of(problem), problem.priors)
+    np.testing.assert_allclose(found, log_joint(lab, problem, state) + change, rtol=1e-10)
+
+
 def test_latent(lab, problem, conditionals):
     state, tile = some_state(problem), conditionals.tile
 

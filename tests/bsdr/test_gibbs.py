@@ -53,6 +53,17 @@ def problem(request, lab):
     return lab.make_problem(kind, target, size)
 
 
+def test_log_density_is_that_of_all_variables(lab, problem):
+    state = some_state(problem, n_chains=3)
+    found = gibbs.log_density(state, problem.data, problem.priors)
+    np.testing.assert_allclose(found, log_joint(lab, problem, state), rtol=1e-10)
+    stats = gibbs.sample_stats(state, problem.data, problem.priors)
+    np.testing.assert_array_equal(stats["lp"], found)
+    trajectories = {"acceptance_rate", "step_size"} if problem.data.target != "regression" else {}
+    assert {*stats} == {"lp", *trajectories}
+    assert all(each.shape == (3,) and np.isfinite(each).all() for each in stats.values())
+
+
 def test_latent(lab, problem, conditionals):
     state, tile = some_state(problem), conditionals.tile
     n, r = len(problem.X), problem.n_components

@@ -57,6 +57,13 @@ def test_shapes_and_which_sweeps_are_kept():
     assert not result.interrupted
 
 
+def test_statistics_are_those_of_the_kept_sweeps():
+    result = run(draws=7, tune=5, thin=3, stats=lambda state: {"lp": state.x**2})
+    np.testing.assert_array_equal(result.sample_stats["lp"], result.draws["x"] ** 2)
+    assert result.attrs["tuning_steps"] == 5
+    assert result.attrs["sampling_time"] > 0.0
+
+
 def test_thinning_keeps_the_same_chain():
     dense, thin = run(draws=30), run(draws=10, thin=3)
     np.testing.assert_array_equal(thin.draws["x"], dense.draws["x"][:, 2::3])

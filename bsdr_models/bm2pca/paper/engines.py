@@ -131,6 +131,7 @@ def fit_draws(
         init=lambda stream: gibbs.init(data, problem.priors, **size, rng=stream),
         step=lambda state, stream: gibbs.step(state, data, problem.priors, rng=stream),
         record=gibbs.to_variables,
+        stats=lambda state: {"lp": gibbs.log_density(state, data, problem.priors)},
         excluded=excluded,
         declare=lambda: declare(problem, cost),
         spec=SPEC,

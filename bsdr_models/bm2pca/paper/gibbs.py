@@ -27,6 +27,7 @@ from bsdr_models.bm2pca.paper import soft_margin_draws
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics import linalg
+from bsdr_models.numerics.factors import gamma_log_density, normal_log_density
 from bsdr_models.numerics.linalg import inv_spd
 
 
@@ -217,6 +218,21 @@ def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Genera
     state = sample_offset_and_loadings(state, data, priors, rng=rng)
     state = replace(state, loading_precision=sample_loading_precision(state, priors, rng=rng))
     return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
+
+
+def log_density(state: GibbsState, data: Data, priors: Priors) -> FloatArray:
+    """Log joint density of each chain, slack scales integrated out, in nats, (C,)."""
+    tau = state.noise_precision[:, None, None]
+    residual = data.X - state.offset[:, None] - state.latent @ state.loadings.mT
+    total = normal_log_density(residual, tau) + data.margins.log_factors(_scores(state))
+    total += normal_log_density(state.latent, np.ones_like(state.latent))
+    total += normal_log_density(state.offset, np.full_like(state.offset, priors.offset_precision))
+    total += normal_log_density(state.loadings, state.loading_precision[:, None])
+    total += normal_log_density(state.weights, state.weight_precision[:, None])
+    for name in ("loading", "noise", "weight"):
+        shape, rate = (getattr(priors, f"{name}_{which}") for which in ("shape", "rate"))
+        total += gamma_log_density(getattr(state, f"{name}_precision"), shape, rate)
+    return total
 
 
 def to_variables(state: GibbsState) -> dict[str, FloatArray]:

@@ -71,6 +71,13 @@ class Margins:
             total -= np.log(2.0 * self.epsilon + 1.0 / self.cost)
         return np.sum(self.observed * total, axis=(1, 2))
 
+    def log_factors(self, f: FloatArray) -> FloatArray:
+        """Logarithm of the product of all factors at scores f (P, N, K), (P,)."""
+        total = -2.0 * self.cost * np.maximum(self._excesses(f), 0.0).sum(axis=0)
+        if self.epsilon is not None:
+            total -= np.log(2.0 * self.epsilon + 1.0 / self.cost)
+        return np.sum(self.observed * total, axis=(1, 2))
+
     def interval(self) -> tuple[FloatArray, FloatArray]:
         """Interval of f in which the factor is constant: two arrays (P, N, K)."""
         real = self.epsilon is not None

@@ -133,19 +133,19 @@ def sample(
         ),
         step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
         record=lambda state: gibbs.to_variables(state, priors.projection_prior),
+        stats=lambda state: gibbs.sample_stats(state, data, priors),
         excluded=excluded,
         declare=lambda: declare(context, n_components),
         spec=SPEC,
         rng=rng,
     )
-    attrs = {"interrupted": int(found.interrupted)}
     return trees.draws_tree(
         {name: values for name, values in found.draws.items() if name not in SPEC.identified},
         context,
         inference_method=cast(datatree.InferenceMethod, engine),
         sample_stats=found.sample_stats,
         fit=found.fit,
-        attrs=attrs | ({"tune": schedule.tune} if engine == "gibbs" else {}),
+        attrs={"interrupted": int(found.interrupted), **found.attrs},
     )
 
 

@@ -32,6 +32,7 @@ from bsdr_models.bsdr.paper.mean_field import Data, precision_shape, without_sha
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.factors import gamma_log_density, normal_log_density
 from bsdr_models.numerics.linalg import cholesky, draw_normal
 from bsdr_models.numerics.normal_tail import draw_above
 from bsdr_models.numerics.orthant import draw_argmax, moments
@@ -62,9 +63,10 @@ class GibbsState:
     bias: FloatArray  # b, (C, K)
     utilities: FloatArray | None = None  # T, (C, N, K); of labels
     noise_precision: FloatArray | None = None  # tau, (C, K); of real targets
-    # Of the trajectories: the step size, and how often it was adapted.
+    # Of the trajectories: the step size, how often it was adapted, and the last acceptance, (C,).
     step_size: float = 0.1
     n_adapted: int = 0
+    acceptance_rate: FloatArray | None = None
 
 
 def init(
@@ -271,7 +273,8 @@ def sample_trajectory(
         x, v = np.cos(h) * x + np.sin(h) * v, np.cos(h) * v - np.sin(h) * x
         push = force(x)
         v = v + 0.5 * h * push
-    accepted = before - energy(x, v) > -rng.standard_exponential(len(x))
+    change = before - energy(x, v)
+    accepted = change > -rng.standard_exponential(len(x))
     Z, Q, W, b = unpack(np.where(accepted[:, None], x, start))
     gain = (accepted.mean() - ACCEPTANCE) / np.sqrt(1.0 + state.n_adapted)
     return replace(
@@ -282,6 +285,7 @@ def sample_trajectory(
         bias=b[:, 0],
         step_size=min(state.step_size * float(np.exp(gain)), 1.0),
         n_adapted=state.n_adapted + 1,
+        acceptance_rate=np.exp(np.minimum(np.nan_to_num(change, nan=-np.inf), 0.0)),
     )
 
 
@@ -300,6 +304,30 @@ def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Genera
     state = replace(state, latent=sample_latent(state, data, priors, rng=rng))
     bias, weights = sample_weights(state, data, rng=rng)
     return replace(state, bias=bias, weights=weights)
+
+
+def log_density(state: GibbsState, data: Data, priors: Priors) -> FloatArray:
+    """Log joint density of the augmented model at the state of each chain, in nats, (C,)."""
+    T, tau = _response(state, data)
+    Z_error = state.latent - _dense(data).X @ state.projection
+    total = normal_log_density(Z_error, np.full_like(Z_error, priors.latent_scale**-2))
+    total += normal_log_density(T - _eta(state), tau)
+    total += normal_log_density(state.projection, state.projection_precision)
+    total += normal_log_density(state.weights, state.weight_precision)
+    total += normal_log_density(state.bias, state.bias_precision)
+    for name in ("projection", "weight", "bias", "noise"):
+        if (precision := getattr(state, f"{name}_precision")) is not None:
+            shape, rate = (getattr(priors, f"{name}_{which}") for which in ("shape", "rate"))
+            total += gamma_log_density(precision, shape, rate)
+    return total
+
+
+def sample_stats(state: GibbsState, data: Data, priors: Priors) -> dict[str, FloatArray]:
+    """Statistics of a sweep of each chain by their names in ArviZ, (C,) each."""
+    stats = {"lp": log_density(state, data, priors)}
+    if (rate := state.acceptance_rate) is not None:
+        stats |= {"acceptance_rate": rate, "step_size": np.full_like(rate, state.step_size)}
+    return stats
 
 
 def _log_likelihood(eta: FloatArray, data: Data) -> FloatArray:
@@ -339,6 +367,7 @@ def to_variables(state: GibbsState, projection_prior: ProjectionPrior) -> dict[s
     values["projection_precision"] = without_shared_axis(
         state.projection_precision, projection_prior
     )
+    del values["acceptance_rate"]
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 

@@ -1,0 +1,135 @@
+"""Every call of ArviZ takes the trees of every engine, or says which group it lacks."""
+
+import arviz as az
+import matplotlib.pyplot as plt
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from sklearn.datasets import load_iris
+
+from bsdr_models import (
+    BM2PCAClassifier,
+    BM2PCARegressor,
+    BSDRClassifier,
+    BSDRRegressor,
+    DGPLVMClassifier,
+    Sampling,
+)
+from bsdr_models.bm2pca import HingeLoss
+from bsdr_models.papers import (
+    PaperBM2PCAClassifier,
+    PaperBSDRClassifier,
+    PaperBSDRRegressor,
+    PaperDGPLVMClassifier,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+SHORT = {"sampling": Sampling(draws=100, tune=100, chains=2), "random_state": 0}
+VERY_SHORT = {"sampling": Sampling(draws=20, tune=20, chains=2), "random_state": 0}
+LOSS = HingeLoss(C=1.0)
+HMC = {"rank", "energy", "loo", "psense", "ppc"}
+# Models, and which calls take their trees, beside summary, traces and files, which all do.
+ENGINES = {
+    "hmc": (BSDRClassifier(temperature=1.0, **SHORT), HMC),
+    "laplace": (BSDRClassifier(inference="laplace", random_state=0), {"ppc"}),
+    "nuts": (BSDRClassifier(inference="nuts", **VERY_SHORT), HMC - {"psense"}),
+    "conjugate": (BSDRRegressor(random_state=0), {"loo", "psense", "ppc"}),
+    "mean field": (PaperBSDRClassifier(random_state=0), {"ppc"}),
+    "Gibbs": (PaperBSDRClassifier(inference="gibbs", **SHORT), {"rank", "loo", "ppc"}),
+    "Gibbs, outputs": (PaperBSDRRegressor(inference="gibbs", **SHORT), {"rank", "loo", "ppc"}),
+    "margins": (BM2PCAClassifier(2, loss=LOSS, random_state=0), set()),
+    "margins, mean field": (PaperBM2PCAClassifier(2, loss=LOSS, random_state=0), set()),
+    "margins, Gibbs": (PaperBM2PCAClassifier(2, loss=LOSS, inference="gibbs", **SHORT), {"rank"}),
+    "margins, outputs": (BM2PCARegressor(2, random_state=0), {"ppc"}),
+    "process": (DGPLVMClassifier(random_state=0), set()),
+    "paper's process": (PaperDGPLVMClassifier(random_state=0), set()),
+}
+# Of a call that lacks what it needs: what the error names.
+LACKS = {
+    "rank": "at least 2 chains",
+    "energy": "sample_stats|energy",
+    "loo": "log likelihood not found",
+    "psense": "log (prior|likelihood) not found",
+    "ppc": "posterior_predictive|not present",
+}
+
+
+REGRESSORS = (BSDRRegressor, PaperBSDRRegressor, BM2PCARegressor)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def case(request):
+    """A fit, its tree, one variable of it with few entries, and the calls that take the tree."""
+    model, works = ENGINES[request.param]
+    X, y = load_iris(return_X_y=True)
+    X = X[::3] + 0.3 * np.random.default_rng(0).standard_normal((50, 4))
+    model.fit(*((X[:, :2], X[:, 2:]) if isinstance(model, REGRESSORS) else (X, y[::3])))
+    tree = model.idata_
+    name = min(tree["posterior"].data_vars, key=lambda each: tree["posterior"][each].size)
+    return model, tree, [name], works
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+def check_posterior(tree, model):
+    """By the lines on the page of trees."""
+    drawn = tree.copy()
+    try:
+        compiled = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "progressbar": False}
+        with model.model_:
+            pm.sample_posterior_predictive(drawn, extend_inferencedata=True, **compiled)
+    except ValueError:
+        drawn = tree
+    classes = tree["observed_data/y"].dtype.kind in "iu"
+    call = az.plot_ppc_rootogram if classes else az.plot_ppc_dist
+    call(drawn, var_names=["y"])
+
+
+def test_tables_traces_and_files(case, tmp_path):
+    _, tree, names, _ = case
+    table = az.summary(tree, var_names=names, kind="stats", round_to=3)
+    assert np.isfinite(table["mean"]).all()
+    az.plot_trace(tree, var_names=names)
+    if tree["posterior"].sizes["draw"] > 1:  # of a single draw there is no density
+        az.plot_trace_dist(tree, var_names=names)
+    tree.to_netcdf(tmp_path / "tree.nc")
+    again = az.from_netcdf(tmp_path / "tree.nc")
+    for group in tree.children:
+        xr.testing.assert_equal(again[group].to_dataset(), tree[group].to_dataset())
+    assert again["posterior"].attrs["inference_library"] == "bsdr_models"
+
+
+def test_samplers_tell_their_run(case):
+    _, tree, _, _ = case
+    here = tree.attrs["inference_method"] in ("hmc", "gibbs", "nuts")
+    assert here != ("note" in tree.attrs)
+    assert here == ({"sampling_time", "tuning_steps"} <= {*tree.attrs})
+    if here:
+        assert tree["posterior"].sizes["chain"] == 2
+        assert tree["sample_stats"].attrs["sampling_time"] > 0.0
+        lp = tree["sample_stats/lp"]
+        assert lp.dims == ("chain", "draw")
+        assert np.isfinite(lp).all()
+
+
+@pytest.mark.parametrize("call", LACKS)
+def test_calls_work_or_say_what_they_lack(case, call):
+    model, tree, names, works = case
+    calls = {
+        "rank": lambda: az.plot_rank(tree, var_names=names),
+        "energy": lambda: az.plot_energy(tree),
+        "loo": lambda: az.loo(tree),
+        "psense": lambda: az.psense_summary(tree, var_names=names),
+        "ppc": lambda: check_posterior(tree, model),
+    }
+    if call in works:
+        calls[call]()
+        return
+    with pytest.raises((AttributeError, KeyError, TypeError, ValueError), match=LACKS[call]):
+        calls[call]()

@@ -1,0 +1,75 @@
+"""The step method on the page for PyMC users draws what the samplers of the papers draw."""
+
+import re
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import scale
+
+from bsdr_models import bm2pca, bsdr
+from bsdr_models.papers import bm2pca_gibbs, bm2pca_mean_field, bsdr_gibbs, bsdr_mean_field
+
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "pymc.md"
+SIZE = {"n_components": 2, "n_chains": 1}
+N_TUNE, N_DRAWS = 3, 8
+
+
+def of_bsdr(X, y):
+    priors = bsdr.Priors()
+    data = bsdr_mean_field.make_data(
+        X, y, n_labels=3, target="multiclass", projection_prior="entrywise"
+    )
+    return bsdr.build_paper_model(X, y, n_components=2, augmented=True), {
+        "start": lambda rng: bsdr_gibbs.init(data, priors, **SIZE, rng=rng),
+        "sweep": lambda state, rng: bsdr_gibbs.step(state, data, priors, rng=rng),
+        "values": lambda state: bsdr_gibbs.to_variables(state, "entrywise"),
+    }
+
+
+def of_bm2pca(X, y):
+    X, y = X[y > 0], y[y > 0] - 1
+    priors = bm2pca.SAMPLING
+    signs = 2.0 * y[None, :, None] - 1.0
+    margins = bm2pca_mean_field.make_data([X], signs, cost=np.ones((1, 1, 1))).margins
+    data = bm2pca_gibbs.Data(X=X, margins=margins)
+    return bm2pca.build_paper_model(X, y, n_components=2, priors=priors, C=1.0), {
+        "start": lambda rng: bm2pca_gibbs.init(data, priors, **SIZE, rng=rng),
+        "sweep": lambda state, rng: bm2pca_gibbs.step(state, data, priors, rng=rng),
+        "values": bm2pca_gibbs.to_variables,
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # of short chains
+@pytest.mark.parametrize("case", [of_bsdr, of_bm2pca])
+def test_draws_are_those_of_the_sampler_itself(case):
+    [code] = re.findall(r"ipython3\n([^`]*class Sweep\(.*?)```", PAGE.read_text(), re.DOTALL)
+    page = {}
+    exec(code, page)
+    X, y = load_iris(return_X_y=True)
+    model, functions = case(scale(X)[::5], y[::5])
+    streams = []
+
+    def start(rng):
+        streams.append(deepcopy(rng))
+        return functions["start"](rng)
+
+    with model:
+        step = page["Sweep"](model.value_vars, **functions | {"start": start})
+        options = {"chains": 2, "cores": 1, "random_seed": 0, "progressbar": False}
+        compiled = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+        trace = pm.sample(N_DRAWS, tune=N_TUNE, step=step, **options, **compiled)
+    assert len(streams) == 2
+    for chain, rng in enumerate(streams):
+        state = functions["start"](rng)
+        for sweep in range(N_TUNE + N_DRAWS):
+            state = functions["sweep"](state, rng)
+            if sweep < N_TUNE:
+                continue
+            expected = functions["values"](state)
+            for name in (each.name for each in model.free_RVs):
+                found = trace["posterior"][name].values[chain, sweep - N_TUNE]
+                np.testing.assert_allclose(found, expected[name][0], rtol=1e-9, err_msg=name)
