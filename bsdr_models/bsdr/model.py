@@ -27,6 +27,7 @@ from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.inference.own_priors import OwnPriors, read_priors
+from bsdr_models.inference.probit import draw_sign, log_phi, log_sign_probability
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.validation import check_features, column_names, encode_classes, read_views
@@ -348,31 +349,6 @@ def _label(
 def draw_choice(eta: Tensor, size: Any) -> Tensor:
     """Index of the largest utility N(eta, I), (...,), of linear predictors (..., K)."""
     return pt.argmax(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), axis=-1)
-
-
-def draw_sign(eta: Tensor, size: Any) -> Tensor:
-    """Whether the utility N(eta, 1) is positive, of the shape of eta."""
-    return pt.gt(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), 0.0).astype("int64")
-
-
-def log_sign_probability(y: Tensor, eta: Tensor) -> Tensor:
-    """Log probability that the utility N(eta, 1) is positive iff y is 1, of the shape of eta."""
-    return log_phi(pt.switch(pt.gt(y, 0), eta, -eta))
-
-
-def log_phi(x: Tensor) -> Tensor:
-    """Log of the standard normal distribution function, with finite gradients in both tails.
-
-    Both branches get finite arguments, since the gradient of a ``switch`` multiplies the branch not
-    taken by zero.
-    """
-    left = pt.minimum(x, -1.0)
-    right = pt.maximum(x, -1.0)
-    return pt.switch(
-        x < -1.0,
-        pt.log(pt.erfcx(-left / math.sqrt(2.0)) / 2.0) - 0.5 * left**2,
-        pt.log1p(-pt.erfc(right / math.sqrt(2.0)) / 2.0),
-    )
 
 
 def log_choice_probability(y: Tensor, eta: Tensor, *, n_labels: int) -> Tensor:

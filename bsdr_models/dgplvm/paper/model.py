@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions import transforms
 from pytensor.tensor import linalg
@@ -44,6 +45,7 @@ from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, NEW_OBS, OBS, SCO
 from bsdr_models.dims import THETA as THETA_DIM
 from bsdr_models.inference.initial_values import normal_from
 from bsdr_models.inference.own_priors import OwnPriors, read_priors
+from bsdr_models.inference.probit import draw_sign, log_sign_probability
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, check_samples
@@ -230,15 +232,7 @@ def _classify(L: Tensor, y_index: IntArray, own: OwnPriors) -> None:
     f = pm.Deterministic("function", L @ raw, dims=axes)  # N(0, K) of Eq. (2)
     own_class = (y_index[:, None] == np.arange(k == 2, k)).astype(np.int64)
     options = {"dtype": "int64", "observed": own_class, "dims": axes}
-    pm.CustomDist("y", f, dist=_draw_sign, logp=_log_sign_probability, **options)  # Eq. (1)
-
-
-def _draw_sign(f: Tensor, size: Any) -> Tensor:
-    return pt.gt(pm.Normal.dist(f, 1.0, size=size), 0.0).astype("int64")
-
-
-def _log_sign_probability(y: Tensor, f: Tensor) -> Tensor:
-    return pm.logcdf(pm.Normal.dist(0.0, 1.0), pt.switch(pt.gt(y, 0), f, -f))
+    pm.CustomDist("y", f, dist=draw_sign, logp=log_sign_probability, **options)  # Eq. (1)
 
 
 def _log_uniform(
@@ -248,14 +242,14 @@ def _log_uniform(
     bounds = transforms.Interval(bounds_fn=lambda *_: (pt.constant(low), pt.constant(high)))
 
     def draw(low: Tensor, high: Tensor, size: Any) -> Tensor:
-        return pt.exp(pm.Uniform.dist(low, high, size=size))
+        return pt.cast(pt.exp(pm.Uniform.dist(low, high, size=size)), pytensor.config.floatX)
 
     return pm.CustomDist(
         name,
         low,
         high,
         dist=draw,
-        support_point=lambda *_: pt.constant(start),
+        support_point=lambda *_: pt.constant(start, dtype=pytensor.config.floatX),
         transform=transforms.Chain([transforms.log, bounds]),
         dims=dims,
     )
