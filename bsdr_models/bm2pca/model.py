@@ -26,7 +26,7 @@ from bsdr_models.bm2pca.problem import compares_classes, encode_declared
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, OBS
-from bsdr_models.inference.own_priors import OwnPriors, read_priors
+from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_priors
 from bsdr_models.metric import Groups, Metric, choose_weights
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features
@@ -138,11 +138,10 @@ def declare(
     metric: Metric,
     settings: Settings,
     n_components: int | None,
-    own: OwnPriors | None = None,
+    own: OwnPriors = NO_PRIORS,
     name: str = "",
 ) -> pm.Model:
     """The model of signs (N, K), the axis last in ``coords``; one-vs-rest without components."""
-    own = own or OwnPriors()
     *_, axis = coords
     k = signs.shape[1]
     slopes = metric.effects  # of the whitened features, (D, B)

@@ -26,8 +26,14 @@ from bsdr_models.arrays import DeclaredTarget, FloatArray
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
-from bsdr_models.inference.own_priors import OwnPriors, read_priors
-from bsdr_models.inference.probit import draw_sign, log_phi, log_sign_probability
+from bsdr_models.inference.declaring import (
+    NO_PRIORS,
+    OwnPriors,
+    draw_sign,
+    log_phi,
+    log_sign_probability,
+    read_priors,
+)
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.validation import check_features, column_names, encode_classes, read_views
@@ -138,11 +144,10 @@ def declare_hierarchical(
     features: Iterable[Any],
     *,
     n_components: int | None = None,
-    own: OwnPriors | None = None,
+    own: OwnPriors = NO_PRIORS,
     name: str = "",
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map."""
-    own = own or OwnPriors()
     y_array, labels = check_target(y, target, n_samples=len(X))
     contrasts = make_contrasts(len(labels), target)
     if n_components not in (None, len(contrasts)):
@@ -160,7 +165,7 @@ def declare_hierarchical(
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
         scale = own.declare(pm.HalfNormal, "scale", priors.scale)
         if metric is None:
-            projected = _whitened_map(X, scale, priors, feature_map, own)
+            projected = _whitened_map(X, scale, priors.view_width, feature_map, own)
         else:
             model.add_coord(dims.FEATURE, list(features))
             X_data = pm.Data("X", X, dims=(dims.OBS, dims.FEATURE))
@@ -241,11 +246,7 @@ def _root(metric: Metric, offset: Tensor) -> Tensor:
 
 
 def _whitened_map(
-    X: FloatArray,
-    scale: Tensor,
-    priors: HierarchicalPriors,
-    feature_map: FeatureMap,
-    own: OwnPriors,
+    X: FloatArray, scale: Tensor, width: float, feature_map: FeatureMap, own: OwnPriors
 ) -> Tensor:
     """Projection of whitened features, (obs, contrast)."""
     model = pm.modelcontext(None)
@@ -257,7 +258,6 @@ def _whitened_map(
     weights = scale * offset
     if feature_map.index is not None:
         model.add_coord(dims.VIEW, list(feature_map.names))
-        width = priors.view_width
         relative = own.declare(pm.LogNormal, "view_scale", 0.0, width, dims=dims.VIEW)
         weights = relative[feature_map.index][:, None] * weights
     weights = pm.Deterministic("basis_weights", weights, dims=both)

@@ -44,9 +44,8 @@ from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import KERNEL, LogNormal, Priors
+from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.inference.engines import hand_written
-from bsdr_models.inference.initial_values import normal_from
-from bsdr_models.inference.own_priors import OwnPriors, read_priors
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features, check_samples, encode_classes
 

@@ -402,28 +402,6 @@ DECLARED = {
 }
 
 
-def augmented(X, y):
-    return bsdr.build_paper_model(X, y, n_components=1, augmented=True)
-
-
-@pytest.mark.parametrize("declare", [*DECLARED.values(), augmented], ids=[*DECLARED, "augmented"])
-def test_every_model_can_be_copied(declare):
-    """As ``pm.do``, ``pm.observe`` and others do; from finite initial values, without jitter."""
-    X, y = load_iris(return_X_y=True)
-    model = declare(scale(X)[::5], y[::5])
-    point = model.initial_point()
-    last = model.free_RVs[-1]
-    [graph] = model.replace_rvs_by_values([last])
-    value = model.compile_fn(graph, inputs=model.value_vars, on_unused_input="ignore", **FAST)(
-        point
-    )
-    assert last.name not in {each.name for each in pm.do(model, {last.name: value}).free_RVs}
-    observed = pm.observe(model, {last.name: value})
-    rest = {each.name: point[each.name] for each in observed.value_vars}
-    for each, start in ((model, point), (observed, rest)):
-        assert np.isfinite(each.compile_logp(jacobian=False, **FAST)(start))
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["bsdr", "paper-bsdr", "paper-bm2pca", "bm2pca"])

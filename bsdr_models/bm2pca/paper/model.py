@@ -52,7 +52,7 @@ from bsdr_models import dims
 from bsdr_models.arrays import DeclaredTarget, FloatArray
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
 from bsdr_models.bm2pca.problem import encode_declared
-from bsdr_models.inference.own_priors import OwnPriors, read_priors
+from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_priors
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features
 
@@ -186,12 +186,11 @@ def declare(
     C: float,
     priors: Priors,
     epsilon: float | None,
-    own: OwnPriors | None = None,
+    own: OwnPriors = NO_PRIORS,
     augmented: bool = False,
     name: str = "",
 ) -> pm.Model:
     """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
-    own = own or OwnPriors()
     *_, axis = coords
     score_dims = (dims.OBS, axis)
     n_scores = y.shape[1]
@@ -248,8 +247,7 @@ def declare(
         f = pm.Deterministic("scores", f + e0, dims=score_dims)
         if augmented:
             # Eq. (4): the factors of lambda alone are a Gamma density.
-            half = np.float64(0.5)
-            lam = pm.Gamma("hinge_scale", half, half, dims=score_dims)
+            lam = pm.Gamma("hinge_scale", np.float64(0.5), np.float64(0.5), dims=score_dims)
             u = C * (1.0 - y_data * f)
             factor = pt.neq(y_data, 0.0) * (-u - u**2 / (2.0 * lam))
             pm.Potential("margins", factor, dims=score_dims)

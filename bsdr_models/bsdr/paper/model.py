@@ -36,9 +36,12 @@ from bsdr_models.bsdr.model import (
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
-from bsdr_models.inference.initial_values import normal_from
-from bsdr_models.inference.own_priors import OwnPriors, read_priors
+from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.validation import check_features
+
+# Shape and rate of a Gamma, and dims of a variable.
+type Pair = tuple[float, float]
+type Dims = tuple[str, ...]
 
 
 def build_paper_model(
@@ -119,7 +122,7 @@ def build_paper_model(
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
 
-        Q = _projection(numbers, own, augmented=augmented)
+        Q = _projection(numbers, own, augmented)
         if augmented:
             mean = X_data @ Q
             Z = pm.Normal("latent", mean, sigma=numbers.latent_scale, dims=by_sample)
@@ -128,10 +131,10 @@ def build_paper_model(
             Z = X_data @ Q + numbers.latent_scale * offset
             Z = pm.Deterministic("latent", Z, dims=by_sample)
         prior = (numbers.weight_shape, numbers.weight_rate)
-        W = _scale_mixture(own, "weights", "weight_precision", prior, both, augmented=augmented)
+        W = _scale_mixture(own, ("weights", "weight_precision"), prior, both, augmented)
         prior = (numbers.bias_shape, numbers.bias_rate)
         axes = (dims.LABEL,)
-        b = _scale_mixture(own, "bias", "bias_precision", prior, axes, augmented=augmented)
+        b = _scale_mixture(own, ("bias", "bias_precision"), prior, axes, augmented)
         contrast = W
         if target == "multiclass":
             contrast = W - W.mean(axis=1, keepdims=True)
@@ -142,7 +145,7 @@ def build_paper_model(
         observed: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
             prior = (numbers.noise_shape, numbers.noise_rate)
-            tau = _precision(own, "noise_precision", prior, axes, augmented=augmented)
+            tau = _precision(own, "noise_precision", prior, axes, augmented)
             pm.Normal("y", eta, tau=tau, **observed)
         elif augmented:
             _augmented_label(eta, y_array, len(labels), observed)
@@ -152,9 +155,9 @@ def build_paper_model(
             binary_probit("y", eta, **observed)
         hidden = "integrated out, which needs its Gamma prior; augmented=True declares it"
         own.check(
-            **dict.fromkeys(
-                [f"{each}_precision" for each in ("projection", "weight", "bias")], hidden
-            ),
+            projection_precision=hidden,
+            weight_precision=hidden,
+            bias_precision=hidden,
             latent="normal given the features; latent_offset of augmented=False is replaceable",
             utilities="their noise defines the probit",
         )
@@ -162,48 +165,36 @@ def build_paper_model(
 
 
 def _scale_mixture(
-    own: OwnPriors,
-    name: str,
-    precision_name: str,
-    prior: tuple[float, float],
-    dims: tuple[str, ...],
-    *,
-    augmented: bool,
+    own: OwnPriors, names: tuple[str, str], prior: Pair, dims: Dims, augmented: bool
 ) -> Tensor:
     """N(0, 1/phi), phi ~ Ga(prior) per entry; with phi integrated Student-t of 2 shape dof."""
+    name, precision_name = names
     shape, rate = prior
     if not augmented:
         sd = math.sqrt(rate / shape)
         return own.declare(pm.StudentT, name, nu=2 * shape, mu=0.0, sigma=sd, dims=dims)
     precision = None
     if name not in own.given:
-        precision = _precision(own, precision_name, prior, dims, augmented=augmented)
+        precision = _precision(own, precision_name, prior, dims, augmented)
     return own.declare(pm.Normal, name, 0.0, tau=precision, dims=dims)
 
 
-def _precision(
-    own: OwnPriors,
-    name: str,
-    prior: tuple[float, float],
-    dims: tuple[str, ...],
-    *,
-    augmented: bool,
-) -> Tensor:
+def _precision(own: OwnPriors, name: str, prior: Pair, dims: Dims, augmented: bool) -> Tensor:
     """Gamma (shape, rate), untransformed for conjugate samplers."""
     options = {"default_transform": None} if augmented else {}
     return own.declare(pm.Gamma, name, alpha=prior[0], beta=prior[1], dims=dims, **options)
 
 
-def _projection(priors: Priors, own: OwnPriors, *, augmented: bool) -> Tensor:
+def _projection(priors: Priors, own: OwnPriors, augmented: bool) -> Tensor:
     """Q (feature, component), with one precision per entry, column or row."""
     kind = priors.projection_prior
     prior = (priors.projection_shape, priors.projection_rate)
     names = ("projection", "projection_precision")
     both = (dims.FEATURE, dims.COMPONENT)
     if kind == "entrywise" or names[0] in own.given:
-        return _scale_mixture(own, *names, prior, both, augmented=augmented)
+        return _scale_mixture(own, names, prior, both, augmented)
     axes = PROJECTION_PRECISION_DIMS[kind]
-    phi = _precision(own, names[1], prior, axes, augmented=augmented)
+    phi = _precision(own, names[1], prior, axes, augmented)
     phi = phi if kind == "columnwise" else phi[:, None]
     return own.declare(pm.Normal, names[0], 0.0, tau=phi, dims=both)
 

@@ -43,9 +43,14 @@ from bsdr_models.dgplvm.priors import CriterionName, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, NEW_OBS, OBS, SCORE
 from bsdr_models.dims import THETA as THETA_DIM
-from bsdr_models.inference.initial_values import normal_from
-from bsdr_models.inference.own_priors import OwnPriors, read_priors
-from bsdr_models.inference.probit import draw_sign, log_sign_probability
+from bsdr_models.inference.declaring import (
+    NO_PRIORS,
+    OwnPriors,
+    draw_sign,
+    log_sign_probability,
+    normal_from,
+    read_priors,
+)
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, check_samples
@@ -163,7 +168,7 @@ def declare(
     problem: Problem,
     mapping: KernelMapping | None,
     coords: dict[str, Any] | None = None,
-    own: OwnPriors | None = None,
+    own: OwnPriors = NO_PRIORS,
     *,
     sequence: Any = None,
     classifier: bool = False,
@@ -171,7 +176,6 @@ def declare(
     name: str = "",
 ) -> pm.Model:
     """The model of a problem, with its mapping, if any, and names of features and classes."""
-    own = own or OwnPriors()
     n, d = problem.X.shape
     mean = problem.X.mean(axis=0)
     gram = FeatureGram.of(problem.X - mean)
@@ -192,8 +196,7 @@ def declare(
     with pm.Model(name, coords=coords) as model:
         pm.Data("X", problem.X, dims=(OBS, FEATURE))
         pm.Data("y_data", problem.y_index, dims=OBS)
-        bounds = {"start": np.exp(medians), "dims": THETA_DIM}
-        theta = own.declare(_log_uniform, "theta", low, high, **bounds)
+        theta = own.declare(_log_uniform, "theta", low, high, np.exp(medians), dims=THETA_DIM)
         U = normal_from("latent_raw", 0.0, RAW_SCALE, start=raw, dims=(BASIS, COMPONENT))
         latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=LATENT_DIMS)
         J = class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
@@ -216,8 +219,8 @@ def declare(
             Y = linalg.solve_triangular(L, pt.as_tensor(problem.X - mean), lower=True)
             variance = output + bias + 1.0 / inverse_noise - (half**2).sum(axis=0)  # Eq. (16)
             mu = mean + half.T @ Y  # Eq. (15)
-            options = {"observed": X_new, "dims": (NEW_OBS, FEATURE)}
-            pm.Normal("new_samples", mu, sigma=pt.sqrt(variance)[:, None], **options)  # Eq. (14)
+            sd = pt.sqrt(variance)[:, None]
+            pm.Normal("new_samples", mu, sd, observed=X_new, dims=(NEW_OBS, FEATURE))  # Eq. (14)
         own.check(**FIXED)
     return model
 
@@ -236,7 +239,7 @@ def _classify(L: Tensor, y_index: IntArray, own: OwnPriors) -> None:
 
 
 def _log_uniform(
-    name: str, low: FloatArray, high: FloatArray, *, start: FloatArray, dims: Any
+    name: str, low: FloatArray, high: FloatArray, start: FloatArray, *, dims: Any
 ) -> Tensor:
     """Positive variables (4,) of density 1 / theta within bounds of their logarithms."""
     bounds = transforms.Interval(bounds_fn=lambda *_: (pt.constant(low), pt.constant(high)))

@@ -60,12 +60,10 @@ class Prior:
         return pm.Laplace(name, 0.3, 0.7, dims=self.dims)
 
 
-@pytest.mark.parametrize("dims", [(), ("component", "outcome")])
-def test_a_prior_of_pymc_extras_gets_the_dims(dims):
-    prior = Prior(dims)
+def test_a_prior_of_pymc_extras_is_one():
+    prior = Prior(("component", "outcome"))
     model = bsdr.build_paper_model(X, Y, n_components=1, priors={"weights": prior})
     assert model.named_vars_to_dims["weights"] == ("component", "outcome")
-    assert prior.dims == dims
 
 
 def test_a_prior_may_have_variables_of_its_own():
@@ -97,7 +95,7 @@ def test_some_numbers_by_name_are_those_of_the_dataclass():
         (bsdr.build_model, {"scale": lambda name, dims: 1.0}, "must have the dims"),
         (
             bsdr.build_model,
-            {"bias_contrasts": Prior(("outcome", "contrast"))},
+            {"bias_contrasts": Prior()},
             "must have the dims",
         ),
         (bsdr.build_paper_model, {"weight_precision": GAMMA}, "integrated out"),
