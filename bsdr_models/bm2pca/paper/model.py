@@ -163,18 +163,10 @@ def build_paper_model(
     numbers, own = read_priors(priors, SAMPLING)
     X_array, features = check_features(X, y, n_components)
     values, axis, outcomes = encode_declared(y, target, unlabeled, n_samples=len(X_array))
-    return declare(
-        X_array,
-        values,
-        {dims.FEATURE: features, axis: outcomes},
-        n_components=n_components,
-        C=C,
-        priors=numbers,
-        epsilon=epsilon if target == "regression" else None,
-        own=own,
-        augmented=augmented,
-        name=name,
-    )
+    coords = {dims.FEATURE: features, axis: outcomes}
+    half_width = epsilon if target == "regression" else None
+    options: Any = {"C": C, "epsilon": half_width, "augmented": augmented, "own": own, "name": name}
+    return declare(X_array, values, coords, n_components=n_components, priors=numbers, **options)
 
 
 def declare(

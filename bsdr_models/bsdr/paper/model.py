@@ -39,6 +39,12 @@ from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.validation import check_features
 
+# Why no other prior can be given, unless the variable is declared.
+FIXED = dict.fromkeys(
+    ("projection_precision", "weight_precision", "bias_precision"),
+    "integrated out, which needs its Gamma prior; augmented=True declares it",
+) | {"latent": "normal given the features; augmented=False has latent_offset"}
+
 # Shape and rate of a Gamma, and dims of a variable.
 type Pair = tuple[float, float]
 type Dims = tuple[str, ...]
@@ -153,14 +159,7 @@ def build_paper_model(
             multinomial_probit("y", eta, n_classes=len(labels), **observed)
         else:
             binary_probit("y", eta, **observed)
-        hidden = "integrated out, which needs its Gamma prior; augmented=True declares it"
-        own.check(
-            projection_precision=hidden,
-            weight_precision=hidden,
-            bias_precision=hidden,
-            latent="normal given the features; latent_offset of augmented=False is replaceable",
-            utilities="their noise defines the probit",
-        )
+        own.check(**FIXED)
     return model
 
 

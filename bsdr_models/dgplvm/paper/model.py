@@ -25,19 +25,9 @@ from pymc.distributions import transforms
 from pytensor.tensor import linalg
 
 from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray
+from bsdr_models.dgplvm import model as shared
 from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.model import (
-    FIXED,
-    LATENT_DIMS,
-    Tensor,
-    check_labels,
-    class_separation,
-    declare_dynamics,
-    kernel,
-    normal_density,
-    rbf,
-)
 from bsdr_models.dgplvm.paper.map import THETA, KernelMapping, theta_priors
 from bsdr_models.dgplvm.priors import CriterionName, Priors
 from bsdr_models.dgplvm.problem import Problem
@@ -54,6 +44,9 @@ from bsdr_models.inference.declaring import (
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, check_samples
+
+# A symbolic variable; the annotations of PyTensor are partial.
+type Tensor = Any
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
@@ -144,7 +137,7 @@ def build_paper_model(
     check_samples(X, sequence)
     X_array, features = check_features(X, y, n_components)
     _, own = read_priors(priors, None)
-    y_index, classes = check_labels(y, unlabeled, target, n_samples=len(X_array))
+    y_index, classes = shared.check_labels(y, unlabeled, target, n_samples=len(X_array))
     known = int((y_index >= 0).sum())
     if classifier and known < len(X_array):
         raise ValueError("classifier=True needs a label of every sample")
@@ -198,14 +191,16 @@ def declare(
         pm.Data("y_data", problem.y_index, dims=OBS)
         theta = own.declare(_log_uniform, "theta", low, high, np.exp(medians), dims=THETA_DIM)
         U = normal_from("latent_raw", 0.0, RAW_SCALE, start=raw, dims=(BASIS, COMPONENT))
-        latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=LATENT_DIMS)
-        J = class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
+        latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=shared.LATENT_DIMS)
+        J = shared.class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
         pm.Deterministic("criterion", J)
         output, inverse_width, bias, inverse_noise = (theta[i] for i in range(4))
-        K = kernel(latent, output, inverse_width**-0.5, 1.0 / inverse_noise) + bias  # Eq. (5)
-        pm.Potential("generative", normal_density(K, pt.as_tensor(gram.root), d))  # Eq. (4)
+        K = (
+            shared.kernel(latent, output, inverse_width**-0.5, 1.0 / inverse_noise) + bias
+        )  # Eq. (5)
+        pm.Potential("generative", shared.normal_density(K, pt.as_tensor(gram.root), d))  # Eq. (4)
         pm.Potential("discriminative", -problem.priors.weight * J)  # Eq. (12)
-        declare_dynamics(latent, sequence, own)
+        shared.declare_dynamics(latent, sequence, own)
         L = linalg.cholesky(K, lower=True)
         if classifier:
             _classify(L, problem.y_index, own)
@@ -214,14 +209,14 @@ def declare(
             nearest = squared_distances(X_new, problem.X).argmin(axis=1)
             places: Any = {"start": start[nearest], "dims": (NEW_OBS, COMPONENT)}
             x = normal_from("new_latent", 0.0, np.float64(1.0), **places)
-            k = rbf(latent, x, output, inverse_width**-0.5) + bias  # (N, M)
+            k = shared.rbf(latent, x, output, inverse_width**-0.5) + bias  # (N, M)
             half = linalg.solve_triangular(L, k, lower=True)
             Y = linalg.solve_triangular(L, pt.as_tensor(problem.X - mean), lower=True)
             variance = output + bias + 1.0 / inverse_noise - (half**2).sum(axis=0)  # Eq. (16)
             mu = mean + half.T @ Y  # Eq. (15)
             sd = pt.sqrt(variance)[:, None]
             pm.Normal("new_samples", mu, sd, observed=X_new, dims=(NEW_OBS, FEATURE))  # Eq. (14)
-        own.check(**FIXED)
+        own.check(**shared.FIXED)
     return model
 
 
