@@ -195,9 +195,8 @@ def declare(
         J = shared.class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
         pm.Deterministic("criterion", J)
         output, inverse_width, bias, inverse_noise = (theta[i] for i in range(4))
-        K = (
-            shared.kernel(latent, output, inverse_width**-0.5, 1.0 / inverse_noise) + bias
-        )  # Eq. (5)
+        lengthscale = inverse_width**-0.5
+        K = shared.kernel(latent, output, lengthscale, 1.0 / inverse_noise) + bias  # Eq. (5)
         pm.Potential("generative", shared.normal_density(K, pt.as_tensor(gram.root), d))  # Eq. (4)
         pm.Potential("discriminative", -problem.priors.weight * J)  # Eq. (12)
         shared.declare_dynamics(latent, sequence, own)
@@ -209,7 +208,7 @@ def declare(
             nearest = squared_distances(X_new, problem.X).argmin(axis=1)
             places: Any = {"start": start[nearest], "dims": (NEW_OBS, COMPONENT)}
             x = normal_from("new_latent", 0.0, np.float64(1.0), **places)
-            k = shared.rbf(latent, x, output, inverse_width**-0.5) + bias  # (N, M)
+            k = shared.rbf(latent, x, output, lengthscale) + bias  # (N, M)
             half = linalg.solve_triangular(L, k, lower=True)
             Y = linalg.solve_triangular(L, pt.as_tensor(problem.X - mean), lower=True)
             variance = output + bias + 1.0 / inverse_noise - (half**2).sum(axis=0)  # Eq. (16)
