@@ -3,6 +3,7 @@
 CHAIN = "chain"
 DRAW = "draw"
 OBS = "obs"
+NEW_OBS = "new_obs"
 FEATURE = "feature"
 COMPONENT = "component"
 COMPONENT_AUX = "component_aux"

@@ -13,6 +13,7 @@ where L is a hinge that the variance of the latent coordinates smooths
 features.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from bsdr_models.bm2pca.problem import compares_classes, encode_declared
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, OBS
+from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_priors
 from bsdr_models.metric import Groups, Metric, choose_weights
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features
@@ -38,9 +40,11 @@ def build_model(
     y: Any,
     *,
     n_components: int | None = None,
-    C: float = 1.0,
     target: DeclaredTarget = "multiclass",
+    priors: Mapping[str, Any] | None = None,
+    C: float = 1.0,
     unlabeled: Any = None,
+    name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
 
@@ -55,13 +59,17 @@ def build_model(
     n_components : int, optional
         R, dimension of the latent space, at most the number of features. By default, and at most,
         one component fewer than there are classes, or as many as there are labels.
-    C : float, default=1.0
-        Cost of a violated margin.
     target : {"multiclass", "binary", "multilabel"}, default="multiclass"
         What y holds: classes, two classes, or several labels. Real outputs have the model of the
         paper only.
+    priors : dict, optional
+        Priors of free variables by name, as for :func:`bsdr_models.bsdr.build_model`.
+    C : float, default=1.0
+        Cost of a violated margin.
     unlabeled : scalar, optional
         Value of y that marks a missing label, as for :class:`bsdr_models.BM2PCAClassifier`.
+    name : str, default=""
+        Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 
     Returns
     -------
@@ -95,6 +103,7 @@ def build_model(
     ('obs', 'component')
     """
     check_number("C", C)
+    _, own = read_priors(priors, None)
     if target == "regression":
         raise ValueError("target='regression' has the model of the paper only, build_paper_model")
     X_array, features = check_features(X, y, 1 if n_components is None else n_components)
@@ -116,6 +125,8 @@ def build_model(
         metric=metric,
         settings=Settings(cost=C, multiclass=exclusive and compares_classes(n, d, r, n_scores)),
         n_components=r,
+        own=own,
+        name=name,
     )
 
 
@@ -127,6 +138,8 @@ def declare(
     metric: Metric,
     settings: Settings,
     n_components: int | None,
+    own: OwnPriors = NO_PRIORS,
+    name: str = "",
 ) -> pm.Model:
     """The model of signs (N, K), the axis last in ``coords``; one-vs-rest without components."""
     *_, axis = coords
@@ -134,27 +147,29 @@ def declare(
     slopes = metric.effects  # of the whitened features, (D, B)
     sd = settings.weight_precision**-0.5
     coords = {OBS: range(len(X)), BASIS: range(slopes.shape[1]), **coords}
-    with pm.Model(coords=coords) as model:
+    with pm.Model(name, coords=coords) as model:
         X_data = pm.Data("X", X, dims=(OBS, FEATURE))
         y = pm.Data("y_data", signs, dims=(OBS, axis))
         Z = (X_data - metric.mean) @ slopes
         if n_components is None:
-            H = pm.Normal("metric_weights", 0.0, sd, dims=(BASIS, axis))
+            H = own.declare(pm.Normal, "metric_weights", 0.0, sd, dims=(BASIS, axis))
             coef = slopes @ H
         else:
             model.add_coord(COMPONENT, range(n_components))
-            precision = settings.projection_precision
-            Q = pm.Normal("metric_projection", 0.0, precision**-0.5, dims=(BASIS, COMPONENT))
-            H = pm.Normal("weights", 0.0, sd, dims=(COMPONENT, axis))
+            width = settings.projection_precision**-0.5
+            both = (BASIS, COMPONENT)
+            Q = own.declare(pm.Normal, "metric_projection", 0.0, width, dims=both)
+            H = own.declare(pm.Normal, "weights", 0.0, sd, dims=(COMPONENT, axis))
             Z = pm.Deterministic("latent", Z @ Q, dims=(OBS, COMPONENT))
             coef = slopes @ Q @ H
-        b = pm.Normal("bias", 0.0, settings.penalty(1, k)[0] ** -0.5, dims=axis)
+        b = own.declare(pm.Normal, "bias", 0.0, settings.penalty(1, k)[0] ** -0.5, dims=axis)
         pm.Deterministic("coef", coef, dims=(FEATURE, axis))
         pm.Deterministic("intercept", b - metric.mean @ coef, dims=axis)
         f = pm.Deterministic("scores", Z @ H + b, dims=(OBS, axis))
         square = settings.latent_variance * (H**2).sum(axis=0)
         loss = _multiclass_loss if settings.multiclass else _loss
         pm.Potential("margins", -settings.cost * loss(y, f, square))
+        own.check()
     return model
 
 

@@ -10,7 +10,7 @@ lapse, a label is independent of the features:
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, get_args
 
@@ -26,6 +26,14 @@ from bsdr_models.arrays import DeclaredTarget, FloatArray
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
+from bsdr_models.inference.declaring import (
+    NO_PRIORS,
+    OwnPriors,
+    draw_sign,
+    log_phi,
+    log_sign_probability,
+    read_priors,
+)
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.validation import check_features, column_names, encode_classes, read_views
@@ -45,10 +53,12 @@ def build_model(
     X: Any,
     y: Any,
     *,
-    priors: HierarchicalPriors | None = None,
+    n_components: int | None = None,
     target: DeclaredTarget = "multiclass",
+    priors: HierarchicalPriors | Mapping[str, Any] | None = None,
     kernel: Any = "linear",
     views: Any = None,
+    name: str = "",
 ) -> pm.Model:
     """Declare the joint distribution of BSDR as a PyMC model with named dims.
 
@@ -60,13 +70,20 @@ def build_model(
     y : array-like of shape (N,) or (N, K)
         ``multiclass``: labels (N,) of any sortable type; ``binary``: two of them.
         ``multilabel``: 0/1 or bool (N, K). ``regression``: float (N,) or (N, K).
-    priors : HierarchicalPriors, optional
-        Hyper-parameters.
+    n_components : int, optional
+        The rank of the model, which is full: a component for each contrast of K classes, K - 1, or
+        for each label or output. It need not be given; the model of the paper has fewer.
     target : {"multiclass", "binary", "multilabel", "regression"}
         What y holds: classes, two classes with one latent utility, which is positive for the
         second, labels of a multi-label problem, or real outputs.
+    priors : HierarchicalPriors or dict, optional
+        Hyper-parameters, or some of them by name. A name of a free variable has its prior, as a
+        function of name and dims such as ``functools.partial(pm.Laplace, mu=0, b=1)``, or as a
+        ``Prior`` of pymc-extras.
     kernel, views
         As for :class:`bsdr_models.BSDRClassifier`, but for ``"auto"``.
+    name : str, default=""
+        Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 
     Returns
     -------
@@ -103,8 +120,7 @@ def build_model(
     >>> prior["prior"]["projection"].dims
     ('chain', 'draw', 'feature', 'contrast')
     """
-    if not isinstance(priors, HierarchicalPriors | None):
-        raise ValueError(f"priors must be a HierarchicalPriors, got {type(priors).__name__}")
+    numbers, own = read_priors(priors, HierarchicalPriors())
     X, features = check_features(X, y, 1)
     learner = MapLearner.of(
         X,
@@ -115,8 +131,8 @@ def build_model(
         kernel=kernel,
         views=read_views(views, features),
     )
-    feature_map = learner.learn()
-    return declare_hierarchical(X, y, priors or HierarchicalPriors(), target, feature_map, features)
+    options: Any = {"n_components": n_components, "own": own, "name": name}
+    return declare_hierarchical(X, y, numbers, target, learner.learn(), features, **options)
 
 
 def declare_hierarchical(
@@ -126,28 +142,38 @@ def declare_hierarchical(
     target: DeclaredTarget,
     feature_map: FeatureMap,
     features: Iterable[Any],
+    *,
+    n_components: int | None = None,
+    own: OwnPriors = NO_PRIORS,
+    name: str = "",
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map."""
     y_array, labels = check_target(y, target, n_samples=len(X))
     contrasts = make_contrasts(len(labels), target)
+    if n_components not in (None, len(contrasts)):
+        raise ValueError(
+            f"n_components must be {len(contrasts)}, the rank of the recommended model, got "
+            f"{n_components!r}; build_paper_model has fewer"
+        )
     metric = feature_map.metric
     coords = {
         dims.OBS: list(range(len(X))),
         dims.LABEL: labels,
         dims.CONTRAST: list(range(len(contrasts))),
     }
-    with pm.Model(coords=coords) as model:
+    with pm.Model(name, coords=coords) as model:
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
-        scale = pm.HalfNormal("scale", priors.scale)
+        scale = own.declare(pm.HalfNormal, "scale", priors.scale)
         if metric is None:
-            projected = _whitened_map(X, scale, priors, feature_map)
+            projected = _whitened_map(X, scale, priors.view_width, feature_map, own)
         else:
             model.add_coord(dims.FEATURE, list(features))
             X_data = pm.Data("X", X, dims=(dims.OBS, dims.FEATURE))
             both = (dims.FEATURE, dims.CONTRAST)
-            offset = pm.Normal("projection_offset", 0.0, 1.0, dims=both)
+            offset = own.declare(pm.Normal, "projection_offset", 0.0, 1.0, dims=both)
             P = pm.Deterministic("projection", scale * _root(metric, offset), dims=both)
-        a = pm.Normal("bias_contrasts", 0.0, priors.bias_scale, dims=dims.CONTRAST)
+        width = priors.bias_scale
+        a = own.declare(pm.Normal, "bias_contrasts", 0.0, width, dims=dims.CONTRAST)
         b = pm.Deterministic("bias", a @ contrasts, dims=dims.LABEL)
         if metric is None:
             eta = projected @ contrasts + b
@@ -158,12 +184,13 @@ def declare_hierarchical(
         if target == "regression":
             location = priors.noise_location
             width = priors.noise_width
-            sigma = pm.LogNormal("noise_scale", location, width, dims=dims.LABEL)
+            sigma = own.declare(pm.LogNormal, "noise_scale", location, width, dims=dims.LABEL)
             pm.Normal("y", eta, sigma=sigma, **observed)
         elif target == "multiclass":
             multinomial_probit("y", eta, n_classes=len(labels), lapse=priors.lapse, **observed)
         else:
             binary_probit("y", eta, lapse=priors.lapse, **observed)
+        own.check()
     return model
 
 
@@ -219,20 +246,21 @@ def _root(metric: Metric, offset: Tensor) -> Tensor:
 
 
 def _whitened_map(
-    X: FloatArray, scale: Tensor, priors: HierarchicalPriors, feature_map: FeatureMap
+    X: FloatArray, scale: Tensor, width: float, feature_map: FeatureMap, own: OwnPriors
 ) -> Tensor:
     """Projection of whitened features, (obs, contrast)."""
     model = pm.modelcontext(None)
     whitened = feature_map.whiten(X)
     model.add_coord(dims.BASIS, list(range(whitened.shape[1])))
     basis = pm.Data("whitened", whitened, dims=(dims.OBS, dims.BASIS))
-    offset = pm.Normal("basis_offset", 0.0, 1.0, dims=(dims.BASIS, dims.CONTRAST))
+    both = (dims.BASIS, dims.CONTRAST)
+    offset = own.declare(pm.Normal, "basis_offset", 0.0, 1.0, dims=both)
     weights = scale * offset
     if feature_map.index is not None:
         model.add_coord(dims.VIEW, list(feature_map.names))
-        relative = pm.LogNormal("view_scale", 0.0, priors.view_width, dims=dims.VIEW)
+        relative = own.declare(pm.LogNormal, "view_scale", 0.0, width, dims=dims.VIEW)
         weights = relative[feature_map.index][:, None] * weights
-    weights = pm.Deterministic("basis_weights", weights, dims=(dims.BASIS, dims.CONTRAST))
+    weights = pm.Deterministic("basis_weights", weights, dims=both)
     return basis @ weights
 
 
@@ -323,31 +351,6 @@ def draw_choice(eta: Tensor, size: Any) -> Tensor:
     return pt.argmax(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), axis=-1)
 
 
-def draw_sign(eta: Tensor, size: Any) -> Tensor:
-    """Whether the utility N(eta, 1) is positive, of the shape of eta."""
-    return pt.gt(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), 0.0).astype("int64")
-
-
-def log_sign_probability(y: Tensor, eta: Tensor) -> Tensor:
-    """Log probability that the utility N(eta, 1) is positive iff y is 1, of the shape of eta."""
-    return log_phi(pt.switch(pt.gt(y, 0), eta, -eta))
-
-
-def log_phi(x: Tensor) -> Tensor:
-    """Log of the standard normal distribution function, with finite gradients in both tails.
-
-    Both branches get finite arguments, since the gradient of a ``switch`` multiplies the branch not
-    taken by zero.
-    """
-    left = pt.minimum(x, -1.0)
-    right = pt.maximum(x, -1.0)
-    return pt.switch(
-        x < -1.0,
-        pt.log(pt.erfcx(-left / math.sqrt(2.0)) / 2.0) - 0.5 * left**2,
-        pt.log1p(-pt.erfc(right / math.sqrt(2.0)) / 2.0),
-    )
-
-
 def log_choice_probability(y: Tensor, eta: Tensor, *, n_labels: int) -> Tensor:
     r"""Log probability that utility y (...,) is the largest of N(eta, I), eta (..., K).
 
@@ -385,7 +388,8 @@ def _centre(margin: Tensor, *, n_rivals: int) -> tuple[Tensor, Tensor]:
     """
 
     def derivatives(u: Tensor) -> tuple[Tensor, Tensor]:
-        x = u[..., None] + margin
+        # JAX differentiates what PyTensor disconnects; beyond 37 the hazard is 0, its gradient NaN.
+        x = pt.minimum(u[..., None] + margin, 37.0)
         hazard = math.sqrt(2.0 / math.pi) / pt.erfcx(-x / math.sqrt(2.0))
         return -u + hazard.sum(axis=-1), 1.0 + (hazard * (x + hazard)).sum(axis=-1)
 

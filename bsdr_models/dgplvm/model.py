@@ -23,6 +23,7 @@ not independent. So these three factors are potentials, which predictive draws i
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,26 +32,31 @@ import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
 from bsdr_models import dims
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import (
     DenseMapping,
     centroid_weights,
     make_mapping,
     shrink_towards_loo,
 )
-from bsdr_models.dgplvm.criteria import NAMES, choose_criterion, local_affinity, make_criterion
+from bsdr_models.dgplvm.criteria import choose_criterion, local_affinity, make_criterion
+from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import CriterionName, LogNormal, Priors
+from bsdr_models.dgplvm.priors import KERNEL, LogNormal, Priors
+from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.inference.engines import hand_written
-from bsdr_models.inference.initial_values import normal_from
 from bsdr_models.options import TOLERANCE, check_number
-from bsdr_models.validation import check_features, encode_classes
+from bsdr_models.validation import check_features, check_samples, encode_classes
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
 
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
+# Why no other prior can be given.
+FIXED = {"latent_raw": "its initial value comes from the labels and is of a normal variable"}
+# Variables of the dynamics: s, l, m and q of `bsdr_models.dgplvm.dynamics`.
+DYNAMICS = ("transition_variance", "transition_lengthscale", "transition_slope", "transition_noise")
 
 
 def build_model(
@@ -58,12 +64,13 @@ def build_model(
     y: Any,
     *,
     n_components: int,
-    weight: float = 10.0,
-    criterion: CriterionName = "trace_ratio",
+    target: DeclaredTarget = "multiclass",
+    priors: Priors | Mapping[str, Any] | None = None,
     width: float = 2.0,
     map_noise: float = 0.02,
-    priors: Priors | None = None,
     unlabeled: Any = None,
+    sequence: Any = None,
+    name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of D-GPLVM as a PyMC model with named dims.
 
@@ -76,16 +83,21 @@ def build_model(
         Labels of a sortable type, at least two classes.
     n_components : int
         R, from 1 to D and below N; with ``trace_ratio`` at most one less than there are classes.
-    weight : float
-        kappa: the weight of J is :math:`w = \kappa n D_\mathrm{eff}`, with n labelled samples.
-    criterion : {"trace_ratio", "total", "inverse_trace", "local_fisher", "mcml"}
-        J of the labelled samples, see :func:`bsdr_models.parts.class_separation`.
+    target : {"multiclass", "binary"}, default="multiclass"
+        What y holds; D-GPLVM has no other targets.
+    priors : Priors or dict, optional
+        Hyper-parameters, those of the estimator by default, or priors of variables as for
+        :func:`bsdr_models.bsdr.build_model`. The weight of J of n labelled samples is
+        :math:`w = \kappa n D_\mathrm{eff}`, kappa being ``weight``.
     width, map_noise : float
         g and lambda of the mapping from features to latent coordinates.
-    priors : Priors, optional
-        Hyper-parameters; those of the estimator by default.
     unlabeled : object, optional
         Value of y that marks a missing label. Such samples do not enter J and c.
+    sequence : array-like of shape (N,), optional
+        Sequence of each sample, in order of time: the potential ``dynamics``, Eqs. (19) and (20) of
+        the paper.
+    name : str, default=""
+        Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 
     Returns
     -------
@@ -117,15 +129,15 @@ def build_model(
     >>> "latent" in model.named_vars
     True
     """
-    priors = Priors() if priors is None else priors
-    check_number("weight", weight, TOLERANCE)
+    numbers, own = read_priors(priors, Priors())
+    check_number("weight", numbers.weight, TOLERANCE)
     check_number("width", width)
     check_number("map_noise", map_noise)
+    check_samples(X, sequence)
     X_array, features = check_features(X, y, n_components)
-    y_index, classes = check_labels(y, unlabeled, n_samples=len(X_array))
-    if criterion not in NAMES:
-        raise ValueError(f"criterion must be one of {NAMES}, got {criterion!r}")
-    choose_criterion(criterion, n_components, len(classes), int((y_index >= 0).sum()))
+    y_index, classes = check_labels(y, unlabeled, target, n_samples=len(X_array))
+    n_labeled = int((y_index >= 0).sum())
+    criterion = choose_criterion(numbers.criterion, n_components, len(classes), n_labeled)
 
     Y = X_array - X_array.mean(axis=0)
     gram = FeatureGram.of(Y)
@@ -134,7 +146,7 @@ def build_model(
         centroid_weights(y_index),
         width=width,
         noise=map_noise,
-        mean_variance=priors.map_mean_variance,
+        mean_variance=numbers.map_mean_variance,
     )
     assert isinstance(mapping, DenseMapping)
     coords = {
@@ -144,32 +156,53 @@ def build_model(
         dims.LABEL: classes,
     }
     start = _initial_raw(Y, y_index, mapping, n_components)
-    with pm.Model(coords=coords) as model:
+    with pm.Model(name, coords=coords) as model:
         pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         pm.Data("y_data", y_index, dims=dims.OBS)
 
         U = normal_from("latent_raw", 0.0, np.float64(1.0), start=start, dims=LATENT_DIMS)
-        a = _log_normal("signal_variance", priors.signal_variance)
-        ell = _log_normal("lengthscale", priors.lengthscale)
-        b = _log_normal("noise_variance", priors.noise_variance)
+        pairs = zip(KERNEL, numbers.kernel, strict=True)
+        a, ell, b = (_log_normal(own, each, prior) for each, prior in pairs)
 
         latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
         J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion, features=Y))
-        n_labeled = int((y_index >= 0).sum())
         K = kernel(latent, gram.variance * a, ell, gram.variance * b)
         log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
         pm.Potential("generative", gram.temper * log_density)
-        pm.Potential("discriminative", -weight * n_labeled * gram.n_effective * J)
+        pm.Potential("discriminative", -numbers.weight * n_labeled * gram.n_effective * J)
         E = np.eye(len(Y)) - np.outer(np.ones(len(Y)), mapping.mean_weights)
         half = np.linalg.solve(mapping.factor, E)  # the square is Pi
-        nu = priors.map_dof
+        nu = numbers.map_dof
         size = (len(Y) - 1) * n_components + nu
         pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / nu))
+        declare_dynamics(latent, sequence, own)
+        own.check(**FIXED)
     return model
 
 
-def _log_normal(name: str, prior: LogNormal) -> Tensor:
-    return pm.LogNormal(name, mu=prior.log_median, sigma=np.float64(prior.log_sd))
+def _log_normal(own: OwnPriors, name: str, prior: LogNormal) -> Tensor:
+    sd = np.float64(prior.log_sd)
+    return own.declare(pm.LogNormal, name, mu=prior.log_median, sigma=sd)
+
+
+def declare_dynamics(latent: Tensor, sequence: Any, own: OwnPriors) -> None:
+    """The potential of the transitions between latent coordinates (N, R), if there are any."""
+    if sequence is None:
+        return
+    steps = Dynamics.of(sequence)
+    pairs = zip(DYNAMICS, DYNAMICS_PRIORS, strict=True)
+    signal, lengthscale, slope, noise = (_log_normal(own, *pair) for pair in pairs)
+    start = latent[steps.before]
+    K = kernel(start, signal, lengthscale, noise) + slope * (start @ start.T)
+    pm.Potential("dynamics", normal_density(K, latent[steps.after]))  # -L_d of Eq. (20)
+
+
+def normal_density(K: Tensor, root: Tensor, n_columns: int | None = None) -> Tensor:
+    """Log density of columns with covariance K (N, N), whose Gram matrix is root root' (N, r)."""
+    L = linalg.cholesky(K, lower=True)
+    half = linalg.solve_triangular(L, root, lower=True)
+    log_det = 2.0 * pt.log(pt.diagonal(L)).sum() + K.shape[0] * math.log(2.0 * math.pi)
+    return -0.5 * ((n_columns or root.shape[1]) * log_det + (half**2).sum())
 
 
 def back_constraint(
@@ -223,9 +256,13 @@ def whiten(A: Tensor, y_index: IntArray) -> Tensor:
 
 def kernel(latent: Tensor, signal: Tensor, lengthscale: Tensor, noise: Tensor) -> Tensor:
     """Covariance of a feature over samples, (N, N), with noise on the diagonal."""
-    difference = latent[:, None] - latent[None]
-    K = signal * pt.exp(-0.5 * (difference**2).sum(axis=2) / lengthscale**2)
-    return K + noise * pt.eye(latent.shape[0])
+    return rbf(latent, latent, signal, lengthscale) + noise * pt.eye(latent.shape[0])
+
+
+def rbf(a: Tensor, b: Tensor, signal: Tensor, lengthscale: Tensor) -> Tensor:
+    """Covariances (N, M) of samples (N, R) and (M, R), without noise."""
+    difference = a[:, None] - b[None]
+    return signal * pt.exp(-0.5 * (difference**2).sum(axis=2) / lengthscale**2)
 
 
 def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
@@ -332,12 +369,18 @@ def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int
     return U / np.sqrt((U**2).mean(axis=0))
 
 
-def check_labels(y: Any, unlabeled: Any, *, n_samples: int) -> tuple[IntArray, list[Any]]:
+def check_labels(
+    y: Any, unlabeled: Any, target: DeclaredTarget, *, n_samples: int
+) -> tuple[IntArray, list[Any]]:
     """Class indices (N,), -1 for no label, and the classes."""
+    if target not in ("multiclass", "binary"):
+        raise ValueError(f"D-GPLVM has the targets 'multiclass' and 'binary' only, got {target!r}")
     array = np.asarray(y)
     if array.shape != (n_samples,):
         raise ValueError(f"X has {n_samples} samples and y has shape {array.shape}")
     known = np.ones(n_samples, dtype=bool) if unlabeled is None else array != unlabeled
     index = np.full(n_samples, -1, dtype=np.int64)
     index[known], classes = encode_classes(array[known])
+    if target == "binary" and len(classes) != 2:
+        raise ValueError(f"target='binary' needs two classes, got {len(classes)}")
     return index, classes

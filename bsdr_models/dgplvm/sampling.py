@@ -39,7 +39,9 @@ def check_declared(problem: Problem) -> None:
     if not np.isfinite(problem.priors.weight):
         raise ValueError("the PyMC model needs a finite weight, got infinity")
     if problem.dynamics is not None:
-        raise ValueError("the PyMC model has no sequences; use inference='map'")
+        raise ValueError(
+            "the PyMC model of a fit has no sequences; dgplvm.build_model(sequence=) has them"
+        )
     if not problem.dense:
         raise ValueError(
             "the PyMC model needs a dense mapping (n_centres=None, at most "
@@ -92,8 +94,6 @@ def declare_model(problem: Problem, settings: Mapping[str, float]) -> Any:
         problem.X,
         problem.y_index,
         n_components=problem.n_components,
-        weight=problem.priors.weight,
-        criterion=problem.criterion,  # type: ignore[arg-type]
         width=settings["map_width"],
         map_noise=settings["map_noise"],
         priors=problem.priors,

@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor
 import pytest
 import xarray as xr
+from pymc.initial_point import make_initial_point_fn
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
@@ -402,28 +403,6 @@ DECLARED = {
 }
 
 
-def augmented(X, y):
-    return bsdr.build_paper_model(X, y, n_components=1, augmented=True)
-
-
-@pytest.mark.parametrize("declare", [*DECLARED.values(), augmented], ids=[*DECLARED, "augmented"])
-def test_every_model_can_be_copied(declare):
-    """As ``pm.do``, ``pm.observe`` and others do; from finite initial values, without jitter."""
-    X, y = load_iris(return_X_y=True)
-    model = declare(scale(X)[::5], y[::5])
-    point = model.initial_point()
-    last = model.free_RVs[-1]
-    [graph] = model.replace_rvs_by_values([last])
-    value = model.compile_fn(graph, inputs=model.value_vars, on_unused_input="ignore", **FAST)(
-        point
-    )
-    assert last.name not in {each.name for each in pm.do(model, {last.name: value}).free_RVs}
-    observed = pm.observe(model, {last.name: value})
-    rest = {each.name: point[each.name] for each in observed.value_vars}
-    for each, start in ((model, point), (observed, rest)):
-        assert np.isfinite(each.compile_logp(jacobian=False, **FAST)(start))
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["bsdr", "paper-bsdr", "paper-bm2pca", "bm2pca"])
@@ -446,6 +425,26 @@ def test_find_map_leaves_the_saddle(name):
         )
         found.append(density({each.name: point[each.name] for each in model.value_vars}))
     assert min(found) > at_mean + 10.0
+
+
+FROM_FITS = [LINEAR[0], PAPER[0], PSEUDO[0], PSEUDO[2], *GAUSSIAN_PROCESSES]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", FROM_FITS)
+def test_find_map_from_a_fit_ends_above_it(model):
+    """The tree of every fit has initial values of all free variables."""
+    tree = fitted(model).idata_["posterior"]
+    declared = model.model_
+    start = {each.name: tree[each.name].values[0, 0] for each in declared.free_RVs}
+    density = declared.compile_logp(jacobian=False, **FAST)
+    before = density(make_initial_point_fn(model=declared, overrides=start)(0))
+    options = {"maxiter": 100, "progressbar": False, "compile_kwargs": FAST}
+    found = pm.find_MAP(
+        model=declared, initvals=start, jitter=False, return_inferencedata=False, **options
+    )
+    assert density({each.name: found[each.name] for each in declared.value_vars}) > before - 1e-3
 
 
 @pytest.mark.slow

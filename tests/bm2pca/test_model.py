@@ -66,7 +66,7 @@ def random_point(model, rng):
     point = {}
     for variable in model.free_RVs:
         shape = tuple(sizes[axis] for axis in model.named_vars_to_dims.get(variable.name, ()))
-        positive = "precision" in variable.name or "slack" in variable.name
+        positive = "precision" in variable.name or "scale" in variable.name
         point[variable.name] = rng.gamma(3.0, size=shape) if positive else rng.normal(size=shape)
     return point
 
@@ -161,6 +161,26 @@ def test_log_density_is_the_joint(lab, case):
         np.testing.assert_allclose(
             log_density(on_value_scale(model, point)), expected, rtol=1e-9, atol=1e-8
         )
+
+
+@pytest.mark.parametrize("case", ["sign", "signs"])
+def test_augmented_density_is_equation_4(lab, case):
+    """The scale of a hinge without a label has its Gamma prior."""
+    X, y, options = toy(case)
+    model = declare(X, y, priors=lab.PRIORS, augmented=True, **options)
+    log_density = model.compile_logp(jacobian=False, **FAST)
+    rng = np.random.default_rng(12)
+    for _ in range(3):
+        point = random_point(model, rng)
+        z, lam = point["latent"], point["hinge_scale"]
+        mean = z @ point["loadings"].T + point["offset"]
+        u = COST * (1.0 - y * (z @ point["weights"] + point["bias"]))
+        mixture = -0.5 * np.log(2.0 * np.pi * lam) - (lam + u) ** 2 / (2.0 * lam)
+        none = stats.chi2(1).logpdf(lam)
+        expected = log_prior(point, lab.PRIORS) + normal(z, 0.0, 1.0)
+        expected += normal(X, mean, point["noise_precision"]) + np.where(y, mixture, none).sum()
+        found = log_density(on_value_scale(model, point))
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 # Closed forms
@@ -320,6 +340,7 @@ def test_variables_match_the_specification(case):
         ({"y": [0, 1, 2] * 2, "target": "binary"}, "two classes"),
         ({"target": "classes"}, "target must be one of"),
         ({"epsilon": -1.0, "target": "regression"}, "epsilon must be"),
+        ({"augmented": True, "target": "regression"}, "of signs"),
         ({"n_components": 0}, "n_components"),
         ({"n_components": 3}, "n_components"),
         ({"n_components": 1.5}, "n_components"),

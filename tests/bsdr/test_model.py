@@ -13,7 +13,7 @@ from scipy import integrate, stats
 from scipy.special import log_ndtr
 
 from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.model import build_model, log_choice_probability, log_phi
+from bsdr_models.bsdr.model import _centre, build_model, log_choice_probability, log_phi
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 
 N, D, R, K = 7, 4, 2, 3
@@ -221,6 +221,17 @@ def test_gradients_are_finite_at_extreme_linear_predictors(n_labels):
     assert np.isfinite(gradient).all()
     # The loss against one rival is about d^2 / 4 at a difference d, so the gradient is at most d.
     assert np.abs(gradient).max() < 2001
+
+
+def test_the_centre_of_the_rule_has_finite_gradients():
+    """JAX asks for them, as it does not hold the centre constant, and has no rewrites."""
+    margin = pt.dmatrix("margin")
+    mode, width = _centre(margin, n_rivals=2)
+    outputs = [mode, width, pytensor.grad((mode + width).sum(), margin)]
+    at = np.array([[50.0, 60.0], [-1000.0, 1000.0], [0.0, 1.0], [-45.0, 38.0]])
+    plain = pytensor.compile.Mode("py", None)
+    for values in pytensor.function([margin], outputs, mode=plain)(at):
+        assert np.isfinite(values).all()
 
 
 def test_log_phi_and_its_gradient():

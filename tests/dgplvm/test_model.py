@@ -16,8 +16,10 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models.dgplvm import criteria, engines, sampling
+from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
-from bsdr_models.dgplvm.model import build_model, class_separation
+from bsdr_models.dgplvm.model import DYNAMICS, build_model, class_separation
+from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
 from bsdr_models.dgplvm.paper.map import KernelMapping, fit_paper
 from bsdr_models.dgplvm.paper.model import RAW_SCALE, build_paper_model, declare
 from bsdr_models.dgplvm.priors import LogNormal, Priors
@@ -60,7 +62,13 @@ def features(n_features=4):
 
 def declared(case, **changes):
     y, options = CASES[case]
-    return build_model(features(), y, priors=PRIORS, **(options | changes))
+    return build(features(), y, **(options | changes))
+
+
+def build(X, y, *, priors=PRIORS, **options):
+    """The recommended model, with the numbers of the priors among the options."""
+    numbers = {name: options.pop(name) for name in ("weight", "criterion") if name in options}
+    return build_model(X, y, priors=replace(priors, **numbers), **options)
 
 
 def criterion_of(model):
@@ -153,6 +161,100 @@ def test_density_is_the_product_of_its_factors(case):
         np.testing.assert_allclose(J(**point), expected_J, rtol=1e-9)
 
 
+SEQUENCE = ["b", "a", "b", "b", "a", "c", "b", "a", "a"]
+STEPS = [(0, 2), (2, 3), (3, 6), (1, 4), (4, 7), (7, 8)]  # the pairs within a sequence
+
+
+def log_transitions(latent, parameters):
+    """The log density of Eq. (20), by explicit kernels; parameters are s, l, m and q."""
+    s, lengthscale, m, q = parameters
+    before, after = (latent[list(index)] for index in zip(*STEPS, strict=True))
+    distance = ((before[:, None] - before[None]) ** 2).sum(axis=2)
+    K = s * np.exp(-distance / (2.0 * lengthscale**2)) + m * before @ before.T
+    K += q * np.eye(len(STEPS))
+    return stats.multivariate_normal(cov=K).logpdf(after.T).sum()
+
+
+def log_density_of(model, names, point):
+    """The sum of the log densities of variables and potentials."""
+    chosen = [model[name] for name in names]
+    return model.compile_logp(chosen, jacobian=False, **FAST)(point)
+
+
+def random_values(model, seed):
+    """Values of all free variables as PyMC samples them, of order one."""
+    rng = np.random.default_rng(seed)
+    start = model.initial_point()
+    return {name: 0.4 * rng.standard_normal(value.shape) for name, value in start.items()}
+
+
+def values_of(model, names, point):
+    variables = model.replace_rvs_by_values([model[name] for name in names])
+    inputs = model.value_vars
+    return model.compile_fn(variables, inputs=inputs, on_unused_input="ignore", **FAST)(point)
+
+
+@pytest.mark.parametrize("paper", [False, True])
+def test_dynamics_are_equation_20(paper):
+    """Sequences may be interleaved; the fourth has one sample."""
+    options = {"n_components": 1} | ({"weight": 3.0} if paper else {"priors": PRIORS})
+    declare_one = build_paper_model if paper else build_model
+    model = declare_one(features(), TWO, sequence=SEQUENCE, **options)
+    point = random_values(model, 3)
+    latent, *parameters = values_of(model, ("latent", *DYNAMICS), point)
+    logs = np.log(parameters)
+    expected = log_transitions(latent, parameters) - logs.sum()
+    for value, prior in zip(logs, DYNAMICS_PRIORS, strict=True):
+        expected += stats.norm.logpdf(value, prior.log_median, prior.log_sd)
+    found = log_density_of(model, ("dynamics", *DYNAMICS), point)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("y", [TWO, np.arange(9) % 3])
+def test_the_classifier_is_equations_1_and_2(y):
+    """Latent functions have the covariance of the features; two classes share one."""
+    model = build_paper_model(features(), y, n_components=1, classifier=True)
+    point = random_values(model, 4)
+    latent, theta, function = values_of(model, ("latent", "theta", "function"), point)
+    K = theta[0] * np.exp(-0.5 * theta[1] * (latent - latent.T) ** 2) + theta[2]
+    factor = np.linalg.cholesky(K + np.eye(9) / theta[3])
+    np.testing.assert_allclose(function, factor @ point["function_raw"], rtol=1e-9)
+    signs = np.where(y[:, None] == np.unique(y), 1.0, -1.0)
+    signs = signs[:, 1:] if signs.shape[1] == 2 else signs
+    expected = stats.norm.logcdf(signs * function).sum()
+    expected += stats.norm.logpdf(point["function_raw"]).sum()
+    found = log_density_of(model, ("function_raw", "y"), point)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_new_samples_are_equation_14():
+    """The objective of the embedding of a fit without a back-constraint."""
+    X, y = features(), np.arange(9) % 3
+    new = X[:4] + 0.3
+    model = build_paper_model(X, y, n_components=2, X_new=new)
+    point = random_values(model, 5)
+    latent, theta = values_of(model, ("latent", "theta"), point)
+    mean = X.mean(axis=0)
+    embedder = LikelihoodEmbedder.of(latent, X - mean, theta)
+    pairs = zip(point["new_latent"], new - mean, strict=True)
+    expected = -sum(embedder.evaluate(*pair)[0] for pair in pairs)
+    found = log_density_of(model, ("new_latent", "new_samples"), point)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"X_new": np.ones((2, 3))}, "X_new has 3 features"),
+        ({"classifier": True, "unlabeled": 2}, "a label of every sample"),
+        ({"sequence": np.arange(9)}, "no transition"),
+    ],
+)
+def test_invalid_variants_raise(changes, message):
+    with pytest.raises(ValueError, match=message):
+        build_paper_model(features(), np.arange(9) % 3, n_components=1, **changes)
+
+
 def test_names_dims_and_coordinates():
     table = pd.DataFrame(features(), columns=list("pqrs"))
     model = build_model(table, THREE, n_components=2, unlabeled="?")
@@ -177,14 +279,17 @@ def test_initial_point_separates_the_classes():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_components": 2}, "needs n_components <= 1"),
+        ({"n_components": 2, "criterion": "trace_ratio"}, "needs n_components <= 1"),
         ({"n_components": 5}, "integer from 1 to 4"),
         ({"weight": np.inf}, "weight must be"),
         ({"weight": -1.0}, "weight must be"),
         ({"width": 0.0}, "width must be"),
         ({"map_noise": 0.0}, "map_noise must be"),
         ({"criterion": "inverse_trace", "n_components": 2}, "needs n_components <= 1"),
-        ({"criterion": "auto"}, "criterion must be one of"),
+        ({"criterion": "best"}, "criterion must be one of"),
+        ({"target": "regression"}, "'multiclass' and 'binary' only"),
+        ({"y": np.arange(9) % 3, "target": "binary"}, "needs two classes"),
+        ({"sequence": [0] * 8}, "inconsistent numbers of samples"),
         ({"y": TWO[:-1]}, "X has 9 samples and y has shape"),
         ({"y": np.zeros(9)}, "at least two classes"),
         ({"y": TWO, "unlabeled": 7}, "at least two classes"),
@@ -196,7 +301,7 @@ def test_initial_point_separates_the_classes():
 def test_invalid_input_raises(changes, message):
     options = {"X": features(), "y": TWO, "n_components": 1} | changes
     with pytest.raises(ValueError, match=message):
-        build_model(options.pop("X"), options.pop("y"), **options)
+        build(options.pop("X"), options.pop("y"), **options)
 
 
 # The hand-written density.

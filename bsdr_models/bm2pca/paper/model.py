@@ -21,8 +21,9 @@ uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
 Hand-written code keeps the latent coordinates, and the scale :math:`\lambda` of each hinge as a
 mixture of normals (:mod:`~bsdr_models.bm2pca.paper.loss_augmentation`), given which all
-conditionals are conjugate. Here, for NUTS and ADVI, the latent coordinates are integrated out: with
-:math:`A = I + \tau W^\top W` and T such that :math:`T A T^\top = I`,
+conditionals are conjugate; ``augmented=True`` declares both, Eq. (4). Otherwise, for NUTS and ADVI,
+the latent coordinates are integrated out: with :math:`A = I + \tau W^\top W` and T such that
+:math:`T A T^\top = I`,
 
 .. math::
     x_n \sim N(t, W W^\top + \tau^{-1} I), \qquad
@@ -38,6 +39,7 @@ References
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -50,6 +52,7 @@ from bsdr_models import dims
 from bsdr_models.arrays import DeclaredTarget, FloatArray
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
 from bsdr_models.bm2pca.problem import encode_declared
+from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_priors
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features
 
@@ -68,11 +71,13 @@ def build_paper_model(
     y: Any,
     *,
     n_components: int,
+    target: DeclaredTarget = "multiclass",
+    priors: Priors | Mapping[str, Any] | None = None,
+    augmented: bool = False,
     C: float = 10.0,
     epsilon: float = 0.1,
-    priors: Priors = SAMPLING,
-    target: DeclaredTarget = "multiclass",
     unlabeled: Any = None,
+    name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as printed as a PyMC model with named dims.
 
@@ -90,24 +95,31 @@ def build_paper_model(
         labels, or K real outputs, NaN if missing.
     n_components : int
         R, between 1 and D.
+    target : {"multiclass", "binary", "multilabel", "regression"}, default="multiclass"
+        What y holds: classes, two classes, several labels, or real outputs.
+    priors : Priors or dict, optional
+        Hyper-parameters, ``bsdr_models.bm2pca.SAMPLING`` by default, or priors of variables as for
+        :func:`bsdr_models.bsdr.build_model`. Under the nearly flat hyper-parameters of the paper,
+        ``bsdr_models.bm2pca.PAPER``, every transition of NUTS diverges.
+    augmented : bool, default=False
+        Include the latent coordinates and the scales of the hinges of signs, as Eq. (4) of the
+        paper and its engines do.
     C : float
         Cost of a violated margin.
     epsilon : float, default=0.1
         Half width of the insensitive interval of real outputs.
-    priors : Priors, default=SAMPLING
-        Hyper-parameters. Under the nearly flat ones of the paper, ``bsdr_models.bm2pca.PAPER``,
-        every transition of NUTS diverges.
-    target : {"multiclass", "binary", "multilabel", "regression"}, default="multiclass"
-        What y holds: classes, two classes, several labels, or real outputs.
     unlabeled : scalar, optional
         Value of y that marks a missing label, as for :class:`bsdr_models.BM2PCAClassifier`:
         the semi-supervised model.
+    name : str, default=""
+        Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 
     Returns
     -------
     pymc.Model
-        Free variables: ``offset``, ``loadings``, ``weights``, ``bias``, the precisions, and with
-        K > 1 ``latent_offset``: several outcomes of a sample depend on the same latent coordinates,
+        Free variables: ``offset``, ``loadings``, ``weights``, ``bias``, the precisions, if
+        augmented ``latent`` and ``hinge_scale`` (obs, outcome), else with K > 1 ``latent_offset``:
+        several outcomes of a sample depend on the same latent coordinates,
         which are kept as an offset from their mean given the features. Its density has kinks, which
         slow NUTS; with K = 1 it is smooth.
         Observed are the features, as ``samples``, and real outputs, as ``y``. The margin factors of
@@ -146,17 +158,15 @@ def build_paper_model(
     """
     check_number("C", C)
     check_number("epsilon", epsilon, TOLERANCE)
+    if augmented and target == "regression":
+        raise ValueError("augmented=True is Eq. (4), of signs; target='regression' has none")
+    numbers, own = read_priors(priors, SAMPLING)
     X_array, features = check_features(X, y, n_components)
     values, axis, outcomes = encode_declared(y, target, unlabeled, n_samples=len(X_array))
-    return declare(
-        X_array,
-        values,
-        {dims.FEATURE: features, axis: outcomes},
-        n_components=n_components,
-        C=C,
-        priors=priors,
-        epsilon=epsilon if target == "regression" else None,
-    )
+    coords = {dims.FEATURE: features, axis: outcomes}
+    half_width = epsilon if target == "regression" else None
+    options: Any = {"C": C, "epsilon": half_width, "augmented": augmented, "own": own, "name": name}
+    return declare(X_array, values, coords, n_components=n_components, priors=numbers, **options)
 
 
 def declare(
@@ -168,6 +178,9 @@ def declare(
     C: float,
     priors: Priors,
     epsilon: float | None,
+    own: OwnPriors = NO_PRIORS,
+    augmented: bool = False,
+    name: str = "",
 ) -> pm.Model:
     """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
     *_, axis = coords
@@ -175,23 +188,30 @@ def declare(
     n_scores = y.shape[1]
     coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
 
-    def gamma(name: str, shape: float, rate: float, axes: Any = None) -> Tensor:
+    def gamma(name: str, shape: float, rate: float, axes: Any = ()) -> Tensor:
         # A Python float such as 0.5 would become single precision, and its log gamma as well.
-        return pm.Gamma(name, np.float64(shape), np.float64(rate), dims=axes)
+        return own.declare(pm.Gamma, name, np.float64(shape), np.float64(rate), dims=axes)
 
-    with pm.Model(coords=coords) as model:
+    with pm.Model(name, coords=coords) as model:
         X_data = pm.Data("X", X, dims=ROW_DIMS)
         # PyMC has no NaN in data.
         y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)
 
-        t = pm.Normal("offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
+        t = own.declare(pm.Normal, "offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
         # Scales, because PyTensor cannot compile ADVI with a precision of length one.
-        r = gamma("loading_precision", priors.loading_shape, priors.loading_rate, dims.COMPONENT)
-        W = pm.Normal("loadings", 0.0, sigma=r**-0.5, dims=(dims.FEATURE, dims.COMPONENT))
+        both = (dims.FEATURE, dims.COMPONENT)
+        sd = None
+        if "loadings" not in own.given:
+            shape = priors.loading_shape
+            r = gamma("loading_precision", shape, priors.loading_rate, dims.COMPONENT)
+            sd = r**-0.5
+        W = own.declare(pm.Normal, "loadings", 0.0, sigma=sd, dims=both)
         tau = gamma("noise_precision", priors.noise_shape, priors.noise_rate)
-        nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, axis)
-        eta = pm.Normal("weights", 0.0, sigma=nu**-0.5, dims=(dims.COMPONENT, axis))
-        e0 = pm.Normal("bias", 0.0, sigma=nu**-0.5, dims=axis)
+        if not {"weights", "bias"} <= own.given.keys():
+            nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, axis)
+            sd = nu**-0.5
+        eta = own.declare(pm.Normal, "weights", 0.0, sigma=sd, dims=(dims.COMPONENT, axis))
+        e0 = own.declare(pm.Normal, "bias", 0.0, sigma=sd, dims=axis)
 
         # Compiled code broadcasts an axis of length one only if it is known to have that length.
         W = pt.specify_shape(W, (X.shape[1], n_components))
@@ -202,15 +222,28 @@ def declare(
         coef = pm.Deterministic("coef", product(V, h), dims=(dims.FEATURE, axis))
         pm.Deterministic("intercept", e0 - (t[:, None] * coef).sum(axis=0), dims=axis)
 
-        _samples(X_data, t, W, tau, n_components)
-        b = (X_data - t) @ V
-        variance = [(h**2).sum(axis=0) + TINY]
-        if n_scores > 1:
-            b = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS)
-            variance = []
-            pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
-        f = pm.Deterministic("scores", product(b, h) + e0, dims=score_dims)
-        if epsilon is not None:
+        variance = []
+        if augmented:
+            z = own.declare(pm.Normal, "latent", 0.0, 1.0, dims=LATENT_DIMS)
+            pm.Normal("samples", z @ W.T + t, tau=tau, observed=X_data, dims=ROW_DIMS)
+            f = product(z, eta)
+        else:
+            _samples(X_data, t, W, tau, n_components)
+            b = (X_data - t) @ V
+            if n_scores > 1:
+                b = b + pm.Normal("latent_offset", 0.0, 1.0, dims=LATENT_DIMS)
+                pm.Deterministic("latent", product(b, T), dims=LATENT_DIMS)
+            else:
+                variance = [(h**2).sum(axis=0) + TINY]
+            f = product(b, h)
+        f = pm.Deterministic("scores", f + e0, dims=score_dims)
+        if augmented:
+            # Eq. (4): the factors of lambda alone are a Gamma density.
+            lam = pm.Gamma("hinge_scale", np.float64(0.5), np.float64(0.5), dims=score_dims)
+            u = C * (1.0 - y_data * f)
+            factor = pt.neq(y_data, 0.0) * (-u - u**2 / (2.0 * lam))
+            pm.Potential("margins", factor, dims=score_dims)
+        elif epsilon is not None:
             pm.CustomDist(
                 "y",
                 *(f, *variance),
@@ -223,6 +256,8 @@ def declare(
         else:
             factor = margin_factor(y_data, f, *variance, C=C)
             pm.Potential("margins", factor, dims=score_dims)
+        normal = "integrated out, which needs their normal prior; augmented=True declares them"
+        own.check(latent=normal, latent_offset=normal, hinge_scale="defines the hinge")
     return model
 
 

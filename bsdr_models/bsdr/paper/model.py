@@ -18,6 +18,7 @@ precisions, and writes the latent coordinates as offsets.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,18 @@ from bsdr_models.bsdr.model import (
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
-from bsdr_models.inference.initial_values import normal_from
+from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.validation import check_features
+
+# Why no other prior can be given, unless the variable is declared.
+FIXED = dict.fromkeys(
+    ("projection_precision", "weight_precision", "bias_precision"),
+    "integrated out, which needs its Gamma prior; augmented=True declares it",
+) | {"latent": "normal given the features; augmented=False has latent_offset"}
+
+# Shape and rate of a Gamma, and dims of a variable.
+type Pair = tuple[float, float]
+type Dims = tuple[str, ...]
 
 
 def build_paper_model(
@@ -44,20 +55,22 @@ def build_paper_model(
     y: Any,
     *,
     n_components: int,
-    priors: Priors | None = None,
     target: DeclaredTarget = "multiclass",
+    priors: Priors | Mapping[str, Any] | None = None,
     augmented: bool = False,
+    name: str = "",
 ) -> pm.Model:
     r"""Declare the joint distribution of the paper's BSDR as a PyMC model with named dims.
 
     Parameters
     ----------
-    X, y, target
+    X, y, target, name
         As for :func:`build_model`.
     n_components : int
         R, between 1 and D.
-    priors : Priors, optional
-        Hyper-parameters; the paper's by default.
+    priors : Priors or dict, optional
+        Hyper-parameters, the paper's by default, or priors of variables as for
+        :func:`build_model`.
     augmented : bool, default=False
         Include the latent utilities T and all precisions, without transforms. The indicator of
         :math:`y = \arg\max t` rules out gradient-based samplers.
@@ -100,9 +113,7 @@ def build_paper_model(
     >>> [variable.name for variable in model.free_RVs]
     ['projection', 'latent_offset', 'weights', 'bias']
     """
-    if not isinstance(priors, Priors | None):
-        raise ValueError(f"priors must be a Priors, got {type(priors).__name__}")
-    priors = priors or PAPER
+    numbers, own = read_priors(priors, PAPER)
     X_array, features = check_features(X, y, n_components)
     y_array, labels = check_target(y, target, n_samples=len(X_array))
     coords: dict[str, list[Any]] = {
@@ -113,21 +124,23 @@ def build_paper_model(
     }
     both = (dims.COMPONENT, dims.LABEL)
     by_sample = (dims.OBS, dims.COMPONENT)
-    with pm.Model(coords=coords) as model:
+    with pm.Model(name, coords=coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
 
-        Q = _projection(priors, augmented=augmented)
+        Q = _projection(numbers, own, augmented)
         if augmented:
-            Z = pm.Normal("latent", X_data @ Q, sigma=priors.latent_scale, dims=by_sample)
+            mean = X_data @ Q
+            Z = pm.Normal("latent", mean, sigma=numbers.latent_scale, dims=by_sample)
         else:
-            offset = pm.Normal("latent_offset", 0.0, 1.0, dims=by_sample)
-            Z = X_data @ Q + priors.latent_scale * offset
+            offset = own.declare(pm.Normal, "latent_offset", 0.0, 1.0, dims=by_sample)
+            Z = X_data @ Q + numbers.latent_scale * offset
             Z = pm.Deterministic("latent", Z, dims=by_sample)
-        prior = (priors.weight_shape, priors.weight_rate)
-        W = _scale_mixture("weights", "weight_precision", prior, both, augmented=augmented)
-        prior = (priors.bias_shape, priors.bias_rate)
-        b = _scale_mixture("bias", "bias_precision", prior, (dims.LABEL,), augmented=augmented)
+        prior = (numbers.weight_shape, numbers.weight_rate)
+        W = _scale_mixture(own, ("weights", "weight_precision"), prior, both, augmented)
+        prior = (numbers.bias_shape, numbers.bias_rate)
+        axes = (dims.LABEL,)
+        b = _scale_mixture(own, ("bias", "bias_precision"), prior, axes, augmented)
         contrast = W
         if target == "multiclass":
             contrast = W - W.mean(axis=1, keepdims=True)
@@ -137,8 +150,8 @@ def build_paper_model(
         eta = Z @ W + b
         observed: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
-            prior = (priors.noise_shape, priors.noise_rate)
-            tau = _precision("noise_precision", prior, (dims.LABEL,), augmented=augmented)
+            prior = (numbers.noise_shape, numbers.noise_rate)
+            tau = _precision(own, "noise_precision", prior, axes, augmented)
             pm.Normal("y", eta, tau=tau, **observed)
         elif augmented:
             _augmented_label(eta, y_array, len(labels), observed)
@@ -146,43 +159,43 @@ def build_paper_model(
             multinomial_probit("y", eta, n_classes=len(labels), **observed)
         else:
             binary_probit("y", eta, **observed)
+        own.check(**FIXED)
     return model
 
 
 def _scale_mixture(
-    name: str,
-    precision_name: str,
-    prior: tuple[float, float],
-    dims: tuple[str, ...],
-    *,
-    augmented: bool,
+    own: OwnPriors, names: tuple[str, str], prior: Pair, dims: Dims, augmented: bool
 ) -> Tensor:
     """N(0, 1/phi), phi ~ Ga(prior) per entry; with phi integrated Student-t of 2 shape dof."""
+    name, precision_name = names
     shape, rate = prior
     if not augmented:
-        return pm.StudentT(name, nu=2 * shape, mu=0.0, sigma=math.sqrt(rate / shape), dims=dims)
-    precision = _precision(precision_name, prior, dims, augmented=augmented)
-    return pm.Normal(name, 0.0, tau=precision, dims=dims)
+        sd = math.sqrt(rate / shape)
+        return own.declare(pm.StudentT, name, nu=2 * shape, mu=0.0, sigma=sd, dims=dims)
+    precision = None
+    if name not in own.given:
+        precision = _precision(own, precision_name, prior, dims, augmented)
+    return own.declare(pm.Normal, name, 0.0, tau=precision, dims=dims)
 
 
-def _precision(
-    name: str, prior: tuple[float, float], dims: tuple[str, ...], *, augmented: bool
-) -> Tensor:
+def _precision(own: OwnPriors, name: str, prior: Pair, dims: Dims, augmented: bool) -> Tensor:
     """Gamma (shape, rate), untransformed for conjugate samplers."""
     options = {"default_transform": None} if augmented else {}
-    return pm.Gamma(name, alpha=prior[0], beta=prior[1], dims=dims, **options)
+    return own.declare(pm.Gamma, name, alpha=prior[0], beta=prior[1], dims=dims, **options)
 
 
-def _projection(priors: Priors, *, augmented: bool) -> Tensor:
+def _projection(priors: Priors, own: OwnPriors, augmented: bool) -> Tensor:
     """Q (feature, component), with one precision per entry, column or row."""
     kind = priors.projection_prior
     prior = (priors.projection_shape, priors.projection_rate)
     names = ("projection", "projection_precision")
     both = (dims.FEATURE, dims.COMPONENT)
-    if kind == "entrywise":
-        return _scale_mixture(*names, prior, both, augmented=augmented)
-    phi = _precision(names[1], prior, PROJECTION_PRECISION_DIMS[kind], augmented=augmented)
-    return pm.Normal(names[0], 0.0, tau=phi if kind == "columnwise" else phi[:, None], dims=both)
+    if kind == "entrywise" or names[0] in own.given:
+        return _scale_mixture(own, names, prior, both, augmented)
+    axes = PROJECTION_PRECISION_DIMS[kind]
+    phi = _precision(own, names[1], prior, axes, augmented)
+    phi = phi if kind == "columnwise" else phi[:, None]
+    return own.declare(pm.Normal, names[0], 0.0, tau=phi, dims=both)
 
 
 def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: dict[str, Any]) -> None:

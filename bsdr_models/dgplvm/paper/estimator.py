@@ -188,7 +188,9 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
 
         check_is_fitted(self)
         if self._problem.dynamics is not None:
-            raise ValueError("the PyMC model has no sequences")
+            raise ValueError(
+                "model_ has no sequences; dgplvm.build_paper_model(sequence=) has them"
+            )
         return self._context.name_dims(declare(self._problem, self._kernel_mapping(self._problem)))
 
 

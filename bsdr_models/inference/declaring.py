@@ -1,0 +1,121 @@
+"""What PyMC models share: priors given by name, initial values, and the probit of a sign."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import pymc as pm
+import pytensor.tensor as pt
+
+from bsdr_models.arrays import FloatArray
+
+# A symbolic variable; the annotations of PyTensor are partial.
+type Tensor = Any
+# Declares the variable of a name with dims, as ``functools.partial(pm.Laplace, mu=0, b=1)`` does.
+type Declaration = Callable[..., Tensor]
+
+HOW = (
+    "a prior is a function of name and dims, such as functools.partial(pm.Laplace, mu=0, b=1), or "
+    "a Prior of pymc-extras with dims"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPriors:
+    """Declares variables of a model, by priors that are given for their names or by its own."""
+
+    given: Mapping[str, Declaration] = field(default_factory=dict)
+    replaceable: list[str] = field(default_factory=list)  # names of the variables declared so far
+
+    def declare(
+        self, kind: Declaration, name: str, *parameters: Any, dims: Any = (), **options: Any
+    ) -> Tensor:
+        """The variable of a name with dims, of the class ``kind`` unless a prior is given."""
+        dims = (dims,) if isinstance(dims, str) else tuple(dims)
+        if self.given:
+            self.replaceable.append(name)
+        if name not in self.given:
+            return kind(name, *parameters, dims=dims, **options)
+        variable = self.given[name](name, dims=dims)
+        if getattr(variable, "ndim", None) != len(dims):
+            raise ValueError(f"the prior of {name!r} must have the dims {dims}, got {variable!r}")
+        return variable
+
+    def check(self, **reasons: str) -> None:
+        """Raise a ValueError, with the reason if there is one, if a given prior was not used."""
+        for name in self.given:
+            if name not in self.replaceable:
+                reason = reasons.get(name, f"replaceable are {', '.join(self.replaceable)}")
+                raise ValueError(f"priors cannot replace {name!r} in this model: {reason}")
+
+
+NO_PRIORS = OwnPriors()
+
+
+def read_priors[P](priors: Any, default: P) -> tuple[P, OwnPriors]:
+    """Numbers and own priors from those numbers, a dictionary of some of both, or None.
+
+    The default numbers are None for a model without any.
+    """
+    if priors is None or isinstance(priors, type(default)):
+        return priors or default, NO_PRIORS
+    if not isinstance(priors, Mapping):
+        allowed = "a dict" if default is None else f"a {type(default).__name__} or a dict"
+        raise ValueError(f"priors must be {allowed}, got {type(priors).__name__}")
+    given = {}
+    for name, prior in priors.items():
+        if callable(prior):
+            given[name] = prior
+        elif hasattr(prior, "create_variable"):
+            given[name] = lambda name, dims, prior=prior: prior.create_variable(name)
+    numbers = {name: value for name, value in priors.items() if name not in given}
+    known = [] if default is None else [each.name for each in fields(default)]  # type: ignore[arg-type]
+    for name in numbers:
+        if name not in known:
+            raise ValueError(f"priors has {name!r}, which is no number of {known}; {HOW}")
+    if numbers:
+        default = replace(default, **numbers)  # type: ignore[type-var]
+    return default, OwnPriors(given=given)
+
+
+def normal_from(
+    name: str, mean: Tensor, sd: Tensor, *, start: FloatArray, dims: Sequence[str]
+) -> Tensor:
+    """Normal variable with the initial value ``start``, where that of PyMC, the mean, is not valid.
+
+    A model with ``initval=`` cannot be copied, as ``pm.do`` and ``pm.observe`` do.
+    """
+
+    def draw(mean: Tensor, sd: Tensor, size: Any) -> Tensor:
+        return pm.Normal.dist(mean, sd, size=size)
+
+    def initial_value(variable: Tensor, size: Any, mean: Tensor, sd: Tensor) -> Tensor:
+        return pt.constant(start, dtype=variable.dtype)
+
+    return pm.CustomDist(name, mean, sd, dist=draw, support_point=initial_value, dims=dims)
+
+
+def draw_sign(eta: Tensor, size: Any) -> Tensor:
+    """Whether the utility N(eta, 1) is positive, of the shape of eta."""
+    return pt.gt(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), 0.0).astype("int64")
+
+
+def log_sign_probability(y: Tensor, eta: Tensor) -> Tensor:
+    """Log probability that the utility N(eta, 1) is positive iff y is 1, of the shape of eta."""
+    return log_phi(pt.switch(pt.gt(y, 0), eta, -eta))
+
+
+def log_phi(x: Tensor) -> Tensor:
+    """Log of the standard normal distribution function, with finite gradients in both tails.
+
+    Both branches get finite arguments, since the gradient of a ``switch`` multiplies the branch not
+    taken by zero.
+    """
+    left = pt.minimum(x, -1.0)
+    right = pt.maximum(x, -1.0)
+    return pt.switch(
+        x < -1.0,
+        pt.log(pt.erfcx(-left / math.sqrt(2.0)) / 2.0) - 0.5 * left**2,
+        pt.log1p(-pt.erfc(right / math.sqrt(2.0)) / 2.0),
+    )

@@ -1,0 +1,210 @@
+"""Every declared model takes every call of PyMC and ArviZ, or refuses it by a sentence."""
+
+from functools import partial
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+import xarray as xr
+from pymc.model.fgraph import clone_model
+from pymc.variational import ADVI, FullRankADVI
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import scale
+
+from bsdr_models import bm2pca, bsdr, dgplvm
+from bsdr_models.parts import multinomial_probit
+
+FAST = {"mode": "FAST_COMPILE"}
+QUIET = {"progressbar": False, "random_seed": 0}
+X, Y = load_iris(return_X_y=True)
+X = scale(X)[::5]
+Y = Y[::5]
+TWO = Y > 0
+ONE = {"n_components": 1}
+
+
+def probit(X, y, **options):
+    """A multinomial probit by one of the parts."""
+    with pm.Model(**options) as model:
+        weights = pm.Normal("weights", shape=(X.shape[1], 3))
+        multinomial_probit("y", X @ weights, n_classes=3, observed=y)
+    return model
+
+
+def declaring(build, y=Y, **options):
+    return partial(build, X, y, **options)
+
+
+PAPER_BM2PCA = {"n_components": 1, "C": 1.0}
+PAPER_DGPLVM = {"n_components": 1, "weight": 10.0}
+MODELS = {
+    "bsdr": declaring(bsdr.build_model),
+    "bsdr regression": declaring(bsdr.build_model, X[:, :2], target="regression"),
+    "paper bsdr": declaring(bsdr.build_paper_model, **ONE),
+    "paper bsdr binary": declaring(bsdr.build_paper_model, TWO, target="binary", **ONE),
+    "augmented bsdr": declaring(bsdr.build_paper_model, augmented=True, **ONE),
+    "bm2pca": declaring(bm2pca.build_model, n_components=2),
+    "bm2pca unlabeled": declaring(bm2pca.build_model, unlabeled=2),
+    "paper bm2pca": declaring(bm2pca.build_paper_model, **PAPER_BM2PCA),
+    "paper bm2pca regression": declaring(
+        bm2pca.build_paper_model, X[:, 0], target="regression", **PAPER_BM2PCA
+    ),
+    "augmented bm2pca": declaring(bm2pca.build_paper_model, augmented=True, **PAPER_BM2PCA),
+    "dgplvm dynamics": declaring(dgplvm.build_model, sequence=Y, **ONE),
+    "paper dgplvm": declaring(dgplvm.build_paper_model, **PAPER_DGPLVM),
+    "paper dgplvm more": declaring(
+        dgplvm.build_paper_model, sequence=Y, classifier=True, X_new=X[:3], **PAPER_DGPLVM
+    ),
+    "probit": declaring(probit),
+}
+
+
+def initial(model):
+    return model.initial_point(random_seed=0)
+
+
+def density(model, **options):
+    return float(model.compile_logp(**options, **FAST)(initial(model)))
+
+
+def table(model, trace):
+    assert model.table().row_count >= len(model.free_RVs)
+    assert pm.model_to_mermaid(model).startswith("graph")
+
+
+def copied(model, trace):
+    """By cloning, ``do`` and ``observe`` of the last free variable, at its initial value."""
+    assert density(clone_model(model)) == pytest.approx(density(model))
+    last = model.free_RVs[-1]
+    [graph] = model.replace_rvs_by_values([last])
+    inputs = model.value_vars
+    value = model.compile_fn(graph, inputs=inputs, on_unused_input="ignore", **FAST)(initial(model))
+    assert last.name not in {each.name for each in pm.do(model, {last.name: value}).free_RVs}
+    assert np.isfinite(density(pm.observe(model, {last.name: value}), jacobian=False))
+
+
+def point_logps(model, trace):
+    found = model.point_logps(initial(model))
+    assert np.isfinite(list(found.values())).all()
+
+
+def prior_predictive(model, trace):
+    drawn = pm.sample_prior_predictive(3, model=model, random_seed=0, compile_kwargs=FAST)
+    names = {each.name for each in model.free_RVs + model.deterministics}
+    assert names <= set(drawn["prior"].data_vars)
+    observed = {each.name for each in model.observed_RVs}
+    assert observed == set(drawn["prior_predictive"].data_vars if observed else ())
+
+
+def posterior_predictive(model, trace):
+    """Of what is observed; without anything, of a deterministic variable by name."""
+    names = [each.name for each in model.observed_RVs] or [model.deterministics[-1].name]
+    options = {"model": model, "compile_kwargs": FAST, **QUIET}
+    drawn = pm.sample_posterior_predictive(trace, var_names=names, **options)
+    for name in names:
+        assert np.isfinite(drawn["posterior_predictive"][name]).all()
+
+
+def log_likelihood(model, trace):
+    """Only of what is observed, so that BM2PCA has that of the features."""
+    options = {"extend_inferencedata": False, "progressbar": False, "compile_kwargs": FAST}
+    found = pm.compute_log_likelihood(trace, model=model, **options)
+    assert set(found.data_vars) == {each.name for each in model.observed_RVs}
+
+
+def log_prior(model, trace):
+    options = {"extend_inferencedata": False, "progressbar": False, "compile_kwargs": FAST}
+    found = pm.stats.compute_log_prior(trace, model=model, **options)
+    assert all(np.isfinite(each).all() for each in found.data_vars.values())
+
+
+def find_map(model, trace):
+    """From a jittered start, ten steps up."""
+    options = {"jitter": True, "return_inferencedata": False, "compile_kwargs": FAST, **QUIET}
+    found = pm.find_MAP(model=model, maxiter=10, **options)
+    logp = model.compile_logp(jacobian=False, **FAST)
+    end = {each.name: found[each.name] for each in model.value_vars}
+    assert logp(end) > logp(initial(model))
+
+
+def variational(model, trace):
+    for kind in (ADVI, FullRankADVI):
+        with model:
+            fit = kind(random_seed=0).fit(3, progressbar=False, fn_kwargs=FAST)
+        assert np.isfinite(fit.hist).all()
+
+
+def summarised(model, trace):
+    last = model.free_RVs[-1].name
+    stats = az.summary(trace, var_names=[last], round_to=6)
+    assert np.isfinite(stats["mean"]).all()
+    assert {"lp", "diverging", "energy"} <= set(trace["sample_stats"].data_vars)
+
+
+def single_precision(model, trace):
+    """The density and its gradient, of variables that are single precision."""
+    with pytensor.config.change_flags(floatX="float32"):
+        single = BUILT["build"]()
+        start = initial(single)
+        outputs = [single.logp(), single.dlogp()]
+        function = single.compile_fn(outputs, inputs=single.value_vars, **FAST)
+        value, gradient = function(start)
+    assert {each.dtype.name for each in start.values()} == {"float32"}
+    assert value == pytest.approx(density(model), rel=1e-5)
+    assert np.isfinite(gradient).all()
+
+
+def twice(model, trace):
+    """Two of them in one model, by names."""
+    with pm.Model() as both:
+        for name in ("first", "second"):
+            BUILT["build"](name=name)
+    assert {each.name.partition("::")[0] for each in both.free_RVs} == {"first", "second"}
+    assert density(both) == pytest.approx(2.0 * density(model))
+
+
+def saved(model, trace):
+    trace.to_netcdf(BUILT["path"])
+    again = az.from_netcdf(BUILT["path"])
+    for name, values in trace["posterior"].data_vars.items():
+        xr.testing.assert_equal(again["posterior"][name], values)
+
+
+def debugged(model, trace):
+    """PyMC 6.4 itself cannot with a potential, for which there are ``point_logps``."""
+    if not model.potentials:
+        model.debug()
+
+
+CALLS = [
+    *(table, copied, point_logps, prior_predictive, posterior_predictive, log_likelihood),
+    *(log_prior, find_map, variational, summarised, single_precision, twice, saved, debugged),
+]
+BUILT = {}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request, tmp_path_factory):
+    """A model, and a trace of a few steps of NUTS."""
+    BUILT["build"] = MODELS[request.param]
+    BUILT["path"] = tmp_path_factory.mktemp("trace") / "trace.nc"
+    model = BUILT["build"]()
+    options = {
+        "compute_convergence_checks": False,
+        "compile_kwargs": FAST,
+        "nuts_sampler": "pymc",
+        **QUIET,
+    }
+    with model:
+        trace = pm.sample(4, tune=2, chains=2, cores=1, nuts={"max_treedepth": 2}, **options)
+    return model, trace
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", CALLS, ids=[each.__name__ for each in CALLS])
+def test_call(case, call):
+    model, trace = case
+    call(model, trace)
