@@ -104,6 +104,7 @@ class Functions:
 
     Features are the inverse of ``factor`` (M, M), lower triangular, times the covariances with
     them; ``weights`` (P, M) are their mean weights, whose covariances are root' root, (P, M, M).
+    ``converged`` is whether the approximations of all their posteriors met their tolerance.
     """
 
     kernel: Kernel
@@ -111,6 +112,7 @@ class Functions:
     factor: FloatArray
     weights: FloatArray
     roots: FloatArray
+    converged: bool
 
     def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance at latent coordinates (L, R), each (L, P)."""
@@ -153,6 +155,7 @@ def fit_functions(
         factor=factor,
         weights=np.array([fit.weights for fit in fits]),
         roots=np.array([fit.root for fit in fits]),
+        converged=all(fit.converged for fit in fits),
     )
     return functions, np.array(z).T
 
