@@ -1,7 +1,7 @@
 r"""Path sampling: the evidence of BSDR, and the posterior of the scale of the projection.
 
-Chains start where the features hardly matter, :math:`\tau \le e^{-3.5}`, and pass through increasing
-values of :math:`\tau`. The mean derivative of the log likelihood in :math:`u = \log \tau` along the
+Chains start where the features hardly matter, :math:`\tau \le e^{-3.5}`, and pass through
+increasing values of :math:`\tau`. The mean derivative of the log likelihood in :math:`u = \log \tau` along the
 path integrates to the evidence [1]_,
 
 .. math::

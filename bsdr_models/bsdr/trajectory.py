@@ -3,8 +3,8 @@ r"""Trajectories of Hamiltonian Monte Carlo for the posterior of BSDR.
 Chains run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
 coordinates z of a normal approximation, :math:`\theta = c + L z`. Its precision is that of the
 prior plus the curvatures of the samples at the states of the chains. If loadings are many, or more
-than samples, they have independent precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with the
-mean curvature :math:`\bar H` of a sample, and only the biases have their distribution given the
+than samples, they have independent precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with
+the mean curvature :math:`\bar H` of a sample, and only the biases have their distribution given the
 loadings. The mean c is that of the states. The flow of the normal part is a
 rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_, so that
 parameters which the data do not determine cost nothing, however many there are. Inside a trajectory
@@ -80,8 +80,8 @@ class States:
 class Whitening:
     """Normal approximation of the posterior, theta = centre + L z.
 
-    L has single precision. It is diagonal but for the last M of loadings and biases: all of them, or
-    the biases, whose mean depends on the other parameters.
+    L has single precision. It is diagonal but for the last M of loadings and biases: all of them,
+    or the biases, whose mean depends on the other parameters.
     """
 
     centre: FloatArray  # (P,)

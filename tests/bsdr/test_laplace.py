@@ -340,7 +340,9 @@ def with_random_labels(n, d, k, share, seed):
 
 @pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted")
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("n", "d", "k", "share"), [(150, 4, 3, 0.03), (400, 10, 5, 0.05)])
+@pytest.mark.parametrize(
+    ("n", "d", "k", "share"), [(150, 4, 3, 0.03), (400, 10, 5, 0.05), (1000, 20, 5, 0.01)]
+)
 def test_wrong_labels_do_not_send_the_scale_to_infinity(n, d, k, share, seed):
     """Where the posterior is not concave the evidence stays that of labels, or is refused."""
     X, truth, y = with_random_labels(n, d, k, share, seed)
