@@ -1,8 +1,8 @@
 r"""Path sampling: the evidence of BSDR, and the posterior of the scale of the projection.
 
 Chains start where the features hardly matter, :math:`\tau \le e^{-3.5}`, and pass through
-increasing values of :math:`\tau`. The mean derivative of the log likelihood in :math:`u = \log \tau` along the
-path integrates to the evidence [1]_,
+increasing values of :math:`\tau`. The mean derivative of the log likelihood in
+:math:`u = \log \tau` along the path integrates to the evidence [1]_,
 
 .. math::
     \log Z(u) = \log Z_0 + \int_{-\infty}^{u} E\Bigl[\frac{\partial \log p(y \mid \theta, v)}
