@@ -19,6 +19,7 @@ from bsdr_models.cross_validation import fitted_clone, last_step, read_folds, se
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.members import is_frozen
 from bsdr_models.options import COUNT, N_JOBS, check_parameters
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.trees import Effects, read_effects
@@ -127,6 +128,8 @@ def feature_stability(
         n_selected = max(1, min(10, n_features // 3))
     if n_selected > n_features:
         raise ValueError(f"n_selected={n_selected} exceeds the number of features, {n_features}")
+    if is_frozen(model):
+        raise ValueError("a FrozenEstimator is not fitted again: give the estimator inside")
     groups = read_groups(groups, X)
     halves = list(_halves(model, y, groups, n_resamples, as_generator(random_state)))[:n_resamples]
 

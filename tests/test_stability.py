@@ -7,6 +7,7 @@ import pytest
 from joblib import parallel_config
 from sklearn.decomposition import KernelPCA
 from sklearn.feature_selection import SelectKBest
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -164,6 +165,13 @@ def test_bad_arguments_are_refused_before_a_fit(classes, recorded, keywords, mes
     with pytest.raises(ValueError, match=message):
         feature_stability(recorded, **({"X": classes[0], "y": classes[1]} | keywords))
     assert not recorded.fits
+
+
+def test_a_frozen_estimator_is_refused(classes):
+    model = FrozenEstimator(DGPLVMClassifier(random_state=0).fit(*classes))
+    for each in (model, make_pipeline(StandardScaler(), model)):
+        with pytest.raises(ValueError, match="FrozenEstimator is not fitted again"):
+            feature_stability(each, *classes)
 
 
 def test_an_estimator_without_a_posterior_is_refused(classes):
