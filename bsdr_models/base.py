@@ -37,6 +37,7 @@ from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.options import N_DRAWS, N_JOBS, StrOptions, check_parameters
+from bsdr_models.process_state import numpy_errors
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
 from bsdr_models.validation import (
@@ -330,7 +331,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._fit_in_progress = this_fit = object()
         logger.info("%s: fit to %d samples of %d features", name, *shape)
         try:
-            yield
+            with numpy_errors():
+                yield
             if self.__dict__.pop("_fit_in_progress", None) is not this_fit:
                 raise RuntimeError(
                     f"this {name} was fitted by two threads at once: give each thread a clone"

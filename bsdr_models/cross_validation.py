@@ -221,6 +221,10 @@ def read_folds(
                 f"cv={cv} folds need a class of as many samples; the largest, "
                 f"{names.tolist()[counts.argmax()]!r}, has {counts.max()}"
             )
+        if groups is not None and cv > (n_groups := len(np.unique(groups))):
+            raise ValueError(
+                f"cv={cv} folds need as many groups, not {n_groups}: give cv={n_groups}"
+            )
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
     # A class with fewer samples than folds is missing from some test sets, which is harmless.

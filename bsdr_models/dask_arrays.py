@@ -9,6 +9,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.process_state import numpy_errors
 from bsdr_models.validation import read_labels
 
 
@@ -50,7 +51,8 @@ def by_chunks[M: Callable[..., Any]](method: M) -> M:
     @wraps(method)
     def called(model: Any, X: Any, **options: Any) -> Any:
         if not is_dask(X):
-            return method(model, X, **options)
+            with numpy_errors():
+                return method(model, X, **options)
         check_is_fitted(model)
         chunked = as_dask(X)
         of_chunk = partial(method, model, **options)

@@ -26,7 +26,7 @@ from bsdr_models.inference.datatree import package_version
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 12
+SCHEMA = 13
 # Members of the archive: versions of the packages, and the estimator.
 HEADER = "bsdr_models.json"
 SCHEMA_JSON = "schema.json"

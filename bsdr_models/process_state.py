@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 type Warned = list[warnings.WarningMessage]
@@ -65,6 +66,11 @@ _one_thread = SharedContext(lambda: threadpool_limits(limits=1, user_api="blas")
 def one_thread() -> SharedContext:
     """Context in which BLAS has one thread."""
     return _one_thread
+
+
+def numpy_errors() -> np.errstate:
+    """Context with NumPy's own treatment of rounding errors, in place of ``np.seterr``'s."""
+    return np.errstate(all="warn", under="ignore")
 
 
 @contextmanager

@@ -151,6 +151,8 @@ class Stack(Estimator, _BaseComposition):
                 message = "estimators must be a list of pairs of a name and a model"
                 raise TypeError(message) from error
             self._validate_names(names)
+            if any("\0" in name for name in names):
+                raise ValueError("names of members have no NUL character, which files cannot hold")
             self._check_members(dict(self.estimators))
         require_targets(self, X, y)
         samples = sample_labels(X)

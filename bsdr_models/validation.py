@@ -575,7 +575,8 @@ def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
 def check_variation(scaler: Scaler, *, stacklevel: int) -> Scaler:
     """Return a scaling; warn about constant features, ValueError if no feature varies."""
     if scaler.constant.all():
-        raise ValueError("X has no variation: all rows are equal")
+        size = np.abs(scaler.location).max()
+        raise ValueError(f"X has no variation: all rows are equal in numbers of size {size:.1g}")
     if scaler.constant.any():
         warnings.warn(
             f"{int(scaler.constant.sum())} of {scaler.constant.size} features are constant in the "

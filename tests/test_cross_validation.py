@@ -184,6 +184,11 @@ def test_bad_requests_say_why(classes, model, cv, error, message):
         cross_validated_map(model, *classes, cv=cv)
 
 
+def test_more_folds_than_groups(classes):
+    with pytest.raises(ValueError, match="cv=10 folds need as many groups, not 3: give cv=3"):
+        cross_validated_map(LDA, *classes, groups=np.arange(len(classes[1])) % 3)
+
+
 def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
     with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):

@@ -417,6 +417,7 @@ class TestEstimator:
             ([("a", GaussianNB()), ("a", GaussianNB())], ValueError, "not unique"),
             ([("a__b", GaussianNB())], ValueError, "must not contain __"),
             ([("cv", GaussianNB())], ValueError, "conflict"),
+            ([("a\0", GaussianNB())], ValueError, "NUL character"),
             ([GaussianNB()], TypeError, "pairs"),
             ([("a", GaussianNB)], TypeError, "not an estimator"),
             ([("a", 3)], TypeError, "not an estimator"),

@@ -75,8 +75,12 @@ class BaseBM2PCA(Estimator):
     def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
         """Scale validated samples and combine them with encoded targets."""
         scaled = self._scale(X)
-        n_components = min(int(self.n_components), scaled.shape[1])
+        n_components = min(self._most_components(scaled.shape[1]), scaled.shape[1])
         return Problem(X=scaled, Y=Y, n_components=n_components, **options)
+
+    def _most_components(self, n_features: int) -> int:
+        """The number of components asked for."""
+        return int(self.n_components)
 
     def _scale(self, X: Rows) -> Rows:
         """Fit the scaling of the training samples and apply it; sparse samples are not scaled."""

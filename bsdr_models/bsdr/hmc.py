@@ -150,14 +150,13 @@ def sample(
     theta, log_likelihood, log_prior = (np.stack(each, axis=1) for each in zip(*draws, strict=True))
     stats = stats[: len(draws)]
     below = 2.0 * ndtr(np.exp(path.grid[0]) / problem.priors.scale) - 1.0  # features do not matter
-    single = path.log_bayes_factor[np.abs(path.grid - mean).argmin()]
     return Sampled(
         theta=theta,
         log_likelihood=log_likelihood,
         log_prior=log_prior,
         stats={name: np.stack([each[name] for each in stats], axis=1) for name in stats[0]},
         log_evidence=empty + float(np.logaddexp(logsumexp(path.log_density), np.log(below))),
-        log_evidence_error=float(single.std(ddof=1) / np.sqrt(n_walkers)),
+        log_evidence_error=path.error(mean),
         sd_log_scale=sd,
         step=step,
         interrupted=interrupted,

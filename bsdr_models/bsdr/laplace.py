@@ -63,7 +63,8 @@ _ENTRIES = 2**22
 _LEAST_GAIN = 1e-13
 # and log tau changes by less than this.
 _LEAST_CHANGE = 1e-7
-# A step changes log tau by at most this: the expansion does not hold far away.
+# A step changes log tau by at most this, and half of it after each reversal, which ends cycles: the
+# expansion does not hold far away.
 _LONGEST = 0.5
 # The density after steps that gain less is not compared: differences are rounding errors.
 _ROUNDING = 1e-8
@@ -206,12 +207,16 @@ def _search(samples: Samples, response: Response) -> Iterator[_Step]:
         for step in _search(part, response):
             at = step.expansion.at
             log_scale = step.log_scale
+    longest = _LONGEST
+    change = 0.0
     value, gradient, hessian = derivatives(samples, response, at)
     for _ in range(_MAX_STEPS):
         expansion = _Expansion.learn(at, value, gradient, hessian)
-        before = log_scale
-        change = expansion.best_log_scale(response.priors.scale) - before
-        log_scale = before + float(np.clip(change, -_LONGEST, _LONGEST))
+        before = change
+        change = expansion.best_log_scale(response.priors.scale) - log_scale
+        if before * change < 0.0:
+            longest *= 0.5
+        log_scale += float(np.clip(change, -longest, longest))
         precision = np.full((len(at), 1), math.exp(-2.0 * log_scale))
         precision[-1] = 1.0
         move = expansion.mode(log_scale) - at

@@ -1,8 +1,8 @@
 r"""Path sampling: the evidence of BSDR, and the posterior of the scale of the projection.
 
-Chains start where the features hardly matter, :math:`\tau = e^{-3.5}`, and pass through increasing
-values of :math:`\tau`. The mean derivative of the log likelihood in :math:`u = \log \tau` along the
-path integrates to the evidence [1]_,
+Chains start where the features hardly matter, :math:`\tau \le e^{-3.5}`, and pass through
+increasing values of :math:`\tau`. The mean derivative of the log likelihood in
+:math:`u = \log \tau` along the path integrates to the evidence [1]_,
 
 .. math::
     \log Z(u) = \log Z_0 + \int_{-\infty}^{u} E\Bigl[\frac{\partial \log p(y \mid \theta, v)}
@@ -36,10 +36,12 @@ from bsdr_models.bsdr.problem import (
 )
 from bsdr_models.bsdr.trajectory import States, Whitening, adapt_step, move
 
-# First node of log tau on the path, where the features hardly matter.
+# Largest first node of log tau on the path, where few samples hardly matter.
 _FIRST_NODE = -3.5
-# Distance between the nodes.
-_NODE_STEP = 0.6
+# Number c of `first_node`, from a curvature of 0.3 and a squared gradient of 0.2 of a sample.
+_FIRST = 3.0
+# Distance between the nodes, for quadrature on a steep path.
+_NODE_STEP = 0.45
 # Trajectories at each node after the first one.
 _PER_NODE = 4
 # The path ends where the posterior density has fallen by so many nats.
@@ -47,7 +49,7 @@ _ENOUGH = 5.0
 # Scores, samples times contrasts, below which the nodes have more trajectories.
 _FEW_SCORES = 200
 # Factor of the trajectories there, for a precise evidence.
-_MORE = 3
+_MORE = 2
 # Step size before adaptation.
 _FIRST_STEP = 0.3
 # Angle of a trajectory on the path, whose states need not be independent.
@@ -66,8 +68,31 @@ class Path:
     steps: FloatArray  # step sizes, (U,)
     theta: FloatArray  # (U, C, P)
     grid: FloatArray  # (G,)
-    log_bayes_factor: FloatArray  # log Z(u) / Z_0 by each chain, (G, C)
+    log_bayes_factor: FloatArray  # log Z(u) / Z_0 by the halves of each chain at a node, (G, 2, C)
     log_density: FloatArray  # with the prior and the distance of the grid, (G,)
+
+    def error(self, u: float) -> float:
+        """Standard error of log Z(u) / Z_0, in nats.
+
+        Of the spread between chains, and of half the difference between the first and the second
+        half of the trajectories at the nodes: after each node all chains lag alike.
+        """
+        found = self.log_bayes_factor[np.abs(self.grid - u).argmin()]
+        chains = found.mean(axis=0)
+        spread = chains.std(ddof=1) / np.sqrt(len(chains))
+        lag = 0.5 * (found[1] - found[0]).mean()
+        return float(np.hypot(spread, lag))
+
+
+def first_node(problem: Problem) -> float:
+    r"""Log tau below which :math:`\log Z(u) - \log Z_0` is proportional to :math:`e^{2 u}`.
+
+    With S the largest sum of squares of a whitened feature, it is :math:`\tau^2 |g|^2 / 2` for a
+    gradient g of at most :math:`0.2 N S`, but for a share :math:`0.3 \tau^2 S` by the curvature.
+    The difference is below 0.1 nats for :math:`\tau^4 < c / S^2 N`.
+    """
+    square = float(np.sum(problem.X**2, axis=0).max())
+    return min(_FIRST_NODE, 0.25 * np.log(_FIRST / (square**2 * len(problem.X))))
 
 
 def follow_path(
@@ -86,7 +111,7 @@ def follow_path(
     steps = list[float]()
     derivatives = list[FloatArray]()
     kept = list[FloatArray]()
-    for u in count(_FIRST_NODE, _NODE_STEP):
+    for u in count(first_node(problem), _NODE_STEP):
         n_warm_up = max(per_node // 3, 1) if nodes else 2 * per_node
         theta = theta.copy()
         theta[:, -1] = u
@@ -106,13 +131,13 @@ def follow_path(
         steps.append(step)
         derivatives.append(_derivative(problem, visited))
         kept.append(theta)
-        on_step(min(len(nodes) / 11.0, 1.0))
-        if len(nodes) > 5:
+        on_step(min(len(nodes) / 18.0, 1.0))
+        if len(nodes) > 7:
             grid = np.linspace(nodes[0], u, 1 + 20 * (len(nodes) - 1))
             # Below the first node the derivative is proportional to exp(2 u).
             integral = CubicSpline(nodes, np.stack(derivatives)).antiderivative()
             ratio = 0.5 * derivatives[0] + integral(grid)
-            log_p = ratio.mean(axis=1) + log_prior_scale(grid, problem.priors.scale)
+            log_p = ratio.mean(axis=(1, 2)) + log_prior_scale(grid, problem.priors.scale)
             if log_p[-1] < log_p.max() - _ENOUGH:
                 break
     return Path(
@@ -126,7 +151,7 @@ def follow_path(
 
 
 def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
-    """Mean derivative of the log likelihood in log tau over visited states, of each chain, (C,).
+    """Derivative of the log likelihood in log tau, mean of both halves of visited states, (2, C).
 
     With control variates: by Stein's identity the mean of theta' times the gradient of the log
     density is less the number of parameters, for loadings and for biases.
@@ -140,7 +165,8 @@ def _derivative(problem: Problem, visited: list[States]) -> FloatArray:
     derivative = np.sum(product[..., :n] + theta[..., :n] ** 2, axis=2)
     centred = (controls - controls.mean(axis=(0, 1))).reshape(-1, 2)
     coefficients = np.linalg.lstsq(centred, derivative.ravel(), rcond=1e-6)[0]
-    return np.asarray((derivative - np.add(controls, (n, j)) @ coefficients).mean(axis=0))
+    each = derivative - np.add(controls, (n, j)) @ coefficients
+    return np.asarray(each.reshape(2, -1, each.shape[1]).mean(axis=1))
 
 
 def log_evidence_empty(problem: Problem, *, rng: np.random.Generator) -> float:

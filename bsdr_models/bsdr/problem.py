@@ -149,7 +149,7 @@ class Problem:
         weights = np.empty(shape, np.result_type(self.X, theta))
         scaled = loadings * self.column_scale(theta)[:, :, None]
         np.matmul(scaled, self.contrasts, out=weights.transpose(1, 0, 2))
-        eta = self.X @ weights.reshape(len(weights), -1)
+        eta = self.X @ weights.reshape(len(weights), shape[1] * shape[2])
         eta += (self.priors.bias_scale * bias @ self.contrasts).ravel()
         return eta.reshape(-1, *shape[1:])
 

@@ -1,10 +1,11 @@
 r"""Trajectories of Hamiltonian Monte Carlo for the posterior of BSDR.
 
 Chains run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
-coordinates z of a normal approximation, :math:`\theta = c + L z`. Loadings have independent
-precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with the mean curvature :math:`\bar H`
-of a sample at the states of the chains; the biases have their distribution given the loadings, by
-the curvatures of single samples; c is the mean of the states. The flow of the normal part is a
+coordinates z of a normal approximation, :math:`\theta = c + L z`. Its precision is that of the
+prior plus the curvatures of the samples at the states of the chains. If loadings are many, or more
+than samples, they have independent precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with
+the mean curvature :math:`\bar H` of a sample, and only the biases have their distribution given the
+loadings. The mean c is that of the states. The flow of the normal part is a
 rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_, so that
 parameters which the data do not determine cost nothing, however many there are. Inside a trajectory
 the force has single precision; the ends, and so the probability of acceptance, have double
@@ -41,6 +42,8 @@ _N_CURVED = 8
 # Scale of log tau in its standard deviations: given the loadings it varies less, and trajectories
 # from large tau diverge at 1.
 _SHARE = 0.6
+# Loadings up to which their correlations are worth products with a matrix of that width.
+_MOST_CORRELATED = 300
 # Change of the energy beyond which a trajectory is divergent.
 _DIVERGENT = 1000.0
 
@@ -77,14 +80,14 @@ class States:
 class Whitening:
     """Normal approximation of the posterior, theta = centre + L z.
 
-    L has single precision. It is diagonal but for the rows of the biases, whose mean depends on the
-    loadings.
+    L has single precision. It is diagonal but for the last M of loadings and biases: all of them,
+    or the biases, whose mean depends on the other parameters.
     """
 
     centre: FloatArray  # (P,)
-    deviations: FloatArray  # (P,); 1 of biases, 0 of what is fixed: views, and log tau on the path
-    cross: FloatArray  # decrease of the mean of the biases for each loading, (J, B J)
-    root: FloatArray  # of the covariance of the biases given the loadings, (J, J)
+    deviations: FloatArray  # (P,); 1 of the M, 0 of what is fixed: views, and log tau on the path
+    cross: FloatArray  # decrease of the mean of the M for each loading before them, (M, .)
+    root: FloatArray  # of the covariance of the M given the loadings before them, (M, M)
 
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
@@ -92,15 +95,21 @@ class Whitening:
         curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
         n = problem.n_loadings
         j = len(problem.contrasts)
-        size = problem.priors.bias_scale
         scaled = problem.X * np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
-        information = np.outer(np.sum(scaled**2, axis=0), np.diag(curvature.mean(axis=0)))
         deviations = np.zeros(problem.n_parameters)
-        deviations[:n] = (1.0 + information.ravel()) ** -0.5
-        deviations[n : n + j] = 1.0
+        deviations[: n + j] = 1.0
         deviations[-1] = _SHARE * sd_log_scale
-        root = np.linalg.cholesky(np.eye(j) + size**2 * curvature.sum(axis=0))
-        mutual = size * np.tensordot(scaled, curvature, (0, 0)).reshape(n, j)
+        bias = np.full((len(scaled), 1), problem.priors.bias_scale)
+        if n <= min(len(scaled), _MOST_CORRELATED):
+            both = np.hstack([scaled, bias])
+            precision = np.eye(n + j) + _information(both, both, curvature)
+            mutual = np.zeros((0, n + j))
+        else:
+            information = np.outer(np.sum(scaled**2, axis=0), np.diag(curvature.mean(axis=0)))
+            deviations[:n] = (1.0 + information.ravel()) ** -0.5
+            precision = np.eye(j) + _information(bias, bias, curvature)
+            mutual = _information(scaled, bias, curvature)
+        root = np.linalg.cholesky(precision)
         return cls(
             centre=theta.mean(axis=0),
             deviations=deviations.astype(np.float32),
@@ -110,28 +119,38 @@ class Whitening:
 
     def product(self, z: FloatArray) -> FloatArray:
         """L z of vectors (C, P)."""
-        j, n = self.cross.shape
+        m, n = self.cross.shape
         out = self.deviations * z
-        out[:, n : n + j] = z[:, n : n + j] @ self.root.T - out[:, :n] @ self.cross.T
+        out[:, n : n + m] = z[:, n : n + m] @ self.root.T - out[:, :n] @ self.cross.T
         return out
 
     def transposed(self, gradient: FloatArray) -> FloatArray:
         """L' times gradients (C, P)."""
-        j, n = self.cross.shape
+        m, n = self.cross.shape
         out = self.deviations * gradient
-        bias = gradient[:, n : n + j]
+        bias = gradient[:, n : n + m]
         out[:, :n] -= self.deviations[:n] * (bias @ self.cross)
-        out[:, n : n + j] = bias @ self.root
+        out[:, n : n + m] = bias @ self.root
         return out
 
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
-        j, n = self.cross.shape
+        m, n = self.cross.shape
         free = self.deviations > 0.0
         out = np.where(free, difference, 0.0) / np.where(free, self.deviations, 1.0)
-        bias = difference[:, n : n + j] + difference[:, :n] @ self.cross.T
-        out[:, n : n + j] = np.linalg.solve(self.root, bias.T).T
+        bias = difference[:, n : n + m] + difference[:, :n] @ self.cross.T
+        out[:, n : n + m] = np.linalg.solve(self.root, bias.T).T
         return out
+
+
+def _information(left: FloatArray, right: FloatArray, curvature: FloatArray) -> FloatArray:
+    """Sum over samples of the curvatures (N, J, J) of features (N, A) and (N, B), (A J, B J)."""
+    j = curvature.shape[1]
+    total = np.empty((left.shape[1], j, right.shape[1], j))
+    for a in range(j):
+        for b in range(j):
+            total[:, a, :, b] = left.T @ (curvature[:, a, b, None] * right)
+    return total.reshape(left.shape[1] * j, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

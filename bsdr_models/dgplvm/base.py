@@ -143,7 +143,8 @@ class BaseDGPLVM(ProbabilisticClassifier):
             setattr(self, f"{name}_", value)
         embedder = result.posterior.embedder
         if result.sampled is not None:
-            self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
+            mixed = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
+            self.converged_ = mixed and result.posterior.classified
             tune = self._schedule().tune
             self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
         elif isinstance(embedder, MappingEmbedder):

@@ -29,6 +29,11 @@ from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
+# Warning of a classifier whose expectation propagation oscillates.
+NOT_CLASSIFIED = (
+    "the Gaussian process classifier has not converged, and class probabilities may be wrong: "
+    "judge them by held-out samples, and look for wrong labels"
+)
 # Maximum number of training samples in a decoder, whose cost is cubic in their number.
 DECODER_SAMPLES = 400
 
@@ -50,20 +55,28 @@ class FitResult(Result[Posterior]):
 
 
 def make_result(
-    mode: Mode, problem: Problem, *, messages: Sequence[str | None], **fields: Any
+    mode: Mode,
+    problem: Problem,
+    *,
+    posterior: Posterior,
+    messages: Sequence[str | None],
+    **fields: Any,
 ) -> FitResult:
     """Result with what the search of the mode determines, unless it is given."""
     search = mode.search
     found: dict[str, Any] = {
+        "posterior": posterior,
         "trace": -search.trace,
-        "converged": search.converged,
+        "converged": search.converged and posterior.classified,
         "interrupted": search.interrupted,
         "terms": mode.terms.values,
         "restarts": tuple(-value for value in search.values),
         "settings": mode.settings,
         "messages": tuple(message for message in messages if message is not None),
     }
-    if not (search.converged or search.interrupted):
+    if not posterior.classified:
+        found["advice"] = NOT_CLASSIFIED
+    elif not (search.converged or search.interrupted):
         found["advice"] = advise(len(search.trace), int(problem.optimization.max_iter))
     return FitResult(**found | fields)
 
@@ -233,7 +246,7 @@ def fit_draws(
         held_out=held_out,
         held_out_log_proba=log_p,
         messages=(),
-        advice="",
+        advice="" if posterior.classified else NOT_CLASSIFIED,
         sampled=sampled,
         converged=False,
         interrupted=sampled.interrupted,

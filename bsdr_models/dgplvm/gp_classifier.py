@@ -107,6 +107,7 @@ class Functions:
 
     Features are the inverse of ``factor`` (M, M), lower triangular, times the covariances with
     them; ``weights`` (P, M) are their mean weights, whose covariances are root' root, (P, M, M).
+    ``converged`` is whether the approximations of all their posteriors met their tolerance.
     """
 
     kernel: Kernel
@@ -114,6 +115,7 @@ class Functions:
     factor: FloatArray
     weights: FloatArray
     roots: FloatArray
+    converged: bool
 
     def moments(self, latent: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance at latent coordinates (L, R), each (L, P)."""
@@ -156,6 +158,7 @@ def fit_functions(
         factor=factor,
         weights=np.array([fit.weights for fit in fits]),
         roots=np.array([fit.root for fit in fits]),
+        converged=all(fit.converged for fit in fits),
     )
     return functions, np.array(z).T
 

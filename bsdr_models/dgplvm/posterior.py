@@ -39,6 +39,11 @@ class Posterior:
     draws: tuple[Draw, ...]
 
     @property
+    def classified(self) -> bool:
+        """Whether the classifiers of all draws have converged."""
+        return all(draw.classifier.functions.converged for draw in self.draws)
+
+    @property
     def embedder(self) -> Any:
         """The embedder of the last draw."""
         return self.draws[-1].embedder

@@ -76,7 +76,7 @@ class FeaturePosterior:
     ``root`` (M, M) is the inverse of the lower Cholesky factor of A, so that the covariance of the
     weights is root' root; ``mean`` and ``variance`` (N,) are of the latent values. ``drift`` (N,)
     is the gradient of the log evidence through the mode, in the prior values, and zero for EP,
-    whose evidence is stationary in the sites.
+    whose evidence is stationary in the sites. ``converged`` is whether it met its tolerance.
     """
 
     weights: FloatArray
@@ -86,6 +86,7 @@ class FeaturePosterior:
     log_evidence: float
     sites: Sites
     drift: FloatArray
+    converged: bool
 
     def kernel_gradient(self, features: FloatArray) -> FloatArray:
         r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
@@ -150,6 +151,7 @@ def ep_by_features(
         log_evidence=float(evidence) - half_log_det,
         sites=sites,
         drift=np.zeros(len(sign)),
+        converged=change <= tol,
     )
 
 
@@ -188,6 +190,7 @@ def laplace_by_features(
     def objective(w: FloatArray, f: FloatArray) -> float:
         return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
 
+    converged = True
     for _ in range(MAX_STEPS):
         dw = weights_of(features, _laplace_sites(sign, f))[0] - w
         df = features @ dw
@@ -202,6 +205,8 @@ def laplace_by_features(
         f = f + step * df
         if step == 1.0 and np.abs(df).max() <= tol * (1.0 + np.abs(f).max()):
             break
+    else:
+        converged = False
     sites = _laplace_sites(sign, f)
     w, root, half_log_det = weights_of(features, sites)
     mean = features @ w
@@ -217,6 +222,7 @@ def laplace_by_features(
         log_evidence=objective(w, mean) - half_log_det,
         sites=sites,
         drift=by_f - W * (features @ (root.T @ (root @ (features.T @ by_f)))),
+        converged=converged,
     )
 
 

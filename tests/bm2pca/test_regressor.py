@@ -98,10 +98,10 @@ def test_held_out_samples_are_not_in_the_training_set(diabetes, monkeypatch):
 
     monkeypatch.setattr(regressor, "run_sweeps", record)
     BM2PCARegressor(random_state=0).fit(train, y)
-    assert [len(X) for X in seen] == [160] * 5
+    assert [len(X) for X in seen] == [160] * 10  # with both priors
     rows = {row.tobytes() for X in seen for row in X}
     assert len(rows) == 200
-    assert sum(len({row.tobytes() for row in X} & rows) for X in seen) == 4 * 200
+    assert sum(len({row.tobytes() for row in X} & rows) for X in seen) == 2 * 4 * 200
 
 
 def test_calibration_is_slope_and_size_of_residuals():
@@ -183,3 +183,17 @@ def test_intervals_of_coefficients_hold_their_share(structured):
         true = coef * model.scale_ / model.y_scale_
         inside.append((low <= true) & (true <= high))
     assert 0.85 <= np.mean(inside) <= 0.95
+
+
+@pytest.mark.parametrize("d", [3, 5, 10, 20])
+def test_few_independent_features_are_predicted_like_ridge(d):
+    """Noise of the size of a feature would leave the first component of partial least squares."""
+    rng = np.random.default_rng([7, d])
+    X = rng.standard_normal((560, d))
+    signal = X @ rng.standard_normal(d)
+    y = signal[:60] + 0.5 * rng.standard_normal(60)
+    model = BM2PCARegressor(random_state=0).fit(X[:60], y)
+    assert (
+        model.score(X[60:], signal[60:]) > RidgeCV().fit(X[:60], y).score(X[60:], signal[60:]) - 0.1
+    )
+    assert model.transform(X).shape == (560, d)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, ndtr
-from scipy.stats import ks_2samp, norm
+from scipy.stats import ks_2samp, multivariate_t, norm
 
-from bsdr_models.bsdr import hmc, path_sampling
+from bsdr_models.bsdr import hmc, path_sampling, trajectory
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
 from bsdr_models.bsdr.trajectory import States, Whitening, move
@@ -142,10 +142,12 @@ def test_rotation_solves_the_normal_part():
     assert np.abs(there.theta - theta)[:, :-1].mean() > 0.5
 
 
+@pytest.mark.parametrize("correlated", [True, False])
 @pytest.mark.parametrize("views", [None, np.array([0, 0, 1])])
 @pytest.mark.parametrize("sd_log_scale", [0.0, 0.5])
-def test_products_with_the_root(views, sd_log_scale):
+def test_products_with_the_root(monkeypatch, views, sd_log_scale, correlated):
     """L and its transpose, its inverse, and what is fixed."""
+    monkeypatch.setattr(trajectory, "_MOST_CORRELATED", 300 if correlated else 0)
     problem = make_problem(n=12, d=3, k=3, views=views)
     theta = np.random.default_rng(0).standard_normal((6, problem.n_parameters))
     whitening = Whitening.learn(problem, theta, sd_log_scale=sd_log_scale)
@@ -162,8 +164,10 @@ def test_products_with_the_root(views, sd_log_scale):
     assert_allclose(products, np.sum(gradient * difference, axis=1), rtol=1e-4)
 
 
-def test_whitening_has_the_hessian_of_the_biases():
-    """By differences of gradients."""
+@pytest.mark.parametrize("correlated", [True, False])
+def test_whitening_has_the_hessian_of_the_biases(monkeypatch, correlated):
+    """By differences of gradients; up to some number of loadings, of all of them."""
+    monkeypatch.setattr(trajectory, "_MOST_CORRELATED", 300 if correlated else 0)
     problem = make_problem("multilabel", n=40, d=3, k=2)
     problem = replace(problem, priors=replace(PRIORS, lapse=1e-9))
     theta = 0.3 * np.random.default_rng(0).standard_normal((1, problem.n_parameters))
@@ -172,8 +176,11 @@ def test_whitening_has_the_hessian_of_the_biases():
     moved[:, : n + 2] += step * np.eye(n + 2)
     change = (problem.log_density(theta)[2] - problem.log_density(moved)[2]) / step
     hessian = change[:, : n + 2]
-    assert_allclose(whitening.root @ whitening.root.T @ hessian[n:, n:], np.eye(2), atol=1e-3)
-    assert_allclose(hessian[n:, n:] @ whitening.cross, hessian[n:, :n], atol=1e-3)
+    size = n + 2 if correlated else 2
+    joint = hessian[n + 2 - size :, n + 2 - size :]
+    assert_allclose(whitening.root @ whitening.root.T @ joint, np.eye(size), atol=1e-3)
+    before = hessian[n + 2 - size :, : n + 2 - size]
+    assert_allclose(joint @ whitening.cross, before, atol=1e-3)
 
 
 def log_mean_likelihood(problem, *, size=400_000, seed=0, views=None):
@@ -206,6 +213,25 @@ def test_evidence_against_draws_from_the_prior(case):
     found = hmc.sample(problem, n_chains=64, n_draws=4, rng=np.random.default_rng(0))
     assert found.log_evidence == pytest.approx(expected, abs=0.3)
     assert 0.0 < found.log_evidence_error < 0.3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_error_of_the_evidence_on_a_steep_path(seed):
+    """Many samples of nearly separable classes, against importance sampling from the draws."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((500, 5))
+    y = (X @ rng.standard_normal((5, 3))).argmax(axis=1)
+    y = np.where(rng.random(500) < 0.02, rng.integers(3, size=500), y)
+    problem = Problem.build(X, y, n_labels=3, target="multiclass", priors=PRIORS)
+    found = hmc.sample(problem, n_chains=20, n_draws=100, rng=rng)
+    draws = found.theta.reshape(-1, problem.n_parameters)
+    proposal = multivariate_t(draws.mean(axis=0), np.cov(draws.T), df=8.0, seed=rng)
+    theta = proposal.rvs(4000)
+    log_weight = sum(problem.log_density(theta)[:2]) - proposal.logpdf(theta)
+    assert np.exp(2.0 * logsumexp(log_weight) - logsumexp(2.0 * log_weight)) > 400.0
+    expected = logsumexp(log_weight) - np.log(4000.0)
+    assert abs(found.log_evidence - expected) < 3.0 * found.log_evidence_error
+    assert found.log_evidence_error < 3.0
 
 
 def test_evidence_against_quadrature():

@@ -369,6 +369,13 @@ def test_wrong_labels_do_not_send_the_scale_to_infinity(n, d, k, share, seed):
     assert 1.0 < model.idata_["posterior"]["scale"].mean() < 20.0
 
 
+@pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted")
+def test_a_cycle_of_the_scale_ends_at_good_predictions():
+    X, truth, y = with_random_labels(1000, 20, 5, 0.01, 1)
+    model = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
+    assert model.score(X, truth) > 0.95
+
+
 def test_wrong_labels_have_the_evidence_of_hamiltonian_monte_carlo():
     X, truth, y = with_random_labels(150, 4, 3, 0.03, 0)
     found, exact = (

@@ -56,6 +56,7 @@ ROWS_REFUSED = {
         "column 1 of X cannot be read as numbers: int too large",
     ),
     "rows_equal": (lambda X: np.tile(X[:1], (len(X), 1)), "X has no variation"),
+    "precision_lost": (lambda X: 1e17 + X, "X has no variation: .* in numbers of size 1e.17"),
     "one_axis": (lambda X: X[:, 0], "(?s)1D array.*[Rr]eshape"),
     "series": (lambda X: pd.Series(X[:, 0]), "(?s)2-dimensional container|1D array"),
     "three_axes": (lambda X: X[:, :, None], "dim 3"),
@@ -118,7 +119,7 @@ ROWS_REFUSED = {
 }
 # What a model of the features takes for a gap, and what it takes as it is.
 GAPS = {"nan", "masked", "missing_in_nullable"}
-OF_FITS = {"rows_equal", "one_row", "nul_in_the_index"}
+OF_FITS = {"rows_equal", "precision_lost", "one_row", "nul_in_the_index"}
 
 
 def takes(model, case):

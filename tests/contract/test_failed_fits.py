@@ -19,7 +19,7 @@ from bsdr_models import (
 )
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bsdr import engines, hmc, laplace
-from bsdr_models.dgplvm import map_search
+from bsdr_models.dgplvm import map_search, probit
 from bsdr_models.papers import PaperDGPLVMClassifier
 
 MARGIN = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
@@ -96,6 +96,19 @@ def test_an_objective_that_is_nowhere_finite_refuses_the_fit(monkeypatch, model,
 )
 def test_a_search_of_few_iterations(model, match):
     check_fit(model, *samples(), match)
+
+
+@pytest.mark.parametrize(
+    ("model", "limit"),
+    [
+        (DGPLVMClassifier(), "MAX_SWEEPS"),
+        (PaperDGPLVMClassifier(), "MAX_SWEEPS"),
+        (PaperDGPLVMClassifier(approximation="laplace"), "MAX_STEPS"),
+    ],
+)
+def test_a_gaussian_process_classifier_that_does_not_converge(monkeypatch, model, limit):
+    monkeypatch.setattr(probit, limit, probit.SWEEPS if limit == "MAX_SWEEPS" else 1)
+    check_fit(model, *samples(), "Gaussian process classifier has not converged")
 
 
 def test_laplace_without_a_mode(monkeypatch):

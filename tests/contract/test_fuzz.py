@@ -317,6 +317,10 @@ FOUND = {
             spread=200,
         ),
     ),
+    "a fold without a feature that varies": (
+        "BSDRClassifier",
+        Example(n=6, d=3, seed=6, labels="blocks", accidents=["truth_values"]),
+    ),
 }
 
 

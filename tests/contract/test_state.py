@@ -97,6 +97,20 @@ def test_a_comparison_gives_arrays_if_configured_to_give_frames(zoo):
     assert table["log_loss"].notna().all()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_errors_of_rounding_that_raise_change_nothing(zoo, public):
+    for name, model in public.items():
+        y = zoo.target(name)
+        fitted = sklearn.clone(model).fit(zoo.X, y)
+        with np.errstate(all="raise"):
+            found = sklearn.clone(model).fit(zoo.X, y)
+            for method in ("predict", "predict_proba", "transform"):
+                if hasattr(found, method):
+                    expected = getattr(fitted, method)(zoo.X)
+                    np.testing.assert_array_equal(getattr(found, method)(zoo.X), expected)
+            assert set(np.geterr().values()) == {"raise"}
+
+
 def test_threads_leave_the_process_as_it_was(zoo):
     class Slow(GaussianNB):
         def fit(self, X, y):

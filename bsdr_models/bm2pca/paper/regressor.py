@@ -1,6 +1,7 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 import warnings
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,6 +32,14 @@ from bsdr_models.validation import (
 SWEEPS = 50
 # Pseudo-samples that are predicted as believed, which regularise the calibration for few samples.
 PSEUDO_SAMPLES = 1.0
+# Features up to which there are as many components, whose cost is cubic in their number,
+FEW_FEATURES = 30
+# and components of more features.
+N_COMPONENTS = 10
+# Noise precision of features of unit variance that leaves independent features to the components,
+SMALL_NOISE = 10.0
+# and observations that its prior is worth: it is fixed.
+CERTAIN = 1e6
 
 
 class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
@@ -48,14 +57,16 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
     Parameters
     ----------
-    n_components : int, default=10
-        R, dimension of the latent space, at most the number of features. With too few components
-        the variation of the features leaves none for the target.
+    n_components : int, optional
+        R, dimension of the latent space, at most the number of features. By default this number up
+        to 30 features, else 10. With too few components the variation of the features leaves none
+        for the target.
     loss : EpsilonInsensitiveLoss, optional
         C, epsilon and calibration of predictions, see
         :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
     priors : Priors, optional
-        Hyper-parameters; the paper's by default.
+        Hyper-parameters. By default the paper's, or with as many components as features a noise of
+        a tenth of their variance, whichever predicts held-out samples better.
     max_iter : int, default=2000
         Iterations of mean field.
     views, standardize, n_jobs, progressbar, random_state
@@ -93,8 +104,9 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     Unlike the classifier this model predicts best at convergence, because targets have noise of
     their own.
 
-    What predicts a target must explain features. Where these have no low-dimensional structure,
-    the posterior mean is shrunk too much (``slope_`` is about 2), and ridge regression is better.
+    What predicts a target must explain features. Independent features are all noise to a model of
+    few components, which leaves the first component of partial least squares, and ridge regression
+    is better. Hence the choice of ``priors`` for few features.
 
     A sample without a target (NaN in y) contributes its features. Missing values of X are
     integrated out.
@@ -123,12 +135,13 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **ConjugateEstimator._parameter_constraints,
+        "n_components": [COUNT, None],
         "max_iter": [COUNT],
     }
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | None = None,
         *,
         loss: EpsilonInsensitiveLoss | None = None,
         views: Any = None,
@@ -223,8 +236,13 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
             )
         return self
 
+    def _most_components(self, n_features: int) -> int:
+        if self.n_components is None:
+            return n_features if n_features <= FEW_FEATURES else N_COMPONENTS
+        return super()._most_components(n_features)
+
     def _calibrate(self, groups: IntArray | None, rng: np.random.Generator) -> FloatArray:
-        """Set slopes and factors of the standard deviations from held-out predictions.
+        """Set slopes and factors of the standard deviations from held-out predictions, and priors.
 
         Return the standard deviation of coefficients between folds, (K,), 0 without folds.
         """
@@ -238,8 +256,20 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 stacklevel=3,
             )
             return np.zeros(problem.Y.shape[1])
-        mean, variance, coef_sd = held_out(problem, self.C_, fold, rng, n_jobs=self.n_jobs)
-        self.slope_, self.std_factor_ = calibration(problem.Y, mean, variance)
+        candidates = [problem]
+        if self.priors is None and problem.n_components == problem.X.shape[1] <= FEW_FEATURES:
+            noise = {"noise_shape": CERTAIN, "noise_rate": CERTAIN / SMALL_NOISE}
+            candidates.append(replace(problem, priors=replace(problem.priors, **noise)))
+        smallest = np.inf
+        for candidate in candidates:
+            mean, variance, sd = held_out(candidate, self.C_, fold, rng, n_jobs=self.n_jobs)
+            slope, factor = calibration(problem.Y, mean, variance)
+            if (error := np.nanmean((problem.Y - slope * mean) ** 2)) < smallest:
+                smallest = error
+                coef_sd = sd
+                self.slope_ = slope
+                self.std_factor_ = factor
+                self._observed = self._problem = candidate
         return coef_sd
 
     @property
