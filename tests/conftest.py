@@ -24,11 +24,11 @@ def iris():
     return X[rows], y[rows]
 
 
-# Draws of a chain, rounds of adaptation, trajectories of a fold and at a node of the path.
+# Draws of all chains, rounds of adaptation, trajectories of a fold and, in two halves, at a node.
 SHORT_RUNS = {
     "bsdr.engines._DRAWS": 64,
     "bsdr.hmc._ROUNDS": 3,
-    "bsdr.path_sampling._PER_NODE": 1,
+    "bsdr.path_sampling._PER_NODE": 2,
     "numerics.folds.N_FOLDS": 2,
     "bsdr.select._N_WARM_UP": 2,
     "bsdr.select._N_KEPT": 2,

@@ -47,9 +47,10 @@ class Page(HTMLParser):
 
 def page_of(fitted, path):
     before = dict(mpl.rcParams)
+    figures = plt.get_fignums()
     assert report(fitted, path) == path
     assert dict(mpl.rcParams) == before
-    assert not plt.get_fignums()
+    assert plt.get_fignums() == figures
     return Page(path.read_text(encoding="utf-8"))
 
 

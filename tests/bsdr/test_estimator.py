@@ -135,7 +135,7 @@ def test_metric_that_the_user_names(overlapping, metric):
     """Units of the features matter to the identity only."""
     X, y = overlapping
     units = np.geomspace(1.0, 100.0, X.shape[1])
-    short = Sampling(draws=200, chains=8)
+    short = Sampling(draws=500, chains=8)
     models = [
         BSDRClassifier(metric=metric, sampling=short, random_state=0).fit(each, y)
         for each in (X, X * units)

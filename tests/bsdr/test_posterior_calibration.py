@@ -33,7 +33,7 @@ N_CHAINS, N_TRAJECTORIES = 32, 4
 @pytest.fixture(autouse=True)
 def short_path(monkeypatch):
     """The evidence is not needed."""
-    monkeypatch.setattr(path_sampling, "_PER_NODE", 3)
+    monkeypatch.setattr(path_sampling, "_PER_NODE", 2)
     monkeypatch.setattr(path_sampling, "_MORE", 1)
 
 

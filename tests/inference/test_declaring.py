@@ -91,7 +91,7 @@ def test_some_numbers_by_name_are_those_of_the_dataclass():
         (bsdr.build_model, {"noise_scale": GAMMA}, "cannot replace 'noise_scale'.*replaceable are"),
         (bsdr.build_model, {"scale": pm.Flat, "slope": 1.0}, "'slope', which is no number of"),
         (bsdr.build_model, {"bias_contrasts": pm.Normal.dist()}, "a function of name and dims"),
-        (bsdr.build_model, {"scale": LAPLACE, "bias_scale": -1.0}, "bias_scale must be"),
+        (bsdr.build_model, {"scale": LAPLACE, "bias_scale": -1.0}, "'bias_scale' parameter"),
         (bsdr.build_model, {"scale": lambda name, dims: 1.0}, "must have the dims"),
         (
             bsdr.build_model,
