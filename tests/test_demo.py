@@ -30,4 +30,4 @@ def test_demo_writes_two_reports_and_a_posterior(tmp_path, capsys):
     assert "Better than chance" in digits
     with xr.open_datatree(folder / "wine.nc", engine="h5netcdf") as tree:
         assert tree.attrs["inference_method"] == "hmc"
-        assert tree["posterior"].sizes["chain"] == 4
+        assert tree["posterior"].sizes["chain"] == 8

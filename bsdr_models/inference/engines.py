@@ -30,6 +30,8 @@ from bsdr_models.spec import ModelSpec
 
 # The bound of an ADVI step is one draw; restarts are compared by its mean over the last tenth.
 TAIL_SHARE = 0.1
+# Statistics of nutpie by the names that PyMC and ArviZ have for them.
+ARVIZ_NAMES = {"logp": "lp", "mean_tree_accept": "acceptance_rate", "depth": "tree_depth"}
 
 
 def run_pymc(
@@ -100,7 +102,7 @@ def sample_nuts(
             **options,
         )
     stats = {
-        str(name): array.values
+        ARVIZ_NAMES.get(str(name), str(name)): array.values
         for name, array in trace["sample_stats"].data_vars.items()
         if array.ndim == 2 and array.dtype.kind in "biuf"
     }

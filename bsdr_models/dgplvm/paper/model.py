@@ -236,7 +236,8 @@ def _log_uniform(
     name: str, low: FloatArray, high: FloatArray, start: FloatArray, *, dims: Any
 ) -> Tensor:
     """Positive variables (4,) of density 1 / theta within bounds of their logarithms."""
-    bounds = transforms.Interval(bounds_fn=lambda *_: (pt.constant(low), pt.constant(high)))
+    ends = [pt.constant(end, dtype=pytensor.config.floatX) for end in (low, high)]
+    bounds = transforms.Interval(bounds_fn=lambda *_: tuple(ends))
 
     def draw(low: Tensor, high: Tensor, size: Any) -> Tensor:
         return pt.cast(pt.exp(pm.Uniform.dist(low, high, size=size)), pytensor.config.floatX)
