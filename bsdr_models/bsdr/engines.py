@@ -29,9 +29,9 @@ type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 LEAST_LOG = -700.0
 # Chains of path sampling, whose spread is the error of the evidence: as many as this number over
 # the fourth root of the `work`, within the limits below.
-_WALKERS = 128.0
-_LEAST_WALKERS = 8
-_MOST_WALKERS = 32
+_PATH_CHAINS = 128.0
+_LEAST_PATH_CHAINS = 8
+_MOST_PATH_CHAINS = 32
 # Draws of all chains.
 _DRAWS = 4000
 # Work above which there are fewer draws, of fewer chains: R-hat exceeds one by about their number
@@ -161,7 +161,9 @@ def _fit_hmc(
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
     cost = max(work(problem), 1.0)
-    n_walkers = int(np.clip(round(_WALKERS / cost**0.25), _LEAST_WALKERS, _MOST_WALKERS))
+    n_path_chains = int(
+        np.clip(round(_PATH_CHAINS / cost**0.25), _LEAST_PATH_CHAINS, _MOST_PATH_CHAINS)
+    )
     n_chains = _LIGHT_CHAINS if cost <= _HEAVY else N_CHAINS
     n_draws = options.draws(int(_DRAWS * min(1.0, _HEAVY / cost) ** 0.5 / n_chains))
     begin = time.perf_counter()
@@ -170,7 +172,7 @@ def _fit_hmc(
             problem,
             n_chains=options.sampling.n_chains(n_chains),
             n_draws=n_draws,
-            n_walkers=n_walkers,
+            n_path_chains=n_path_chains,
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),
         )

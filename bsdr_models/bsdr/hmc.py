@@ -92,28 +92,28 @@ def sample(
     *,
     n_chains: int,
     n_draws: int,
-    n_walkers: int = 0,
+    n_path_chains: int = 0,
     rng: np.random.Generator,
     on_step: Callable[[float], object] = lambda share: None,
 ) -> Sampled:
     """Draws of each chain, one per trajectory.
 
-    The path and the adaptation have at least ``n_walkers`` chains, of which some go on.
+    The path and the adaptation have at least ``n_path_chains`` chains, of which some go on.
     ``on_step`` is called with the share of the run that is done; KeyboardInterrupt if the user
     stops the run before four draws.
     """
     path_rng, empty_rng, rng = rng.spawn(3)
     empty = log_evidence_empty(problem, rng=empty_rng)
-    n_walkers = max(n_walkers, n_chains)
-    path = follow_path(problem, n_walkers, path_rng, lambda share: on_step(0.3 * share))
+    n_path_chains = max(n_path_chains, n_chains)
+    path = follow_path(problem, n_path_chains, path_rng, lambda share: on_step(0.3 * share))
     probability = np.exp(path.log_density - logsumexp(path.log_density))
     mean = float(probability @ path.grid)
     sd = float(np.sqrt(probability @ (path.grid - mean) ** 2))
     # One chain in each quantile of log tau, from its own state at the node beside it.
-    quantile = (np.arange(n_walkers) + 0.5) / n_walkers
+    quantile = (np.arange(n_path_chains) + 0.5) / n_path_chains
     log_scale = np.interp(quantile, np.cumsum(probability), path.grid)
     node = np.abs(path.nodes - log_scale[:, None]).argmin(axis=1)
-    theta = path.theta[node, np.arange(n_walkers)]
+    theta = path.theta[node, np.arange(n_path_chains)]
     theta[:, -1] = log_scale
     views = slice(problem.n_loadings + len(problem.contrasts), -1)
     theta[:, views] = theta[:, views].mean(axis=0)
@@ -132,7 +132,7 @@ def sample(
             steps.append(step)
         on_step(0.3 + 0.2 * (i + 1) / _ROUNDS)
     step = float(np.exp(np.mean(np.log(steps[len(steps) // 2 :]))))
-    states = States.at(problem, states.theta[evenly_spaced(n_walkers, n_chains)])
+    states = States.at(problem, states.theta[evenly_spaced(n_path_chains, n_chains)])
     draws = list[tuple[np.ndarray, ...]]()
     stats = list[dict[str, np.ndarray]]()
     interrupted = False
