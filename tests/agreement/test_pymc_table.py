@@ -123,7 +123,12 @@ def log_prior(model, trace):
 
 def find_map(model, trace):
     """From a jittered start, some steps up."""
-    options = {"jitter": BUILT["smooth"], "return_inferencedata": False, "compile_kwargs": FAST, **QUIET}
+    options = {
+        "jitter": BUILT["smooth"],
+        "return_inferencedata": False,
+        "compile_kwargs": FAST,
+        **QUIET,
+    }
     found = pm.find_MAP(model=model, maxiter=30, **options)
     logp = model.compile_logp(jacobian=False, **FAST)
     end = {each.name: found[each.name] for each in model.value_vars}
