@@ -274,13 +274,12 @@ def test_latent_coordinates_of_a_mode(model):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore:Found chain dimension")
-@pytest.mark.parametrize("data", ["iris", "wine"])
 @pytest.mark.parametrize("model", EVERY)
-def test_arviz_takes_every_tree(model, data, tmp_path):
+def test_arviz_takes_every_tree(model):
     """Tables, plots, comparison and a round trip; ArviZ says so where a group is missing."""
-    if data == "wine" and model.get_params().get("views") is not None:
+    if model.get_params().get("views") is not None:
         model = clone(model).set_params(views={"acids": range(6), "others": range(6, 13)})
-    model = fitted(model) if data == "iris" else clone(model).fit(*wine(model))
+    model = clone(model).fit(*wine(model))
     tree, mode = model.idata_, model.idata_.attrs["inference_method"] == "map"
     free = [variable.name for variable in model.model_.free_RVs]
     table = az.summary(tree, var_names=free, kind="stats", round_to=3)
