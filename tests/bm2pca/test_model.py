@@ -226,6 +226,15 @@ def test_gradient_of_the_expected_factor(expected, width):
         np.testing.assert_allclose(gradient, (up - down) / (2 * step), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("width", [None, 0.1])
+def test_expected_factor_of_the_smallest_variance_is_the_factor(expected, width):
+    """Zero weights, where optimisers start, have this variance."""
+    f = np.linspace(-2.0, 2.5, 40)
+    v = 1.0 - f if width is None else np.abs(f - 0.3) - width
+    value = expected(width, f, np.full(f.shape, TINY), 3.0)[0]
+    np.testing.assert_allclose(value, -6.0 * np.maximum(v, 0.0), rtol=1e-9, atol=1e-7)
+
+
 @pytest.mark.parametrize("width", [None, 0.0, 0.1])
 def test_expected_factor_far_out(expected, width):
     """Scores to +-1e4, standard deviations from 1e-8 to 1e4: finite, and no more than log 1."""

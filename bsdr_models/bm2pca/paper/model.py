@@ -405,7 +405,8 @@ def log_expected_factor(excesses: list[Tensor], variance: Tensor, C: float) -> T
         inside = most + pt.log(-pt.expm1(pt.minimum(least - most, -1e-200)))
     for v in excesses:
         outside = log_decay(v, variance, 2.0 * C)
-        inside = outside + pt.softplus(inside - outside)
+        more = inside - outside  # 1e16 if the variance is tiny, which would cancel in the sum
+        inside = pt.switch(more > 40.0, inside, outside + pt.softplus(more))
     return inside
 
 
