@@ -19,7 +19,7 @@ from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.chunks import InMemory, Samples
 from bsdr_models.inference.result import Result
-from bsdr_models.metrics import HeldOutScore, lack_of_signal, no_signal
+from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.options import N_CHAINS, N_DRAWS, Sampling
 from bsdr_models.validation import R_HAT_LIMIT
 
@@ -382,15 +382,14 @@ def _assemble(
         fit = replace(fit, log_evidence=np.nan, log_evidence_error=np.nan)
     if interrupted:
         return fit
-    reason = lack_of_signal(fit.attrs())
-    advice = _advice(fit, signal=reason is None)
-    messages = [] if reason is None else [no_signal(reason)]
+    advice = _advice(fit, signal=lack_of_signal(fit.attrs()) is None)
+    messages: tuple[str, ...] = ()
     if impossible and engine != "laplace":
-        messages.append(
+        messages = (
             "log_evidence_ is NaN, since its estimate exceeds the mean log likelihood of the "
-            "draws: compare fits by held_out_score_"
+            "draws: compare fits by held_out_score_",
         )
-    return replace(fit, messages=tuple(messages), advice=advice)
+    return replace(fit, messages=messages, advice=advice)
 
 
 def _is_impossible(fit: Fit) -> bool:
