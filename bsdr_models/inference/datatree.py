@@ -177,7 +177,8 @@ class Context:
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
-        groups["fit"] = {**associate(*self.known(self.X)), **groups["fit"]}
+        if "explained" not in groups["fit"]:  # BM2PCA has it of samples before imputation
+            groups["fit"] = {**associate(*self.known(self.X)), **groups["fit"]}
         if self.index is not None:
             groups["fit"]["y_index"] = self.index
             groups["fit"]["class_frequency"] = self.frequency
