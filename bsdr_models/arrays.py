@@ -4,14 +4,30 @@ N samples, D features, R components, K classes, labels or regression outputs, M 
 C chains, S draws.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import dask.array as da
+    import pandas as pd
+    import polars as pl
+    import xarray as xr
+    from scipy import sparse
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+# What a user passes as samples (N, D), as their targets or groups (N,) or (N, K): `validation`
+# reads them.
+type SamplesLike = (
+    ArrayLike | pd.DataFrame | pl.DataFrame | xr.DataArray | da.Array | sparse.sparray
+)
+type TargetLike = (
+    ArrayLike | pd.Series | pd.DataFrame | pl.Series | pl.DataFrame | xr.DataArray | da.Array
+)
 
 ProjectionPrior = Literal["entrywise", "columnwise", "rowwise"]
 Target = Literal["multiclass", "multilabel", "regression"]
