@@ -47,7 +47,7 @@ def align_draws(
     Parameters
     ----------
     tree : xarray.DataTree
-        Of any model; the group needs the dims chain and draw.
+        Tree of any model; the group needs the dims chain and draw.
     loadings : str
         Variable with a component dim.
     weights : str, optional

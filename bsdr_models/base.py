@@ -110,7 +110,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Returns
         -------
         DataFrame
-            A column ``value`` of text, by name; the last rows, named remark, are warnings.
+            A column ``value`` of text, by name. The last rows, named remark, are warnings.
 
         Raises
         ------
@@ -355,7 +355,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         path : str or path-like
-            Usually with the extension ``.skops``.
+            File to write, usually with the extension ``.skops``.
 
         Raises
         ------

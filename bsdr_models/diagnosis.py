@@ -55,8 +55,8 @@ def diagnose(
     Parameters
     ----------
     tree : xarray.DataTree
-        Of a model of this package or of any other. Its root attribute ``inference_method`` says how
-        it was sampled; without it the draws are those of Markov chains.
+        Tree of a model of this package or of any other. Its root attribute ``inference_method``
+        says how it was sampled; without this attribute the draws are taken as Markov chains.
     quantities : sequence of str, optional
         Variables of the group. By default the identified ones of the model, the subspace of its
         components, the log likelihood and the probabilities of the observed classes. Required for a

@@ -85,7 +85,7 @@ def report(fitted: Any, path: str | os.PathLike[str], X: Any = None, y: Any = No
         What :func:`cross_validated_map` returns: the report is of all samples, held out. Or a
         fitted estimator of this package, or a pipeline that ends with one.
     path : str or path-like
-        Usually with the extension ``.html``. An existing file is replaced.
+        File to write, usually with the extension ``.html``. An existing file is replaced.
     X : array-like of shape (n_samples, n_features), optional
         New samples for a fitted estimator, as its last step takes them. By default the report is of
         the training samples, where the fit has predicted them without their labels.
@@ -95,7 +95,7 @@ def report(fitted: Any, path: str | os.PathLike[str], X: Any = None, y: Any = No
     Returns
     -------
     Path
-        Of the file.
+        Path of the file.
 
     Raises
     ------

@@ -124,10 +124,10 @@ class Sampling(Options):
     draws : int, optional
         Draws of each chain; None is the default of the estimator and its engine.
     tune : int, default=1000
-        Warm-up of each chain of ``"nuts"`` and ``"gibbs"``.
+        Warm-up steps of each chain of ``"nuts"`` and ``"gibbs"``.
     chains : int, optional
-        Chains; None is 4, or 8 for ``"hmc"`` unless the data are large. ADVI returns its draws as
-        one chain.
+        Number of chains; None is 4, or 8 for ``"hmc"`` unless the data are large. ADVI returns its
+        draws as one chain.
 
     Raises
     ------

@@ -57,21 +57,21 @@ _TOLERANCE = 1e-3  # of sums of probabilities
 class PredictionPlane(TransformerMixin, BaseEstimator):
     """Plane of the predicted probabilities of any classifier, with a classifier of its own.
 
-    Learned from predictions alone, without labels: samples are near each other if similar classes
-    are predicted for them, and doubtful samples lie between the classes in question. To show what
-    a classifier predicts for new samples, learn it from held-out predictions.
+    The plane is learned from predictions alone, without labels. Samples with similar predictions
+    are near each other, and doubtful samples lie between the classes in question. To show what a
+    classifier predicts for new samples, learn the plane from held-out predictions.
 
     Parameters
     ----------
     n_components : int, default=2
-        R, number of coordinates; fewer for two classes, whose predictions have one dimension.
+        Number R of coordinates. For two classes, whose predictions have one dimension, it is one.
     ridge : float, default=0.05
         Penalty of squared weights, in nats.
 
     Attributes
     ----------
     power_ : int
-        g, by which probabilities are sharpened; 1 if nothing is lost.
+        Exponent g by which probabilities are sharpened; 1 if nothing is lost.
     mean_ : ndarray of shape (n_classes,)
         Mean square roots of the sharpened probabilities, or log probabilities.
     components_ : ndarray of shape (n_components, n_classes)

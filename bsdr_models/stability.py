@@ -31,13 +31,13 @@ def feature_stability(
     Parameters
     ----------
     model : estimator
-        Fitted, of this package.
+        A fitted estimator of this package.
     n_resamples : int, default=100
         Number of halves.
     n_selected : int, optional
         Number of features selected by a half; by default 10, or a third of the features if less.
     random_state : int, RandomState, Generator or None
-        Of the samples drawn.
+        Seed of the halves.
 
     Returns
     -------

@@ -20,18 +20,19 @@ from bsdr_models.options import StrOptions, check_parameters
 class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Whitened features, in which directions count by how far they can separate the classes.
 
-    A step of a ``Pipeline`` before any classifier: logistic regression, support vectors, nearest
-    neighbours, which is fitted again to the training samples of each fold. Inner products of
+    Use it as a step of a ``Pipeline`` before any other classifier, such as logistic regression,
+    support vectors or nearest neighbours, so that each fold learns it again. Inner products of
     whitened features are :math:`x^\top \Lambda x'`, with an average :math:`\Lambda` of covariances
     that are learned within classes and weighted by held-out samples (:mod:`bsdr_models.metric`).
 
-    The models of this package have the same metric inside and must not get whitened features:
-    their own folds would not hold out the labels by which these were learned.
+    The models of this package have the same metric inside. Do not give them whitened features,
+    since their own folds would not hold out the labels from which these were learned.
 
     Parameters
     ----------
     metric : {"auto", "unit", "identity"}, default="auto"
-        The average, unit variance of each feature, or the features as given, divided by one number.
+        The average of candidates, unit variance of each feature, or the features as given, divided
+        by a common number.
 
     Attributes
     ----------

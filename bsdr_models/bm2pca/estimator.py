@@ -38,19 +38,19 @@ class BM2PCAClassifier(MarginClassifier):
     Parameters
     ----------
     n_components : int, default=10
-        R, dimension of the latent space, at most the number of features, and at most one component
-        fewer than there are classes.
+        Dimension R of the latent space. It is limited to the number of features, and to one fewer
+        than there are classes.
     metric : {"auto", "unit", "identity"}, default="auto"
         Metric of the features: learned (:mod:`bsdr_models.metric`), Euclidean after scaling to unit
-        variance, or Euclidean in the units as given. Sparse samples of more than 33 million
-        entries, zeros included, always have the last.
+        variance, or Euclidean in the units as given. Sparse samples with more than 33 million
+        entries, zeros included, always have ``"identity"``.
     loss : HingeLoss, optional
-        C, a subspace for all classes or for each, and calibration of the probabilities, see
+        Cost C, whether the classes share a subspace, and how probabilities are calibrated, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
     unlabeled : scalar, optional
-        Marker in y of samples without a label, or of missing ones of several labels. NaN stands for
-        all kinds of missing values. By default every value is a class, -1 included, and a missing
-        value is an error.
+        Value of y that marks samples without a label, or missing entries of a label matrix. NaN
+        stands for all kinds of missing values. By default every value is a class, -1 included, and
+        a missing value is an error.
     max_iter : int, default=2000
         Iterations of the optimisation.
     n_jobs : int, optional
@@ -59,8 +59,8 @@ class BM2PCAClassifier(MarginClassifier):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        A Generator is used as it is, so two fits differ. Only imputation and the draws of
-        ``idata_`` are random.
+        A Generator is advanced by each fit, so that two fits differ. Only imputation and the draws
+        of ``idata_`` are random.
 
     Attributes
     ----------
@@ -69,8 +69,8 @@ class BM2PCAClassifier(MarginClassifier):
     components_ : ndarray of shape (n_components_out, n_features)
         Linear map from complete scaled samples to latent coordinates, up to a shift.
     mean_, scale_ : ndarray of shape (n_features,)
-        Centre and scale of the features; zeros and ones for sparse samples, but for
-        the values of constant features.
+        Centre and scale of the features. For sparse samples they are zeros and ones, except the
+        centres of constant features.
     C_ : float
         Cost of the fit.
     metric_weights_ : dict
@@ -80,11 +80,11 @@ class BM2PCAClassifier(MarginClassifier):
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``, and ``"weight"``.
     held_out_score_ : float
-        Log score, in nats per sample, of the samples that were held out to average costs and fit
-        the temperature; NaN if none was. For several labels, per label.
+        Mean log probability of the labels that were held out to average costs and fit the
+        temperature, in nats per sample or, for several labels, per label. NaN if none was held out.
     held_out_gain_, held_out_gain_se_ : float
-        How much better it is than that of the class frequencies, and its standard error. The fit
-        warns if the gain less 1.28 standard errors is at most 0.01.
+        Gain of the held-out score over that of the class frequencies, and its standard error. The
+        fit warns if the gain less 1.28 standard errors is at most 0.01.
     relevance_ : ndarray of shape (n_components_out,)
         Share of each component in the variance of the class scores.
     objective_ : ndarray of shape (n_iter,)
@@ -102,7 +102,7 @@ class BM2PCAClassifier(MarginClassifier):
 
     See Also
     --------
-    BSDRClassifier : more than ten samples per class; a test for signal.
+    BSDRClassifier : effects of features with intervals, from ten samples per class.
     DGPLVMClassifier : a nonlinear map.
     bsdr_models.papers.PaperBM2PCAClassifier : the paper's model, by mean field or sampling.
 
@@ -123,8 +123,8 @@ class BM2PCAClassifier(MarginClassifier):
     samples are embedded alike, and the fit converges.
 
     :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is a pseudo-likelihood: it gives neither
-    probabilities nor draws of labels, and its evidence cannot choose C. This is the geometric mean
-    of a few values, with weights that are powers of their held-out likelihood.
+    probabilities nor draws of labels, and its evidence cannot choose C. The cost C is the geometric
+    mean of a few values, with weights that are powers of their held-out likelihood.
 
     Missing values (NaN) are imputed by a factor model of the features alone. Standardised values of
     new samples are bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.

@@ -17,12 +17,13 @@ class HingeLoss(Options):
     Parameters
     ----------
     C : float or "cv", optional
-        Half the slope of the hinge. ``"cv"`` compares a few values by cross-validation, and so does
-        None, except where samples of `BM2PCAClassifier` do not outnumber features. The paper's
-        model has the best one, `BM2PCAClassifier` a weighted geometric mean.
+        Half the slope of the hinge. ``"cv"`` compares a few values by cross-validation; the paper's
+        model then takes the best one, `BM2PCAClassifier` a weighted geometric mean. None is
+        ``"cv"``, except where samples of `BM2PCAClassifier` do not outnumber features.
     strategy : {"shared", "one_vs_rest"}, default="shared"
-        One subspace for all classes, or one for each as in the paper. The latter are concatenated:
-        R components per class in the paper's model, one per class in `BM2PCAClassifier`.
+        One subspace for all classes, or one for each as in the paper. The subspaces of the classes
+        are concatenated: R components per class in the paper's model, one per class in
+        `BM2PCAClassifier`.
     calibrate : bool or float, default=True
         Fit a softmax temperature to held-out class scores; otherwise it is one, or the given
         positive number.
@@ -69,9 +70,9 @@ class EpsilonInsensitiveLoss(Options):
     epsilon : float, default=0.1
         Half width of the interval without loss, in standard deviations of the output.
     calibrate : bool, default=True
-        Multiply predictions, shrunk too much where few components explain the features, by the
-        slope of a regression of held-out targets on them, in five folds, and scale standard
-        deviations, too small under mean field, to the size of its residuals.
+        Whether predictions are multiplied by the slope of a regression of held-out targets on them,
+        in five folds, and standard deviations scaled to the size of its residuals. Without this,
+        predictions are shrunk too much where few components explain the features.
 
     Raises
     ------

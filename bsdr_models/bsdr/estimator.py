@@ -271,16 +271,17 @@ class FullRankEstimator(BaseBSDR):
 class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for classification [1]_.
 
-    A multinomial probit classifier whose linear predictor has one projection of the features for
-    each contrast of classes, with a matrix-normal prior whose scale is learned: a regression whose
-    rank the prior reduces by shrinkage. The posterior is sampled by Hamiltonian Monte Carlo, or
-    approximated by Laplace's method for many samples.
+    A multinomial probit classifier with one projection of the features for each contrast of
+    classes. The prior of the projections is matrix-normal with a learned scale, and shrinks
+    directions that the labels do not support. The posterior is sampled by Hamiltonian Monte Carlo,
+    or approximated by Laplace's method for many samples.
 
     Parameters
     ----------
     n_components : int, optional
-        Number of latent coordinates, the leading ones. None is all of them, the number of classes
-        less one (for multi-label targets, the number of labels). Predictions do not depend on it.
+        Number of latent coordinates that :meth:`transform` returns, the leading ones. None is all
+        of them, one fewer than there are classes (for multi-label targets, one for each label).
+        Predictions do not depend on this number.
     inference : {"hmc", "laplace", "nuts", "advi"}, optional
         Inference method: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``, a normal
         approximation around the mode, for at most 10 000 features times contrasts. None is
@@ -297,13 +298,14 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     views : dict, optional
         Groups of features, each with a scale of its own: lists of columns by the name of the view.
         A new sample may lack views (NaN), which are integrated out. If every training sample has
-        exactly one view, the views are instruments that measure the same classes. Relative scales
-        are those of the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``,
-        which sample them. Not for ``inference="laplace"``.
+        exactly one view, the views are instruments that measure the same classes. The relative
+        scales maximise the marginal posterior density; ``"nuts"`` and ``"advi"`` sample them. Not
+        for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
-        The log of class probabilities is divided by it. 1 is the posterior predictive, which is
-        under-confident on most real data; ``"auto"`` selects a value by held-out samples
-        (:mod:`bsdr_models.bsdr.select`), by ``"hmc"`` only, and at least 1 without a signal.
+        Number by which the log of class probabilities is divided. 1 is the posterior predictive,
+        which is under-confident on most real data. ``"auto"`` selects a value by held-out samples
+        (:mod:`bsdr_models.bsdr.select`) for ``"hmc"``, at least 1 if they show no signal, and is 1
+        for the other methods.
     priors : HierarchicalPriors, optional
         Hyper-parameters.
     metric : {"auto", "unit", "identity"}, default="auto"
@@ -313,9 +315,9 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         within them. ``"unit"`` gives all features unit variance, ``"identity"`` leaves them as
         they are. For real outputs, and functions given as kernels, ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
-        Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
-        some 300 samples of ten classes. A chain of ``"hmc"`` is the draws of two to eight chains,
-        which run in parallel and are concatenated.
+        Draws, warm-up and chains. By default 1000 draws of each of four chains, for ``"hmc"`` 500
+        draws of each of eight chains, or fewer draws of four chains for more than about 300
+        samples of ten classes.
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
@@ -337,7 +339,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     kernel_ : str, Kernel or callable
         The kernel of the fit.
     views_ : list of str
-        Names of the views, if there are any; with the next.
+        Names of the views. Without views this attribute and the next are absent.
     view_share_ : ndarray of shape (n_views,)
         Posterior mean of the share of each view in the variance of the linear predictor; draws
         are ``view_share`` of ``idata_``.
@@ -348,16 +350,16 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         a dict for each view. Empty if the kernel is a function.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels given the metric, in nats, with its standard
-        error; NaN unless by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``. NaN too
-        if ``"laplace"`` has not converged, or the estimate is above the mean log likelihood of the
-        draws, which bounds it. Since the metric knows the labels, it is no evidence for a model
-        against another.
+        error, by ``"hmc"``, ``"laplace"`` and, for regressors, ``"conjugate"``. NaN for the other
+        methods, if ``"laplace"`` has not converged, and if the estimate is above the mean log
+        likelihood of the draws, which bounds it. Do not compare models by this number, since the
+        metric was learned with the labels.
     held_out_score_ : float
-        Held-out log score: mean log probability of the labels that were held out to choose the
-        temperature, each at that of the other folds; NaN if none was. For several labels, per
-        label.
+        Mean log probability of the labels that were held out to choose the temperature, each at
+        the temperature of the other folds, in nats per sample or, for several labels, per label.
+        NaN if none was held out.
     held_out_gain_, held_out_gain_se_ : float
-        How much better it is than that of the class frequencies, and its standard error.
+        Gain of the held-out score over that of the class frequencies, and its standard error.
     n_iter_ : int
         Draws of a chain, or Newton steps of ``"laplace"``.
     converged_ : bool
@@ -389,9 +391,9 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     the metric. Folds relearn it, so that temperature and held-out scores do not know the labels of
     the samples that are held out.
 
-    `fit` also takes Dask arrays and single labels, by Laplace's method, which reads each chunk once
-    per evaluation. ``idata_`` contains an evenly spaced subsample of 2000, from which the metric is
-    learned.
+    `fit` also takes Dask arrays, if each sample has one label, and reads each chunk once per
+    evaluation of Laplace's method. The metric is learned from an evenly spaced subsample of 2000,
+    which ``idata_`` contains.
 
     A fit warns if chains have not mixed, and if the held-out gain does not show a signal, or there
     are too few samples to tell.
@@ -472,17 +474,17 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
 
     A Bayesian linear regression of several outputs that share the scale of their coefficients.
     Latent coordinates are the principal components of the linear predictor. Outputs are
-    standardised internally. With ``groups``, samples count in ``"conjugate"`` by how much those of
-    a group resemble each other, replicates together as one.
+    standardised internally. With ``groups``, ``"conjugate"`` weights samples by how much those of
+    a group resemble each other: replicates count together as one sample.
 
     Parameters
     ----------
     n_components, kernel, views, priors, metric, sampling, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
     inference : {"conjugate", "nuts", "advi"}, optional
-        ``"conjugate"``, the default, are independent draws of the exact posterior: all but the
-        scales of projection and noise is integrated out, and these are on a grid. Scales of views
-        are those of the highest marginal likelihood. Others as for :class:`BSDRClassifier`.
+        ``"conjugate"``, the default, gives independent draws of the exact posterior, with the
+        scales of projection and noise on a grid and all else integrated out. The scales of views
+        maximise the marginal likelihood. ``"nuts"`` and ``"advi"`` as for :class:`BSDRClassifier`.
     temperature : "auto" or 1.0
         Ignored: predictions are the mean and standard deviation of the posterior predictive.
 

@@ -87,9 +87,9 @@ class HierarchicalPriors(Options):
         Scale of the half-normal prior of tau, the scale of the projection: the standard deviation
         of a contrast of classes, in units of the probit noise or of an output.
     view_width : float
-        Standard deviation of the log of each lambda, the scale of a view relative to tau, if there
-        are several. By default all views matter alike before the labels are seen, however many
-        features they have; with .5 the fit can nearly switch off a view of noise.
+        Standard deviation of the log of lambda, the scale of a view relative to tau, if there are
+        several views. By default all views count equally before the labels are seen, however many
+        features they have; with 0.5 the fit can nearly switch off a view of noise.
     bias_scale : float
         Standard deviation of the biases, in units of the probit noise or of an output.
     noise_location, noise_width : float

@@ -31,7 +31,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     Parameters
     ----------
     n_components : int, optional
-        R, dimension of the latent space; by default one less than there are classes, at most 50.
+        Dimension R of the latent space; by default one fewer than there are classes, at most 50.
     inference : {"map", "nuts", "advi"}, default="map"
         Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model.
     priors : Priors, optional
@@ -42,9 +42,9 @@ class DGPLVMClassifier(BaseDGPLVM):
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
     metric : {"auto", "unit", "identity"}, default="auto"
-        Similarity of samples to the mapping: by an average of eight metrics, weighted by held-out
-        log losses; by features scaled to unit variance; or by the features in their own units. See
-        :mod:`bsdr_models.metric`.
+        Metric in which the mapping compares samples: an average of eight candidates, weighted by
+        held-out log losses (:mod:`bsdr_models.metric`); features scaled to unit variance; or
+        features in their own units.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over 200 evenly spaced draws, each of which needs a classifier of its own.
@@ -54,8 +54,8 @@ class DGPLVMClassifier(BaseDGPLVM):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        For centres, random initialisations and samplers. A Generator is used as it is, so that
-        two fits differ.
+        Seed of centres, random initialisations and samplers. A Generator is advanced by each fit,
+        so that two fits differ.
 
     Attributes
     ----------
@@ -74,19 +74,20 @@ class DGPLVMClassifier(BaseDGPLVM):
     map_width_, map_noise_ : float
         Width and noise of the mapping, chosen or given.
     held_out_score_ : float
-        Log score of left-out samples, in nats per sample; NaN if every class has one sample.
+        Mean log probability of the labels of left-out samples, in nats per sample; NaN if every
+        class has one sample.
     held_out_gain_, held_out_gain_se_ : float
-        How much better it is than that of the class frequencies, and its standard error. The fit
-        warns if the gain less 1.28 standard errors is at most 0.01.
+        Gain of the held-out score over that of the class frequencies, and its standard error. The
+        fit warns if the gain less 1.28 standard errors is at most 0.01.
     metric_weights_ : dict
-        Weights of the averaged metrics by name, the largest first.
+        Weight of each candidate of the metric by name, the largest first.
     log_density_ : ndarray of shape (n_iter,)
         Log posterior density after each iteration, in nats, up to a constant.
     n_iter_ : int
         Iterations of the optimisation; of a sampler warm-up and draws of a chain.
     converged_, interrupted_ : bool
-        Whether the search met its tolerance, or the draws have mixed; whether the user stopped the
-        fit.
+        Whether the search met its tolerance, or the draws have mixed, and whether the user stopped
+        the fit.
     idata_ : xarray.DataTree
         Mode or draws, latent coordinates and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
@@ -200,7 +201,8 @@ class DGPLVMClassifier(BaseDGPLVM):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Relative to an infinitely distant sample, between 0 and 1; near 1 the class is a guess.
+            Variance relative to that of an infinitely distant sample, between 0 and 1. Near 1 the
+        class is a guess.
         """
         X = self._samples(X)  # raises NotFittedError
         out_of_range: FloatArray = self._posterior.embedder.out_of_range(X)

@@ -152,11 +152,11 @@ def plot_map(
 ) -> Axes:
     """Plot samples, and what the model predicts at each place.
 
-    Places are latent coordinates, or those of the plane of the predictions
-    (:class:`bsdr_models.PredictionPlane`), where near samples have similar predictions, and
-    doubtful ones lie between the classes in question. Training samples are drawn where the fit has
-    predicted them without their labels (``held_out_log_proba_``). In the latent space, where they
-    are separated even if labels are arbitrary, they are watermarked.
+    Samples are drawn at their latent coordinates, or in the plane of the predictions
+    (:class:`bsdr_models.PredictionPlane`), where samples with similar predictions are near each
+    other and doubtful samples lie between the classes in question. Training samples are drawn by
+    their held-out predictions (``held_out_log_proba_``). In the latent space training samples are
+    separated even if labels are arbitrary, and such a map has a watermark.
 
     The background has the colour of the most probable class for a sample at that place, in steps of
     its probability: 0.5, 0.7 and 0.9; white is undecided. Colour and marker of a point are its true
@@ -186,13 +186,13 @@ def plot_map(
         Numbers, from 1, of one or two latent components, by default the first two. There is no
         background if the model has others.
     names
-        Which samples are named after their coordinate `obs`: at most so many that are predicted
-        wrongly or with doubt (True for 8, False for none), or a list of names.
+        Samples to name by their coordinate `obs`: a list of names, or the largest number of samples
+        that are predicted wrongly or with doubt (True for 8, False for none).
     groups
-        Values that choose the markers of the samples in place of the classes, (M,), such as
-        batches, of which ten are told apart.
+        Values (M,), such as batches, that choose the markers of the samples in place of the
+        classes. There are ten different markers.
     uncertainty
-        In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all.
+        Samples whose own uncertainty is drawn in the latent space: doubtful or wrong ones, or all.
     label
         Which of several outputs colours the samples, by default the first.
     title
