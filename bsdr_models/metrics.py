@@ -153,14 +153,16 @@ def expected_calibration_error(
     Parameters
     ----------
     probability : array-like of shape (n_samples, n_classes)
+        Class probabilities of the samples.
     y_index : array-like of shape (n_samples,)
         Column of the true class.
     n_bins : int
+        Number of bins.
 
     Returns
     -------
     float
-        Between 0 and 1.
+        Calibration error, between 0 and 1.
 
     See Also
     --------

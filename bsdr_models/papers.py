@@ -1,4 +1,4 @@
-"""The models as their papers print them, for comparison; the recommended ones are in the package.
+"""The models as their papers print them, for comparison with the recommended models.
 
 Every class has the engines of its paper. Their steps are the functions of four modules: ``init``
 and ``step`` of ``bsdr_mean_field``, ``bsdr_gibbs``, ``bm2pca_mean_field`` and ``bm2pca_gibbs``.

@@ -57,11 +57,11 @@ def build_model(
         Classes of any sortable type. Two classes have one class score, positive for the second of
         them in sorted order; more classes have one each. Or zeros and ones of K labels.
     n_components : int, optional
-        R, dimension of the latent space, at most the number of features. By default, and at most,
-        one component fewer than there are classes, or as many as there are labels.
+        Dimension R of the latent space, at most the number of features. It is by default, and at
+        most, one fewer than there are classes, or the number of labels.
     target : {"multiclass", "binary", "multilabel"}, default="multiclass"
-        What y holds: classes, two classes, or several labels. Real outputs have the model of the
-        paper only.
+        What y holds: classes, two classes, or several labels. For real outputs use
+        :func:`build_paper_model`.
     priors : dict, optional
         Priors of free variables by name, as for :func:`bsdr_models.bsdr.build_model`.
     C : float, default=1.0

@@ -71,17 +71,17 @@ def build_model(
         ``multiclass``: labels (N,) of any sortable type; ``binary``: two of them.
         ``multilabel``: 0/1 or bool (N, K). ``regression``: float (N,) or (N, K).
     n_components : int, optional
-        The rank of the model, which is full: a component for each contrast of K classes, K - 1, or
-        for each label or output. It need not be given; the model of the paper has fewer.
+        Rank of the model. It is full, one component for each of the K - 1 contrasts of K classes,
+        or for each label or output, and need not be given.
     target : {"multiclass", "binary", "multilabel", "regression"}
         What y holds: classes, two classes with one latent utility, which is positive for the
         second, labels of a multi-label problem, or real outputs.
     priors : HierarchicalPriors or dict, optional
-        Hyper-parameters, or some of them by name. A name of a free variable has its prior, as a
-        function of name and dims such as ``functools.partial(pm.Laplace, mu=0, b=1)``, or as a
-        ``Prior`` of pymc-extras.
+        Hyper-parameters, or some of them by name. The name of a free variable may have a prior of
+        its own: a function of name and dims such as ``functools.partial(pm.Laplace, mu=0, b=1)``,
+        or a ``Prior`` of pymc-extras.
     kernel, views
-        As for :class:`bsdr_models.BSDRClassifier`, but for ``"auto"``.
+        As for :class:`bsdr_models.BSDRClassifier`, except ``"auto"``.
     name : str, default=""
         Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 

@@ -65,7 +65,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     Parameters
     ----------
     n_components : int, default=10
-        R, dimension of the latent space, at most the number of features.
+        Dimension R of the latent space, at most the number of features.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
         Inference method. All but mean field need one shared subspace and complete dense samples of
         one view; NUTS and ADVI compile the PyMC model.
@@ -81,13 +81,15 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         Sweeps of mean field.
     max_iter : int, default=2000
         Sweeps of mean field to convergence.
-    loss, unlabeled, standardize, n_jobs, progressbar, random_state
-        As of :class:`bsdr_models.BM2PCAClassifier`.
+    standardize : bool, default=True
+        Whether to scale each feature to unit variance.
+    loss, unlabeled, n_jobs, progressbar, random_state
+        As for :class:`bsdr_models.BM2PCAClassifier`.
 
     Attributes
     ----------
     C_, n_sweeps_ : float, int or None
-        Settings of the fit; the second of mean field, None to convergence.
+        Cost, and sweeps of mean field; None if it ran to convergence.
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``; of samplers by
         short Gibbs runs.
@@ -98,9 +100,9 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     model_ : pymc.Model
         The model with one subspace on the training samples.
     classes_, components_, mean_, scale_, temperature_, relevance_, n_iter_, interrupted_, idata_
-        As of :class:`bsdr_models.BM2PCAClassifier`.
+        As for :class:`bsdr_models.BM2PCAClassifier`.
     held_out_score_, held_out_gain_, held_out_gain_se_
-        The same.
+        As for :class:`bsdr_models.BM2PCAClassifier`.
 
     See Also
     --------

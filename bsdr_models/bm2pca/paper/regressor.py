@@ -58,19 +58,19 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     Parameters
     ----------
     n_components : int, optional
-        R, dimension of the latent space, at most the number of features. By default this number up
-        to 30 features, else 10. With too few components the variation of the features leaves none
-        for the target.
+        Dimension R of the latent space, at most the number of features. By default it is the number
+        of features, up to 30, and 10 for more features. If there are too few components, they
+        explain the features and not the target.
     loss : EpsilonInsensitiveLoss, optional
-        C, epsilon and calibration of predictions, see
+        Cost C, epsilon and calibration of predictions, see
         :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
     priors : Priors, optional
-        Hyper-parameters. By default the paper's, or with as many components as features a noise of
-        a tenth of their variance, whichever predicts held-out samples better.
+        Hyper-parameters. By default those of the paper. With as many components as features, a
+        noise of a tenth of the features' variance is used if it predicts held-out samples better.
     max_iter : int, default=2000
         Iterations of mean field.
     views, standardize, n_jobs, progressbar, random_state
-        As of :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
+        As for :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
 
     Attributes
     ----------
@@ -79,20 +79,20 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     C_, epsilon_ : float
         Loss parameters of the fit.
     slope_, std_factor_ : ndarray of shape (n_outputs,)
-        Calibration slopes, by which predictions differ from the posterior mean, both relative to
-        the mean of the output, and factors of the standard deviations; ones without calibration.
+        Calibration: slopes by which the posterior mean is multiplied, relative to the mean of the
+        output, and factors of the standard deviations. Ones without calibration.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the predictions.
     lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound in nats after each iteration.
     components_, mean_, scale_, n_iter_, converged_, interrupted_
-        As of :class:`BM2PCAClassifier`.
+        As for :class:`BM2PCAClassifier`.
     idata_ : xarray.DataTree
         Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`. ``coef`` and
-        ``intercept`` are those of predictions: multiplied by ``slope_``, and spread no less than
-        between the folds of the calibration.
+        ``intercept`` are those of predictions: they are multiplied by ``slope_``, and their
+        standard deviations are at least those between the folds of the calibration.
     model_ : pymc.Model
-        The same model on the training samples.
+        The PyMC model on the training samples.
 
     See Also
     --------
@@ -104,9 +104,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     Unlike the classifier this model predicts best at convergence, because targets have noise of
     their own.
 
-    What predicts a target must explain features. Independent features are all noise to a model of
-    few components, which leaves the first component of partial least squares, and ridge regression
-    is better. Hence the choice of ``priors`` for few features.
+    In this model only latent coordinates that explain features can predict a target. If the
+    features are independent, a model with few components takes them as noise and predicts by
+    little more than the first component of partial least squares, so that ridge regression is
+    better. The choice of ``priors`` for few features avoids this.
 
     A sample without a target (NaN in y) contributes its features. Missing values of X are
     integrated out.

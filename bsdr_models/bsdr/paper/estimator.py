@@ -268,20 +268,22 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     Parameters
     ----------
     n_components : int, default=2
-        R, dimension of the latent space, at most the number of features.
+        Dimension R of the latent space, at most the number of features.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
         Inference method. NUTS and ADVI compile the PyMC model.
     priors : Priors, optional
-        Hyper-parameters, the paper's by default, with the kind of the projection prior and the
-        latent scale. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.
+        Hyper-parameters, with the kind of the projection prior and the latent scale; by default
+        those of the paper. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over at most 500 evenly spaced draws.
     optimization : Optimization, optional
         Initialisation, restarts, iterations and tolerance of mean field, see
         :class:`bsdr_models.bsdr.Optimization`.
-    standardize, progressbar, random_state
-        As of :class:`bsdr_models.BSDRClassifier`.
+    standardize : bool, default=True
+        Whether to scale each feature to unit variance.
+    progressbar, random_state
+        As for :class:`bsdr_models.BSDRClassifier`.
 
     Attributes
     ----------
@@ -298,7 +300,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     components_ : ndarray of shape (n_components, n_features)
         Posterior mean of the projection of scaled features.
     classes_, n_components_, mean_, scale_, relevance_, interrupted_, idata_, model_
-        As of :class:`bsdr_models.BSDRClassifier`.
+        As for :class:`bsdr_models.BSDRClassifier`.
 
     See Also
     --------

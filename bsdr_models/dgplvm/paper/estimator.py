@@ -31,16 +31,16 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     r"""D-GPLVM as Urtasun and Darrell print it, for comparison.
 
     The objective [1]_, Eq. (13), is minimised over latent coordinates and kernel parameters, from
-    principal components or other initialisations. It has no minimum, so that the result is a local
-    one between bounds of the parameters; the fit warns if a bound determines it. Misprints are
-    corrected: those of Eqs. (10) and (11), which interchange the scatter matrices, among them.
+    principal components or other initial values. It has no minimum, so that the result is a local
+    minimum between bounds of the parameters; the fit warns if a bound determines it. Misprints
+    are corrected, such as Eqs. (10) and (11), which interchange the scatter matrices.
 
     Parameters
     ----------
     n_components : int, optional
-        R, dimension of the latent space; by default 2, and 1 for two classes.
+        Dimension R of the latent space; by default 2, and 1 for two classes.
     weight : float, default=1e4
-        1 / sigma_d**2, weight of the discriminative prior.
+        Weight 1 / sigma_d**2 of the discriminative prior.
     criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
         Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`; "auto" is
         tr(S_b^-1 S_w), Eq. (13), with fewer components than classes.
@@ -48,7 +48,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         Whether latent coordinates are sums of kernels of the features, the back-constraint of
         Eq. (17).
     width : float, default=2
-        gamma of Eq. (18), in units of the inverse median squared distance of the samples.
+        Width gamma of Eq. (18), in units of the inverse median squared distance of the samples.
     placement : {"map", "likelihood"}, default="map"
         How samples are embedded: by the mapping, or by their likelihood, Eq. (14), which is the
         only way without a mapping.
@@ -58,7 +58,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
         each if a few features have most of the variance, as with different units.
     unlabeled, optimization, progressbar, random_state
-        As of :class:`bsdr_models.DGPLVMClassifier`.
+        As for :class:`bsdr_models.DGPLVMClassifier`.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     standardized_ : bool
         Whether each feature was scaled to unit variance.
     classes_, n_iter_, converged_, interrupted_, idata_
-        As of :class:`bsdr_models.DGPLVMClassifier`.
+        As for :class:`bsdr_models.DGPLVMClassifier`.
     model_ : pymc.Model
         The objective within bounds on the training samples.
 
