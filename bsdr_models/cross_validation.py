@@ -78,7 +78,7 @@ def cross_validated_map(
     n_jobs : int, optional
         Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState, Generator or None
-        Of the folds.
+        Seed of the folds.
     progressbar : bool, default=False
         Whether to show how many folds are done.
 

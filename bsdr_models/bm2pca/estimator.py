@@ -119,8 +119,8 @@ class BM2PCAClassifier(MarginClassifier):
         \phi(y_{nc} \mid z_n) = e^{-2 C \max(0,\, 1 - y_{nc} f_{nc})} .
 
     If there are fewer components than classes less one, or more samples than features, the loss
-    compares the classes with each other instead of each with all others [2]_. Training and new
-    samples are embedded alike, and the fit converges.
+    compares the classes with each other instead of each with all others [2]_. Training samples are
+    embedded as new samples are, and the fit converges.
 
     :math:`\phi(+1) + \phi(-1)` depends on f, so the factor is a pseudo-likelihood: it gives neither
     probabilities nor draws of labels, and its evidence cannot choose C. The cost C is the geometric

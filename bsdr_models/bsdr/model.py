@@ -272,7 +272,7 @@ def multinomial_probit(
     Parameters
     ----------
     name : str
-        Of the variable in the model.
+        Name of the variable in the model.
     eta : tensor of shape (..., K)
         Linear predictors.
     n_classes : int
@@ -280,13 +280,13 @@ def multinomial_probit(
     lapse : float, default=0
         Probability of a class at random.
     **options
-        Of ``pymc.CustomDist``, such as ``observed`` and ``dims``: class indices of shape (...,).
+        Arguments of ``pymc.CustomDist``, such as ``dims`` and ``observed``, class indices (...,).
 
     Returns
     -------
     tensor of shape (...,)
-        Its log probability, with the utilities integrated out, has an error below 1e-6 nats and an
-        exact gradient.
+        The class. Its log probability, with the utilities integrated out, has an error below 1e-6
+        nats and an exact gradient.
 
     See Also
     --------

@@ -76,9 +76,9 @@ class Priors(Options):
         ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
     criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
         Measure of class separation in the discriminative prior. "auto" is the paper's
-        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). "local_fisher" lets
-        a class have several clusters. "mcml", maximally collapsing metric learning, compares each
-        sample with all others, so that only close classes are moved apart. It is often more
+        tr(S_b^-1 S_w) with fewer components than classes, otherwise tr(S_t^-1 S_w). "local_fisher"
+        lets a class have several clusters. "mcml", maximally collapsing metric learning, compares
+        each sample with all others, so that only close classes are moved apart. It is often more
         accurate for ten classes in five components, and takes at most 2000 labelled samples.
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
