@@ -206,7 +206,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
 
     @by_chunks
     def decision_function(self, X: Any) -> FloatArray:
-        """Log odds for two classes or multi-label problems, otherwise log probabilities.
+        """Log odds for two classes or multi-label problems, else log probabilities.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
 
         Returns
         -------
-        ndarray of shape (n_samples,) for two classes, otherwise (n_samples, n_classes)
+        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
         """
         log_p = self._log_proba(self._samples(X))
         if not self._exclusive:

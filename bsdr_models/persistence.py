@@ -73,8 +73,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     BSDRClassifier, BSDRRegressor, BM2PCAClassifier, BM2PCARegressor, DGPLVMClassifier, \
     StackedClassifier or StackedRegressor
-        The fitted estimator. Its predictions are bitwise equal on the same platform with the same
-        versions of NumPy and SciPy.
+        Fitted; predictions are bitwise equal on the same platform with the same versions of NumPy
+        and SciPy.
 
     Raises
     ------

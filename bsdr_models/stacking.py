@@ -326,10 +326,9 @@ class Stack(Estimator, _BaseComposition):
         Returns
         -------
         DataFrame
-            A row for each model, the best first: ``elpd``, the sum of log scores in nats, with its
-            standard error ``se``; ``elpd_diff``, how far it is behind the best, with its standard
-            error ``dse``; ``weight``, with its standard deviation ``weight_sd``. Without held-out
-            samples scores are zero.
+            The best first. The sum of log scores ``elpd``, in nats, with its standard error ``se``;
+            that of the best less it, ``elpd_diff``, with its ``dse``; ``weight`` and its standard
+            deviation ``weight_sd``. Without held-out samples scores are zero.
         """
         check_is_fitted(self)
         names = pd.Index([*self._names, "stack"], name="model")
@@ -427,13 +426,12 @@ class Stack(Estimator, _BaseComposition):
 class StackedClassifier(ProbabilisticClassifier, Stack):
     """Several classifiers as one, weighted by how well they predict samples they have not seen.
 
-    The log probabilities of the stack are a weighted sum of those of its members [1]_, normalised.
+    The log probabilities are a weighted sum of those of the members [1]_, normalised.
 
-    By default the members are the three models of this package, whose errors differ: a linear
-    projection learned from labels, margins in a metric of the features, and a nonlinear map. The
-    weights are learned from held-out probabilities. Models of this package have them from their
-    own fit, so that a stack takes the sum of their times; other members are refitted for each
-    fold. Label sets are pooled label by label.
+    By default the three models of this package, whose errors differ: a linear projection learned
+    from labels, margins in a metric of the features, a nonlinear map. Each member's own held-out
+    probabilities serve, so that a stack costs the sum of its members; members of scikit-learn are
+    refitted for each fold. Label sets are pooled label by label.
 
     Parameters
     ----------
@@ -441,14 +439,14 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
         Names and classifiers with ``predict_proba``, of this package or scikit-learn; by default
         BSDRClassifier, BM2PCAClassifier and, unless for label sets, DGPLVMClassifier.
     shrinkage : float, default=50
-        Number of held-out samples that the prior of equal weights is worth. Choose a smaller
-        number if some members may predict badly.
+        Number of held-out samples that the prior of equal weights is worth. Less for members of
+        which some may predict badly.
     cv : int, default=5
         Number of folds.
     n_jobs : int, optional
         Members in parallel, as in :func:`compare_models`.
     random_state : int, RandomState, Generator or None
-        Seed of the folds and the default members.
+        Of the folds and the default members.
 
     Attributes
     ----------
@@ -459,16 +457,14 @@ class StackedClassifier(ProbabilisticClassifier, Stack):
     weights_, weights_sd_ : ndarray of shape (n_members,)
         Weights, and their standard deviations.
     held_out_log_proba_ : ndarray of shape (n_samples, n_classes)
-        Log probabilities of training samples, pooled from the members' held-out probabilities
-        with the weights of the other folds.
+        Of training samples, from the members' held-out probabilities by weights of other folds.
     held_out_score_, held_out_gain_, held_out_gain_se_ : float
-        Held-out log score in nats per sample, its gain over that of the class frequencies, and the
-        standard error of the gain.
+        Their log score in nats per sample, its gain over class frequencies, and standard error.
     converged_, interrupted_ : bool
-        Whether all members have converged, and whether the user interrupted any fit. An interrupted
-        stack has the members that were complete.
+        Whether all members have converged, and whether the user interrupted any fit; the stack is
+        then of the members that were complete.
     idata_ : xarray.DataTree
-        Weights, and held-out predictions of the training samples in the group ``fit``.
+        Weights, and held-out predictions of the training samples in ``fit``.
 
     See Also
     --------
@@ -580,7 +576,7 @@ class StackedRegressor(GaussianRegressor, Stack):
     Attributes
     ----------
     weights_, weights_sd_ : ndarray of shape (n_members,)
-        Weights, which add up to one, and their standard deviations.
+        Weights, of sum one, and their standard deviations.
     held_out_score_ : float
         Log density of held-out targets, in nats per target, by weights of other folds.
     estimators_, named_estimators_, converged_, interrupted_, idata_
