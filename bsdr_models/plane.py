@@ -64,7 +64,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int, default=2
-        Number R of coordinates. For two classes, whose predictions have one dimension, it is one.
+        R, number of coordinates; fewer for two classes, whose predictions have one dimension.
     ridge : float, default=0.05
         Penalty of squared weights, in nats.
 

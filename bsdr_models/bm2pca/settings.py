@@ -17,9 +17,9 @@ class HingeLoss(Options):
     Parameters
     ----------
     C : float or "cv", optional
-        Half the slope of the hinge. ``"cv"`` compares a few values by cross-validation; the paper's
-        model then takes the best one, `BM2PCAClassifier` a weighted geometric mean. None is
-        ``"cv"``, except where samples of `BM2PCAClassifier` do not outnumber features.
+        Half the slope of the hinge. ``"cv"`` compares a few values by cross-validation, and so does
+        None, except where samples of `BM2PCAClassifier` do not outnumber features. The paper's
+        model has the best one, `BM2PCAClassifier` a weighted geometric mean.
     strategy : {"shared", "one_vs_rest"}, default="shared"
         One subspace for all classes, or one for each as in the paper. The subspaces of the classes
         are concatenated: R components per class in the paper's model, one per class in

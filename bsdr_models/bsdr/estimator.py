@@ -279,9 +279,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     Parameters
     ----------
     n_components : int, optional
-        Number of latent coordinates that :meth:`transform` returns, the leading ones. None is all
-        of them, one fewer than there are classes (for multi-label targets, one for each label).
-        Predictions do not depend on this number.
+        Number of latent coordinates, the leading ones. None is all of them, the number of classes
+        less one (for multi-label targets, the number of labels). Predictions do not depend on it.
     inference : {"hmc", "laplace", "nuts", "advi"}, optional
         Inference method: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``, a normal
         approximation around the mode, for at most 10 000 features times contrasts. None is
@@ -298,9 +297,9 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     views : dict, optional
         Groups of features, each with a scale of its own: lists of columns by the name of the view.
         A new sample may lack views (NaN), which are integrated out. If every training sample has
-        exactly one view, the views are instruments that measure the same classes. The relative
-        scales maximise the marginal posterior density; ``"nuts"`` and ``"advi"`` sample them. Not
-        for ``inference="laplace"``.
+        exactly one view, the views are instruments that measure the same classes. Relative scales
+        are those of the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``,
+        which sample them. Not for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         Number by which the log of class probabilities is divided. 1 is the posterior predictive,
         which is under-confident on most real data. ``"auto"`` selects a value by held-out samples
@@ -482,9 +481,9 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
     n_components, kernel, views, priors, metric, sampling, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
     inference : {"conjugate", "nuts", "advi"}, optional
-        ``"conjugate"``, the default, gives independent draws of the exact posterior, with the
-        scales of projection and noise on a grid and all else integrated out. The scales of views
-        maximise the marginal likelihood. ``"nuts"`` and ``"advi"`` as for :class:`BSDRClassifier`.
+        ``"conjugate"``, the default, are independent draws of the exact posterior: all but the
+        scales of projection and noise is integrated out, and these are on a grid. Scales of views
+        are those of the highest marginal likelihood. Others as for :class:`BSDRClassifier`.
     temperature : "auto" or 1.0
         Ignored: predictions are the mean and standard deviation of the posterior predictive.
 

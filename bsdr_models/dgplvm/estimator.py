@@ -54,8 +54,8 @@ class DGPLVMClassifier(BaseDGPLVM):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        Seed of centres, random initialisations and samplers. A Generator is advanced by each fit,
-        so that two fits differ.
+        For centres, random initialisations and samplers. A Generator is used as it is, so that
+        two fits differ.
 
     Attributes
     ----------
@@ -201,8 +201,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Variance relative to that of an infinitely distant sample, between 0 and 1. Near 1 the
-        class is a guess.
+            Relative to an infinitely distant sample, between 0 and 1; near 1 the class is a guess.
         """
         X = self._samples(X)  # raises NotFittedError
         out_of_range: FloatArray = self._posterior.embedder.out_of_range(X)

@@ -76,10 +76,10 @@ class Priors(Options):
         ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
     criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
         Measure of class separation in the discriminative prior. "auto" is the paper's
-        tr(S_b^-1 S_w) with fewer components than classes, otherwise tr(S_t^-1 S_w). "local_fisher"
-        lets a class have several clusters. "mcml", maximally collapsing metric learning, compares
-        each sample with all others, so that only close classes are moved apart. It is often more
-        accurate for ten classes in five components, and takes at most 2000 labelled samples.
+        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). Local Fisher lets a
+        class have several clusters. "mcml", maximally collapsing metric learning, compares each
+        sample with all others, so that only close classes are moved apart: often more accurate for
+        ten classes in five components. At most 2000 labelled samples.
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
         samples of curved classes are explained without noise.
@@ -96,10 +96,9 @@ class Priors(Options):
     nonlinear_variance : LogNormal
         Variance of the smooth part of the kernel of the classifier.
     classifier_lengthscale : LogNormal
-        Length-scale of the classifier, in units of the root mean square distance of the class
-        centroids from their mean.
+        In units of the root mean square distance of the class centroids from their mean.
     linear_variance : LogNormal
-        Variance of the linear part of the kernel of the classifier.
+        Variance of its linear part.
 
     Raises
     ------

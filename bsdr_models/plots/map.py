@@ -186,8 +186,8 @@ def plot_map(
         Numbers, from 1, of one or two latent components, by default the first two. There is no
         background if the model has others.
     names
-        Samples to name by their coordinate `obs`: a list of names, or the largest number of samples
-        that are predicted wrongly or with doubt (True for 8, False for none).
+        Which samples are named after their coordinate `obs`: at most so many that are predicted
+        wrongly or with doubt (True for 8, False for none), or a list of names.
     groups
         Values (M,), such as batches, that choose the markers of the samples in place of the
         classes. There are ten different markers.

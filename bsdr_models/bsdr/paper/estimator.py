@@ -268,7 +268,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     Parameters
     ----------
     n_components : int, default=2
-        Dimension R of the latent space, at most the number of features.
+        R, dimension of the latent space, at most the number of features.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
         Inference method. NUTS and ADVI compile the PyMC model.
     priors : Priors, optional

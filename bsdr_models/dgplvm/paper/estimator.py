@@ -40,7 +40,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     n_components : int, optional
         Dimension R of the latent space; by default 2, and 1 for two classes.
     weight : float, default=1e4
-        Weight 1 / sigma_d**2 of the discriminative prior.
+        1 / sigma_d**2, weight of the discriminative prior.
     criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
         Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`; "auto" is
         tr(S_b^-1 S_w), Eq. (13), with fewer components than classes.
