@@ -77,7 +77,7 @@ def metrics() -> Axes:
     noise = np.random.default_rng(0).standard_normal((len(y), 200))
     X = np.column_stack([data.data, noise])
     train, test, known, truth = train_test_split(X, y, train_size=60, stratify=y, random_state=0)
-    figure, axes = plt.subplots(1, 2, figsize=(12.5, 5.0), layout="constrained")
+    _, axes = plt.subplots(1, 2, figsize=(12.5, 5.0), layout="constrained")
     headings = {"unit": "All features count alike", "auto": "The metric is learned (default)"}
     for ax, (metric, heading) in zip(axes, headings.items(), strict=True):
         model = BSDRClassifier(metric=metric, random_state=0).fit(train, known)
