@@ -76,10 +76,10 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
         90 % and `low_50` and `high_50` of that of 50 %, and `sign_probability`, the share of draws
         with the more frequent sign, (feature, outcome), from the draws of `coef`: the effect on a
         class score per unit of the feature that the model sees, a standard deviation unless
-        samples are sparse or ``standardize=False``. Except for real outputs, draws are first scaled to their
-        median root mean square: the common size, hardly bounded if classes separate, says nothing
-        of a feature. `importance` (feature,) is ``feature_importances_``, the share in the squared
-        effects; correlated features share it.
+        samples are sparse or ``standardize=False``. Except for real outputs, draws are first scaled
+        to their median root mean square: the common size, hardly bounded if classes separate, says
+        nothing of a feature. `importance` (feature,) is ``feature_importances_``, the share in the
+        squared effects; correlated features share it.
 
         With `stability` also `selected` (feature,), the share of halves of the samples that select
         the feature. For a nonlinear model `mean` (feature, component) are mean slopes of the latent
