@@ -114,10 +114,15 @@ class Context:
     constant: BoolArray | None = None
 
     @property
+    def varies(self) -> BoolArray:
+        """Features that X holds, (D,)."""
+        every = np.ones(len(self.feature_names), dtype=bool)
+        return every if self.constant is None else ~self.constant
+
+    @property
     def modelled_names(self) -> list[Any]:
         """Names of the features in X."""
-        names = list(self.feature_names)
-        return names if self.constant is None else list(compress(names, ~self.constant))
+        return list(compress(self.feature_names, self.varies))
 
     def contrast(self, values: FloatArray) -> FloatArray:
         """Centre over the classes (last axis): only their differences are identified.
