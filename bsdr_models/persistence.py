@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import skops.io
@@ -20,6 +20,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.inference.datatree import package_version
+
+if TYPE_CHECKING:
+    from bsdr_models.base import Estimator
 
 __all__ = ["load", "save"]
 
@@ -40,7 +43,7 @@ MAX_RATIO = 20
 OTHERS = ("scipy.sparse._csr.csr_array",)
 
 
-def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+def save(estimator: "Estimator", path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, see `Estimator.save`."""
     if not _is_ours(estimator):
         kind = type(estimator)
@@ -52,7 +55,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     _write(Path(os.path.realpath(path)), _pack(estimator))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> "Estimator":
     """Read a fitted estimator that `save` has written. No code in the file is executed.
 
     Parameters
@@ -103,13 +106,13 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{path} cannot be loaded: {error}") from error
 
 
-def _is_ours(estimator: Any) -> bool:
+def _is_ours(estimator: object) -> TypeGuard["Estimator"]:
     """Whether it is an estimator of this package."""
     kind = type(estimator)
     return kind.__module__.startswith(PACKAGE) and hasattr(kind, "idata_")
 
 
-def _pack(estimator: Any) -> bytes:
+def _pack(estimator: "Estimator") -> bytes:
     """Contents of the file."""
     stored = _with_stored_trees(estimator)
     try:
@@ -132,14 +135,14 @@ def _pack(estimator: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _with_stored_trees(estimator: Any) -> Any:
+def _with_stored_trees(estimator: "Estimator") -> "Estimator":
     """Copy whose tree, and those of members, are dicts, as skops needs, or None if made again."""
     stored = copy(estimator)
     tree = estimator._tree
     made = estimator._made_tree
     stored._tree = stored._made_tree = None
     if tree is not None and (made is None or not tree.identical(made)):
-        stored._tree = {
+        stored.__dict__["_tree"] = {
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
     if members := vars(stored).get("estimators_"):
@@ -147,9 +150,9 @@ def _with_stored_trees(estimator: Any) -> Any:
     return stored
 
 
-def _restore_trees(estimator: Any) -> None:
+def _restore_trees(estimator: "Estimator") -> None:
     """Make trees of what `_with_stored_trees` has stored, after a check of the attributes."""
-    state = vars(estimator)
+    state = estimator.__dict__
     if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
         raise ValueError(f"it replaces the method {hidden[0]!r}")
     if state["_tree"] is not None:
@@ -159,7 +162,7 @@ def _restore_trees(estimator: Any) -> None:
         _restore_trees(member)
 
 
-def _unpack(contents: bytes) -> Any:
+def _unpack(contents: bytes) -> "Estimator":
     if (n_bytes := _unpacked_size(contents)) > _limit(contents):
         raise ValueError(f"its parts have {n_bytes} bytes, more than {_limit(contents)}")
     with ZipFile(io.BytesIO(contents)) as archive:
@@ -217,10 +220,10 @@ def _check_arrays(schema: bytes) -> None:
     """ValueError if a schema of skops makes several arrays of one member."""
     owner: dict[str, object] = {}
 
-    def check(node: dict[str, Any]) -> None:
+    def check(node: dict[str, object]) -> None:
         file = node.get("file")
         number = node.get("__id__")  # the same in all copies of one object
-        if file and not (number and owner.setdefault(file, number) == number):
+        if isinstance(file, str) and not (number and owner.setdefault(file, number) == number):
             raise ValueError(f"{file} is part of two arrays")
 
     json.loads(schema, object_hook=check)

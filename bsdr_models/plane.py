@@ -30,7 +30,7 @@ References
        Modelling 3(1), 15-41.
 """
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from scipy.linalg import helmert
@@ -39,7 +39,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, SamplesLike
 from bsdr_models.options import COUNT, POSITIVE, check_parameters
 
 # Size of the coordinates at the start of the search.
@@ -103,7 +103,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         self.n_components = n_components
         self.ridge = ridge
 
-    def fit(self, probabilities: Any, y: Any = None) -> Self:
+    def fit(self, probabilities: SamplesLike, y: object = None) -> Self:
         """Learn the plane.
 
         Parameters
@@ -169,7 +169,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         raised = (p / p.max(axis=1, keepdims=True)) ** self.power_
         return np.asarray(np.sqrt(raised / raised.sum(axis=1, keepdims=True)))
 
-    def transform(self, probabilities: Any) -> FloatArray:
+    def transform(self, probabilities: SamplesLike) -> FloatArray:
         """Coordinates of samples with given probabilities.
 
         Parameters
@@ -192,7 +192,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
             raise ValueError(f"expected {len(self.mean_)} classes, got {p.shape[1]}")
         return np.asarray((self._read(p) - self.mean_) @ self.components_.T)
 
-    def predict_log_proba(self, coordinates: Any) -> FloatArray:
+    def predict_log_proba(self, coordinates: SamplesLike) -> FloatArray:
         """Log probabilities of the classes at places of the plane.
 
         Parameters
@@ -216,7 +216,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         return np.asarray(log_softmax(u @ self.weights_ + self.intercept_, axis=1))
 
 
-def check_probabilities(values: Any) -> FloatArray:
+def check_probabilities(values: SamplesLike) -> FloatArray:
     """Probabilities (M, K), normalised; ValueError if a row is anything else."""
     p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
     total = p.sum(axis=1)

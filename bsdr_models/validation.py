@@ -101,8 +101,8 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
     if _is_frame(X):
         _check_numbers("X", {label: X[label] for label in X.columns})
         return X if len(X.columns) else np.empty((len(X), 0))
-    is_array = hasattr(X, "__array__") and hasattr(X, "shape")
-    if not is_array and (not isinstance(X, Sequence) or isinstance(X, str | bytes)):
+    is_list = isinstance(X, Sequence) and not isinstance(X, str | bytes)
+    if not is_list and not hasattr(X, "__array__"):
         # NumPy may iterate over it for minutes.
         raise TypeError(
             f"X must be a matrix of samples and features, got {type(X).__name__}: give an array or "
@@ -160,28 +160,29 @@ def _name_columns(estimator: BaseEstimator, X: pd.DataFrame, *, reset: bool) -> 
 
 def _check_numbers(what: str, columns: Mapping[Any, pd.Series | np.ndarray]) -> None:
     """ValueError for columns of `what` with entries that are no numbers, by name and an example."""
-    found = {
-        name: text
-        for name, column in columns.items()
-        if getattr(column.dtype, "kind", "O") not in "biufc"
-        and (text := _first_no_number(np.asarray(column))) is not None
-    }
-    if found:
-        names = ", ".join(f"{name!r} ({text})" for name, text in found.items())
-        names = f"column{'s' if len(found) > 1 else ''} {names} of {what}"
+    found = {}
+    for name, column in columns.items():
+        if getattr(column.dtype, "kind", "O") not in "biufc":
+            try:
+                found[name] = _first_no_number(np.asarray(column))
+            except TypeError as error:  # neither text nor number
+                raise TypeError(f"column {name!r} of {what}: {error}") from None
+    texts = [f"{name!r} ({text})" for name, text in found.items() if text]
+    if texts:
+        names = f"column{'s' if len(texts) > 1 else ''} {', '.join(texts)} of {what}"
         raise ValueError(f"{names} cannot be read as numbers: {REMEDIES}")
 
 
-def _first_no_number(values: np.ndarray) -> str | None:
-    """The first entry of a column that is no number, as text; None if there is none."""
-    if values.dtype.kind not in "OUSTmM":
-        return None
-    for value in values[:1] if values.dtype.kind in "mM" else values.tolist():
+def _first_no_number(values: np.ndarray) -> str:
+    """The first entry of a column that is no number, as text; empty if there is none."""
+    if values.dtype.kind in "mM":
+        return str(values[0])
+    for value in values.tolist() if values.dtype.kind in "OUST" else ():
         try:
             float(np.nan if value is None else value)
-        except (TypeError, ValueError, OverflowError):
-            return str(value) if values.dtype.kind in "mM" else repr(value)[:50]
-    return None
+        except (ValueError, OverflowError):
+            return repr(value)[:50]
+    return ""
 
 
 def sample_labels(X: object) -> np.ndarray | None:
@@ -252,7 +253,7 @@ def label_names(y: object, n_labels: int) -> np.ndarray:
     return np.arange(n_labels) if names == [*map(str, range(n_labels))] else np.array(names)
 
 
-def match_columns(y: TargetLike, labels: Sequence[Any] | np.ndarray) -> TargetLike:
+def match_columns(y: TargetLike, labels: Sequence[object] | np.ndarray) -> TargetLike:
     """Targets with the columns of a table in the order of the labels of the fit.
 
     Arrays, and tables without names, are as they are. ValueError if there are other names.
@@ -271,7 +272,7 @@ def match_columns(y: TargetLike, labels: Sequence[Any] | np.ndarray) -> TargetLi
     raise ValueError(f"y has the columns {given}, the fit had {fitted}: give these, in any order")
 
 
-def read_views(views: object, feature_names: Sequence[Any]) -> list[tuple[str, IntArray]] | None:
+def read_views(views: object, feature_names: Sequence[object]) -> list[tuple[str, IntArray]] | None:
     """Names and features of views, from columns by the name of the view.
 
     Columns are names of features, or else their positions. ValueError unless each feature is in

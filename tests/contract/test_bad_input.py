@@ -91,7 +91,7 @@ ROWS_REFUSED = {
     ),
     "nested": (
         lambda X: pd.DataFrame(X).assign(pair=[[1.0, 2.0]] * len(X)),
-        r"column 'pair' \(\[1\.0, 2\.0\]\) of X cannot be read as numbers",
+        "column 'pair' of X: .* must be a string or a real number, not 'list'",
     ),
     "ragged": (lambda X: [row[: 1 + i % 4].tolist() for i, row in enumerate(X)], "as a matrix"),
     "records": (lambda X: np.zeros(len(X), dtype=[("a", float)]), "got 1D array"),

@@ -394,7 +394,11 @@ def test_views_are_of_names_that_are_numbers(zoo):
 
 
 REFUSED = {
-    "dataset": (lambda X: xr.Dataset({"a": ("r", X[:, 0])}), TypeError, "got Dataset: give an"),
+    "dataset": (
+        lambda X: xr.Dataset({"a": ("r", X[:, 0])}),
+        TypeError,
+        "create an xarray.DataArray",
+    ),
     "lazy": (lambda X: TABLES["polars"](X, NAMES).lazy(), TypeError, r"got LazyFrame: .*collect"),
     "annotated": (lambda X: Annotated(X), TypeError, r"got Annotated: give .* adata\.to_df\(\)"),
     "epochs": (lambda X: Iterated(X), TypeError, "got Iterated: give an array or a data frame"),
