@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
+from pandas.api.types import is_scalar
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
@@ -445,13 +446,11 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
 
 def encode_classes(y: TargetLike, n_samples: int | None = None) -> tuple[IntArray, list[Any]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
-    y = np.asarray(y)
-    if n_samples is not None and (y.ndim == 0 or len(y) != n_samples):
-        raise ValueError(f"X has {n_samples} samples and y has shape {y.shape}")
+    y = read_labels(y)
     if y.ndim != 1:
         raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("y contains NaN or infinity")
+    if n_samples is not None and len(y) != n_samples:
+        raise ValueError(f"X has {n_samples} samples and y has shape {y.shape}")
     labels, index = np.unique(y, return_inverse=True)
     if len(labels) < 2:
         raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")
@@ -459,17 +458,13 @@ def encode_classes(y: TargetLike, n_samples: int | None = None) -> tuple[IntArra
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is None, NaN, NaT, masked, or the NA of pandas."""
-    if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
-        return True
-    return not isinstance(value, np.ndarray) and bool(value != value)
+    """Whether a value is None, NaN, NaT, or the NA of pandas."""
+    return is_scalar(value) and bool(pd.isna(value))
 
 
 def _missing_entries(y: np.ndarray) -> BoolArray:
     """Mask of the missing entries of an array."""
-    if y.dtype == object:
-        return np.array([is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
-    return np.isnan(y) if y.dtype.kind in "fmM" else np.zeros(y.shape, dtype=bool)
+    return np.asarray(pd.isna(y), dtype=bool)
 
 
 def _plain_labels(y: np.ndarray) -> np.ndarray:
