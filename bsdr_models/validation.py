@@ -137,7 +137,6 @@ def column_labels(table: object, what: str) -> list[str] | None:
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         raise ValueError(f"{count} columns of {what} are named {name!r}: names must be unique")
-    check_text(f"a column of {what} is named", names)
     return names
 
 
@@ -202,16 +201,7 @@ def sample_labels(X: object) -> np.ndarray | None:
     labels = index.to_numpy()
     if labels.dtype.kind in "iufM":
         return labels.copy()
-    names = [str(label) for label in index.tolist()]
-    check_text("a sample of X is named", names)
-    return np.array(names)
-
-
-def check_text(what: str, values: Iterable[object]) -> None:
-    """Raise a ValueError if a text has a NUL character, which NetCDF and HDF5 do not store."""
-    for value in values:
-        if isinstance(value, str) and "\0" in value:
-            raise ValueError(f"{what} {value!r}: files of results cannot hold a NUL character")
+    return np.array([str(label) for label in index.tolist()])
 
 
 def feature_names(estimator: BaseEstimator) -> np.ndarray:
@@ -358,8 +348,6 @@ def read_targets(y: Any) -> np.ndarray:
         raise ValueError(f"y must be an array with an entry for each sample, got {y!r}")
     if not len(array):
         raise ValueError("y has no entries")
-    if array.dtype.kind in "OSU":
-        check_text("y has the label", array.ravel().tolist())
     return array
 
 

@@ -106,19 +106,11 @@ ROWS_REFUSED = {
         lambda X: pd.DataFrame(X, columns=["a", "b", "a", "c"]),
         "2 columns of X are named 'a'",
     ),
-    "nul_in_a_name": (
-        lambda X: pd.DataFrame(X, columns=["a", "b\0", "c", "d"]),
-        r"a column of X is named 'b\\x00'.* NUL character",
-    ),
-    "nul_in_the_index": (
-        lambda X: pd.DataFrame(X, index=[f"{i}\0" for i in range(len(X))]),
-        r"a sample of X is named '0\\x00'.* NUL character",
-    ),
     "mixed_names": (lambda X: pd.DataFrame(X, columns=["a", "b", 3, 4]), "names are only support"),
 }
 # What a model of the features takes for a gap, and what it takes as it is.
 GAPS = {"nan", "masked", "missing_in_nullable"}
-OF_FITS = {"rows_equal", "precision_lost", "one_row", "nul_in_the_index"}
+OF_FITS = {"rows_equal", "precision_lost", "one_row"}
 
 
 def takes(model, case):
@@ -351,10 +343,6 @@ LABELS_REFUSED = {
     "missing_in_nullable": (
         lambda y: pd.Series(with_label(y, pd.NA, object), dtype="Int64"),
         MISSING,
-    ),
-    "nul_in_text": (
-        lambda y: with_label(TEXT[y], "a\0b", object),
-        r"y has the label 'a\\x00b'.* NUL character",
     ),
     "nan_among_text": (lambda y: with_label(TEXT[y], np.nan, object).tolist(), MISSING),
     "no_date": (lambda y: with_label(DAYS[y], np.datetime64("NaT", "D"), DAYS.dtype), MISSING),
