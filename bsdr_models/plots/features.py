@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from scipy.stats import norm
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import COMPONENT, FEATURE, LABEL
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
 from bsdr_models.numerics.association import FOUND, ROUNDING
+from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
 from bsdr_models.plots._read import APPROXIMATE, caveats
 from bsdr_models.plots._style import (
     GREY,
@@ -30,7 +31,7 @@ from bsdr_models.plots._style import (
     width_in_points,
     wrap,
 )
-from bsdr_models.trees import read, read_effects
+from bsdr_models.trees import read
 
 # Probability of the longer interval.
 PROB = 0.9
@@ -104,19 +105,37 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
     Frozen({'feature': 13, 'outcome': 3})
     """
     fit = read(tree, "fit")
-    effects = read_effects(tree)
-    draws = effects.draws
-    columns = {"mean": effects.mean}
-    if draws is not None:
+    importance = np.empty(0)
+    if "posterior" in tree.children and "coef" in tree["posterior"]:
+        coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
+        draws = coef.values.reshape(-1, *coef.shape[2:])
+        classes = "y_index" in fit
+        if tree.attrs.get("target") != "regression":
+            draws = rescale_to_median_size(draws, centred=classes)
+        mean = draws.mean(axis=0)
+        importance = feature_relevance(mean, np.eye(mean.shape[1]) - classes / mean.shape[1])
         tail = 0.5 - PROB / 2.0
         ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
-        columns |= zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True)
+        columns = dict(zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True))
         columns["sign_probability"] = np.maximum((draws > 0).mean(axis=0), (draws < 0).mean(axis=0))
+    elif missing := {"projection_mean", "feature_relevance"} - set(fit):
+        raise ValueError(
+            "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "
+            f"'posterior', and no variable {', '.join(map(repr, sorted(missing)))} in group 'fit'"
+        )
+    else:
+        coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
+        mean = coef.values
+        columns = {}
+    axis = str(coef.dims[-1])
+    features = coef[FEATURE].values
     table = xr.Dataset(
-        {name: ((FEATURE, effects.dim), values) for name, values in columns.items()},
-        coords={FEATURE: effects.features, effects.dim: effects.outcomes},
+        {name: ((FEATURE, axis), values) for name, values in {"mean": mean, **columns}.items()},
+        coords={FEATURE: features, axis: coef[axis].values},
     )
-    table["importance"] = FEATURE, effects.importance
+    if "feature_relevance" in fit:
+        importance = fit["feature_relevance"].values
+    table["importance"] = FEATURE, importance
     if "explained" in fit:
         table["alone"] = fit["correlation"].transpose(FEATURE, LABEL)
         table["explained"] = fit["explained"]
@@ -125,12 +144,11 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
         if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
             raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
         frequency = stability["frequency"].to_series()
-        features = effects.features.tolist()
-        if set(frequency.index) != set(features):
+        if set(frequency.index) != set(features.tolist()):
             raise ValueError("stability is of other features than the tree")
         table["selected"] = FEATURE, np.asarray(frequency.loc[features], dtype=np.float64)
-    order = np.argsort(-effects.strength, kind="stable")
-    return table.isel({FEATURE: order})
+    strength = fit["explained"].values if "explained" in fit else importance
+    return table.isel({FEATURE: np.argsort(-strength, kind="stable")})
 
 
 @styled
