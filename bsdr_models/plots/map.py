@@ -143,7 +143,7 @@ def plot_map(
     space: Literal["latent", "predictions"] | None = None,
     names: int = 8,
     groups: TargetLike | None = None,
-    uncertainty: Literal["doubtful", "all"] | None = None,
+    uncertainty: bool = False,
     label: Hashable | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -187,7 +187,7 @@ def plot_map(
         Values that choose the markers of the samples in place of the classes, (M,), such as
         batches, of which ten are told apart.
     uncertainty
-        In the latent space: draw the own uncertainty of doubtful or wrong samples, or of all.
+        In the latent space: draw the own uncertainty of doubtful and of wrong samples.
     label
         Which of several outputs colours the samples, by default the first.
     ax
@@ -225,24 +225,20 @@ def read_map(
     group: str | None = None,
     space: str | None = None,
     groups: TargetLike | None = None,
-    uncertainty: str | None = None,
+    uncertainty: bool = False,
     label: Hashable | None = None,
 ) -> Shown:
     """What a map shows, by the arguments of `plot_map`."""
     if group is None:
         has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
         group = "predictions" if has else "fit"
-    for name, value, known in (
-        ("uncertainty", uncertainty, ("doubtful", "all")),
-        ("space", space, ("latent", "predictions")),
-    ):
-        if value not in (*known, None):
-            raise ValueError(f"{name} must be {known[0]!r}, {known[1]!r} or None, got {value!r}")
-    if uncertainty is not None and space == "predictions":
+    if space not in ("latent", "predictions", None):
+        raise ValueError(f"space must be 'latent', 'predictions' or None, got {space!r}")
+    if uncertainty and space == "predictions":
         raise ValueError("uncertainty is that of latent coordinates: give space='latent'")
     dataset = read(tree, group)
     if space is None:
-        needed = uncertainty is None and _needs_plane(dataset, group)
+        needed = not uncertainty and _needs_plane(dataset, group)
         space = "predictions" if needed else "latent"
     target = read_target(tree, group, label)
     batches = None
@@ -429,7 +425,7 @@ def draw_map(
     shown: Shown,
     *,
     names: int = 8,
-    uncertainty: str | None = None,
+    uncertainty: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a map, by the arguments of `plot_map`."""
@@ -463,8 +459,8 @@ def draw_map(
                 zorder=2, gid="watermark")  # fmt: skip
     beside: list[Artist] = []
     if place.cov is not None:
-        if uncertainty is not None:
-            some = samples.wrong | samples.doubtful | (uncertainty == "all")
+        if uncertainty:
+            some = samples.wrong | samples.doubtful
             _layers.draw_own(ax, samples.at[some], place.cov[some])
         beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
     beyond = _layers.mark_beyond(ax, samples, looks)

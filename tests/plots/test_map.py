@@ -336,11 +336,10 @@ def test_a_typical_samples_own_uncertainty_is_drawn_at_scale(new):
     np.testing.assert_allclose(square, chi2.ppf(0.5, df=2))
 
 
-@pytest.mark.parametrize(("which", "number"), [("all", 80), ("doubtful", None)])
-def test_own_uncertainty_of_samples(new, which, number):
+def test_own_uncertainty_of_doubtful_samples(new):
     doubtful = int(np.sum(new["predictions/probability"].values.max(axis=1) < 0.7))
-    (shapes,) = artists(plot_map(new, uncertainty=which), "own")
-    assert len(shapes.get_offsets()) == (doubtful if number is None else number)
+    (shapes,) = artists(plot_map(new, uncertainty=True), "own")
+    assert len(shapes.get_offsets()) == doubtful
 
 
 # ---------------------------------------------------------------- options
@@ -480,10 +479,9 @@ def test_groups_are_in_the_order_of_numbers_and_of_ordered_categories(new, value
     [
         ({"ax": Figure().add_subplot(projection="3d")}, "plane Axes of Matplotlib, got Axes3D"),
         ({"ax": "ax"}, "plane Axes of Matplotlib, got str"),
-        ({"uncertainty": "ellipses"}, "uncertainty must be"),
         ({"space": "plane"}, "space must be 'latent', 'predictions' or None"),
         ({"space": "predictions"}, "has no variable 'probability'"),
-        ({"space": "predictions", "uncertainty": "all"}, "that of latent coordinates"),
+        ({"space": "predictions", "uncertainty": True}, "that of latent coordinates"),
         ({"names": -1}, "names must not be negative"),
         ({"group": "predictions"}, "no group 'predictions'"),
     ],
