@@ -60,7 +60,7 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "map_training": lambda: plots.plot_map(tree, space="latent"),
         "map_two_classes": lambda: plots.plot_map(two),
         "map_digits": lambda: plots.plot_map(digits),
-        "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful"),
+        "map_uncertainty": lambda: plots.plot_map(new, uncertainty=True),
         "map_noise": lambda: plots.plot_map(noise),
         "metric": metrics,
         "features": lambda: plots.plot_features(tree, stability=stability),
