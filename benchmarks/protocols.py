@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks import simulated
 from benchmarks.datasets import SETS, load
 
 # Roles of seeds: choices (defaults, priors, grids, methods) are made by the first alone, figures
@@ -25,6 +26,8 @@ UNIT_VARIANCE = ("wine",)
 N_FIRST = 100
 # Test samples of fits to noise.
 N_NOISE_TEST = 600
+# Groups of the test of grouped samples.
+N_NEW_GROUPS = 60
 
 
 def seed_range(text: str) -> range:
@@ -36,13 +39,15 @@ def seed_range(text: str) -> range:
 class Training:
     """Features (N, D), perhaps sparse, and labels of 0..K-1, some of which may not occur.
 
-    They are `prepared` if the protocol has scaled the features as in its paper.
+    They are `prepared` if the protocol has scaled the features as in its paper. ``groups`` (N,) are
+    subjects or studies, if a method is told of them: new samples are of other ones.
     """
 
     X: Any
     y: np.ndarray
     n_classes: int
     prepared: bool = False
+    groups: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +59,18 @@ class Split:
     X_test: Any
     y_test: np.ndarray
     prepared: bool = False
+    groups: np.ndarray | None = None  # of the training samples
 
     @property
     def training(self) -> Training:
         """Input of a method; of the test samples only the existence of their classes."""
-        n_classes = int(max(self.y_train.max(), self.y_test.max())) + 1
-        return Training(X=self.X_train, y=self.y_train, n_classes=n_classes, prepared=self.prepared)
+        return Training(
+            X=self.X_train,
+            y=self.y_train,
+            n_classes=int(max(self.y_train.max(), self.y_test.max())) + 1,
+            prepared=self.prepared,
+            groups=self.groups,
+        )
 
     def standardised(self) -> "Split":
         """Features of mean zero and variance one over the training samples."""
@@ -137,10 +148,39 @@ def noise(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
     return Split(X_train=X[:n_train], y_train=y_train, X_test=X[n_train:], y_test=y_test)
 
 
+def design(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """Simulated samples, `sizes` of them in each class for training and for the test."""
+    n_train, n_test = sizes
+    X, y = simulated.DESIGNS[name](n_train + n_test, np.random.default_rng(1000 + repeat))
+    train = np.concatenate([np.flatnonzero(y == label)[:n_train] for label in np.unique(y)])
+    return _split(X, y, train, np.setdiff1d(np.arange(len(y)), train))
+
+
+def groups_given(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """Simulated samples of some subjects or studies, which methods are told; the test has others.
+
+    `sizes` are the numbers of groups for training and of samples in each.
+    """
+    n_groups, n_samples = sizes
+    rng = np.random.default_rng(1000 + repeat)
+    X, y, groups = simulated.GROUPED[name](n_groups + N_NEW_GROUPS, n_samples, rng)
+    known = groups < n_groups
+    split = _split(X, y, np.flatnonzero(known), np.flatnonzero(~known))
+    return replace(split, groups=groups[known])
+
+
+def groups_unknown(name: str, sizes: tuple[int, ...], repeat: int) -> Split:
+    """The same samples, without the groups."""
+    return replace(groups_given(name, sizes, repeat), groups=None)
+
+
 PROTOCOLS: dict[str, Callable[[str, tuple[int, ...], int], Split]] = {
     "per class": per_class,
     "halves": halves,
     "few samples": few_samples,
     "first samples": first_samples,
     "noise": noise,
+    "design": design,
+    "groups given": groups_given,
+    "groups unknown": groups_unknown,
 }

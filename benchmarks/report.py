@@ -8,9 +8,11 @@ t intervals. A table has as many splits, from the first, as have a line for ever
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import rankdata
 
 from benchmarks import charts, people
 from benchmarks.accuracy import RESULTS, read
@@ -34,14 +36,34 @@ FEW = 5
 
 
 def by_method(rows: Sequence[Row], table: Table) -> str:
-    """Mean over splits of the score of a table; ± standard deviation unless the table is wide."""
+    """Mean over splits of the score of a table; ± standard deviation unless the table is wide.
+
+    A score that is ranked is a loss.
+    """
     head = [NAMES[table.score], *(_head(task, table.tasks) for task in table.tasks)]
-    lines = [
-        [method, *(_cell(rows, task, method, table) for task in table.tasks)]
-        for method in table.methods
-    ]
+    own = [replace(task, n_components=0) for task in table.tasks]
+    asked = dict.fromkeys(table.defaults, own)
+    asked |= {method: list(table.tasks) for method in table.methods}
+    cells = {
+        method: [_cell(rows, task, method, table) for task in tasks]
+        for method, tasks in asked.items()
+    }
+    if table.ranked:
+        head.append("mean rank")
+        found = {
+            method: [values(rows, task, method, table.score).mean() for task in tasks]
+            for method, tasks in asked.items()
+        }
+        known = {method: means for method, means in found.items() if np.isfinite(means).all()}
+        ranks = rankdata(np.array(list(known.values())), axis=0).mean(axis=1)
+        rank = dict(zip(known, ranks, strict=True))
+        cells = {
+            method: [*cells[method], f"{rank[method]:.1f}" if method in rank else "-"]
+            for method in sorted(cells, key=lambda name: rank.get(name, np.inf))
+        }
+    lines = [[method, *each] for method, each in cells.items()]
     published = table.published.items()
-    lines += [[f"*in the paper:* {name}", *cells.split(", ")] for name, cells in published]
+    lines += [[f"*in the paper:* {name}", *each.split(", ")] for name, each in published]
     return as_markdown(head, lines)
 
 
@@ -51,6 +73,8 @@ def _head(task: Task, tasks: Sequence[Task]) -> str:
     if len({other.sizes for other in tasks if other.source == task.source}) > 1:
         kind = "samples" if task.scheme == "first samples" else "per class"
         parts.append(f"{task.sizes[0]} {kind}")
+    if len({other.scheme for other in tasks}) > 1:
+        parts.append(task.scheme)
     if len({other.n_components for other in tasks}) > 1:
         parts.append(f"R = {task.n_components}")
     return ", ".join(parts or [task.source])

@@ -7,6 +7,7 @@ from typing import Literal
 from benchmarks import datasets
 from benchmarks.methods import METHODS, models
 from benchmarks.protocols import PROTOCOLS, Split
+from benchmarks.simulated import DESIGNS
 
 OURS = ("BSDR", "BM2PCA", "D-GPLVM")
 STACK = "stack"
@@ -33,6 +34,8 @@ CLASSIFIERS = (
     "RBF support vectors",
     "GPC",
 )
+# Classifiers that choose settings by folds, which may hold out whole groups.
+TUNED_BY_FOLDS = tuple(name for name in CLASSIFIERS if name != "GPC")
 MARGIN = ("paper, one-vs-rest", "paper, shared", "BM2PCA, one-vs-rest", "BM2PCA")
 MARGIN_RIVALS = ("linear SVM", "PCA + SVM", "PLS + SVM", "LDA + SVM")
 
@@ -63,7 +66,13 @@ class Task:
         return datasets.why_not(self.source)
 
     def __str__(self) -> str:
-        sizes = {"halves": "halves", "noise": "{0} x {1}", "first samples": "{0} samples"}
+        sizes = {
+            "halves": "halves",
+            "noise": "{0} x {1}",
+            "first samples": "{0} samples",
+            "groups given": "{0} groups of {1}",
+            "groups unknown": "{0} groups of {1}, unknown",
+        }
         size = sizes.get(self.scheme, "{0} per class").format(*self.sizes)
         return f"{self.source} {size}, R = {self.n_components}"
 
@@ -73,8 +82,9 @@ class Table:
     """Tasks as columns, methods as rows, the score that is shown, and seeds (first, past the last).
 
     Methods of `defaults` have their own number of components, whatever that of the tasks.
-    With a `curve` there is a plot over it in place of a table. `published` are lines of the paper's
-    own table, by name: cells separated by commas. The `page` is a path in ``docs``.
+    A `ranked` one has the mean rank over its tasks, best first. With a `curve` there is a plot over
+    it in place of a table. `published` are lines of the paper's own table, by name: cells separated
+    by commas. The `page` is a path in ``docs``.
     """
 
     tasks: tuple[Task, ...]
@@ -82,6 +92,7 @@ class Table:
     defaults: tuple[str, ...] = ()
     published: Mapping[str, str] = field(default_factory=dict)
     score: str = "accuracy"
+    ranked: bool = False
     curve: Literal["", "n_components", "samples", "C", "weight"] = ""
     seeds: tuple[int, int] = (300, 303)
     page: str = "benchmarks/papers"
@@ -147,6 +158,29 @@ TABLES = {
         defaults=OURS,
         score="log_loss",
         seeds=(300, 304),
+    ),
+    "designs": Table(
+        tasks=tuple(
+            Task(source=name, scheme="design", sizes=(10, 300), n_components=3) for name in DESIGNS
+        ),
+        methods=(STACK, *PROJECTIONS, *CLASSIFIERS, "linear SVM"),
+        defaults=OURS,
+        score="log_loss",
+        ranked=True,
+        seeds=(300, 305),
+        page="benchmarks",
+    ),
+    "groups": Table(
+        tasks=tuple(
+            Task(source=source, scheme=scheme, sizes=sizes, n_components=0)
+            for source, sizes in (("repeated measures", (24, 5)), ("studies", (6, 10)))
+            for scheme in ("groups given", "groups unknown")
+        ),
+        methods=(*OURS, STACK, *TUNED_BY_FOLDS, "linear SVM"),
+        score="log_loss",
+        ranked=True,
+        seeds=(300, 305),
+        page="benchmarks",
     ),
     "views": Table(
         tasks=(_drawn("mfeat", 0, 10),),

@@ -266,7 +266,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             context = replace(context, attrs={**context.attrs, **attrs})
             for name, value in result.held_out.named().items():
                 setattr(self, f"{name}_", value)
-            reason = None if result.interrupted else lack_of_signal(attrs)
+            of_target = {**attrs, "target": context.target}
+            reason = None if result.interrupted else lack_of_signal(of_target)
             messages += [] if reason is None else [no_signal(reason)]
         self._result = result
         self._context = context

@@ -1,7 +1,7 @@
 """Convergence diagnostics for the draws of any model and engine, as a data frame.
 
 For Markov chains: R-hat and effective sample sizes of identified quantities. For approximations and
-modes: convergence of the search and restarts, but never R-hat.
+modes: convergence of the search, but never R-hat.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ import pandas as pd
 import xarray as xr
 
 from bsdr_models.alignment import SUFFIX, align_draws
-from bsdr_models.arrays import FloatArray
 from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.inference.datatree import SPREAD, spread_of
 from bsdr_models.numerics.folds import evenly_spaced
@@ -31,10 +30,6 @@ ESS = 400.0
 BFMI = 0.3
 # Fewest draws of a chain for split R-hat.
 MIN_DRAWS = 4
-# Nats by which values of a bound count as equal.
-EQUAL = 1.0
-# Standard errors from which a noisy bound counts as changing.
-STANDARD_ERRORS = 4.0
 # Most entries of a quantity that are checked, evenly spaced.
 MAX_ENTRIES = 1000
 # Most features by which the subspace is checked.
@@ -70,8 +65,8 @@ def diagnose(
         A row for each quantity. ``kind`` is identified, aligned (of components, after alignment),
         sampler or approximation; ``r_hat`` is the largest of ``entries`` entries, ``worst`` the
         name of that entry, ``ess_bulk`` and ``ess_tail`` are the smallest, ``mcse`` is the largest
-        Monte Carlo standard error of a mean; ``value`` is the number of divergences, the energy
-        BFMI, or a difference in nats; ``verdict`` begins with ok, not converged, too few draws, not
+        Monte Carlo standard error of a mean; ``value`` is the number of divergences or the energy
+        BFMI; ``verdict`` begins with ok, not converged, too few draws, not
         checked or not applicable. The attribute ``attrs["converged"]`` is whether all
         identified quantities and the sampler pass; None for one chain, an approximation or a mode.
 
@@ -289,11 +284,8 @@ def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
 def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
     """Checks of an approximation or a mode."""
     fit = tree.children.get("fit", xr.DataTree()).to_dataset()
-    spread = spread_of(method, fit)
-    rows: list[Row] = [{"quantity": "spread", "verdict": spread}]
-    if method == "advi" and "elbo" in fit:
-        rows.append(_drift(fit["elbo"].values))
-    elif method != "conjugate":
+    rows: list[Row] = [{"quantity": "spread", "verdict": spread_of(method, fit)}]
+    if method != "conjugate":
         if tree.attrs.get("interrupted"):
             verdict = "not converged: interrupted"
         elif (converged := tree.attrs.get("converged")) is None:
@@ -301,31 +293,4 @@ def _approximation(tree: xr.DataTree, method: str) -> list[Row]:
         else:
             verdict = "ok" if converged else "not converged: stopped early"
         rows.append({"quantity": "optimum", "verdict": verdict})
-    if "restarts" in fit and fit["restarts"].size > 1:
-        rows.append(_restarts(fit["restarts"].values))
     return [row | {"kind": "approximation"} for row in rows]
-
-
-def _restarts(ends: FloatArray) -> Row:
-    """Whether several restarts reach the same value, (n,) in nats; higher is better."""
-    known = np.sort(ends[np.isfinite(ends)])[::-1]
-    if len(known) < 2:
-        return {"quantity": "restarts", "verdict": "not applicable: one of them has a value"}
-    same = int((known[0] - known <= EQUAL).sum())
-    verdict = f"{'ok' if same > 1 else 'not converged'}: {same} of {len(known)} reach the best"
-    return {"quantity": "restarts", "value": float(known[0] - known[1]), "verdict": verdict}
-
-
-def _drift(elbo: FloatArray) -> Row:
-    """Whether a noisy bound (n_steps,) still rises from its second last to its last tenth."""
-    row: Row = {"quantity": "bound"}
-    tenth = len(elbo) // 10
-    if tenth < 2:
-        return row | {"verdict": "not applicable: too few steps"}
-    before, last = elbo[-2 * tenth :].reshape(2, tenth)
-    gain = float(last.mean() - before.mean())
-    error = float(np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / tenth))
-    if not np.isfinite(gain):
-        return row | {"verdict": "not converged: the bound is not finite"}
-    rises = gain > max(EQUAL, STANDARD_ERRORS * error)
-    return row | {"value": gain, "verdict": "not converged: still rises" if rises else "ok"}

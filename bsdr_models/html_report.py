@@ -11,17 +11,22 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from sklearn.base import BaseEstimator
 
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
 from bsdr_models.cross_validation import last_step
 from bsdr_models.plots._read import Classes
 from bsdr_models.spec import find_spec
 from bsdr_models.summary import to_html
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DPI = 150  # sharp on paper, some 100 kB for a picture
 N_BINS = 5  # of the reliability: groups of equally many samples
@@ -73,7 +78,12 @@ pre {{ white-space: pre-wrap; font-size: 0.85rem }}
 """
 
 
-def report(fitted: Any, path: str | os.PathLike[str], X: Any = None, y: Any = None) -> Path:
+def report(
+    fitted: BaseEstimator | xr.DataTree,
+    path: str | os.PathLike[str],
+    X: SamplesLike | None = None,
+    y: TargetLike | None = None,
+) -> Path:
     """Write verdict, map, reliability, confusion, features and settings as one HTML file.
 
     The file holds its pictures, needs no network, and prints on two pages. Parts that cannot be
@@ -172,7 +182,7 @@ def _results(tree: xr.DataTree) -> Iterator[str]:
         )
 
 
-def _reliability(probability: Any, index: Any, names: tuple[str, ...]) -> Any:
+def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...]) -> "Axes":
     """Plot calibration of probabilities (M, K), and confusion of classes with indices (M,)."""
     import matplotlib.pyplot as plt
     from sklearn.calibration import CalibrationDisplay
@@ -220,11 +230,13 @@ def _about(tree: xr.DataTree, settings: pd.DataFrame) -> Iterator[str]:
         yield f"<h2>Please cite</h2>\n<pre>{escape(spec.citation_bibtex)}</pre>"
 
 
-def _picture(ax: Any, title: str, caption: str = "") -> str:
+def _picture(ax: "Axes", title: str, caption: str = "") -> str:
     """The figure of Axes as an element of the page, closed."""
     import matplotlib.pyplot as plt
 
-    figure = ax.get_figure(root=True)
+    from bsdr_models.plots._style import figure_of
+
+    figure = figure_of(ax)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=DPI)
     plt.close(figure)

@@ -74,8 +74,5 @@ def evaluate_on_grid(latent: FloatArray, log_proba: LogProbabilities) -> xr.Data
 def class_at(probability: xr.DataArray, at: FloatArray) -> IntArray:
     """Most probable class at the grid points next to places (M, R): (M,)."""
     dims = (GRID_X, GRID_Y)[: at.shape[1]]
-    nearest = tuple(
-        np.abs(probability[dim].values - at[:, i, None]).argmin(axis=1)
-        for i, dim in enumerate(dims)
-    )
-    return np.asarray(probability.transpose(*dims, LABEL).values[nearest].argmax(axis=1))
+    places = {dim: xr.DataArray(values, dims=OBS) for dim, values in zip(dims, at.T, strict=True)}
+    return np.asarray(probability.sel(places, method="nearest").argmax(LABEL))

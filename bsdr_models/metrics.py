@@ -113,7 +113,7 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
     Parameters
     ----------
     attrs : mapping
-        ``held_out_gain`` and ``held_out_gain_se``. Absent or NaN if unknown.
+        ``held_out_gain`` and ``held_out_gain_se``, absent or NaN if unknown, and ``target``.
 
     See Also
     --------
@@ -133,9 +133,13 @@ def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
         return None
     few = "too few samples to tell, " if gain > MIN_GAIN else ""
     gain = round(gain, 2) + 0.0  # no -0.00
-    return (
-        f"{few}the held-out log score gains {gain:.2f} ± {se:.2f} nats over the class frequencies"
-    )
+    base = baseline(attrs.get("target"))
+    return f"{few}the held-out log score gains {gain:.2f} ± {se:.2f} nats over {base}"
+
+
+def baseline(target: object) -> str:
+    """What predicts without the features, in words."""
+    return "a model without features" if target == "regression" else "the class frequencies"
 
 
 def no_signal(reason: str) -> str:

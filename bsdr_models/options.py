@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 
@@ -22,11 +22,11 @@ class Number:
     high: float
     closed: Literal["left", "right", "neither"]
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         if not isinstance(value, self.kind) or isinstance(value, bool | np.bool_):
             return False
         at_end = value == {"left": self.low, "right": self.high}.get(self.closed)
-        return bool(self.low < cast(Any, value) < self.high or at_end)
+        return at_end or bool(not value <= self.low and value < self.high)
 
     def __str__(self) -> str:
         left = "[" if self.closed == "left" else "("
@@ -41,7 +41,7 @@ class StrOptions:
 
     options: Collection[str]
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         return isinstance(value, str) and value in self.options
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class StrOptions:
 
 
 def check_parameters(
-    constraints: Mapping[str, Sequence[Any]], values: Mapping[str, Any], owner: str
+    constraints: Mapping[str, Sequence[object]], values: Mapping[str, object], owner: str
 ) -> None:
     """Raise a ValueError that names a parameter which meets none of its constraints.
 
@@ -64,17 +64,17 @@ def check_parameters(
             )
 
 
-def _satisfies(value: Any, constraint: Any) -> bool:
+def _satisfies(value: object, constraint: object) -> bool:
     if constraint is None:
         return value is None
     if constraint == "boolean":
         return isinstance(value, bool | np.bool_)
     if isinstance(constraint, type):
         return isinstance(value, constraint)
-    return callable(value) if constraint is callable else value in constraint
+    return callable(value) if constraint is callable else value in cast(Number, constraint)
 
 
-def _describe(constraint: Any) -> str:
+def _describe(constraint: object) -> str:
     if isinstance(constraint, type):
         return f"an instance of '{constraint.__module__}.{constraint.__qualname__}'"
     if constraint is callable:
@@ -86,11 +86,15 @@ def _describe(constraint: Any) -> str:
 COUNT = Number(Integral, 1, math.inf, closed="left")
 POSITIVE = Number(Real, 0.0, math.inf, closed="neither")
 TOLERANCE = Number(Real, 0.0, math.inf, closed="left")
-ITERATIONS: dict[str, list[Any]] = {"n_restarts": [COUNT], "max_iter": [COUNT], "tol": [TOLERANCE]}
+ITERATIONS: dict[str, list[object]] = {
+    "n_restarts": [COUNT],
+    "max_iter": [COUNT],
+    "tol": [TOLERANCE],
+}
 N_JOBS = [COUNT, Number(Integral, -math.inf, -1, closed="right"), None]
 
 
-def check_number(name: str, value: Any, allowed: Number = POSITIVE) -> None:
+def check_number(name: str, value: object, allowed: Number = POSITIVE) -> None:
     """Raise a ValueError that names a number outside its interval."""
     if value not in allowed:
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
@@ -106,8 +110,8 @@ N_CHAINS = 4
 class Options:
     """Base of option objects and hyper-parameters, whose fields are checked when they are made."""
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {}
-    _others: ClassVar[list[Any]] = []  # constraints of the other fields, if there are any
+    _constraints: ClassVar[dict[str, list[object]]] = {}
+    _others: ClassVar[list[object]] = []  # constraints of the other fields, if there are any
 
     def __post_init__(self) -> None:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -146,7 +150,7 @@ class Sampling(Options):
     Sampling(draws=200, tune=1000, chains=2)
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
+    _constraints: ClassVar[dict[str, list[object]]] = {
         "draws": [COUNT, None],
         "tune": [COUNT],
         "chains": [COUNT, None],

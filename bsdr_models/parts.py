@@ -1,7 +1,6 @@
 """Parts of the models for PyMC models of one's own: likelihoods, priors and potentials."""
 
-from importlib import import_module
-from typing import Any
+from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
     "back_constraint": "dgplvm.model",
@@ -14,8 +13,4 @@ _PUBLIC = {
 __all__ = list(_PUBLIC)
 
 
-def __getattr__(name: str) -> Any:
-    """Public names, loaded on first use."""
-    if name in _PUBLIC:
-        return getattr(import_module(f"bsdr_models.{_PUBLIC[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = load_on_use("bsdr_models", _PUBLIC)

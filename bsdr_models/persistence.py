@@ -3,7 +3,6 @@
 import errno
 import io
 import json
-import math
 import os
 import secrets
 import shutil
@@ -12,16 +11,18 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
-import numpy as np
 import skops.io
 import xarray as xr
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.inference.datatree import package_version
+
+if TYPE_CHECKING:
+    from bsdr_models.base import Estimator
 
 __all__ = ["load", "save"]
 
@@ -32,24 +33,17 @@ HEADER = "bsdr_models.json"
 SCHEMA_JSON = "schema.json"
 # What the names of all classes of this package begin with.
 PACKAGE = "bsdr_models."
-STACKED = tuple(f"bsdr_models.stacking.Stacked{kind}" for kind in ("Classifier", "Regressor"))
 # Bytes of a member that is parsed as a whole. Arrays are members of their own.
 MAX_JSON = 2**26
-# Most lists, dicts and entries of such a member: each is a Python object of some hundred bytes.
-MAX_ENTRIES = 2**21
 # Most bytes of all members together: the larger of this number,
 MAX_UNPACKED = 2**28
 # and so many times the size of the file.
 MAX_RATIO = 20
 # Further trusted types of other packages.
 OTHERS = ("scipy.sparse._csr.csr_array",)
-# Nodes of skops that files may hold, outside of the members of a stack.
-PLAIN_NODES = {"DictNode", "JsonNode", "ListNode", "SetNode", "SliceNode", "TupleNode", "TypeNode"}
-ARRAY_NODES = {"NdArrayNode", "SparseMatrixNode", "RandomGeneratorNode", "RandomStateNode"}
-NODES = PLAIN_NODES | ARRAY_NODES | {"ObjectNode"}
 
 
-def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+def save(estimator: "Estimator", path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a file, see `Estimator.save`."""
     if not _is_ours(estimator):
         kind = type(estimator)
@@ -61,7 +55,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     _write(Path(os.path.realpath(path)), _pack(estimator))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> "Estimator":
     """Read a fitted estimator that `save` has written. No code in the file is executed.
 
     Parameters
@@ -112,32 +106,28 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{path} cannot be loaded: {error}") from error
 
 
-def _is_ours(estimator: Any) -> bool:
+def _is_ours(estimator: object) -> TypeGuard["Estimator"]:
     """Whether it is an estimator of this package."""
     kind = type(estimator)
     return kind.__module__.startswith(PACKAGE) and hasattr(kind, "idata_")
 
 
-def _pack(estimator: Any) -> bytes:
+def _pack(estimator: "Estimator") -> bytes:
     """Contents of the file."""
     stored = _with_stored_trees(estimator)
     try:
         contents = skops.io.dumps(stored, compression=ZIP_DEFLATED, compresslevel=1)
-        with ZipFile(io.BytesIO(contents)) as archive:
-            n_bytes = sum(member.file_size for member in archive.infolist())
-            schema = json.loads(archive.read(SCHEMA_JSON))
-        if n_bytes > max(MAX_UNPACKED, MAX_RATIO * len(contents)):  # as of constant arrays
+        if _unpacked_size(contents) > _limit(contents):  # as of constant arrays
             contents = skops.io.dumps(stored)
-        held = _check_nodes(schema)
-        foreign = {*skops.io.get_untrusted_types(data=contents)} - {*held, *OTHERS}
-        if foreign:
-            raise TypeError(f"a {' or '.join(sorted(foreign))}")
+        held = sorted({*skops.io.get_untrusted_types(data=contents)} - {*OTHERS})
+        classes = {name: _fields(name) for name in held}
+        if foreign := [name for name, own in classes.items() if own is None]:
+            raise TypeError(f"a {' or '.join(foreign)}")
     except Exception as error:  # arguments of the user may have any type
         raise TypeError(
             f"an argument or attribute cannot be saved: {error}. Files hold numbers, text, arrays "
             "and objects of bsdr_models, no functions"
         ) from error
-    classes = {name: _fields(name) for name in sorted(held)}
     header = {"version": package_version(), "schema": SCHEMA, "classes": classes}
     buffer = io.BytesIO(contents)
     with ZipFile(buffer, "a") as archive:
@@ -145,14 +135,14 @@ def _pack(estimator: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _with_stored_trees(estimator: Any) -> Any:
+def _with_stored_trees(estimator: "Estimator") -> "Estimator":
     """Copy whose tree, and those of members, are dicts, as skops needs, or None if made again."""
     stored = copy(estimator)
     tree = estimator._tree
     made = estimator._made_tree
     stored._tree = stored._made_tree = None
     if tree is not None and (made is None or not tree.identical(made)):
-        stored._tree = {
+        stored.__dict__["_tree"] = {
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
     if members := vars(stored).get("estimators_"):
@@ -160,9 +150,9 @@ def _with_stored_trees(estimator: Any) -> Any:
     return stored
 
 
-def _restore_trees(estimator: Any) -> None:
+def _restore_trees(estimator: "Estimator") -> None:
     """Make trees of what `_with_stored_trees` has stored, after a check of the attributes."""
-    state = vars(estimator)
+    state = estimator.__dict__
     if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
         raise ValueError(f"it replaces the method {hidden[0]!r}")
     if state["_tree"] is not None:
@@ -172,12 +162,14 @@ def _restore_trees(estimator: Any) -> None:
         _restore_trees(member)
 
 
-def _unpack(contents: bytes) -> Any:
-    plain, _ = _inflate(contents, max(MAX_UNPACKED, MAX_RATIO * len(contents)))
-    with ZipFile(io.BytesIO(plain)) as archive:
+def _unpack(contents: bytes) -> "Estimator":
+    if (n_bytes := _unpacked_size(contents)) > _limit(contents):
+        raise ValueError(f"its parts have {n_bytes} bytes, more than {_limit(contents)}")
+    with ZipFile(io.BytesIO(contents)) as archive:
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
-        header, schema = (json.loads(archive.read(name)) for name in (HEADER, SCHEMA_JSON))
+        header = json.loads(archive.read(HEADER))
+        schema = archive.read(SCHEMA_JSON)
     named = {name: _fields(name) for name in header["classes"]}
     classes = {name: own for name, own in named.items() if own is not None}
     if header["schema"] != SCHEMA or classes != header["classes"]:
@@ -186,98 +178,55 @@ def _unpack(contents: bytes) -> Any:
             f"{header['schema']}), whose estimators have other attributes or classes than those of "
             f"this version {package_version()} (format {SCHEMA})"
         )
-    _check_nodes(schema)
-    estimator = skops.io.loads(plain, trusted=[*classes, *OTHERS])
+    _check_arrays(schema)
+    estimator = skops.io.loads(contents, trusted=[*classes, *OTHERS])
     if not _is_ours(estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
     _restore_trees(estimator)
     return estimator
 
 
-def _inflate(contents: bytes, limit: int, *, nested: bool = False) -> tuple[bytes, int]:
-    """The archive without compression, of members and arrays as large as they say, and its bytes.
+def _limit(contents: bytes) -> int:
+    """Most bytes that a file may have when it is unpacked."""
+    return max(MAX_UNPACKED, MAX_RATIO * len(contents))
 
-    Sizes are added up before anything is unpacked. Sparse matrices are ``nested`` archives, whose
-    bytes count as well.
+
+def _unpacked_size(contents: bytes, *, nested: bool = False) -> int:
+    """Bytes of all members of an archive by its directory, beyond which nothing is unpacked.
+
+    Sparse matrices are ``nested`` archives, whose bytes count as well.
     """
-    plain = io.BytesIO()
-    with ZipFile(io.BytesIO(contents)) as archive, ZipFile(plain, "w") as out:
+    with ZipFile(io.BytesIO(contents)) as archive:
         members = archive.infolist()
         if len({member.filename for member in members}) < len(members):
             raise ValueError("two of its parts have one name")
         n_bytes = sum(member.file_size for member in members)
-        if n_bytes > limit:
-            raise ValueError(f"its parts have {n_bytes} bytes, more than {limit}")
         for member in members:
             name = member.filename
-            size = member.file_size
-            if name.endswith(".json") and size > MAX_JSON:
-                raise ValueError(f"{name} has {size} bytes")
+            if name.endswith(".json") and member.file_size > MAX_JSON:
+                raise ValueError(f"{name} has {member.file_size} bytes")
             if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise ValueError(f"{name} is compressed by another method than deflate")
+            if nested or n_bytes > _limit(contents):
+                continue
             with archive.open(member) as file:
-                values = file.read(size)
-            if len(values) != size:
-                raise ValueError(f"{name} has {len(values)} bytes, not {size}")
-            if name.endswith(".json") and _count_entries(values) > MAX_ENTRIES:
-                raise ValueError(f"{name} has more than {MAX_ENTRIES} entries")
-            if values.startswith(b"PK"):
-                if nested:
-                    raise ValueError(f"{name} is an archive within an archive")
-                n_bytes += _inflate(values, limit - n_bytes, nested=True)[1]
-            if values.startswith(b"\x93NUMPY"):
-                _check_array(name, values)
-            out.writestr(name, values)
-    return plain.getvalue(), n_bytes
+                is_archive = file.read(2) == b"PK"
+            if is_archive:
+                n_bytes += _unpacked_size(archive.read(member), nested=True)
+    return n_bytes
 
 
-def _count_entries(values: bytes) -> int:
-    """Number of lists, dicts and entries in JSON, or more."""
-    return sum(values.count(mark) for mark in (b"[", b"{", b","))
+def _check_arrays(schema: bytes) -> None:
+    """ValueError if a schema of skops makes several arrays of one member."""
+    owner: dict[str, object] = {}
 
-
-def _check_array(name: str, values: bytes) -> None:
-    """Raise a ValueError if an array in NumPy's format declares more entries than it has bytes."""
-    file = io.BytesIO(values)
-    form = np.lib.format
-    readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
-    shape, _, dtype = readers[form.read_magic(file)](file)
-    if min(shape, default=0) < 0 or math.prod(shape) * max(dtype.itemsize, 1) > len(values):
-        raise ValueError(f"{name} declares an array of shape {shape}, which it does not hold")
-
-
-def _check_nodes(schema: dict[str, Any]) -> set[str]:
-    """Names of the classes of this package in a schema of skops; ValueError for what is refused.
-
-    Objects of scikit-learn are refused unless they are members of a stack.
-    """
-    held: set[str] = set()
-    owner: dict[str, Any] = {}
-    stack: list[tuple[Any, bool]] = [(schema, False)]
-    stacked = f"{schema['__module__']}.{schema['__class__']}" in STACKED
-    while stack:
-        node, member = stack.pop()
-        if isinstance(node, list):
-            stack += [(value, member) for value in node]
-        if not isinstance(node, dict):
-            continue
-        for key, value in node.items():
-            stack.append((value, member or (stacked and key in ("estimators", "estimators_"))))
-        if "__loader__" not in node:
-            continue
-        name = f"{node['__module__']}.{node['__class__']}"
-        loader = node["__loader__"]
-        if name.startswith(PACKAGE):
-            held.add(name)
-            allowed = loader == "ObjectNode" and _fields(name) is not None
-        else:
-            allowed = member or (loader in NODES and not name.startswith("sklearn."))
-        if not allowed:
-            raise ValueError(f"a {name} is not part of a model")
+    def check(node: dict[str, object]) -> None:
+        file = node.get("file")
         number = node.get("__id__")  # the same in all copies of one object
-        if "file" in node and not (number and owner.setdefault(node["file"], number) == number):
-            raise ValueError(f"{node['file']} is part of two arrays")
-    return held
+        if isinstance(file, str) and not (number and owner.setdefault(file, number) == number):
+            raise ValueError(f"{file} is part of two arrays")
+
+    json.loads(schema, object_hook=check)
 
 
 def _fields(name: str) -> list[str] | None:

@@ -30,7 +30,7 @@ References
        Modelling 3(1), 15-41.
 """
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from scipy.linalg import helmert
@@ -39,9 +39,11 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.options import COUNT, POSITIVE, check_parameters
+from bsdr_models.arrays import FloatArray, SamplesLike
+from bsdr_models.options import COUNT, check_number
 
+# Penalty of squared weights, in nats.
+RIDGE = 0.05
 # Size of the coordinates at the start of the search.
 _START = 3.0
 # Most iterations of the search.
@@ -65,8 +67,6 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
     ----------
     n_components : int, default=2
         R, number of coordinates; fewer for two classes, whose predictions have one dimension.
-    ridge : float, default=0.05
-        Penalty of squared weights, in nats.
 
     Attributes
     ----------
@@ -99,11 +99,10 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
     True
     """
 
-    def __init__(self, n_components: int = 2, *, ridge: float = 0.05) -> None:
+    def __init__(self, n_components: int = 2) -> None:
         self.n_components = n_components
-        self.ridge = ridge
 
-    def fit(self, probabilities: Any, y: Any = None) -> Self:
+    def fit(self, probabilities: SamplesLike, y: object = None) -> Self:
         """Learn the plane.
 
         Parameters
@@ -123,8 +122,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
             If rows are not probabilities, there are fewer than two classes, or an argument is out
             of range.
         """
-        constraints = {"n_components": [COUNT], "ridge": [POSITIVE]}
-        check_parameters(constraints, self.get_params(deep=False), "PredictionPlane")
+        check_number("n_components", self.n_components, COUNT)
         p = check_probabilities(probabilities)
         k = p.shape[1]
         if k < 2:
@@ -144,7 +142,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         size = 1.0
         if rank < k - 1:
             size = float(np.sqrt(np.mean(np.sum(centred**2, axis=1)))) or 1.0
-            V, W, b = _fit(centred / size, x**2, rank, float(self.ridge))
+            V, W, b = _fit(centred / size, x**2, rank)
         latent = centred / size @ V
         axes = np.linalg.svd(latent.T @ latent)[2].T
         axes = axes * np.where(np.sum((latent @ axes) ** 3, axis=0) < 0.0, -1.0, 1.0)
@@ -169,7 +167,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         raised = (p / p.max(axis=1, keepdims=True)) ** self.power_
         return np.asarray(np.sqrt(raised / raised.sum(axis=1, keepdims=True)))
 
-    def transform(self, probabilities: Any) -> FloatArray:
+    def transform(self, probabilities: SamplesLike) -> FloatArray:
         """Coordinates of samples with given probabilities.
 
         Parameters
@@ -192,7 +190,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
             raise ValueError(f"expected {len(self.mean_)} classes, got {p.shape[1]}")
         return np.asarray((self._read(p) - self.mean_) @ self.components_.T)
 
-    def predict_log_proba(self, coordinates: Any) -> FloatArray:
+    def predict_log_proba(self, coordinates: SamplesLike) -> FloatArray:
         """Log probabilities of the classes at places of the plane.
 
         Parameters
@@ -216,7 +214,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         return np.asarray(log_softmax(u @ self.weights_ + self.intercept_, axis=1))
 
 
-def check_probabilities(values: Any) -> FloatArray:
+def check_probabilities(values: SamplesLike) -> FloatArray:
     """Probabilities (M, K), normalised; ValueError if a row is anything else."""
     p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
     total = p.sum(axis=1)
@@ -226,9 +224,7 @@ def check_probabilities(values: Any) -> FloatArray:
     return np.asarray(p / total[:, None])
 
 
-def _fit(
-    X: FloatArray, p: FloatArray, rank: int, ridge: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _fit(X: FloatArray, p: FloatArray, rank: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """V (K, R), W (R, K) and b (K,) of smallest penalised cross entropy, from X (N, K)."""
     n, k = p.shape
 
@@ -241,10 +237,10 @@ def _fit(
         u = X @ V
         log_q = log_softmax(u @ W + b, axis=1)
         residual = np.exp(log_q) - p
-        value = -np.sum(p * log_q) + ridge * (np.sum(V**2) + np.sum(W**2))
+        value = -np.sum(p * log_q) + RIDGE * (np.sum(V**2) + np.sum(W**2))
         gradient = [
-            (X.T @ (residual @ W.T) + 2.0 * ridge * V).ravel(),
-            (u.T @ residual + 2.0 * ridge * W).ravel(),
+            (X.T @ (residual @ W.T) + 2.0 * RIDGE * V).ravel(),
+            (u.T @ residual + 2.0 * RIDGE * W).ravel(),
             residual.sum(axis=0),
         ]
         return value / n, np.concatenate(gradient) / n

@@ -1,18 +1,23 @@
 """Summary of a fitted estimator as a data frame, from its fitted attributes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.dims import FEATURE
 from bsdr_models.groups import majority_share
-from bsdr_models.metrics import lack_of_signal, no_signal
+from bsdr_models.metrics import baseline, lack_of_signal, no_signal
 from bsdr_models.numerics.association import FOUND, associate
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.validation import R_HAT_LIMIT
+
+if TYPE_CHECKING:
+    from bsdr_models.base import Estimator
 
 # Largest number of classes, and of components, that are listed.
 MAX_LISTED = 8
@@ -52,7 +57,7 @@ LAPLACE = (
 )
 
 
-def summarise(model: Any) -> pd.DataFrame:
+def summarise(model: "Estimator") -> pd.DataFrame:
     """Names and values of a fitted estimator, as text; remarks are the last rows."""
     rows = {"model": type(model).__name__}
     for name, value in model.selected_params().items():
@@ -78,7 +83,7 @@ def to_html(summary: pd.DataFrame) -> str:
     return f"<style>{style}</style>{table}"
 
 
-def _data(model: Any) -> dict[str, str]:
+def _data(model: "Estimator") -> dict[str, str]:
     """Samples, features, missing values and targets."""
     context = model._context
     scaler = model._scaler
@@ -116,18 +121,25 @@ def _data(model: Any) -> dict[str, str]:
     return rows
 
 
-def _features(model: Any) -> dict[str, str]:
-    """How many features are found, and the first of them."""
-    alone = associate(*model._known())
-    found = alone["false_discovery_rate"] <= FOUND
-    order = np.argsort(-alone["explained"], kind="stable")
+def _features(model: "Estimator") -> dict[str, str]:
+    """How many features are found, and the first of them: in the tree, if there is one."""
+    fit = xr.Dataset() if model._tree is None else model._tree["fit"].to_dataset()
+    if "explained" in fit:
+        varies = fit.isel({FEATURE: model._context.varies})
+        explained = varies["explained"].values
+        found = varies["false_discovery_rate"].values <= FOUND
+    else:
+        alone = associate(*model._known())
+        explained = alone["explained"]
+        found = alone["false_discovery_rate"] <= FOUND
+    order = np.argsort(-explained, kind="stable")
     listed = [str(model._context.modelled_names[i]) for i in order[:MAX_LISTED] if found[i]]
     count = int(found.sum())
     first = f", first {', '.join(listed)}" if listed else ""
     return {"features found": f"{count} at a false discovery rate of {FOUND:.0%}{first}"}
 
 
-def _metric(model: Any) -> dict[str, str]:
+def _metric(model: "Estimator") -> dict[str, str]:
     """Weights of the candidates of the metric, the largest first; of each view."""
     weights = getattr(model, "metric_weights_", {})
     rows = {}
@@ -138,13 +150,13 @@ def _metric(model: Any) -> dict[str, str]:
     return rows
 
 
-def _diagnostics(model: Any) -> Mapping[str, Any]:
+def _diagnostics(model: "Estimator") -> Mapping[Any, Any]:
     """Attributes of the tree, without making it."""
     made = {} if model._tree is None else model._tree.attrs
     return {**model._context.attrs, **model._attrs(), **made}
 
 
-def _fit(model: Any) -> dict[str, str]:
+def _fit(model: "Estimator") -> dict[str, str]:
     """Engine, its length and its diagnostics."""
     attrs = _diagnostics(model)
     method = model._method
@@ -167,7 +179,7 @@ def _fit(model: Any) -> dict[str, str]:
     return rows
 
 
-def _components(model: Any) -> dict[str, str]:
+def _components(model: "Estimator") -> dict[str, str]:
     """Components in use and their shares; shares of views."""
     if not hasattr(model, "relevance_"):
         return {}
@@ -183,7 +195,7 @@ def _components(model: Any) -> dict[str, str]:
     return rows
 
 
-def _predictions(model: Any) -> dict[str, str]:
+def _predictions(model: "Estimator") -> dict[str, str]:
     """Temperature, and the score of held-out samples."""
     rows = {}
     if hasattr(model, "temperature_") and model._context.target != "regression":
@@ -192,15 +204,16 @@ def _predictions(model: Any) -> dict[str, str]:
         rows["held-out log score"] = f"{model.held_out_score_:.3f} nats per sample"
     if np.isfinite(getattr(model, "held_out_gain_", np.nan)):
         gain = f"{round(model.held_out_gain_, 3) + 0.0:.3f} ± {model.held_out_gain_se_:.3f}"
-        rows["gain over class frequencies"] = gain
+        base = baseline(model._context.target).removeprefix("the ")
+        rows[f"gain over {base}"] = gain
     return rows
 
 
-def _remarks(model: Any) -> list[str]:
+def _remarks(model: "Estimator") -> list[str]:
     """What a reader should know, most important first."""
     attrs = _diagnostics(model)
     method = model._method
-    reason = lack_of_signal(attrs)
+    reason = lack_of_signal({**attrs, "target": model._context.target})
     messages = [*model._result.messages, *([] if reason is None else [no_signal(reason)])]
     remarks = [message[0].upper() + message[1:] + "." for message in dict.fromkeys(messages)]
     if hasattr(model, "objective_"):

@@ -1,16 +1,12 @@
-"""Reading of trees: their groups, and the effects of the features."""
+"""Reading of trees, with checks of what the plots and diagnostics need."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-import numpy as np
 import xarray as xr
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, GRID_X, LABEL, OBS
+from bsdr_models.dims import CHAIN, DRAW, GRID_X, LABEL, OBS
 from bsdr_models.inference.datatree import SUMMARY_DIMS
 from bsdr_models.latent_grid import VARIABLE
-from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
 
 # Dims that variables of samples and maps have at least.
 NEEDED = {**SUMMARY_DIMS, "y": (OBS,), VARIABLE: (GRID_X, LABEL)}
@@ -52,54 +48,3 @@ def check_dims(name: str, array: xr.DataArray, dims: Iterable[str] = (CHAIN, DRA
     """Raise a ValueError unless an array has the dims, by default chain and draw."""
     if absent := [dim for dim in dims if dim not in array.dims]:
         raise ValueError(f"{name} has no dim {' and no '.join(map(repr, absent))}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effects:
-    """Effects of D features on K class scores, or mean slopes of K latent coordinates.
-
-    ``dim`` names the second axis, class scores or latent coordinates.
-    """
-
-    draws: FloatArray | None  # (S, D, K), of a common size but for real outputs; None for slopes
-    mean: FloatArray  # (D, K)
-    importance: FloatArray  # share of each feature in the squared effects, (D,)
-    strength: FloatArray  # by which features are in order, largest first, (D,)
-    features: np.ndarray  # names, (D,)
-    outcomes: np.ndarray  # names, (K,)
-    dim: str
-
-
-def read_effects(tree: xr.DataTree) -> Effects:
-    """Effects in a tree; ValueError if it has neither coefficients nor slopes."""
-    fit = read(tree, "fit")
-    if "posterior" in tree.children and "coef" in tree["posterior"]:
-        coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
-        draws = coef.values.reshape(-1, *coef.shape[2:])
-        classes = "y_index" in fit
-        if tree.attrs.get("target") != "regression":
-            draws = rescale_to_median_size(draws, centred=classes)
-        mean = draws.mean(axis=0)
-        k = mean.shape[1]
-        share = feature_relevance(mean, np.eye(k) - classes / k)
-    elif missing := {"projection_mean", "feature_relevance"} - set(fit):
-        raise ValueError(
-            "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "
-            f"'posterior', and no variable {', '.join(map(repr, sorted(missing)))} in group 'fit'"
-        )
-    else:
-        coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
-        draws = None
-        mean = coef.values
-        share = np.empty(0)
-    if "feature_relevance" in fit:
-        share = fit["feature_relevance"].values
-    return Effects(
-        draws=draws,
-        mean=mean,
-        importance=share,
-        strength=fit["explained"].values if "explained" in fit else share,
-        features=coef[FEATURE].values,
-        outcomes=coef[coef.dims[-1]].values,
-        dim=str(coef.dims[-1]),
-    )

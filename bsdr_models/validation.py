@@ -5,17 +5,18 @@ names. Handled here is what it would misread or refuse without a clear message: 
 arrays, dates, text among numbers, duplicate column names, missing labels.
 """
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from numbers import Integral, Real
-from typing import Any
+from numbers import Real
+from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import ArrayLike
+from pandas.api.types import is_scalar
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
@@ -27,25 +28,16 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.process_state import one_thread as one_thread
 from bsdr_models.process_state import recorded_warnings
 
-# Kinds of dtype that NumPy would convert to numbers.
-NO_NUMBERS = {"M": "dates", "m": "time differences"}
-# What to do about columns of a table that are not numbers, by what they hold.
-REMEDIES = {
-    "dates": "convert them to numbers, such as days since the first",
-    "dates as text": "Convert them to numbers, such as days since the first, or drop them",
-    "decimal commas": "Read the file with decimal=',', an argument of pandas.read_csv",
-    "text among numbers": "X[{names}] = X[{names}].apply(pandas.to_numeric, errors='coerce') "
-    "makes each text a missing value",
-    "text": "Drop identifiers, and encode categories as zeros and ones: "
-    "X = pandas.get_dummies(X, columns={names}, drop_first=True)",
-}
-DECIMAL_COMMA = re.compile(r"[-+]?\d+(\.\d{3})*,\d+")
-DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}")
+# What to do about columns of a table that are not numbers.
+REMEDIES = (
+    "convert text by pandas.to_numeric and dates to days since the first, encode categories by "
+    "pandas.get_dummies, read decimal commas by pandas.read_csv(decimal=','), drop identifiers"
+)
 # Absolute value of unscaled features beyond which sums of fourth powers would overflow.
 MAX_RAW = 1e60
 # Largest R-hat of an identified quantity without a warning.
@@ -57,7 +49,7 @@ R_HAT_LIMIT = 1.05
 
 def validate_samples(
     estimator: BaseEstimator,
-    X: Any,
+    X: object,
     *,
     reset: bool,
     sparse: bool = False,
@@ -93,60 +85,47 @@ def validate_samples(
     )
 
 
-def _read_table(estimator: BaseEstimator, X: Any, *, reset: bool, sparse: bool) -> Any:
+def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: bool) -> Any:
     """X in a form that scikit-learn reads, with NaN for masked entries."""
-    name = type(estimator).__name__
-    if isinstance(X, xr.Dataset | xr.DataTree):
-        raise TypeError(
-            f"X is an xarray {type(X).__name__}, {name} takes a DataArray of two dims, samples "
-            "and features: give one variable, or dataset.to_dataarray('feature').T"
-        )
     if isinstance(X, xr.DataArray):  # columns are named by the coordinate of its second dim
         X = X.to_pandas() if X.ndim == 2 else X.values
-    if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
-        raise TypeError("X is a lazy frame: give X.collect()")
     if _is_frame(X):
         X = _name_columns(estimator, X, reset=reset)
     if issparse(X) or (_is_frame(X) and {type(t).__name__ for t in X.dtypes} == {"SparseDtype"}):
         if not sparse:
+            name = type(estimator).__name__
             raise TypeError(
                 f"Sparse data was passed for X, but {name} takes dense arrays only: make it dense "
                 "if it fits into memory, or use BM2PCAClassifier, which takes sparse data"
             )
         return X
     if _is_frame(X):
-        return _read_frame(X)
+        _check_numbers("X", {label: X[label] for label in X.columns})
+        return X if len(X.columns) else np.empty((len(X), 0))
+    is_list = isinstance(X, Sequence) and not isinstance(X, str | bytes)
+    if not is_list and not hasattr(X, "__array__"):
+        # NumPy may iterate over it for minutes.
+        raise TypeError(
+            f"X must be a matrix of samples and features, got {type(X).__name__}: give an array or "
+            "a data frame, such as adata.to_df() of AnnData and X.collect() of a lazy frame"
+        )
     if isinstance(X, np.ma.MaskedArray):
         X = np.where(np.ma.getmaskarray(X), np.nan, X.data) if np.ma.is_masked(X) else X.data
-    _check_container(X)
     try:
         array = np.asarray(X)
     except ValueError as error:
         raise ValueError(f"X cannot be read as a matrix: {error}") from None
-    if array.dtype.kind == "V":
-        raise TypeError("X is an array of records: give a DataFrame of it")
-    if array.ndim == 2 and array.dtype.kind in "OUSmM":
-        for index, column in enumerate(array.T):
-            _check_column(f"column {index} of X", column)
+    if array.ndim == 2:
+        _check_numbers("X", dict(enumerate(array.T)))
     return X
 
 
-def _is_frame(X: Any) -> bool:
-    return hasattr(X, "columns") and hasattr(X, "dtypes")
+def _is_frame(X: object) -> TypeGuard[pd.DataFrame]:
+    """Whether it is a frame of pandas or polars."""
+    return all(hasattr(X, name) for name in ("shape", "columns", "dtypes"))
 
 
-def _check_container(X: Any) -> None:
-    """TypeError for what is no array, table or list: NumPy may iterate over it for minutes."""
-    is_array = hasattr(X, "__array__") or hasattr(X, "__array_interface__")
-    if is_array or (isinstance(X, Sequence) and not isinstance(X, str | bytes)):
-        return
-    annotated = hasattr(X, "obs") and hasattr(X, "var")
-    cure = "adata.to_df(), and a column of adata.obs for y" if annotated else "a data frame"
-    kind = type(X).__name__
-    raise TypeError(f"X must be a matrix of samples and features, got {kind}: give {cure}")
-
-
-def column_labels(table: Any, what: str) -> list[str] | None:
+def column_labels(table: object, what: str) -> list[str] | None:
     """Names of the columns of a table, as text, unique; None if it is no table."""
     if isinstance(table, xr.DataArray):
         columns = table.indexes.get(table.dims[1]) if table.ndim == 2 else None
@@ -158,11 +137,10 @@ def column_labels(table: Any, what: str) -> list[str] | None:
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         raise ValueError(f"{count} columns of {what} are named {name!r}: names must be unique")
-    check_text(f"a column of {what} is named", names)
     return names
 
 
-def _name_columns(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
+def _name_columns(estimator: BaseEstimator, X: pd.DataFrame, *, reset: bool) -> pd.DataFrame:
     """A frame whose columns, unless numbered from 0, are named by text, as scikit-learn needs it.
 
     ValueError if they are those of the fit in another order.
@@ -180,81 +158,34 @@ def _name_columns(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     return X.set_axis(names, axis=1)
 
 
-def _read_frame(X: Any) -> Any:
-    """Check the columns of a frame; a frame without columns becomes an array."""
-    labels = list(X.columns)
-    if not labels:
-        return np.empty((len(X), 0))
-    refused: dict[str, dict[str, str]] = {}
-    for index, dtype in enumerate(X.dtypes):
-        numeric = (
-            dtype.is_numeric()  # of polars
-            if hasattr(dtype, "is_numeric")
-            else getattr(dtype, "kind", "O") in "biufc"
-        )
-        if not numeric:
-            column = X.iloc[:, index] if hasattr(X, "iloc") else X.to_series(index)
-            values = np.asarray(column)
-            kind, example = _text_in(values)
-            if kind:
-                refused.setdefault(kind, {})[str(labels[index])] = example
-            else:
-                _check_column(f"column {labels[index]!r} of X", values)
-    if refused:
-        raise ValueError("\n".join(_refusal(kind, found) for kind, found in refused.items()))
-    return X
+def _check_numbers(what: str, columns: Mapping[Any, pd.Series | np.ndarray]) -> None:
+    """ValueError for columns of `what` with entries that are no numbers, by name and an example."""
+    found = {}
+    for name, column in columns.items():
+        if getattr(column.dtype, "kind", "O") not in "biufc":
+            try:
+                found[name] = _first_no_number(np.asarray(column))
+            except TypeError as error:  # neither text nor number
+                raise TypeError(f"column {name!r} of {what}: {error}") from None
+    texts = [f"{name!r} ({text})" for name, text in found.items() if text]
+    if texts:
+        names = f"column{'s' if len(texts) > 1 else ''} {', '.join(texts)} of {what}"
+        raise ValueError(f"{names} cannot be read as numbers: {REMEDIES}")
 
 
-def _text_in(values: np.ndarray) -> tuple[str, str]:
-    """Kind of what is no number in a column, a key of `REMEDIES`, and an example; else empty."""
-    if values.dtype.kind in NO_NUMBERS:
-        return NO_NUMBERS[values.dtype.kind], ""
-    given = [value for value in values.tolist() if isinstance(value, str)]
-    texts = [value for value in given if not _is_number(value)]
-    if not texts:
-        return "", ""
-    if all(DECIMAL_COMMA.fullmatch(text.strip()) for text in texts):
-        return "decimal commas", texts[0]
-    if sum(DATE.match(text) is not None for text in texts) > 0.5 * len(texts):
-        return "dates as text", texts[0]
-    numbers = int(pd.Series(values).count()) - len(texts)
-    is_limit = texts[0].strip().startswith(("<", ">", "\u2264", "\u2265"))
-    return ("text among numbers" if is_limit or numbers > len(texts) else "text"), texts[0]
+def _first_no_number(values: np.ndarray) -> str:
+    """The first entry of a column that is no number, as text; empty if there is none."""
+    if values.dtype.kind in "mM":
+        return str(values[0])
+    for value in values.tolist() if values.dtype.kind in "OUST" else ():
+        try:
+            float(np.nan if value is None else value)
+        except (ValueError, OverflowError):
+            return repr(value)[:50]
+    return ""
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _refusal(kind: str, found: Mapping[str, str]) -> str:
-    """Error for the columns of one kind, by their names with an example of each."""
-    names = ", ".join(map(repr, found))
-    what = f"column{'s' if len(found) > 1 else ''} {names} of X"
-    if kind in NO_NUMBERS.values():
-        return f"{what} holds {kind}: {REMEDIES['dates']}"
-    example = next(iter(found.values()))
-    remedy = REMEDIES[kind].format(names=[*found])
-    return f"{what} cannot be read as numbers: {kind}, such as {example!r}. {remedy}"
-
-
-def _check_column(what: str, values: np.ndarray) -> None:
-    """Raise an error that names the column unless its values are convertible to float."""
-    if values.dtype.kind in NO_NUMBERS:
-        raise ValueError(f"{what} holds {NO_NUMBERS[values.dtype.kind]}: convert them to numbers")
-    try:
-        for value in values.tolist():
-            if value is not None:
-                float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        kind = ValueError if isinstance(error, OverflowError) else type(error)
-        raise kind(f"{what} cannot be read as numbers: {error}") from None
-
-
-def sample_labels(X: Any) -> np.ndarray | None:
+def sample_labels(X: object) -> np.ndarray | None:
     """Labels of samples, (N,): the index of a pandas table, or the first coordinate of a DataArray.
 
     Numbers and dates keep their type. All others become text, which every file format stores: an
@@ -270,32 +201,25 @@ def sample_labels(X: Any) -> np.ndarray | None:
     labels = index.to_numpy()
     if labels.dtype.kind in "iufM":
         return labels.copy()
-    names = [str(label) for label in index.tolist()]
-    check_text("a sample of X is named", names)
-    return np.array(names)
+    return np.array([str(label) for label in index.tolist()])
 
 
-def check_text(what: str, values: Iterable[Any]) -> None:
-    """Raise a ValueError if a text has a NUL character, which NetCDF and HDF5 do not store."""
-    for value in values:
-        if isinstance(value, str) and "\0" in value:
-            raise ValueError(f"{what} {value!r}: files of results cannot hold a NUL character")
-
-
-def feature_names(estimator: Any) -> np.ndarray:
+def feature_names(estimator: BaseEstimator) -> np.ndarray:
     """Names of the training features, or else x0, x1, ..."""
     names = getattr(estimator, "feature_names_in_", None)
     return np.array([f"x{i}" for i in range(estimator.n_features_in_)]) if names is None else names
 
 
-def check_latent(Z: Any, n_components: int) -> FloatArray:
+def check_latent(Z: ArrayLike, n_components: int) -> FloatArray:
     """Latent coordinates as a finite array (N, R), else ValueError."""
     if np.shape(Z)[1:] != (n_components,):
         raise ValueError(f"Z must have shape (n_samples, {n_components}), got {np.shape(Z)}")
     return check_array(Z, dtype=np.float64, input_name="Z")
 
 
-def check_features(X: Any, y: Any, n_components: int) -> tuple[FloatArray, list[str]]:
+def check_features(
+    X: SamplesLike, y: TargetLike, n_components: int
+) -> tuple[FloatArray, list[str]]:
     """X of a declarative model as a finite (N, D) array, and its feature names, else ValueError."""
     check_order(X, y)
     array = check_array(X, dtype=np.float64, input_name="X")
@@ -307,20 +231,20 @@ def check_features(X: Any, y: Any, n_components: int) -> tuple[FloatArray, list[
     return array, column_names(X, "x", n_features)
 
 
-def column_names(table: Any, prefix: str, n_columns: int) -> list[str]:
+def column_names(table: object, prefix: str, n_columns: int) -> list[str]:
     """Names of the columns of a table, or else a prefix and a number."""
     names = column_labels(table, "X" if prefix == "x" else "y")
     numbered = [*map(str, range(n_columns))]
     return [prefix + number for number in numbered] if names in (None, numbered) else names
 
 
-def label_names(y: Any, n_labels: int) -> np.ndarray:
+def label_names(y: object, n_labels: int) -> np.ndarray:
     """Names of the columns of a table of label sets, or else their numbers."""
     names = column_names(y, "", n_labels)
     return np.arange(n_labels) if names == [*map(str, range(n_labels))] else np.array(names)
 
 
-def match_columns(y: Any, labels: Sequence[Any] | np.ndarray) -> Any:
+def match_columns(y: TargetLike, labels: Sequence[object] | np.ndarray) -> TargetLike:
     """Targets with the columns of a table in the order of the labels of the fit.
 
     Arrays, and tables without names, are as they are. ValueError if there are other names.
@@ -339,7 +263,7 @@ def match_columns(y: Any, labels: Sequence[Any] | np.ndarray) -> Any:
     raise ValueError(f"y has the columns {given}, the fit had {fitted}: give these, in any order")
 
 
-def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntArray]] | None:
+def read_views(views: object, feature_names: Sequence[object]) -> list[tuple[str, IntArray]] | None:
     """Names and features of views, from columns by the name of the view.
 
     Columns are names of features, or else their positions. ValueError unless each feature is in
@@ -350,26 +274,20 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
     if not isinstance(views, Mapping):
         raise ValueError(f"views must be a dict of the columns of each view by name, got {views!r}")
     names = [str(name) for name in feature_names]
-    n_features = len(names)
-    if len({*map(str, views)}) < len(views) or any(map(is_missing, views)):
-        raise ValueError(f"views: each view needs a name of its own, got {[*map(_plain, views)]}")
+    position = {name: i for i, name in enumerate(names)}
     found: dict[str, IntArray] = {}
     for name, columns in views.items():
+        view = str(name)
         if isinstance(columns, str) or not isinstance(columns, Iterable):
-            raise ValueError(f"views: {str(name)!r} must be a list of columns, got {columns!r}")
-        index = []
-        for column in columns:
-            position: Any = names.index(str(column)) if str(column) in names else column
-            is_number = isinstance(position, Integral) and not isinstance(position, bool)
-            if not (is_number and 0 <= position < n_features):
-                raise ValueError(
-                    f"views: {str(name)!r} has column {_plain(column)!r}, which X does not have"
-                )
-            index.append(int(position))
-        if not index:
-            raise ValueError(f"views: {str(name)!r} has no columns")
-        found[str(name)] = np.array(index)
-    count = np.bincount(np.concatenate([*found.values(), []]).astype(int), minlength=n_features)
+            raise ValueError(f"views: {view!r} must be a list of columns, got {columns!r}")
+        places = [position.get(str(column), column) for column in columns]
+        if not places or view in found:
+            raise ValueError(f"views: {view!r} has no columns, or the name of another view")
+        for place in places:
+            if isinstance(place, bool) or place not in range(len(names)):
+                raise ValueError(f"views: {view!r} has column {place!r}, which X does not have")
+        found[view] = np.array(places, dtype=np.int64)
+    count = np.bincount(np.concatenate([*found.values(), []]).astype(int), minlength=len(names))
     if (count != 1).any():
         feature = int(np.argmax(count != 1))
         where = "no view" if count[feature] == 0 else f"views {count[feature]} times"
@@ -377,15 +295,10 @@ def read_views(views: Any, feature_names: Sequence[Any]) -> list[tuple[str, IntA
     return list(found.items())
 
 
-def _plain(name: Any) -> Any:
-    """A name for messages, without the type of NumPy."""
-    return name.item() if isinstance(name, np.generic) else name
-
-
 # Targets
 
 
-def require_targets(estimator: BaseEstimator, X: Any, y: Any) -> None:
+def require_targets(estimator: BaseEstimator, X: object, y: object) -> None:
     """Raise a ValueError if there are no targets, or see `check_order`."""
     if y is None:
         name = type(estimator).__name__
@@ -393,14 +306,14 @@ def require_targets(estimator: BaseEstimator, X: Any, y: Any) -> None:
     check_order(X, y)
 
 
-def check_samples(X: Any, *others: Any) -> None:
+def check_samples(X: object, *others: object) -> None:
     """ValueError if arrays are not of one length, or see `check_order`."""
     check_consistent_length(X, *others)
     for other in others:
         check_order(X, other)
 
 
-def check_order(X: Any, y: Any) -> None:
+def check_order(X: object, y: object) -> None:
     """ValueError if y has the labels of the samples of X in another order; others do not count."""
     index = sample_labels(X)
     other = sample_labels(y)
@@ -435,20 +348,16 @@ def read_targets(y: Any) -> np.ndarray:
         raise ValueError(f"y must be an array with an entry for each sample, got {y!r}")
     if not len(array):
         raise ValueError("y has no entries")
-    if array.dtype.kind in "OSU":
-        check_text("y has the label", array.ravel().tolist())
     return array
 
 
-def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
+def read_numbers(y: object, *, missing: bool = False) -> FloatArray:
     """Real targets, (N,) or (N, K), of float64; NaN passes if ``missing``."""
     y = read_targets(y)
     if y.dtype == object:
         values = [np.nan if is_missing(value) else value for value in y.ravel()]
         y = np.array(values, dtype=object).reshape(y.shape)
-    if y.dtype.kind in "OUSmM":
-        for column in y.reshape(len(y), -1).T:
-            _check_column("y", column)
+    _check_numbers("y", dict(enumerate(y.reshape(len(y), -1).T)))
     if not missing and (lost := _missing_entries(y)).any():
         raise ValueError(
             f"Input y contains NaN, first in sample {lost.nonzero()[0][0]}: drop samples without "
@@ -464,12 +373,12 @@ def read_numbers(y: Any, *, missing: bool = False) -> FloatArray:
     )
 
 
-def read_labels(y: Any) -> np.ndarray:
+def read_labels(y: object) -> np.ndarray:
     """Labels of all samples, (N,) or (N, K), none missing."""
     return _plain_labels(known_entries(y, None)[0])
 
 
-def known_entries(y: Any, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
+def known_entries(y: object, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
     """Targets as an array, and a mask of the known ones.
 
     ``unlabeled`` marks the others; NaN stands for every kind of missing value, None for none.
@@ -523,33 +432,27 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
     return classes, index
 
 
-def encode_classes(y: Any, n_samples: int | None = None) -> tuple[IntArray, list[Any]]:
+def encode_classes(y: TargetLike, n_samples: int | None = None) -> tuple[IntArray, list[Any]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
-    y = np.asarray(y)
-    if n_samples is not None and (y.ndim == 0 or len(y) != n_samples):
-        raise ValueError(f"X has {n_samples} samples and y has shape {y.shape}")
+    y = read_labels(y)
     if y.ndim != 1:
         raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("y contains NaN or infinity")
+    if n_samples is not None and len(y) != n_samples:
+        raise ValueError(f"X has {n_samples} samples and y has shape {y.shape}")
     labels, index = np.unique(y, return_inverse=True)
     if len(labels) < 2:
         raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")
     return index.astype(np.int64), labels.tolist()
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT, masked, or the NA of pandas."""
-    if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
-        return True
-    return not isinstance(value, np.ndarray) and bool(value != value)
+def is_missing(value: object) -> bool:
+    """Whether a value is None, NaN, NaT, or the NA of pandas."""
+    return is_scalar(value) and bool(pd.isna(value))
 
 
 def _missing_entries(y: np.ndarray) -> BoolArray:
     """Mask of the missing entries of an array."""
-    if y.dtype == object:
-        return np.array([is_missing(value) for value in y.ravel()], dtype=bool).reshape(y.shape)
-    return np.isnan(y) if y.dtype.kind in "fmM" else np.zeros(y.shape, dtype=bool)
+    return np.asarray(pd.isna(y), dtype=bool)
 
 
 def _plain_labels(y: np.ndarray) -> np.ndarray:

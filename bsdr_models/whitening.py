@@ -1,14 +1,15 @@
 """Whitened features for other classifiers: the metric of :mod:`bsdr_models.metric`."""
 
-from typing import Any, Self, get_args
+from typing import Self, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models import validation
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.groups import read_groups
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
@@ -65,7 +66,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def __init__(self, metric: MetricName = "auto") -> None:
         self.metric = metric
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Learn the metric.
 
         Parameters
@@ -95,13 +96,13 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         X = validation.validate_samples(self, X, reset=True, least=2)
         classes = _read_classes(y)
         check_consistent_length(X, classes)
-        groups = read_groups(groups, table)
+        group = read_groups(groups, table)
         self._scaler = validation.fit_scaler(X, standardize=True)
         X = self._scaler.transform(X)
         units = self._scaler.units
         with validation.one_thread():
-            fold = make_folds(X, classes, groups)
-            share = effective_share(X, classes, groups)
+            fold = make_folds(X, classes, group)
+            share = effective_share(X, classes, group)
             weights = choose_weights(
                 self.metric, X, classes, units, fold, by_fold=False, share=share
             )
@@ -115,7 +116,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self._n_features_out = metric.width
         return self
 
-    def transform(self, X: Any) -> FloatArray:
+    def transform(self, X: SamplesLike) -> FloatArray:
         """Whitened features.
 
         Parameters
@@ -139,13 +140,13 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = tags.target_tags.multi_output = True
         return tags
 
 
-def _read_classes(y: Any) -> IntArray:
+def _read_classes(y: TargetLike) -> IntArray:
     """Class of each sample, (N,), or 0 and 1 of each label, (N, K)."""
     y = validation.read_labels(y)
     if type_of_target(y) != "multilabel-indicator":

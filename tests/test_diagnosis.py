@@ -241,36 +241,6 @@ def test_a_mode_has_no_spread(iris):
     assert table.loc["optimum", "verdict"] == "ok"
 
 
-@pytest.mark.parametrize(
-    ("ends", "verdict", "gap"),
-    [
-        ([-5.0, -5.4, -9.0], "ok: 2 of 3", 0.4),
-        ([-5.0, -5.1], "ok: 2 of 2", 0.1),
-        ([-9.0, -5.0, np.nan], "not converged: 1 of 2", 4.0),
-    ],
-)
-def test_starts_are_compared(ends, verdict, gap):
-    tree = foreign(np.random.default_rng(1), chains=1, inference_method="map")
-    tree["fit"] = xr.Dataset({"restarts": ("restart", np.array(ends))})
-    row = diagnose(tree).loc["restarts"]
-    assert row["verdict"].startswith(verdict)
-    assert row["value"] == pytest.approx(gap)
-
-
-def test_advi_is_judged_by_the_drift_of_its_bound():
-    rng = np.random.default_rng(2)
-    tree = foreign(rng, chains=1, inference_method="advi")
-    noise = rng.standard_normal(1000)
-    for bound, verdict in (
-        (noise, "ok"),
-        (noise + 0.1 * np.arange(1000.0), "not converged: still rises"),
-        (np.full(1000, np.nan), "not converged: the bound is not finite"),
-        (noise[:10], "not applicable: too few steps"),
-    ):
-        tree["fit"] = xr.Dataset({"elbo": ("iteration", bound)})
-        assert check_approximation(diagnose(tree))["bound"] == verdict
-
-
 def test_divergences_and_energy_are_read():
     rng = np.random.default_rng(6)
     diverging = np.zeros((CHAINS, DRAWS), dtype=bool)

@@ -30,7 +30,6 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import FunctionTransformer
 
 import bsdr_models
 from bsdr_models import (
@@ -653,10 +652,6 @@ def sparse(members):
     members |= {f"{i}.npz": out.getvalue() for i in range(4)}
 
 
-def lists(members):
-    members["schema.json"] = b'{"more": [' + b",".join([b"[[]]"] * 10**6) + b"]}"
-
-
 def outside(members):
     one = {"type": "numpy", "file": "../../etc/passwd"}
     node("numpy.ndarray", "NdArrayNode", **one)(members)
@@ -666,56 +661,39 @@ def deep(members):
     members["schema.json"] = b"[" * 10**6 + b"]" * 10**6
 
 
-def matryoshka(members):
-    for _ in range(2):
-        out = BytesIO()
-        with ZipFile(out, "w") as archive:
-            archive.writestr("a.npy", members.get("more", b"x"))
-        members["more"] = out.getvalue()
-
-
 HUGE = {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**5)}
 TUPLE = {"__class__": "tuple", "__module__": "builtins", "__loader__": "TupleNode"}
 CALL = "ConstructorFromReduceNode"
 EMPTY = {"content": {"__id__": 3, "content": [], **TUPLE}}
 FORGED = {
-    "a command as the estimator": (root("os.system", CALL), "os.system is not part"),
-    "a module that is imported": (root("bsdr_models.base.os"), "base.os is not part"),
-    "a function as the estimator": (root("bsdr_models.metrics.lack_of_signal"), "is not part"),
-    "a method as the estimator": (root("bsdr_models.base.Estimator.save", CALL), "is not part"),
+    "a command as the estimator": (root("os.system", CALL), r"Untrusted .*os\.system"),
+    "a module that is imported": (root("bsdr_models.base.os"), r"Untrusted .*base\.os"),
+    "a function as the estimator": (root("bsdr_models.metrics.lack_of_signal"), "Untrusted types"),
+    "a method as the estimator": (root("bsdr_models.base.Estimator.save", CALL), "Untrusted types"),
     "a package of a similar name": (root("bsdr_models_evil.Model"), "Untrusted types .*evil.Model"),
-    "a constructor of ours": (node("bsdr_models.options.Sampling", CALL, **EMPTY), "not part"),
     "a class with methods alone": (
         node("bsdr_models.inference.coordinate_ascent._Ascent"),
-        "_Ascent is not part of a model",
+        "Untrusted types .*_Ascent",
     ),
-    "a class of ours as a value": (node("bsdr_models.options.Sampling", "TypeNode"), "not part"),
     "a class that the header does not name": (
         node("bsdr_models.dgplvm.settings.Mapping"),
         "Untrusted types .*Mapping",
     ),
-    "a transformer of scikit-learn": (add(FunctionTransformer()), "FunctionTransformer is not"),
-    "an estimator of scikit-learn": (add(LogisticRegression()), "LogisticRegression is not part"),
-    "a function": (add(np.exp), "exp is not part of a model"),
-    "a partial function": (add(partial(np.exp, 1.0)), "partial is not part of a model"),
-    "a method": (node("builtins.str", "MethodNode"), "str is not part of a model"),
-    "an operator": (add(operator.attrgetter("a")), "attrgetter is not part of a model"),
-    "a masked array": (add(np.ma.masked_array([1.0])), "MaskedArray is not part of a model"),
-    "a huge array": (array(HUGE), "declares an array of shape"),
-    "a huge array of nothing": (array(HUGE | {"descr": "|V0"}), "declares an array of shape"),
-    "a negative array": (array(HUGE | {"shape": (-8, -8)}), "declares an array of shape"),
+    "a partial function": (add(partial(np.exp, 1.0)), "Untrusted types .*partial"),
+    "a method": (node("builtins.str", "MethodNode"), "cannot be loaded"),
+    "an operator": (add(operator.attrgetter("a")), "Untrusted types .*attrgetter"),
+    "a huge array": (array(HUGE), "cannot be loaded"),
+    "a negative array": (array(HUGE | {"shape": (-8, -8)}), "cannot be loaded"),
     "a future array": (array(HUGE, (9, 0)), "cannot be loaded"),
     "an array many times": (many_times(lambda i: i), "is part of two arrays"),
     "an array of no identity": (many_times(lambda i: None), "is part of two arrays"),
     "an array of identity zero": (many_times(lambda i: 0), "is part of two arrays"),
     "sparse matrices": (sparse, r"its parts have \d+ bytes, more than"),
-    "many small lists": (lists, "schema.json has more than 2097152 entries"),
-    "archives in archives": (matryoshka, "is an archive within an archive"),
-    "a command": (node("os.system", "FunctionNode", content="os.system"), "system is not part"),
+    "a command": (node("os.system", "FunctionNode", content="os.system"), "Untrusted types"),
     "a command as a type": (node("os.system", "TypeNode"), "cannot be loaded"),
     "evaluation": (node("builtins.eval", "ObjectNode"), "cannot be loaded"),
-    "a constructor of another package": (node("pathlib.Path", CALL, **EMPTY), "Path is not part"),
-    "a loader that does not exist": (node("builtins.str", "EvilNode"), "str is not part"),
+    "a constructor of another package": (node("pathlib.Path", CALL, **EMPTY), "Untrusted types"),
+    "a loader that does not exist": (node("builtins.str", "EvilNode"), "cannot be loaded"),
     "a package that does not exist": (node("nowhere.Thing"), "cannot be loaded"),
     "a random generator that is none": (node("os.path", "RandomGeneratorNode"), "cannot be loaded"),
     "an array of objects": (array(HUGE | {"descr": "|O", "shape": (1,)}), "cannot be loaded"),
@@ -760,14 +738,17 @@ def test_a_part_twice_or_of_another_method(saved):
 
 
 def test_a_size_that_is_not_true(saved):
-    """What is unpacked is as long as the directory of the archive says, or nothing is."""
-    with ZipFile(saved, "a", ZIP_DEFLATED) as archive:
-        archive.writestr("more.npy", bytes(10**6))
+    """No more is unpacked of a part than the directory of the archive says."""
+    with ZipFile(saved) as archive:
+        part = max(
+            archive.infolist(), key=lambda part: part.file_size * part.filename.endswith("y")
+        )
     whole = saved.read_bytes()
-    said = (10**6).to_bytes(4, "little")
-    for size in (10**5, 10**7):
-        saved.write_bytes(whole.replace(said, size.to_bytes(4, "little")))
-        assert_refused(saved, r"Bad CRC-32 for file 'more.npy'|more.npy has 1000000 bytes")
+    said = part.CRC.to_bytes(4, "little") + part.compress_size.to_bytes(4, "little")
+    assert whole.count(said + part.file_size.to_bytes(4, "little")) == 2
+    less = (part.file_size - 8).to_bytes(4, "little")
+    saved.write_bytes(whole.replace(said + part.file_size.to_bytes(4, "little"), said + less))
+    assert_refused(saved, f"Bad CRC-32 for file '{part.filename}'")
 
 
 def test_every_class_that_files_hold_is_state():

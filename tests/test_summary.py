@@ -155,6 +155,7 @@ def test_scores_of_held_out_samples():
     assert found["held-out log score"] == f"{model.held_out_score_:.3f} nats per sample"
     gain = f"{model.held_out_gain_:.3f} ± {model.held_out_gain_se_:.3f}"
     assert found["gain over class frequencies"] == gain
+    assert "gain over a model without features" in said(fitted("bsdr real"))
 
 
 def test_missing_values_constant_features_and_samples_without_a_label_are_counted():
@@ -215,6 +216,9 @@ def test_neither_trees_nor_arguments_of_later_change_a_summary():
     before = model.summary()
     assert "posterior" in model.idata_
     assert model.summary().equals(before)
+    model.idata_["fit"]["false_discovery_rate"].values[:] = 1.0  # it is not computed again
+    assert said(model)["features found"].startswith("0 at")
+    model = clone(ESTIMATORS["bsdr"]).fit(X, y)
     model.set_params(inference="nuts", metric="unit", sampling__draws=7)
     assert model.summary().drop("temperature").equals(before.drop("temperature"))
 

@@ -60,13 +60,29 @@ def draw_all() -> Mapping[str, Callable[[], Axes]]:
         "map_training": lambda: plots.plot_map(tree, space="latent"),
         "map_two_classes": lambda: plots.plot_map(two),
         "map_digits": lambda: plots.plot_map(digits),
-        "map_uncertainty": lambda: plots.plot_map(new, uncertainty="doubtful"),
+        "map_uncertainty": lambda: plots.plot_map(new, uncertainty=True),
         "map_noise": lambda: plots.plot_map(noise),
+        "metric": metrics,
         "features": lambda: plots.plot_features(tree, stability=stability),
         "biplot": lambda: plots.plot_biplot(tree),
         "outliers": lambda: plots.plot_outliers(far, group="predictions"),
         "comparison": lambda: plots.plot_comparison(comparison),
     }
+
+
+def metrics() -> Axes:
+    """New wines with 200 further features of noise, without and with the learned metric."""
+    data = load_wine()
+    y = CULTIVARS[data.target]
+    noise = np.random.default_rng(0).standard_normal((len(y), 200))
+    X = np.column_stack([data.data, noise])
+    train, test, known, truth = train_test_split(X, y, train_size=60, stratify=y, random_state=0)
+    _, axes = plt.subplots(1, 2, figsize=(12.5, 5.0), layout="constrained")
+    headings = {"unit": "All features count alike", "auto": "The metric is learned (default)"}
+    for ax, (metric, heading) in zip(axes, headings.items(), strict=True):
+        model = BSDRClassifier(metric=metric, random_state=0).fit(train, known)
+        plots.plot_map(model.predict_idata(test, truth), ax=ax).set_title(heading)
+    return axes[0]
 
 
 def _map_of(data: Bunch, model: BaseEstimator, *, n_train: int) -> xr.DataTree:

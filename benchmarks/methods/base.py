@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.protocols import Training
+from bsdr_models.baselines import Folds
 
 # Folds of training samples by which settings are chosen.
 N_FOLDS = 5
@@ -51,11 +51,19 @@ class Method:
     libraries: tuple[str, ...] = ()
 
 
-def inner_folds(y: np.ndarray, seed: int, n_folds: int | None = None) -> StratifiedKFold | None:
-    """Folds of training samples, fewer if a class is small; None if it has a single sample."""
-    counts = np.bincount(y)
-    n_folds = min(n_folds or N_FOLDS, int(counts[counts > 0].min()))
-    return StratifiedKFold(n_folds, shuffle=True, random_state=seed) if n_folds > 1 else None
+Pairs = list[tuple[np.ndarray, np.ndarray]]
+
+
+def inner_folds(training: Training, seed: int, n_folds: int = N_FOLDS) -> Pairs:
+    """Training and held-out samples of each fold, of whole groups if these are known.
+
+    There are fewer folds if a class is small, and none if it has a single sample.
+    """
+    counts = np.bincount(training.y)
+    n_folds = min(n_folds, int(counts[counts > 0].min()))
+    if n_folds < 2:
+        return []
+    return Folds(n_folds, seed).split(training.X, training.y, training.groups)
 
 
 def spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:

@@ -46,8 +46,8 @@ def _tuned(
     n_folds: int = 5,
 ) -> Fitted:
     """Scaling and settings by cross-validated log loss, then a fit to all training samples."""
-    folds = inner_folds(training.y, seed, n_folds)
-    if folds is None:
+    folds = inner_folds(training, seed, n_folds)
+    if not folds:
         raise ImpossibleError("a class has one training sample")
     pipeline = Pipeline([("scaler", "passthrough"), ("size", UnitSize()), ("model", model)])
     settings = {f"model__{key}": values for key, values in grid.items()}
@@ -74,13 +74,15 @@ def boosting(training: Training, n_components: int, seed: int) -> Fitted:
 
 def _baseline(training: Training, n_components: int, seed: int, *, make: Any) -> Fitted:
     """A baseline of the package, which chooses its own settings."""
-    folds = inner_folds(training.y, seed)
+    folds = inner_folds(training, seed)
     chosen: dict[str, Any] = {"random_state": seed}
     if folds:
-        chosen["n_folds"] = folds.n_splits
+        chosen["n_folds"] = len(folds)
     if make is pls_da:
         chosen["components"] = [r for r in range(1, 16) if r < 0.8 * min(training.X.shape)]
-    return of_classifier(make(**chosen).fit(training.X, training.y), training)
+    model = make(**chosen)
+    groups = {} if training.groups is None else {f"{model.steps[-1][0]}__groups": training.groups}
+    return of_classifier(model.fit(training.X, training.y, **groups), training)
 
 
 def discriminant(training: Training, n_components: int, seed: int) -> Fitted:

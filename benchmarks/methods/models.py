@@ -59,7 +59,12 @@ def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any
     model = kind(random_state=seed).set_params(**arguments)
     if isinstance(model, PaperBM2PCAClassifier):
         model.set_params(standardize=not training.prepared)
-    return model.fit(training.X, training.y)
+    return model.fit(training.X, training.y, **_groups(training))
+
+
+def _groups(training: Training) -> dict[str, Any]:
+    """Argument of the models that hold out whole groups; those of the papers have no such one."""
+    return {} if training.groups is None else {"groups": training.groups}
 
 
 def record(model: Any) -> dict[str, Any]:
@@ -102,7 +107,8 @@ def by_neighbours(training: Training, n_components: int, seed: int) -> Fitted:
 
 def stack(training: Training, n_components: int, seed: int) -> Fitted:
     """The three models with their defaults."""
-    model = StackedClassifier(random_state=seed).fit(training.X, training.y)
+    model = StackedClassifier(random_state=seed)
+    model.fit(training.X, training.y, **_groups(training))
     return of_classifier(model, training, record={"weights": model.weights_.round(4).tolist()})
 
 

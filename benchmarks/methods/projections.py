@@ -26,6 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.methods.base import (
+    N_FOLDS,
     Fitted,
     ImpossibleError,
     Method,
@@ -159,9 +160,8 @@ def fit(training: Training, n_components: int, seed: int, *, name: str) -> Fitte
     """Choose scaling, projection and penalty, then fit them to all training samples."""
     y, k = training.y, training.n_classes
     candidates = _candidates(name, n_components, training, seed, tuned=True)
-    folds = inner_folds(y, seed, FEW_FOLDS.get(name))
     losses = np.zeros((len(candidates), len(PENALTIES)))
-    for train, test in folds.split(training.X, y) if folds else ():
+    for train, test in inner_folds(training, seed, FEW_FOLDS.get(name, N_FOLDS)):
         part = replace(training, X=training.X[train], y=y[train])
         for number, model in enumerate(_candidates(name, n_components, part, seed, tuned=True)):
             reducer = model.fit(part.X, part.y)

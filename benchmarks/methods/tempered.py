@@ -18,11 +18,12 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.neighbors import NearestCentroid
 from sklearn.svm import SVC, LinearSVC
 
-from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
+from benchmarks.methods.base import N_FOLDS, Fitted, Method, UnitSize, scalers, spread
 from benchmarks.protocols import Training
 from bsdr_models.baselines import PLSScores
-from bsdr_models.bm2pca import select
-from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models.metrics import log_losses
+from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys
+from bsdr_models.numerics.temperature import fit_temperature
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
 # Gaussian kernels of samples of mean square length one, and costs for them.
@@ -30,6 +31,8 @@ GAMMAS, KERNEL_COSTS = (0.03, 0.1, 0.3, 1.0), (1.0, 10.0, 100.0)
 # Thresholds of shrunken centroids, in standard errors; shares of features tried at a split.
 THRESHOLDS, SHARES = (None, 0.5, 1.0, 2.0, 4.0), ("sqrt", 0.1)
 N_TREES = 100
+# Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
+ENOUGH_SAMPLES = 500
 
 # Machine with fixed settings: training samples, classes, new samples -> scores (M, K) or (M,).
 Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -61,30 +64,51 @@ def fit(
     classes, y = np.unique(training.y, return_inverse=True)
     prepared = prepare(training, y)
     choices = list(product(prepared, settings(n_components)))
-    fold = assign_folds(y, sample_keys(prepared[0].samples), n_folds=select.N_FOLDS)
-    sizes = (signs(y).shape[1],)
     scores, best, temperature = [], 0, 1.0
-    rows = select.rows_to_hold_out(fold, y)
+    rows = _held_out(training, prepared[0].samples, y)
     for test in rows:
         train = np.setdiff1d(np.arange(len(y)), test)
         parts = product([each.split(train, test) for each in prepared], settings(n_components))
         found = [_column(machine(A, y[train], B)) for (A, B), machine in parts]
         scores.append(np.stack(found))
     if rows:
-        truth = y[np.concatenate(rows), None]
-        chosen = select.best_of(np.concatenate(scores, axis=1), truth, sizes)
-        best, temperature = chosen.best, chosen.temperature
+        truth = y[np.concatenate(rows)]
+        held_out = np.concatenate(scores, axis=1)
+        temperatures = [fit_temperature(each, truth) for each in held_out]
+        losses = [
+            log_losses(_probabilities(each / t), truth).mean()
+            for each, t in zip(held_out, temperatures, strict=True)
+        ]
+        best = int(np.argmin(losses))
+        temperature = temperatures[best]
     data, machine = choices[best]
 
     def predict(new: Any) -> np.ndarray:
-        scores = _column(machine(data.samples, y, data.transform(new))) / temperature
-        if scores.shape[1] == 1:
-            found = np.column_stack([expit(-scores), expit(scores)])
-        else:
-            found = softmax(scores, axis=1)
-        return spread(found, classes, training.n_classes)
+        scores = _column(machine(data.samples, y, data.transform(new)))
+        return spread(_probabilities(scores / temperature), classes, training.n_classes)
 
     return Fitted(predict=predict, record={"setting": best, "temperature_": temperature})
+
+
+def _held_out(training: Training, samples: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    """Held-out samples of each fold, of as many folds as there have to be."""
+    if training.groups is None:
+        fold = assign_folds(y, sample_keys(samples), n_folds=N_FOLDS)
+    else:
+        fold = make_folds(samples, y, training.groups)
+    rows: list[np.ndarray] = []
+    for number in np.unique(fold[fold >= 0]):
+        rows.append(np.flatnonzero(fold == number))
+        if sum(map(len, rows)) >= ENOUGH_SAMPLES:
+            break
+    return rows
+
+
+def _probabilities(scores: np.ndarray) -> np.ndarray:
+    """Class probabilities (M, K) from scores, of which there is a single column of two classes."""
+    if scores.shape[1] == 1:
+        return np.column_stack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(scores, axis=1))
 
 
 class Prepared:

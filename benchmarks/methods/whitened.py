@@ -27,8 +27,8 @@ from bsdr_models.whitening import SupervisedWhitening
 
 def logistic(training: Training, n_components: int, seed: int) -> Fitted:
     """Logistic regression, its penalty chosen by cross-validation."""
-    folds = inner_folds(training.y, seed)
-    if folds is None:
+    folds = inner_folds(training, seed)
+    if not folds:
         raise ImpossibleError("a class has one training sample")
     last = LogisticRegression(max_iter=2000)
     model = Pipeline([("whitening", SupervisedWhitening()), ("last", last)])

@@ -6,19 +6,19 @@ per sample, feature, component or iteration; ``observed_data`` and ``constant_da
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import compress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target, TargetLike
 from bsdr_models.dims import (
     CHAIN,
     COMPONENT,
@@ -34,12 +34,19 @@ from bsdr_models.dims import (
 from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 type InferenceMethod = Literal[
     "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map", "stack"
 ]
+
+# Labels along a dim.
+type Coordinate = Sequence[object] | np.ndarray
 
 # Largest size of a variable in a tree.
 MAX_NUMBERS = 5_000_000
@@ -96,12 +103,12 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
 class Context:
     """Data and attributes shared by all trees of a fit."""
 
-    X: Any  # (N, P), scaled as for the model, with NaN for missing values; or sparse
+    X: Rows  # (N, P), scaled as for the model, with NaN for missing values; or sparse
     y: np.ndarray  # targets as given by the user, (N,) or (N, K), real ones in their own units
     # Class index of each sample, (N,), -1 if unlabelled; None unless targets are classes.
     index: IntArray | None
-    feature_names: Sequence[Any] | np.ndarray  # of all features, (D,)
-    labels: Sequence[Any] | np.ndarray  # of the classes or outputs
+    feature_names: Sequence[str] | np.ndarray  # of all features, (D,)
+    labels: Sequence[object] | np.ndarray  # of the classes or outputs
     target: Target
     config: Mapping[str, Any]  # arguments of the fit
     attrs: Mapping[str, Any] = field(default_factory=dict)  # root attributes
@@ -114,10 +121,15 @@ class Context:
     constant: BoolArray | None = None
 
     @property
-    def modelled_names(self) -> list[Any]:
+    def varies(self) -> BoolArray:
+        """Features that X holds, (D,)."""
+        every = np.ones(len(self.feature_names), dtype=bool)
+        return every if self.constant is None else ~self.constant
+
+    @property
+    def modelled_names(self) -> list[str]:
         """Names of the features in X."""
-        names = list(self.feature_names)
-        return names if self.constant is None else list(compress(names, ~self.constant))
+        return list(compress(self.feature_names, self.varies))
 
     def contrast(self, values: FloatArray) -> FloatArray:
         """Centre over the classes (last axis): only their differences are identified.
@@ -134,7 +146,7 @@ class Context:
         assert self.index is not None
         return class_frequency(self.index, len(self.labels))
 
-    def known(self, X: Any) -> tuple[Any, FloatArray, IntArray | None]:
+    def known(self, X: Rows) -> tuple[Rows, FloatArray, IntArray | None]:
         """Of samples with known targets: features, as in X, targets (N, K) as numbers, and groups.
 
         Classes are indicators.
@@ -151,7 +163,7 @@ class Context:
             known = np.isfinite(targets).all(axis=1)
         return X[known], targets[known], None if self.groups is None else self.groups[known]
 
-    def name_dims(self, model: Any) -> Any:
+    def name_dims(self, model: "pm.Model") -> "pm.Model":
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
         names = {OBS: self.samples, FEATURE: self.modelled_names, LABEL: self.labels}
         if len(self.labels) == 2:
@@ -166,13 +178,13 @@ class Context:
         groups: dict[str, dict[str, Any]],
         spec: ModelSpec,
         *,
-        coords: Mapping[str, Sequence[Any]] | None = None,
-        **options: Any,
+        inference_method: InferenceMethod,
+        n_components: int,
+        attrs: Mapping[str, object] | None = None,
+        dims: Mapping[str, tuple[str, ...]] | None = None,
+        coords: Mapping[str, Coordinate] | None = None,
     ) -> xr.DataTree:
-        """Tree of a fit: groups of the model, and the data unless too large.
-
-        ``options`` are those of `_build`.
-        """
+        """Tree of a fit: groups of the model, and the data unless too large; see `_build`."""
         samples = self.kept if self.samples is None else self.samples
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
@@ -183,7 +195,15 @@ class Context:
             groups["fit"]["y_index"] = self.index
             groups["fit"]["class_frequency"] = self.frequency
         named = {} if samples is None else {OBS: samples}
-        return self._build(groups, spec, coords=named | dict(coords or {}), **options)
+        return self._build(
+            groups,
+            spec,
+            inference_method=inference_method,
+            n_components=n_components,
+            attrs=attrs,
+            dims=dims,
+            coords=named | dict(coords or {}),
+        )
 
     def predictions_tree(
         self,
@@ -191,32 +211,33 @@ class Context:
         *,
         latent: LatentCoordinates,
         values: Mapping[str, np.ndarray],
-        y: Any,
+        y: TargetLike | None,
         samples: np.ndarray | None,
+        inference_method: InferenceMethod,
+        attrs: Mapping[str, object] | None = None,
         log_proba_at: LogProbabilities | None = None,
-        **options: Any,
     ) -> xr.DataTree:
         """Tree of predictions ``values`` for new samples, by name, for the plots.
 
         ``samples`` are their labels (M,), by default their positions; ``log_proba_at`` gives log
-        class probabilities at latent coordinates, for the colours of a map; ``options`` are those
-        of `_build`.
+        class probabilities at latent coordinates, for the colours of a map.
         """
         group = {"latent_mean": latent.mean, "latent_cov": latent.cov, **values}
         if y is not None:
             group["y"] = np.asarray(y)
-            if len(y) != len(latent.mean):
-                raise ValueError(f"y has {len(y)} samples, X has {len(latent.mean)}")
+            if len(group["y"]) != len(latent.mean):
+                raise ValueError(f"y has {len(group['y'])} samples, X has {len(latent.mean)}")
         dims = {name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()}
         if self.index is not None:
             group["class_frequency"] = self.frequency
         tree = self._build(
             {"predictions": group},
             spec,
+            inference_method=inference_method,
             n_components=latent.mean.shape[1],
+            attrs=attrs,
             dims=dims,
             coords=None if samples is None else {OBS: samples},
-            **options,
         )
         if log_proba_at is not None and self.index is not None:
             add_class_probability(tree, "predictions", log_proba_at)
@@ -229,9 +250,9 @@ class Context:
         *,
         inference_method: InferenceMethod,
         n_components: int,
-        attrs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, object] | None = None,
         dims: Mapping[str, tuple[str, ...]] | None = None,
-        coords: Mapping[str, Sequence[Any] | np.ndarray] | None = None,
+        coords: Mapping[str, Coordinate] | None = None,
     ) -> xr.DataTree:
         """Tree with named axes, coordinates and provenance.
 
@@ -241,7 +262,7 @@ class Context:
         since NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these.
         """
         known: dict[str, tuple[str, ...]] = {**SUMMARY_DIMS, **spec.variables, **(dims or {})}
-        labels: dict[str, Any] = {
+        labels: dict[str, Coordinate] = {
             FEATURE: list(self.feature_names),
             LABEL: list(self.labels),
             COMPONENT: range(n_components),
@@ -253,7 +274,7 @@ class Context:
             for group, variables in groups.items()
         }
         config = json.dumps(dict(self.config), default=lambda each: each.tolist(), sort_keys=True)
-        root = {
+        root: dict[str, object] = {
             "model": spec.name,
             "inference_method": inference_method,
             "created_by": f"bsdr_models {package_version()}",
@@ -271,12 +292,12 @@ class Context:
         return xr.DataTree.from_dict({"/": xr.Dataset(attrs=root), **datasets})
 
 
-def spread_of(method: str, fit: Any) -> str:
+def spread_of(method: str, fit: Container[Any]) -> str:
     """What is known of the spread of draws, with the group ``fit``; empty of Markov chains."""
     return HELD if "objective" in fit else SPREAD.get(method, "")
 
 
-def output_attrs(scaler: Scaler) -> dict[str, Any]:
+def output_attrs(scaler: Scaler) -> dict[str, object]:
     """Root attributes of real outputs: the centre and scale that the model divides out, (K,)."""
     return {"y_mean": scaler.location.tolist(), "y_scale": scaler.scale.tolist()}
 
@@ -285,7 +306,7 @@ def _dataset(
     group: str,
     variables: Mapping[str, ArrayLike],
     known: Mapping[str, tuple[str, ...]],
-    coords: Mapping[str, Sequence[Any] | np.ndarray],
+    coords: Mapping[str, Coordinate],
     constant: BoolArray | None,
 ) -> xr.Dataset:
     arrays = dict[str, tuple[tuple[str, ...], np.ndarray]]()

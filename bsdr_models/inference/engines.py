@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import xarray as xr
 from pymc.variational.approximations import MeanField
 from pytensor.compile.mode import Mode, get_default_mode
 from pytensor.graph.basic import Apply
@@ -67,7 +68,7 @@ def sample_nuts(
     chains: int,
     target_accept: float = 0.95,
     covariance: FloatArray | None = None,
-    starts: Sequence[Mapping[str, Any]] | None = None,
+    starts: Sequence[Mapping[str, np.ndarray]] | None = None,
     progressbar: bool = False,
 ) -> Sampled:
     """Draw the variables ``var_names`` by NUTS: by nutpie if installed, else by PyMC.
@@ -129,7 +130,7 @@ def fit_advi(
     draws: int,
     n_iterations: int = 10_000,
     learning_rate: float = 0.02,
-    starts: Sequence[Mapping[str, Any] | None] = (None,),
+    starts: Sequence[Mapping[str, np.ndarray] | None] = (None,),
     progressbar: bool = False,
 ) -> Sampled:
     """Fit independent normals by stochastic gradients (Adam), from PyMC's or given initial values.
@@ -168,7 +169,7 @@ def fit_advi(
     )
 
 
-type HandWritten = Callable[..., tuple[Any, ...]]
+type HandWritten = Callable[..., tuple[float | FloatArray, ...]]
 
 
 def hand_written(function: HandWritten) -> Callable[..., Any]:
@@ -198,8 +199,8 @@ class _HandWritten(Op):
         return [cotangents[0] * gradient for gradient in outputs[1:]]
 
 
-def _values(trace: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
-    return {name: trace["posterior"][name].values for name in names}
+def _values(trace: xr.DataTree, names: Sequence[str]) -> dict[str, np.ndarray]:
+    return {name: trace["posterior"].dataset[name].values for name in names}
 
 
 def _complete(

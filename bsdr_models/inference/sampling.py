@@ -7,13 +7,16 @@ at once by NumPy.
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 type Init[S] = Callable[[np.random.Generator], S]
 type Step[S] = Callable[[S, np.random.Generator], S]
@@ -54,7 +57,7 @@ def run_sampler[S](
     record: Record[S],
     stats: Record[S],
     excluded: Set[str],
-    declare: Callable[[], Any],
+    declare: Callable[[], "pm.Model"],
     spec: ModelSpec,
     rng: np.random.Generator,
 ) -> Sampled:

@@ -1,12 +1,12 @@
 """Folds and subsets of samples that depend on their values, not on their order or on a seed."""
 
-from typing import Any
 from zlib import crc32
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from bsdr_models.arrays import IntArray
+from bsdr_models.numerics.row_space import Rows
 
 # Folds, at most.
 N_FOLDS = 5
@@ -15,7 +15,7 @@ N_FOLDS = 5
 _DECIMALS = 6
 
 
-def sample_keys(X: Any) -> IntArray:
+def sample_keys(X: Rows) -> IntArray:
     """Pseudo-random number of each sample, (N,), a function of its absolute values in any order.
 
     X (N, D) is dense, NaN if missing, or CSR. The numbers are the same for dense and sparse
@@ -33,7 +33,7 @@ def sample_keys(X: Any) -> IntArray:
     return found
 
 
-def make_folds(X: Any, classes: IntArray | None, groups: IntArray | None = None) -> IntArray:
+def make_folds(X: Rows, classes: IntArray | None, groups: IntArray | None = None) -> IntArray:
     """Fold of each sample (N, D), stratified by class, (N,) or (N, T), -1 if it is unknown.
 
     There are at most as many folds as samples in the smallest class with two or more. Real outputs

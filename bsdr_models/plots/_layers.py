@@ -130,7 +130,7 @@ def move_apart(ax: Axes, at: FloatArray) -> FloatArray:
     return np.asarray(ax.transData.inverted().transform(place / points))
 
 
-def tint(shade: Any, opacity: float) -> FloatArray:
+def tint(shade: str, opacity: float) -> FloatArray:
     return 1.0 - opacity * (1.0 - np.array(to_rgb(shade)))
 
 
@@ -287,7 +287,7 @@ def mark_beyond(ax: Axes, samples: Samples, looks: list[int]) -> int:
     if not outside.any():
         return 0
     x, y = np.clip(samples.at[outside], *(ends + 0.012 * np.diff(ends, axis=0) * [[1.0], [-1.0]])).T
-    shades: Any = GREY
+    shades: str | list[str] = GREY
     if isinstance(samples.target, Classes):
         shades = [color(looks[c]) if c >= 0 else GREY for c in samples.target.index[outside]]
     ax.scatter(x, y, c=shades, marker="^", s=50.0, edgecolors="black", zorder=8, gid="beyond")

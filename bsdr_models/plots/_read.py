@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dims import COMPONENT, LABEL, OBS
+from bsdr_models.dims import LABEL, OBS
 from bsdr_models.metrics import lack_of_signal
 from bsdr_models.trees import read
 
@@ -46,12 +46,6 @@ class Values:
 type Target = Classes | Values | None
 
 
-def check_prob(name: str, prob: float) -> None:
-    """Raise ValueError if a probability is outside (0, 1)."""
-    if not 0.0 < prob < 1.0:
-        raise ValueError(f"{name} must lie in (0, 1), got {prob}")
-
-
 def caveats(tree: xr.DataTree, what: str | None) -> str:
     """Warnings for the caption: approximate inference, or no signal."""
     engine = APPROXIMATE.get(tree.attrs.get("inference_method", ""))
@@ -60,33 +54,12 @@ def caveats(tree: xr.DataTree, what: str | None) -> str:
     return note if reason is None else f"{note} No signal: {reason}."
 
 
-def check_label(label: Hashable, labels: list[Hashable]) -> int:
-    """Index of a label."""
-    if label not in labels:
-        raise ValueError(f"label must be one of {labels}, got {label!r}")
-    return labels.index(label)
-
-
 def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
     """Names of the K labels or outputs, from the group or else from the posterior."""
     for name in (group, "posterior"):
         if name in tree.children and LABEL in tree[name].coords:
             return tree[name].coords[LABEL].values
     raise ValueError(f"neither group {group!r} nor 'posterior' has the coordinate {LABEL!r}")
-
-
-def component_coordinates(
-    dataset: xr.Dataset, components: int | tuple[int, ...]
-) -> tuple[list[int], list[str]]:
-    """Indices of components given by numbers from 1; the default (1, 2) may become (1,)."""
-    n_components = dataset.sizes[COMPONENT]
-    chosen = np.atleast_1d(np.asarray(components)).tolist()
-    if n_components == 1 and chosen == [1, 2]:
-        chosen = [1]
-    known = all(type(c) is int and 1 <= c <= n_components for c in chosen)
-    if not known or len(chosen) not in (1, 2) or len({*chosen}) < len(chosen):
-        raise ValueError(f"components must be one or two of 1..{n_components}, got {components!r}")
-    return [c - 1 for c in chosen], [f"component {c}" for c in chosen]
 
 
 def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) -> Target:
@@ -133,6 +106,8 @@ def _column(
     tree: xr.DataTree, group: str, values: np.ndarray, label: Hashable | None
 ) -> tuple[np.ndarray, str]:
     """Values (N,) of one of several outputs, (N, K), and its name."""
-    labels = label_values(tree, group)
-    position = 0 if label is None else check_label(label, labels.tolist())
+    labels = label_values(tree, group).tolist()
+    if label is not None and label not in labels:
+        raise ValueError(f"label must be one of {labels}, got {label!r}")
+    position = 0 if label is None else labels.index(label)
     return values[:, position], str(labels[position])

@@ -1,7 +1,5 @@
 """Samples in a plane of latent coordinates, and loadings of features as arrows."""
 
-from collections.abc import Hashable
-
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -11,12 +9,7 @@ from bsdr_models.dims import COMPONENT, FEATURE, OBS
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._layers import draw_points
 from bsdr_models.plots._names import Names
-from bsdr_models.plots._read import (
-    Target,
-    caveats,
-    component_coordinates,
-    read_target,
-)
+from bsdr_models.plots._read import Target, caveats, read_target
 from bsdr_models.plots._style import INK, set_title, styled
 from bsdr_models.trees import read
 
@@ -27,12 +20,10 @@ REACH = 0.8  # length of the longest arrow, as a fraction of the radius of the s
 def plot_biplot(
     tree: xr.DataTree,
     *,
-    components: tuple[int, int] = (1, 2),
     n_features: int = 10,
-    label: Hashable | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot training samples and loadings of features.
+    """Plot training samples in the first two components, and loadings of features.
 
     Samples are at their posterior-mean coordinates. An arrow is a feature's loading times a factor
     common to all, given in the caption, and begins at the mean of the samples: it shows how an
@@ -43,12 +34,8 @@ def plot_biplot(
     ----------
     tree
         Needs `latent_mean` (obs, component) and `projection_mean` (feature, component) in "fit".
-    components
-        Numbers, from 1, of two components.
     n_features
         Number of arrows: the first in the order of :func:`features_table`.
-    label
-        Which of several outputs (multi-label, regression) colours the samples.
     ax
         Axes to draw on; a new figure by default.
 
@@ -64,11 +51,10 @@ def plot_biplot(
     >>> ax = plots.plot_biplot(model.idata_, n_features=5)
     """
     fit = read(tree, "fit", "latent_mean", "projection_mean")
-    chosen, names = component_coordinates(fit, components)
-    if len(chosen) != 2:
+    if fit.sizes[COMPONENT] < 2:
         raise ValueError("a biplot needs two components; plot_features shows one by one")
-    mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, chosen]
-    loadings = fit["projection_mean"].transpose(FEATURE, COMPONENT).values[:, chosen]
+    mean = fit["latent_mean"].transpose(OBS, COMPONENT).values[:, :2]
+    loadings = fit["projection_mean"].transpose(FEATURE, COMPONENT).values[:, :2]
     strength = fit["explained"].values if "explained" in fit else np.hypot(*loadings.T)
     top = np.argsort(-strength, kind="stable")[:n_features]
     features = fit[FEATURE].values[top]
@@ -78,15 +64,15 @@ def plot_biplot(
     factor = _factor(mean, loadings[top])
     tips = centre + factor * loadings[top]
     width = np.ptp(np.concatenate([mean, tips]), axis=0)
-    ax = _draw_arrows(ax, mean, read_target(tree, "fit", label), centre, tips)
+    ax = _draw_arrows(ax, mean, read_target(tree, "fit"), centre, tips)
     which = f"the first {len(top)} of {len(loadings)}" if len(top) < len(loadings) else "all"
     note = (
         f"Points: posterior means. Arrows ({which}, as by plot_features): loadings times "
         f"{factor:.2g}, the effect of a rise by {factor:.2g} scaled units."
     )
     if width.min() < ALIVE * width.max():
-        note += f" Nearly switched off: {names[int(width.argmin())]}."
-    ax.set(xlabel=names[0], ylabel=names[1])
+        note += f" Nearly switched off: component {1 + width.argmin()}."
+    ax.set(xlabel="component 1", ylabel="component 2")
     note += caveats(tree, "latent coordinates and loadings are approximate")
     set_title(ax, "Samples and features", note)
     lines = [np.stack([centre, tip]) for tip in tips]

@@ -1,6 +1,6 @@
 """Diagnostics: outliers, and comparisons of models."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -10,7 +10,7 @@ from bsdr_models.dims import OBS
 from bsdr_models.numerics.outliers import q_limit, t2_limit
 from bsdr_models.plots._layers import draw_points
 from bsdr_models.plots._names import Names
-from bsdr_models.plots._read import check_prob, read_target
+from bsdr_models.plots._read import read_target
 from bsdr_models.plots._style import (
     GREY,
     INK,
@@ -22,6 +22,11 @@ from bsdr_models.plots._style import (
 )
 from bsdr_models.trees import read
 
+if TYPE_CHECKING:
+    from bsdr_models.comparison import Comparison
+
+# Probability of each limit of normal samples.
+PROB = 0.95
 # Multiple of a limit beyond which an axis of outliers becomes nearly logarithmic.
 FAR = 8.0
 MAX_NAMED = 8  # outliers named
@@ -36,14 +41,13 @@ def plot_outliers(
     tree: xr.DataTree,
     *,
     group: Literal["fit", "predictions"] = "fit",
-    prob: float = 0.95,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot Hotelling's T2 of the samples against their Q residual, with limits.
 
     T2 is the squared distance from the mean within the latent space, Q the squared residual of the
     features (:mod:`bsdr_models.numerics.outliers`). Each training sample is compared with the
-    others. The limits hold `prob` of normal samples: an F quantile for T2, and a quantile of the
+    others. The limits hold 95 % of normal samples: an F quantile for T2, and a quantile of the
     chi-square with the two moments of Q. Samples beyond a limit are named.
 
     Parameters
@@ -53,8 +57,6 @@ def plot_outliers(
         attributes `reference_rows`, `t2_rank`, `q_scale` and `q_dof`.
     group
         "fit" for the training samples, "predictions" for new ones.
-    prob
-        Probability of each limit.
     ax
         Axes to draw on; a new figure by default.
 
@@ -71,16 +73,15 @@ def plot_outliers(
     >>> tree = model.predict_idata(X[1::2], y[1::2])
     >>> ax = plots.plot_outliers(tree, group="predictions")
     """
-    check_prob("prob", prob)
     dataset = read(tree, group, "t2", "q_residual")
     if missing := [name for name in LIMITS if name not in tree.attrs]:
         raise ValueError(f"the tree has no root attribute {', '.join(map(repr, missing))}")
     n_samples = int(tree.attrs["reference_rows"]) - (group == "fit")
     t2 = dataset["t2"].values
     q = dataset["q_residual"].values
-    limit = t2_limit(prob, n_samples, int(tree.attrs["t2_rank"]))
+    limit = t2_limit(PROB, n_samples, int(tree.attrs["t2_rank"]))
     scale = float(tree.attrs["q_scale"])
-    q_end = q_limit(prob, scale, float(tree.attrs["q_dof"])) if scale > 0.0 else np.inf
+    q_end = q_limit(PROB, scale, float(tree.attrs["q_dof"])) if scale > 0.0 else np.inf
     out = np.flatnonzero((t2 > limit) | (q > q_end))
     points = np.column_stack([t2, q])
     ax = draw_points(ax, points, read_target(tree, group), width=7.2, height=5.2)
@@ -98,7 +99,7 @@ def plot_outliers(
     ax.set_ylim(0.0, None if np.isfinite(q_end) else 1.0)
     ax.set(xlabel="T², within the latent space", ylabel="Q residual, outside the latent space")
     of_q = f", Q {q_end:.3g}" if np.isfinite(q_end) else "; no residual"
-    note = f"Dashed: {prob:.0%} limits, T² {limit:.3g}{of_q}."
+    note = f"Dashed: {PROB:.0%} limits, T² {limit:.3g}{of_q}."
     set_title(ax, f"{len(out)} of {len(t2)} samples beyond the limits", note)
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
@@ -108,7 +109,7 @@ def plot_outliers(
 
 
 @styled
-def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
+def plot_comparison(comparison: "Comparison", *, ax: Axes | None = None) -> Axes:
     """Plot differences of log loss from the lowest with their intervals.
 
     The recommended model is in colour and bold. An arrow stands for a model beyond the edge.

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,10 @@ from matplotlib.axes import Axes
 from scipy.stats import norm
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import COMPONENT, FEATURE, LABEL
+from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
 from bsdr_models.numerics.association import FOUND, ROUNDING
-from bsdr_models.plots._read import (
-    APPROXIMATE,
-    caveats,
-    check_label,
-    check_prob,
-)
+from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
+from bsdr_models.plots._read import APPROXIMATE, caveats
 from bsdr_models.plots._style import (
     GREY,
     HALO,
@@ -35,12 +31,16 @@ from bsdr_models.plots._style import (
     width_in_points,
     wrap,
 )
-from bsdr_models.trees import read, read_effects
+from bsdr_models.trees import read
 
+# Probability of the longer interval.
+PROB = 0.9
 # Probability of a sign from which an effect is coloured.
 CERTAIN = 0.95
 # Probability of a sign from which it is written beside the effect.
 WRITTEN = 0.9
+# Effects below this share of the widest interval, as a sparse prior gives, are those of no feature.
+NEGLIGIBLE = 1e-6
 MAX_PANELS = 4
 SHARES = 0.55  # width of the panel of selections, relative to the others
 # A number, and its unit if it has one.
@@ -50,9 +50,7 @@ DARK = "#717581"
 UNCERTAIN = "#b0b0b0"
 
 
-def features_table(
-    tree: xr.DataTree, *, prob: float = 0.9, stability: xr.Dataset | None = None
-) -> xr.Dataset:
+def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) -> xr.Dataset:
     r"""Table of what each feature tells alone, and of its effects given the others; in that order.
 
     Parameters
@@ -61,8 +59,6 @@ def features_table(
         Needs `coef` (chain, draw, feature, outcome) in group "posterior". For a nonlinear model,
         the mean slopes `projection_mean` and `feature_relevance` of group "fit" take its place.
         What a feature tells alone is in group "fit".
-    prob
-        Probability of the interval from `low` to `high`.
     stability
         Of :func:`bsdr_models.feature_stability`, for the same features.
 
@@ -77,14 +73,14 @@ def features_table(
         between means: of a feature whose variance alone differs they say nothing. Constant features
         are last, with a rate of one.
 
-        Given the others: `mean`, `median`, the ends `low` and `high` of the central interval and
-        `low_50` and `high_50` of that of 50 %, and `sign_probability`, the share of draws with the
-        more frequent sign, (feature, outcome), from the draws of `coef`: the effect on a class
-        score per unit of the feature that the model sees, a standard deviation unless samples are
-        sparse or ``standardize=False``. Except for real outputs, draws are first scaled to their
-        median root mean square: the common size, hardly bounded if classes separate, says nothing
-        of a feature. `importance` (feature,) is ``feature_importances_``, the share in the squared
-        effects; correlated features share it.
+        Given the others: `mean`, `median`, the ends `low` and `high` of the central interval of
+        90 % and `low_50` and `high_50` of that of 50 %, and `sign_probability`, the share of draws
+        with the more frequent sign, (feature, outcome), from the draws of `coef`: the effect on a
+        class score per unit of the feature that the model sees, a standard deviation unless
+        samples are sparse or ``standardize=False``. Except for real outputs, draws are first scaled
+        to their median root mean square: the common size, hardly bounded if classes separate, says
+        nothing of a feature. `importance` (feature,) is ``feature_importances_``, the share in the
+        squared effects; correlated features share it.
 
         With `stability` also `selected` (feature,), the share of halves of the samples that select
         the feature. For a nonlinear model `mean` (feature, component) are mean slopes of the latent
@@ -93,8 +89,7 @@ def features_table(
     Raises
     ------
     ValueError
-        If the tree has neither coefficients nor slopes, `prob` is not between 0 and 1, or
-        `stability` is of other features.
+        If the tree has neither coefficients nor slopes, or `stability` is of other features.
 
     See Also
     --------
@@ -109,21 +104,38 @@ def features_table(
     >>> table["sign_probability"].sizes
     Frozen({'feature': 13, 'outcome': 3})
     """
-    check_prob("prob", prob)
     fit = read(tree, "fit")
-    effects = read_effects(tree)
-    draws = effects.draws
-    columns = {"mean": effects.mean}
-    if draws is not None:
-        tail = 0.5 - prob / 2.0
+    importance = np.empty(0)
+    if "posterior" in tree.children and "coef" in tree["posterior"]:
+        coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
+        draws = coef.values.reshape(-1, *coef.shape[2:])
+        classes = "y_index" in fit
+        if tree.attrs.get("target") != "regression":
+            draws = rescale_to_median_size(draws, centred=classes)
+        mean = draws.mean(axis=0)
+        importance = feature_relevance(mean, np.eye(mean.shape[1]) - classes / mean.shape[1])
+        tail = 0.5 - PROB / 2.0
         ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
-        columns |= zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True)
+        columns = dict(zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True))
         columns["sign_probability"] = np.maximum((draws > 0).mean(axis=0), (draws < 0).mean(axis=0))
+    elif missing := {"projection_mean", "feature_relevance"} - set(fit):
+        raise ValueError(
+            "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "
+            f"'posterior', and no variable {', '.join(map(repr, sorted(missing)))} in group 'fit'"
+        )
+    else:
+        coef = fit["projection_mean"].transpose(FEATURE, COMPONENT)
+        mean = coef.values
+        columns = {}
+    axis = str(coef.dims[-1])
+    features = coef[FEATURE].values
     table = xr.Dataset(
-        {name: ((FEATURE, effects.dim), values) for name, values in columns.items()},
-        coords={FEATURE: effects.features, effects.dim: effects.outcomes},
+        {name: ((FEATURE, axis), values) for name, values in {"mean": mean, **columns}.items()},
+        coords={FEATURE: features, axis: coef[axis].values},
     )
-    table["importance"] = FEATURE, effects.importance
+    if "feature_relevance" in fit:
+        importance = fit["feature_relevance"].values
+    table["importance"] = FEATURE, importance
     if "explained" in fit:
         table["alone"] = fit["correlation"].transpose(FEATURE, LABEL)
         table["explained"] = fit["explained"]
@@ -132,12 +144,11 @@ def features_table(
         if not isinstance(stability, xr.Dataset) or "frequency" not in stability:
             raise ValueError("stability must be a Dataset of feature_stability, with 'frequency'")
         frequency = stability["frequency"].to_series()
-        features = effects.features.tolist()
-        if set(frequency.index) != set(features):
+        if set(frequency.index) != set(features.tolist()):
             raise ValueError("stability is of other features than the tree")
         table["selected"] = FEATURE, np.asarray(frequency.loc[features], dtype=np.float64)
-    order = np.argsort(-effects.strength, kind="stable")
-    return table.isel({FEATURE: order}).assign_attrs(prob=prob)
+    strength = fit["explained"].values if "explained" in fit else importance
+    return table.isel({FEATURE: np.argsort(-strength, kind="stable")})
 
 
 @styled
@@ -145,24 +156,23 @@ def plot_features(
     tree: xr.DataTree,
     *,
     n_features: int = 15,
-    labels: Sequence[Hashable] | None = None,
     stability: xr.Dataset | None = None,
-    prob: float = 0.9,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the effects of the features on the class scores, given the other features and alone.
 
     Features are in the order of :func:`features_table`, those that tell most alone first, and names
-    are dark if a feature is found at a false discovery rate of 5 %. One panel per class score, and
-    one for two classes, whose scores are opposite. A line is the central interval with probability
-    `prob`, its thick part that with 50 %, the point the median; filled and coloured if the sign has
+    are dark if a feature is found at a false discovery rate of 5 %. One panel for each of the
+    four class scores whose classes go best with the features that are shown, and one for two
+    classes, whose scores are opposite. A line is the central interval with probability .9,
+    its thick part that with .5, the point the median; filled and coloured if the sign has
     a probability of at least .95, which is written on the right; approximations, which overstate
     it, fill all points. A diamond is the correlation with the class, on the upper scale. Nonlinear
     models have a panel per latent coordinate, with mean slopes and no intervals.
 
     If all names are numbers, which may have one unit (1100 nm), and there are more than
     `n_features`, panels are curves over all of them, of the correlation with each class and its
-    interval with probability `prob`.
+    interval with probability .9.
 
     Parameters
     ----------
@@ -170,14 +180,9 @@ def plot_features(
         As for :func:`features_table`.
     n_features
         Number of features to show at most, the first of :func:`features_table`.
-    labels
-        Class scores to show (components of a nonlinear model); by default the four whose classes
-        go best with the features that are shown.
     stability
         Of :func:`bsdr_models.feature_stability`; adds the share of halves of the samples that
         select a feature.
-    prob
-        Probability of the longer interval.
     ax
         Axes to draw in, divided into panels; a new figure by default.
 
@@ -189,7 +194,7 @@ def plot_features(
     Raises
     ------
     ValueError
-        As :func:`features_table`, or if `n_features` is not positive or a label is unknown.
+        As :func:`features_table`, or if `n_features` is not positive.
 
     See Also
     --------
@@ -205,10 +210,10 @@ def plot_features(
     """
     if n_features < 1:
         raise ValueError(f"n_features must be positive, got {n_features}")
-    table = features_table(tree, prob=prob, stability=stability)
+    table = features_table(tree, stability=stability)
     places, unit = _numbers(table[FEATURE].values)
     if places is not None and len(places) > n_features and "alone" in table:
-        return _plot_curves(tree, table, places, unit, labels, ax)
+        return _plot_curves(tree, table, places, unit, ax)
     top = table.isel({FEATURE: slice(n_features)})
     n = top.sizes[FEATURE]
     axis = str(table["mean"].dims[1])
@@ -216,7 +221,7 @@ def plot_features(
     classes = "y_index" in tree["fit"]
     opposite = classes and axis == LABEL and table.sizes[LABEL] == 2
     size = top["alone" if linear and "alone" in top else "mean"]
-    shown = [1] if opposite and labels is None else _panels(size, axis, labels)
+    shown = [1] if opposite else _panels(size)
     score = ("class score" if classes else "output") if linear else "latent coordinate"
     widths = np.array([1.0] * len(shown) + [SHARES] * (stability is not None))
     ax = axes_or_new(ax, width=2.2 + 2.4 * max(widths.sum(), 2.0), height=2.1 + 0.24 * n)
@@ -264,15 +269,10 @@ def plot_features(
     return ax
 
 
-def _panels(values: xr.DataArray, axis: str, labels: Sequence[Hashable] | None) -> list[int]:
-    """Positions of the scores to show, by default those with the largest values of features."""
-    known: list[Hashable] = values[axis].values.tolist()
-    if labels is None:
-        size = (values**2).sum(FEATURE).values
-        return np.sort(np.argsort(-size, kind="stable")[:MAX_PANELS]).tolist()
-    if isinstance(labels, str) or len(labels) == 0:
-        raise ValueError(f"labels must be a list of some of {known}, got {labels!r}")
-    return [check_label(label, known) for label in labels]
+def _panels(values: xr.DataArray) -> list[int]:
+    """Positions of the scores to show: those with the largest values of features (D, K)."""
+    size = (values**2).sum(FEATURE).values
+    return np.sort(np.argsort(-size, kind="stable")[:MAX_PANELS]).tolist()
 
 
 def _title(names: Sequence[str], k: int, classes: bool, axis: str) -> str:
@@ -309,7 +309,8 @@ def _draw_effects(
     if "sign_probability" in one:
         probability = one["sign_probability"].values
         middle = one["median"].values
-        certain = (probability >= CERTAIN) | (not signs)
+        known = np.abs(middle) > NEGLIGIBLE * reach
+        certain = ((probability >= CERTAIN) | (not signs)) & known
         shade = np.where(certain, np.where(middle > 0.0, shades[1], shades[0]), UNCERTAIN).tolist()
         panel.hlines(place, one["low"], one["high"], colors=shade, linewidth=1.2, zorder=3)
         panel.hlines(place, one["low_50"], one["high_50"], colors=shade, linewidth=3.4, zorder=3)
@@ -317,7 +318,7 @@ def _draw_effects(
         edge = np.where(certain, INK, GREY).tolist()
         panel.scatter(middle, place, s=26, c=fill, edgecolors=edge, linewidths=0.9, zorder=4)
         right = {**small, "ha": "right"}
-        for i in np.flatnonzero((probability >= WRITTEN) & signs):
+        for i in np.flatnonzero((probability >= WRITTEN) & signs & known):
             below = np.floor(100.0 * probability[i] + 1e-9) / 100.0  # 0.949 is no 0.95
             text = f"{below:.2f}" if probability[i] < 0.995 else ">0.99"
             written = panel.text(1.68 * reach, float(i), text, path_effects=HALO, **right)
@@ -365,7 +366,7 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
         mean = "mean effect over the training samples," if tree.attrs.get("nonlinear") else "effect"
         note += f" Points and lines: {mean} given the other features, with intervals of 50% and"
         filled = f", filled if P(sign) ≥ {CERTAIN:g}" if signs else ""
-        note += f" {table.attrs['prob']:.0%}{filled}."
+        note += f" {PROB:.0%}{filled}."
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
     diamonds = linear and "alone" in table
@@ -408,7 +409,6 @@ def _plot_curves(
     table: xr.Dataset,
     places: FloatArray,
     unit: str,
-    labels: Sequence[Hashable] | None,
     ax: Axes | None,
 ) -> Axes:
     """Correlation with the targets, and its interval, over features at places (D,)."""
@@ -417,11 +417,11 @@ def _plot_curves(
     table = table.isel({FEATURE: order})
     classes = "y_index" in tree["fit"]
     opposite = classes and table.sizes[LABEL] == 2
-    shown = [1] if opposite and labels is None else _panels(table["alone"], LABEL, labels)
+    shown = [1] if opposite else _panels(table["alone"])
     names = [str(name) for name in table[LABEL].values]
     r = table["alone"].values
     z = np.arctanh(r.clip(-1.0 + ROUNDING, 1.0 - ROUNDING))
-    reach = norm.ppf(0.5 + table.attrs["prob"] / 2.0)
+    reach = norm.ppf(0.5 + PROB / 2.0)
     reach /= np.sqrt(max(int(tree["fit"]["independent_samples"]) - 3, 1))  # of Fisher's z
     low = np.tanh(z - reach)
     high = np.tanh(z + reach)
@@ -454,7 +454,7 @@ def _plot_curves(
         panel.set_title(title, loc="left", fontsize=NOTE_SIZE + 0.5, pad=3.0)
     target, targets = _targets(tree)
     note = f"Correlation of each of {len(x)} features with the {target}, with intervals of"
-    note += f" {table.attrs['prob']:.0%}.{_rate(table, 'thick where an interval is beside zero')}"
+    note += f" {PROB:.0%}.{_rate(table, 'thick where an interval is beside zero')}"
     if len(shown) < len(table[LABEL]) and not opposite:
         note += f" {len(shown)} of {len(table[LABEL])} {targets}."
     set_title(ax, "Features along their axis", note + caveats(tree, None))

@@ -1,6 +1,6 @@
 """Samples in the latent space, on the class probabilities that the model gives to each place."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from scipy.special import entr
 
-from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.groups import majority_share, name_groups
 from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
@@ -26,7 +26,6 @@ from bsdr_models.plots._read import (
     Classes,
     Values,
     caveats,
-    component_coordinates,
     label_values,
     read_target,
 )
@@ -142,12 +141,10 @@ def plot_map(
     *,
     group: Literal["fit", "predictions"] | None = None,
     space: Literal["latent", "predictions"] | None = None,
-    components: int | tuple[int, ...] | None = None,
-    names: int | bool | Sequence[Hashable] = 8,
-    groups: Any = None,
-    uncertainty: Literal["doubtful", "all"] | None = None,
+    names: int = 8,
+    groups: TargetLike | None = None,
+    uncertainty: bool = False,
     label: Hashable | None = None,
-    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot samples, and what the model predicts at each place.
@@ -180,23 +177,19 @@ def plot_map(
         "predictions" for new or held-out samples, the default if there are any, or "fit" for
         training samples.
     space
-        "latent", or "predictions" for a plane learned from the predictions of the samples drawn:
+        "latent", the first two components, without a background if there are more; or
+        "predictions" for a plane learned from the predictions of the samples drawn:
         the default for more than three classes, training samples, and unknown coordinates.
-    components
-        Numbers, from 1, of one or two latent components, by default the first two. There is no
-        background if the model has others.
     names
-        Which samples are named after their coordinate `obs`: at most so many that are predicted
-        wrongly or with doubt (True for 8, False for none), or a list of names.
+        At most so many samples that are predicted wrongly or with doubt are named, after their
+        coordinate `obs`.
     groups
         Values (M,), such as batches, that choose the markers of the samples in place of the
         classes. There are ten different markers.
     uncertainty
-        Samples whose own uncertainty is drawn in the latent space: doubtful or wrong ones, or all.
+        In the latent space: draw the own uncertainty of doubtful and of wrong samples.
     label
         Which of several outputs colours the samples, by default the first.
-    title
-        Replaces the default title.
     ax
         Axes to draw on, whose legend has classes and groups alone; a new figure by default.
 
@@ -218,8 +211,10 @@ def plot_map(
     >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
     """
-    shown = read_map(tree, group, space, components, groups, uncertainty, label)
-    return draw_map(shown, names=names, uncertainty=uncertainty, title=title, ax=ax)
+    if names < 0:
+        raise ValueError(f"names must not be negative, got {names}")
+    shown = read_map(tree, group, space, groups, uncertainty, label)
+    return draw_map(shown, names=names, uncertainty=uncertainty, ax=ax)
 
 
 # Reading
@@ -229,26 +224,21 @@ def read_map(
     tree: xr.DataTree,
     group: str | None = None,
     space: str | None = None,
-    components: int | tuple[int, ...] | None = None,
-    groups: Any = None,
-    uncertainty: str | None = None,
+    groups: TargetLike | None = None,
+    uncertainty: bool = False,
     label: Hashable | None = None,
 ) -> Shown:
     """What a map shows, by the arguments of `plot_map`."""
     if group is None:
         has = isinstance(tree, xr.DataTree) and "predictions" in tree.children
         group = "predictions" if has else "fit"
-    for name, value, known in (
-        ("uncertainty", uncertainty, ("doubtful", "all")),
-        ("space", space, ("latent", "predictions")),
-    ):
-        if value not in (*known, None):
-            raise ValueError(f"{name} must be {known[0]!r}, {known[1]!r} or None, got {value!r}")
-    if uncertainty is not None and space == "predictions":
+    if space not in ("latent", "predictions", None):
+        raise ValueError(f"space must be 'latent', 'predictions' or None, got {space!r}")
+    if uncertainty and space == "predictions":
         raise ValueError("uncertainty is that of latent coordinates: give space='latent'")
     dataset = read(tree, group)
     if space is None:
-        needed = uncertainty is None and components is None and _needs_plane(dataset, group)
+        needed = not uncertainty and _needs_plane(dataset, group)
         space = "predictions" if needed else "latent"
     target = read_target(tree, group, label)
     batches = None
@@ -267,11 +257,11 @@ def read_map(
     elif kind == "Held-out" and "latent_mean" not in dataset:
         raise ValueError(
             "held-out samples have no latent coordinates, as those of different fits have axes of "
-            "their own: leave out space, uncertainty and components, or give group='fit'"
+            "their own: leave out space and uncertainty, or give group='fit'"
         )
     else:
         dataset = read(tree, group, "latent_mean", *(["latent_cov"] if uncertainty else []))
-        place = _latent_coordinates(tree, dataset, (1, 2) if components is None else components)
+        place = _latent_coordinates(tree, dataset)
     if not np.isfinite(place.mean).all():
         raise ValueError("coordinates of samples in the tree contain NaN or infinity")
     strips = place.mean.shape[1] == 1
@@ -291,25 +281,21 @@ def read_map(
                  convinced=convinced, header=header, verdict=verdict)  # fmt: skip
 
 
-def _latent_coordinates(
-    tree: xr.DataTree, dataset: xr.Dataset, components: int | tuple[int, ...]
-) -> _Place:
-    """Coordinates of the chosen components, without probabilities if there are others."""
-    index, names = component_coordinates(dataset, components)
+def _latent_coordinates(tree: xr.DataTree, dataset: xr.Dataset) -> _Place:
+    """Coordinates of the first two components, without probabilities if there are others."""
+    mean = dataset["latent_mean"].transpose(OBS, COMPONENT).values[:, :2]
     cov = None
     if "latent_cov" in dataset:
-        cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values
-        cov = cov[:, index][:, :, index]
+        cov = dataset["latent_cov"].transpose(OBS, COMPONENT, COMPONENT_AUX).values[:, :2, :2]
         cov = cov if np.isfinite(cov).all() and cov.any() else None
-    is_whole = index == list(range(dataset.sizes[COMPONENT]))
+    names = [f"Component {i}" for i in range(1, 1 + mean.shape[1])]
     share = np.atleast_1d(tree.attrs.get("component_share", []))
-    for i, component in enumerate(index):
-        names[i] = names[i].replace("c", "C", 1)
-        if len(share) == 1 and component == 0:
-            names[i] += ", probit units"
-        elif component < len(share):
-            names[i] += f" ({share[component]:.0%} of the between-class variance)"
-    mean = dataset["latent_mean"].transpose(OBS, COMPONENT).values[:, index]
+    if len(share) == 1:
+        names[0] += ", probit units"
+    else:
+        for i, part in enumerate(share[: len(names)]):
+            names[i] += f" ({part:.0%} of the between-class variance)"
+    is_whole = dataset.sizes[COMPONENT] <= 2
     return _Place(mean, names, dataset.get(VARIABLE) if is_whole else None, cov)
 
 
@@ -418,27 +404,17 @@ def _header(
     return text, (f"Better than chance; {gained}", GOOD)
 
 
-def _to_name(
-    names: int | bool | Sequence[Hashable], samples: Samples, obs: list[Hashable]
-) -> np.ndarray:
-    """Indices of the samples to name, of which obs are the names, the most surprising first."""
-    if isinstance(names, int | np.integer):
-        limit = 8 if names is True else int(names)
-        if limit < 0:
-            raise ValueError(f"names must not be negative, got {names}")
-        wrong = samples.wrong
-        target = samples.target
-        some = np.flatnonzero(wrong | samples.doubtful)
-        if samples.probability is None or not isinstance(target, Classes):
-            return some[:0]
-        surprise = samples.probability[some].max(axis=1)
-        if wrong.any():
-            surprise = samples.probability[some, target.index[some]]
-        return np.asarray(some[np.argsort(surprise, kind="stable")][:limit])
-    place = {name: i for i, name in enumerate(obs)}
-    if unknown := [name for name in names if name not in place]:
-        raise ValueError(f"names holds {unknown[:5]}, which are no samples of the map")
-    return np.array([place[name] for name in names], dtype=np.int64)
+def _to_name(limit: int, samples: Samples) -> IntArray:
+    """At most so many wrong or doubtful samples, by their indices, the most surprising first."""
+    wrong = samples.wrong
+    target = samples.target
+    some = np.flatnonzero(wrong | samples.doubtful)
+    if samples.probability is None or not isinstance(target, Classes):
+        return some[:0]
+    surprise = samples.probability[some].max(axis=1)
+    if wrong.any():
+        surprise = samples.probability[some, target.index[some]]
+    return some[np.argsort(surprise, kind="stable")][:limit]
 
 
 # Drawing
@@ -448,14 +424,13 @@ def _to_name(
 def draw_map(
     shown: Shown,
     *,
-    names: int | bool | Sequence[Hashable] = 8,
-    uncertainty: str | None = None,
-    title: str | None = None,
+    names: int = 8,
+    uncertainty: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a map, by the arguments of `plot_map`."""
     samples = shown.samples
-    to_name = _to_name(names, samples, shown.obs.tolist())
+    to_name = _to_name(names, samples)
     place = shown.place
     target = samples.target
     plane = place.mean.shape[1] == 2
@@ -472,10 +447,8 @@ def draw_map(
         ax.set(ylim=(low[1], high[1]), ylabel=place.names[1])
     else:
         _layers.label_strips(ax, target)
-    if title is None:
-        where = "latent space" if place.plane is None else "plane of their predictions"
-        title = f"{shown.kind} samples in the {where}"
-    set_title(ax, title, shown.header, verdict=shown.verdict)
+    where = "latent space" if place.plane is None else "plane of their predictions"
+    set_title(ax, f"{shown.kind} samples in the {where}", shown.header, verdict=shown.verdict)
 
     if place.probability is not None:
         _layers.draw_background(ax, place.probability, looks)
@@ -486,8 +459,8 @@ def draw_map(
                 zorder=2, gid="watermark")  # fmt: skip
     beside: list[Artist] = []
     if place.cov is not None:
-        if uncertainty is not None:
-            some = samples.wrong | samples.doubtful | (uncertainty == "all")
+        if uncertainty:
+            some = samples.wrong | samples.doubtful
             _layers.draw_own(ax, samples.at[some], place.cov[some])
         beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
     beyond = _layers.mark_beyond(ax, samples, looks)

@@ -15,8 +15,10 @@ from benchmarks import (
     people,
     report,
     rows,
+    simulated,
 )
 from benchmarks.methods import METHODS
+from benchmarks.methods.base import inner_folds
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
 from benchmarks.tables import TABLES, Task
 from bsdr_models import PredictionPlane
@@ -31,7 +33,8 @@ def test_a_table_asks_for_what_is_there(name):
     assert len(set(table.tasks)) == len(table.tasks)
     for task in table.tasks:
         assert task.scheme in PROTOCOLS
-        assert task.source in datasets.SETS or task.scheme == "noise"
+        known = datasets.SETS.keys() | simulated.DESIGNS.keys() | simulated.GROUPED.keys()
+        assert task.source in known or task.scheme == "noise"
         if table.curve:
             assert rows.place(table, task, table.methods[0]) is not None
 
@@ -54,6 +57,39 @@ def test_rows_are_either_for_training_or_for_the_test():
     both = np.concatenate([split.X_train, split.X_test])
     assert np.bincount(split.y_train).tolist() == [10, 10, 10]
     np.testing.assert_array_equal(np.sort(both, axis=0), np.sort(X, axis=0))
+
+
+def test_grouped_samples_of_the_test_are_of_groups_that_are_not_known():
+    """Within groups samples are alike, and folds hold out whole groups if these are given."""
+    for task in TABLES["groups"].tasks:
+        split = task.split(3)
+        if task.scheme == "groups unknown":
+            assert split.training.groups is None
+            continue
+        groups = split.training.groups
+        n_groups, n_samples = task.sizes
+        np.testing.assert_array_equal(np.bincount(groups), [n_samples] * n_groups)
+        means = np.stack([split.X_train[groups == g].mean(axis=0) for g in range(n_groups)])
+        assert means.var(axis=0).mean() > (split.X_train - means[groups]).var(axis=0).mean()
+        folds = inner_folds(split.training, 0)
+        assert len(folds) > 1
+        for train, test in folds:
+            assert not set(groups[train]) & set(groups[test])
+
+
+@pytest.mark.parametrize("name", simulated.DESIGNS)
+def test_a_design_has_fresh_samples_of_the_same_classes_for_the_test(name):
+    (task,) = [task for task in TABLES["designs"].tasks if task.source == name]
+    split = task.split(3)
+    assert np.bincount(split.y_train).tolist() == [10] * 4
+    assert np.bincount(split.y_test).tolist() == [300] * 4
+    again = task.split(3)
+    np.testing.assert_array_equal(split.X_train, again.X_train)
+    assert not np.array_equal(split.X_train, task.split(4).X_train)
+    shared = split.X_train[split.y_train == 0].mean(axis=0)
+    spread = split.X_test.std(axis=0)
+    away = np.abs((split.X_test[split.y_test == 0].mean(axis=0) - shared) / spread)
+    assert np.median(away) < 0.5
 
 
 def test_a_run_resumes_after_a_line_that_was_cut_off(tmp_path):

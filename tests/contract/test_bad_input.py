@@ -53,7 +53,7 @@ ROWS_REFUSED = {
     ),
     "whole_number_beyond_float64": (
         lambda X: with_value(X.astype(object), 10**400),
-        "column 1 of X cannot be read as numbers: int too large",
+        r"column 1 \(1000.*\) of X cannot be read as numbers",
     ),
     "rows_equal": (lambda X: np.tile(X[:1], (len(X), 1)), "X has no variation"),
     "precision_lost": (lambda X: 1e17 + X, "X has no variation: .* in numbers of size 1e.17"),
@@ -67,11 +67,11 @@ ROWS_REFUSED = {
     "complex": (lambda X: X + 1j, "Complex data not supported"),
     "text": (
         lambda X: np.where(X > 6.0, "high", X.astype(object)),
-        "column 0 of X cannot be read as numbers: .*'high'",
+        r"columns 0 \('high'\), 2 \('high'\) of X cannot be read as numbers",
     ),
     "text_in_frame": (
         lambda X: pd.DataFrame(X, columns=list("abcd")).assign(site="north"),
-        "column 'site' of X cannot be read as numbers: .*'north'",
+        r"column 'site' \('north'\) of X cannot be read as numbers",
     ),
     "columns_of_several_kinds": (
         lambda X: pd.DataFrame(X, columns=list("abcd")).assign(
@@ -82,20 +82,19 @@ ROWS_REFUSED = {
             weight="1,2",
             born="2001-02-03",
         ),
-        r"(?s)columns 'site', 'sex' of X .*get_dummies\(X, columns=\['site', 'sex'\]"
-        r".*'crp', 'typo' of X.*'<0\.05'.*X\[\['crp', 'typo'\]\].*to_numeric, errors='coerce'"
-        r".*'weight' of X.*decimal=','.*'born' of X.*dates as text",
+        r"columns 'site' \('north'\), 'sex' \('f'\), 'crp' \('<0\.05'\), 'typo' \('1\.0\.'\), "
+        r"'weight' \('1,2'\), 'born' \('2001-02-03'\) of X .*get_dummies",
     ),
     "dates": (
         lambda X: pd.DataFrame(X).assign(day=pd.date_range("2020-01-01", periods=len(X))),
-        "column 'day' of X holds dates",
+        r"column 'day' \(2020-01-01.*\) of X cannot be read as numbers",
     ),
     "nested": (
         lambda X: pd.DataFrame(X).assign(pair=[[1.0, 2.0]] * len(X)),
-        "column 'pair' of X cannot be read as numbers",
+        "column 'pair' of X: .* must be a string or a real number, not 'list'",
     ),
     "ragged": (lambda X: [row[: 1 + i % 4].tolist() for i, row in enumerate(X)], "as a matrix"),
-    "records": (lambda X: np.zeros(len(X), dtype=[("a", float)]), "array of records"),
+    "records": (lambda X: np.zeros(len(X), dtype=[("a", float)]), "got 1D array"),
     "dict": (
         lambda X: dict(enumerate(X.T)),
         "X must be a matrix of samples and features, got dict",
@@ -107,19 +106,11 @@ ROWS_REFUSED = {
         lambda X: pd.DataFrame(X, columns=["a", "b", "a", "c"]),
         "2 columns of X are named 'a'",
     ),
-    "nul_in_a_name": (
-        lambda X: pd.DataFrame(X, columns=["a", "b\0", "c", "d"]),
-        r"a column of X is named 'b\\x00'.* NUL character",
-    ),
-    "nul_in_the_index": (
-        lambda X: pd.DataFrame(X, index=[f"{i}\0" for i in range(len(X))]),
-        r"a sample of X is named '0\\x00'.* NUL character",
-    ),
     "mixed_names": (lambda X: pd.DataFrame(X, columns=["a", "b", 3, 4]), "names are only support"),
 }
 # What a model of the features takes for a gap, and what it takes as it is.
 GAPS = {"nan", "masked", "missing_in_nullable"}
-OF_FITS = {"rows_equal", "precision_lost", "one_row", "nul_in_the_index"}
+OF_FITS = {"rows_equal", "precision_lost", "one_row"}
 
 
 def takes(model, case):
@@ -353,10 +344,6 @@ LABELS_REFUSED = {
         lambda y: pd.Series(with_label(y, pd.NA, object), dtype="Int64"),
         MISSING,
     ),
-    "nul_in_text": (
-        lambda y: with_label(TEXT[y], "a\0b", object),
-        r"y has the label 'a\\x00b'.* NUL character",
-    ),
     "nan_among_text": (lambda y: with_label(TEXT[y], np.nan, object).tolist(), MISSING),
     "no_date": (lambda y: with_label(DAYS[y], np.datetime64("NaT", "D"), DAYS.dtype), MISSING),
     "no_date_among_objects": (lambda y: with_label(y, pd.NaT, object).tolist(), MISSING),
@@ -403,8 +390,11 @@ NUMBERS_REFUSED = {
     "inf": (lambda y: with_label(y, np.inf), "Input y contains infinity"),
     "complex": (lambda y: y + 1j, "Complex data not supported"),
     "constant": (lambda y: np.column_stack([y, np.ones(45)]), "output 1 of y is constant"),
-    "text": (lambda y: np.array(["a", "b"])[(y > 1).astype(int)], "y cannot be read as numbers"),
-    "dates": (lambda y: np.datetime64("2020-01-01") + (10 * y).astype(int), "y holds dates"),
+    "text": (
+        lambda y: np.array(["a", "b"])[(y > 1).astype(int)],
+        r"\('[ab]'\) of y cannot be read as",
+    ),
+    "dates": (lambda y: np.datetime64("2020-01-01") + (10 * y).astype(int), "of y cannot be read"),
     "three_axes": (lambda y: y[:, None, None], "dim 3"),
     "wrong_length": (lambda y: y[:-1], "inconsistent numbers of samples"),
     "none": (lambda y: None, "requires y to be passed"),

@@ -397,11 +397,11 @@ REFUSED = {
     "dataset": (
         lambda X: xr.Dataset({"a": ("r", X[:, 0])}),
         TypeError,
-        r"xarray Dataset.*to_dataarray",
+        "create an xarray.DataArray",
     ),
-    "lazy": (lambda X: TABLES["polars"](X, NAMES).lazy(), TypeError, r"lazy frame: .*collect\(\)"),
-    "annotated": (lambda X: Annotated(X), TypeError, r"got Annotated: give adata\.to_df\(\)"),
-    "epochs": (lambda X: Iterated(X), TypeError, "got Iterated: give a data frame"),
+    "lazy": (lambda X: TABLES["polars"](X, NAMES).lazy(), TypeError, r"got LazyFrame: .*collect"),
+    "annotated": (lambda X: Annotated(X), TypeError, r"got Annotated: give .* adata\.to_df\(\)"),
+    "epochs": (lambda X: Iterated(X), TypeError, "got Iterated: give an array or a data frame"),
     "one_dim": (lambda X: xr.DataArray(X[:, 0]), ValueError, "1D array"),
     "three_dims": (lambda X: xr.DataArray(X[:, :, None]), ValueError, "dim 3"),
 }

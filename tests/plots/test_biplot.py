@@ -23,14 +23,14 @@ def arrows(ax):
 
 
 def test_arrows_are_loadings_times_the_factor_that_the_note_gives(tree):
-    ax = plot_biplot(tree, components=(1, 3), n_features=3)
+    ax = plot_biplot(tree, n_features=3)
     begin, end = arrows(ax)
-    loadings = tree["fit/projection_mean"].values[:, [0, 2]]
+    loadings = tree["fit/projection_mean"].values[:, :2]
     longest = np.argsort(-np.hypot(*loadings.T), kind="stable")[:3]
     note = ax.texts[-1].get_text().replace("\n", " ")
     factor = float(note.split("a rise by ")[1].split(" ")[0])
     np.testing.assert_allclose(end - begin, factor * loadings[longest], rtol=1e-9)
-    middle = tree["fit/latent_mean"].values[:, [0, 2]].mean(axis=0)
+    middle = tree["fit/latent_mean"].values[:, :2].mean(axis=0)
     np.testing.assert_allclose(begin, np.tile(middle, (3, 1)))
     assert ax.get_aspect() == 1.0  # directions are true
 

@@ -33,11 +33,11 @@ def iris():
 
 @pytest.mark.parametrize("group", ["fit", "predictions"])
 def test_limits_are_those_of_the_reference(iris, group):
-    ax = plot_outliers(iris, group=group, prob=0.9)
+    ax = plot_outliers(iris, group=group)
     lines = {line.get_gid(): line for line in ax.lines}
     n, attrs = 75 - (group == "fit"), iris.attrs
-    t2_end = t2_limit(0.9, n, attrs["t2_rank"])
-    q_end = q_limit(0.9, attrs["q_scale"], attrs["q_dof"])
+    t2_end = t2_limit(0.95, n, attrs["t2_rank"])
+    q_end = q_limit(0.95, attrs["q_scale"], attrs["q_dof"])
     assert lines["t2-limit"].get_xdata()[0] == t2_end
     assert lines["q-limit"].get_ydata()[0] == q_end
     found = iris[group]

@@ -253,21 +253,6 @@ def test_two_axes_fit_a_constrained_figure(name):
     check_readable(left, right)
 
 
-@pytest.mark.parametrize(
-    ("plot", "components"),
-    [
-        (plots.plot_map, (1, 3)),
-        (plots.plot_map, 3),
-        (plots.plot_biplot, (3, 1)),
-    ],
-)
-def test_any_components_of_three(plot, components):
-    ax = plot(fitted("bsdr_ten"), components=components)
-    check_readable(ax)
-    chosen = components if isinstance(components, tuple) else (components,)
-    assert ax.get_xlabel().lower().startswith(f"component {chosen[0]}")
-
-
 @pytest.fixture(scope="module")
 def trees(make_fit, make_predictions, wine):
     return {
@@ -283,12 +268,11 @@ def trees(make_fit, make_predictions, wine):
 CASES = {
     "scores of many": ("many", plots.plot_map, {}),
     "scores, predicted class": ("wine_unlabelled", plots.plot_map, {"group": "predictions"}),
-    "scores, one of many classes": ("many", plots.plot_map, {"components": 1}),
     "scores, one component, values": ("one_value", plots.plot_map, {}),
     "scores of a label": ("multilabel", plots.plot_map, {"label": "dry"}),
     "features of long names": ("long", plots.plot_features, {}),
     "features of many classes": ("many", plots.plot_features, {}),
-    "features of labels": ("multilabel", plots.plot_features, {"labels": ["dry"]}),
+    "features of labels": ("multilabel", plots.plot_features, {}),
 }
 
 

@@ -60,10 +60,10 @@ def test_columns_are_those_of_draws_of_common_size():
     coef = draws()
     size = np.sqrt((coef**2).mean(axis=(1, 2)))
     common = coef / size[:, None, None] * np.median(size)
-    table = features_table(tree_of(coef), prob=0.8).sel(feature=NAMES)
+    table = features_table(tree_of(coef)).sel(feature=NAMES)
     np.testing.assert_allclose(table["mean"], common.mean(axis=0))
     np.testing.assert_allclose(table["median"], np.median(common, axis=0))
-    np.testing.assert_allclose(table["low"], np.quantile(common, 0.1, axis=0))
+    np.testing.assert_allclose(table["low"], np.quantile(common, 0.05, axis=0))
     np.testing.assert_allclose(table["high_50"], np.quantile(common, 0.75, axis=0))
     square = (common.mean(axis=0) ** 2).sum(axis=1)
     np.testing.assert_allclose(table["importance"], square / square.sum())
@@ -104,9 +104,7 @@ def test_many_classes_have_the_panels_of_the_largest_effects():
     tree = tree_of(coef)
     titles = [panel.texts[0].get_text() for panel in plot_features(tree).child_axes]
     assert [title.split(" v.")[0] for title in titles] == ["b", "class 4", "class 6", "class 8"]
-    ax = plot_features(tree, labels=["c", "a"])
-    assert [panel.texts[0].get_text()[0] for panel in ax.child_axes] == ["c", "a"]
-    assert "2 of 9 class scores" in caption(ax)
+    assert "4 of 9 class scores" in caption(plot_features(tree))
     index = np.arange(90) % 9
     X = rng.standard_normal((90, 4))
     X[:, 0] += 9.0 * np.isin(index, [0, 2, 5, 7])
@@ -116,6 +114,17 @@ def test_many_classes_have_the_panels_of_the_largest_effects():
     ]
     assert len(titles) == 4
     assert {title.split(" v.")[0] for title in titles} <= {"a", "c", "class 5", "class 7"}
+
+
+def test_signs_of_effects_that_are_zero_but_for_a_sparse_prior_are_not_shown():
+    coef = np.abs(draws()) * np.array([1.0, 1.0, 1e-7, 1.0])[:, None]
+    ax = plot_features(tree_of(coef, target="regression"))
+    (row,) = (i for i, text in enumerate(ax.get_yticklabels()) if text.get_text() == "proline")
+    for panel in ax.child_axes:
+        points = next(each for each in panel.collections if isinstance(each, PathCollection))
+        white = (points.get_facecolors()[:, :3] == 1.0).all(axis=1)
+        assert white.tolist() == [i == row for i in range(4)]
+        assert [t.get_text() for t in panel.texts].count(">0.99") == 3
 
 
 def test_the_plot_shows_the_table():
@@ -153,7 +162,7 @@ def test_features_whose_names_are_numbers_are_curves_over_them():
     X = np.random.default_rng(5).standard_normal((60, 4))
     X[:, 0] += 4.0 * (index == 2)
     tree = tree_of(draws(), X=X, index=index, names=["1000.5 nm", "900 nm", "1e3 nm", "800 nm"])
-    ax = plot_features(tree, n_features=3, prob=0.8)
+    ax = plot_features(tree, n_features=3)
     table = features_table(tree).sel(feature=["800 nm", "900 nm", "1e3 nm", "1000.5 nm"])
     for k, panel in enumerate(ax.child_axes):
         _, line, found = panel.lines
@@ -162,7 +171,7 @@ def test_features_whose_names_are_numbers_are_curves_over_them():
         np.testing.assert_array_equal(found.get_xdata(), [1000.5])
         low, high = panel.collections[0].get_paths()[0].get_extents().intervaly
         z = np.arctanh(table["alone"].values[:, k])
-        reach = 1.2815515655446004 / np.sqrt(57)
+        reach = 1.6448536269514722 / np.sqrt(57)
         assert low == pytest.approx(np.tanh(z.min() - reach))
         assert high == pytest.approx(np.tanh(z.max() + reach))
     assert ax.child_axes[0].get_title(loc="left") == "a v. the others"
@@ -218,10 +227,6 @@ def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
     ("keywords", "message"),
     [
         ({"n_features": 0}, "n_features must be positive"),
-        ({"labels": ["z"]}, "label must be one of"),
-        ({"labels": "a"}, "labels must be a list"),
-        ({"labels": []}, "labels must be a list"),
-        ({"prob": 1.0}, "prob must lie in"),
         ({"stability": stability_of(["x", "y"], [0.0, 1.0])}, "of other features"),
         ({"stability": xr.Dataset()}, "with 'frequency'"),
     ],
