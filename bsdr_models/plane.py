@@ -66,7 +66,7 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int, default=2
-        R, number of coordinates; fewer for two classes, whose predictions have one dimension.
+        Number R of coordinates. For two classes, whose predictions have one dimension, it is one.
 
     Attributes
     ----------

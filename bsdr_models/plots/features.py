@@ -51,7 +51,7 @@ UNCERTAIN = "#b0b0b0"
 
 
 def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) -> xr.Dataset:
-    r"""Table of what each feature tells alone, and of its effects given the others; in that order.
+    r"""Table of what each feature tells alone, and of its effects given the others.
 
     Parameters
     ----------
@@ -60,27 +60,26 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
         the mean slopes `projection_mean` and `feature_relevance` of group "fit" take its place.
         What a feature tells alone is in group "fit".
     stability
-        Of :func:`bsdr_models.feature_stability`, for the same features.
+        What :func:`bsdr_models.feature_stability` returns, for the same features.
 
     Returns
     -------
     Dataset
-        Each feature alone: `explained` (feature,), the share of its variance that classes, labels
-        or outputs explain, by which features are in order; `false_discovery_rate` (feature,), the
-        smallest rate at which it is found, by permutations of the samples
-        (:mod:`bsdr_models.numerics.association`); and `alone` (feature, outcome), its correlation
-        with each class, label or output. They do not depend on the model, and are of differences
-        between means: of a feature whose variance alone differs they say nothing. Constant features
-        are last, with a rate of one.
+        Of each feature alone, by differences between means and without the model: `explained`
+        (feature,), the share of its variance that classes, labels or outputs explain;
+        `false_discovery_rate` (feature,), the smallest rate at which it is found, by permutations
+        of the samples (:mod:`bsdr_models.numerics.association`); and `alone` (feature, outcome),
+        its correlation with each class, label or output. The features are in the order of
+        `explained`; constant features are last, with a rate of one.
 
-        Given the others: `mean`, `median`, the ends `low` and `high` of the central interval of
-        90 % and `low_50` and `high_50` of that of 50 %, and `sign_probability`, the share of draws
-        with the more frequent sign, (feature, outcome), from the draws of `coef`: the effect on a
-        class score per unit of the feature that the model sees, a standard deviation unless
-        samples are sparse or ``standardize=False``. Except for real outputs, draws are first scaled
-        to their median root mean square: the common size, hardly bounded if classes separate, says
-        nothing of a feature. `importance` (feature,) is ``feature_importances_``, the share in the
-        squared effects; correlated features share it.
+        Of each feature given the others, from the draws of `coef` (feature, outcome): `mean`,
+        `median`, the ends `low` and `high` of the central interval of 90 % and `low_50` and
+        `high_50` of that of 50 %, and `sign_probability`, the share of draws with the more frequent
+        sign. An effect is on a class score, per unit of the feature that the model sees: a standard
+        deviation, unless samples are sparse or ``metric="identity"``. Except for real outputs,
+        draws are first scaled to their median root mean square, since the data hardly bound the
+        common size of all effects if classes separate. `importance` (feature,) is
+        ``feature_importances_``, the share in the squared effects; correlated features share it.
 
         With `stability` also `selected` (feature,), the share of halves of the samples that select
         the feature. For a nonlinear model `mean` (feature, component) are mean slopes of the latent

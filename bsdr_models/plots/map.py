@@ -181,13 +181,13 @@ def plot_map(
         "predictions" for a plane learned from the predictions of the samples drawn:
         the default for more than three classes, training samples, and unknown coordinates.
     names
-        At most so many samples that are predicted wrongly or with doubt are named, after their
-        coordinate `obs`.
+        Largest number of samples, among those predicted wrongly or with doubt, that are named by
+        their coordinate `obs`.
     groups
         Values (M,), such as batches, that choose the markers of the samples in place of the
         classes. There are ten different markers.
     uncertainty
-        In the latent space: draw the own uncertainty of doubtful and of wrong samples.
+        Whether the own uncertainty of doubtful and of wrong samples is drawn in the latent space.
     label
         Which of several outputs colours the samples, by default the first.
     ax
