@@ -31,7 +31,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     Parameters
     ----------
     n_components : int, optional
-        Dimension R of the latent space; by default one fewer than there are classes, at most 50.
+        R, dimension of the latent space; by default one less than there are classes, at most 50.
     inference : {"map", "nuts", "advi"}, default="map"
         Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model.
     priors : Priors, optional
