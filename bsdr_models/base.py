@@ -407,6 +407,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Latent coordinates of scaled samples."""
         return cast(LatentCoordinates, self._posterior.embed(X))
 
+    def _locate(self, X: Any) -> tuple[LatentCoordinates, dict[str, np.ndarray]]:
+        """Latent coordinates and predictions by name of scaled samples, for the trees."""
+        return self._embed(X), self._predictions(X)
+
     def _outliers(self, X: Any) -> dict[str, FloatArray]:
         """Outlier statistics of scaled samples by name."""
         return {} if self._reference is None else self._reference.compare(X)
@@ -524,11 +528,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         samples = sample_labels(X)
         scaled = self._scale_new(X)
         given = self._prepare(scaled, bounded=False)
-        X = self._prepare(scaled)
+        latent, values = self._locate(self._prepare(scaled))
         return self._context.predictions_tree(
             self._spec,
-            latent=self._embed(X),
-            values=self._predictions(X) | self._outliers(given),
+            latent=latent,
+            values=values | self._outliers(given),
             y=self._truth(y),
             samples=samples,
             inference_method=self._method,

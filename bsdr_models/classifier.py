@@ -151,7 +151,10 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         return self.plane_.transform(self.predict_proba(X))
 
     def _predictions(self, X: Any) -> dict[str, np.ndarray]:
-        log_p = self._log_proba(X)
+        return self._name_predictions(self._log_proba(X))
+
+    def _name_predictions(self, log_p: FloatArray) -> dict[str, np.ndarray]:
+        """Predictions by name, from log probabilities (M, K)."""
         return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}
 
     @by_chunks
