@@ -8,7 +8,7 @@ weights (`_log_proba`), and shown in the plane of the held-out predictions.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar, Self, override
@@ -149,7 +149,7 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
 
     _spec: ClassVar[ModelSpec] = SPEC
     _method: ClassVar[InferenceMethod] = "stack"
-    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "estimators": [list, tuple, None],
         "cv": [Number(Integral, 2, np.inf, closed="left")],
     }
