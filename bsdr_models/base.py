@@ -549,18 +549,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             log_proba_at=getattr(self, "_log_proba_at", None),
         )
 
-    def plot_features(self, **options: Any) -> "Axes":
-        """Plot the effect of each feature, see :func:`bsdr_models.plots.plot_features`.
-
-        Parameters
-        ----------
-        **options
-            As for :func:`bsdr_models.plots.plot_features`.
-        """
-        from bsdr_models.plots import plot_features
-
-        return plot_features(self.idata_, **options)
-
     @by_chunks
     def transform(
         self, X: SamplesLike, *, return_cov: bool = False

@@ -135,36 +135,6 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
             fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
         add_class_probability(tree, "fit", self._log_proba_at)
 
-    def map_coordinates(self, X: SamplesLike) -> FloatArray:
-        """Coordinates of samples in ``plane_``, by their predictions.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of the samples, as in `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2), or (n_samples, 1) for two classes
-
-        Raises
-        ------
-        AttributeError
-            If samples have several labels.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_digits
-        >>> from bsdr_models import BM2PCAClassifier
-        >>> X, y = load_digits(return_X_y=True)
-        >>> model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
-        >>> at = model.map_coordinates(X[200:])
-        >>> same = model.plane_.predict_log_proba(at).argmax(axis=1) == model.predict(X[200:])
-        >>> bool(same.mean() > 0.85)
-        True
-        """
-        return self.plane_.transform(self.predict_proba(X))
-
     def _predictions(self, X: Rows) -> dict[str, np.ndarray]:
         return self._name_predictions(self._log_proba(X))
 

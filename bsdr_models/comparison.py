@@ -235,18 +235,24 @@ def compare_models(
         for sampling in (SAMPLING, None)
     )
     seed = int(rng.integers(2**31))  # the same weights for every pair
+    fits: dict[str, list[_Fit]] = {name: [] for name in compared}
 
     def fit(task: tuple[Fold, list[str]]) -> dict[str, _Fit]:
         fold, names = task
         chosen = {name: compared[name] for name in names}
         return _fit_models(chosen, X, labels, classes, fold, group_index)
 
-    def fit_all(names: list[str], folds: Sequence[Fold]) -> list[dict[str, _Fit]]:
-        tasks = [(fold, names) for fold in folds]
+    def fit_all(names: list[str], further: Sequence[Fold]) -> dict[str, _Scores]:
+        """Fit models in further folds; scores of those whose fits have all succeeded."""
+        tasks = [(fold, names) for fold in further]
         outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="Folds", progressbar=progressbar)
         if outcome.interrupted:
             raise KeyboardInterrupt
-        return [*outcome.results.values()]
+        for found in outcome.results.values():
+            for name in names:
+                fits[name].append(found[name])
+        complete = {name: own for name, own in fits.items() if not any(f.failed for f in own)}
+        return {name: _Scores.of(own, folds, index) for name, own in complete.items()}
 
     def mean_difference(a: _Scores, b: _Scores, prob: float = PROB) -> Estimate:
         difference = a.loss - b.loss
@@ -266,14 +272,13 @@ def compare_models(
         stacks = (_members(compared, name) for name in compared if name not in out)
         return dict.fromkeys(set(out).difference(*stacks), leader)
 
-    fits = fit_all([*compared], folds[:RACE_FOLDS])
+    scored = fit_all([*compared], folds[:RACE_FOLDS])
     dropped: dict[str, str] = {}
     if len(folds) > RACE_FOLDS:
-        dropped = clearly_behind(_score_all(fits, folds, index))
+        dropped = clearly_behind(scored)
         rest = [name for name in compared if name not in dropped]
-        fits += fit_all(rest, folds[RACE_FOLDS:])
-    scored = _score_all(fits, folds, index)
-    failed = {name: _note(fits, name, "failed") for name in compared if name not in scored}
+        scored = fit_all(rest, folds[RACE_FOLDS:])
+    failed = {name: _note(own, "failed") for name, own in fits.items() if name not in scored}
     if failed and not set(scored) - {BASE_RATE, *dropped}:
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
     for name, note in failed.items():
@@ -287,7 +292,7 @@ def compare_models(
         chosen = STACK if lead.value >= TIE and lead.low <= 0.0 else chosen
     best = next(name for name in ranked if name != BASE_RATE)
     gain = mean_difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
-    notes = {name: [_note(fits, name, "warned")] for name in ranked}
+    notes = {name: [_note(fits[name], "warned")] for name in ranked}
     for name, leader in dropped.items():
         notes[name] += [f"dropped after {RACE_FOLDS} folds, clearly behind {leader}"]
     lines = [
@@ -296,7 +301,7 @@ def compare_models(
             "accuracy": scored[name].accuracy,
             "log_loss": scored[name].log_loss,
             "calibration_error": scored[name].calibration_error,
-            "seconds": np.median([fit[name].seconds for fit in fits if name in fit]),
+            "seconds": np.median([fit.seconds for fit in fits[name]]),
             "difference": behind[name].value,
             "low": behind[name].low,
             "high": behind[name].high,
@@ -345,11 +350,16 @@ def _models(
 
 
 class _Fit(NamedTuple):
-    """Class probabilities (M, K) of the held-out samples of a fold; None if the fit failed."""
+    """Class probabilities (M, K) of the held-out samples of a fold, empty if the fit failed."""
 
     message: str  # error, or the first warning
-    probability: FloatArray | None = None
+    probability: FloatArray = np.empty((0, 0))
     seconds: float = np.nan
+
+    @property
+    def failed(self) -> bool:
+        """Whether the fit, or its predictions, raised an error."""
+        return not self.probability.size
 
 
 def _members(models: Mapping[str, BaseEstimator], name: str) -> list[str]:
@@ -404,15 +414,10 @@ class _Scores:
     calibration_error: float
 
     @classmethod
-    def of(
-        cls, probabilities: Sequence[FloatArray], folds: Sequence[Fold], index: IntArray
-    ) -> "_Scores":
-        """From probabilities (M, K) of the first folds. Samples held out several times count once.
-
-        Their scores are the means over these folds.
-        """
-        tested = np.concatenate([test for _, test in folds[: len(probabilities)]])
-        p = np.concatenate(probabilities)
+    def of(cls, fits: Sequence[_Fit], folds: Sequence[Fold], index: IntArray) -> "_Scores":
+        """From the fits of the first folds. Samples count once, held out several times by means."""
+        tested = np.concatenate([test for _, test in folds[: len(fits)]])
+        p = np.concatenate([fit.probability for fit in fits])
         truth = index[tested]
         times = np.bincount(tested, minlength=len(index)).astype(np.float64)
         times[times == 0.0] = np.nan
@@ -429,25 +434,10 @@ class _Scores:
         return float(np.nanmean(self.loss))
 
 
-def _score_all(
-    fits: Sequence[Mapping[str, _Fit]], folds: Sequence[Fold], index: IntArray
-) -> dict[str, _Scores]:
-    """Scores of the models whose fits have all succeeded."""
-    scores = {}
-    for name in fits[0]:
-        found = [of[name].probability for of in fits if name in of]
-        known = [p for p in found if p is not None]
-        if len(known) == len(found):
-            scores[name] = _Scores.of(known, folds, index)
-    return scores
-
-
-def _note(fits: Sequence[Mapping[str, _Fit]], name: str, happened: str) -> str:
+def _note(fits: Sequence[_Fit], happened: str) -> str:
     """How many fits of a model failed or warned, and why the first of them."""
-    own = [of[name] for of in fits if name in of]
-    counted = (fit for fit in own if happened == "warned" or fit.probability is None)
-    messages = [fit.message for fit in counted if fit.message]
-    return f"{len(messages)} of {len(own)} fits {happened} ({messages[0]})" if messages else ""
+    messages = [fit.message for fit in fits if fit.message and (fit.failed or happened == "warned")]
+    return f"{len(messages)} of {len(fits)} fits {happened} ({messages[0]})" if messages else ""
 
 
 def _sentence(chosen: str, best: str, log_loss: float, behind: float, gain: Estimate) -> str:
