@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.covariance import LedoitWolf
 from sklearn.cross_decomposition import PLSRegression
@@ -75,7 +76,7 @@ class Tuned(ClassifierMixin, BaseEstimator):
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def predict(self, X: FloatArray) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Most probable classes of samples (M, D), (M,)."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
@@ -83,8 +84,9 @@ class Tuned(ClassifierMixin, BaseEstimator):
 class TemperedLDA(Tuned):
     """Linear discriminant analysis, its covariance shrunk by Ledoit and Wolf, at a temperature."""
 
-    def fit(self, X: FloatArray, y: np.ndarray, groups: IntArray | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: np.ndarray, groups: IntArray | None = None) -> Self:
         """Choose the temperature by log loss, then fit to all samples."""
+        X = np.asarray(X)
         self.classes_, index = np.unique(y, return_inverse=True)
         losses = np.zeros(len(TEMPERATURES))
         for train, test in Folds(self.n_folds, self.random_state).split(X, index, groups):
@@ -94,9 +96,9 @@ class TemperedLDA(Tuned):
         self.model_ = _shrunken_lda().fit(X, index)
         return self
 
-    def predict_proba(self, X: FloatArray) -> FloatArray:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Class probabilities, (M, K)."""
-        return temper(self.model_.predict_proba(X), self.temperature_)
+        return temper(self.model_.predict_proba(np.asarray(X)), self.temperature_)
 
 
 def _shrunken_lda() -> LinearDiscriminantAnalysis:
@@ -142,8 +144,9 @@ class PLSDiscriminant(Tuned):
         super().__init__(n_folds=n_folds, random_state=random_state)
         self.components = components
 
-    def fit(self, X: FloatArray, y: np.ndarray, groups: IntArray | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: np.ndarray, groups: IntArray | None = None) -> Self:
         """Choose the number of scores and the penalty by log loss, then fit to all samples."""
+        X = np.asarray(X)
         self.classes_, index = np.unique(y, return_inverse=True)
         losses = np.zeros((len(self.components), len(PENALTIES)))
         for train, test in Folds(self.n_folds, self.random_state).split(X, index, groups):
@@ -161,9 +164,9 @@ class PLSDiscriminant(Tuned):
         self.model_ = make_pipeline(pls, StandardScaler(), logistic).fit(X, index)
         return self
 
-    def predict_proba(self, X: FloatArray) -> FloatArray:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Class probabilities, (M, K)."""
-        return np.asarray(self.model_.predict_proba(X))
+        return np.asarray(self.model_.predict_proba(np.asarray(X)))
 
 
 def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray]:
