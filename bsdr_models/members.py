@@ -22,15 +22,11 @@ def errors_name(name: str) -> Iterator[None]:
         raise
 
 
-def is_frozen(model: BaseEstimator) -> bool:
-    """Whether a model, or a predictor in it, stays as it was fitted."""
-    parts = [model, *model.get_params(deep=True).values()]
-    return any(isinstance(part, FrozenEstimator) and hasattr(part, "predict") for part in parts)
-
-
 def refuse_frozen(model: BaseEstimator) -> None:
     """Raise a ValueError unless folds fit a model again, or it has held-out predictions."""
-    if is_frozen(model) and getattr(model, "held_out_log_proba_", None) is None:
+    parts = [model, *model.get_params(deep=True).values()]
+    frozen = any(isinstance(part, FrozenEstimator) and hasattr(part, "predict") for part in parts)
+    if frozen and getattr(model, "held_out_log_proba_", None) is None:
         raise ValueError(
             "a FrozenEstimator has seen the samples that are to be held out: give the estimator "
             "inside, which is fitted again for each fold"
