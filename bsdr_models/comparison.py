@@ -80,9 +80,10 @@ class Comparison:
         are models that were dropped after two folds, with the scores of these; their difference is
         that on the same samples.
     recommended : str
-        Name of the model to take, "none" if no log loss is below that of the class frequencies.
+        Name of the recommended model, "none" if none is better than the class frequencies by 0.01
+        nats.
     recommendation : str
-        The same in a sentence, and whether the model is clearly better than none.
+        The recommendation in a sentence, and whether the model is clearly better than none.
     models : dict of str to classifier
         The models compared, not fitted: ``found.models[found.recommended].fit(X, y)``.
     prob : float
@@ -90,7 +91,7 @@ class Comparison:
 
     See Also
     --------
-    compare_models : makes one.
+    compare_models : returns such an object.
 
     Examples
     --------
@@ -134,21 +135,21 @@ def compare_models(
 ) -> Comparison:
     """Compare the classifiers of this package and common ones by cross-validation.
 
-    The models are, from the simplest: "none", the class frequencies of the training samples;
+    The models, from the simplest, are "none", the class frequencies of the training samples;
     "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores;
     "BM2PCA", "BSDR" and "D-GPLVM" with their defaults; and "stack", these three as one
     (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
     the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
-    Recommended is the model of lowest log loss or, of those within 0.01 nats of it, the simplest;
-    but the stack, if it is further behind and the interval of its difference includes zero, unless
-    no model is better than the class frequencies by 0.01 nats: the lowest of many log losses on few
-    samples is lucky, and the stack was the better one on new samples.
-    The sentence doubts it if the interval of its gain over the class frequencies includes zero.
+    The simplest model within 0.01 nats of the lowest log loss is recommended. The stack is
+    recommended instead if it is further behind but the interval of its difference includes zero:
+    the lowest of many log losses on few samples is often luck, and the stack was better on new
+    samples. If no model is better than the class frequencies by 0.01 nats, "none" is recommended.
+    ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
 
-    To save time, a model whose log loss in the first two folds is clearly above the lowest, by more
-    than 0.01 nats at the lower end of a 99 % interval, is dropped, unless it is a member of a stack
-    that is not; and BSDR has 200 draws of each chain in the folds, not those of its default.
+    To save time, a model is dropped if its log loss in the first two folds is clearly above the
+    lowest, by more than 0.01 nats at the lower end of a 99 % interval, unless it is a member of a
+    stack that is not dropped. In the folds BSDR has 200 draws of each chain.
 
     Parameters
     ----------
@@ -168,7 +169,7 @@ def compare_models(
         Fits in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
         change results other than ``seconds``.
     random_state : int, RandomState, Generator or None
-        Of folds and fits; classifiers in ``models`` have their own.
+        Seed of folds and fits; classifiers in ``models`` have their own.
     progressbar : bool, default=True
         Whether to show how far a long fit has come.
 

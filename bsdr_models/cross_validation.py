@@ -56,16 +56,16 @@ def cross_validated_map(
 ) -> xr.DataTree:
     """Predict every sample by a model that was not trained on it, for a map of the predictions.
 
-    Latent spaces of different fits have axes of their own; probabilities of the classes are
-    comparable. The map shows them in their plane (:class:`bsdr_models.PredictionPlane`).
+    Fits to different folds have different latent spaces, but their class probabilities are
+    comparable. The map shows these in a plane (:class:`bsdr_models.PredictionPlane`).
 
     Parameters
     ----------
     estimator : classifier
-        Of this package, or of scikit-learn with ``predict_proba``, or a ``Pipeline`` of either. It
-        is cloned, not fitted itself.
+        A classifier of this package, one of scikit-learn with ``predict_proba``, or a ``Pipeline``
+        that ends with either. It is cloned, not fitted itself.
     X : array-like or data frame of shape (n_samples, n_features)
-        Or the kernel matrix of the samples, if the estimator takes one.
+        Features of all samples, or their kernel matrix, if the estimator takes one.
     y : array-like of shape (n_samples,)
         Classes.
     cv : int, splitter or iterable of (train, test), default=10
@@ -74,13 +74,13 @@ def cross_validated_map(
         Samples of one group, such as repeated measures of a patient, are held out together, also
         inside of fits whose ``fit`` takes ``groups``.
     reuse_settings : bool, default=False
-        Keep what the fit to all samples has selected, such as hyper-parameters and the temperature
-        (``selected_params``), for the folds: several times faster. Held-out samples have
-        then contributed to these few numbers, though not to the fits.
+        Whether the folds take the settings that the fit to all samples has selected, such as
+        hyper-parameters and the temperature (``selected_params``). This is several times faster.
+        Held-out samples have then contributed to these few numbers, though not to the fits.
     n_jobs : int, optional
         Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState, Generator or None
-        Of the folds.
+        Seed of the folds.
     progressbar : bool, default=False
         Whether to show how many folds are done.
 

@@ -89,12 +89,13 @@ def bounded(p: FloatArray) -> FloatArray:
 class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
     """Several classifiers as one, weighted by how well they predict samples they have not seen.
 
-    The log probabilities are a weighted sum of those of the members [1]_, normalised.
+    The log probabilities of the stack are a weighted sum of those of its members [1]_, normalised.
 
-    By default the three models of this package, whose errors differ: a linear projection learned
-    from labels, margins in a metric of the features, a nonlinear map. Each member's own held-out
-    probabilities serve, so that a stack costs the sum of its members; members of scikit-learn are
-    refitted for each fold.
+    By default the members are the three models of this package, whose errors differ: a linear
+    projection learned from labels, margins in a metric of the features, and a nonlinear map. The
+    weights are learned from held-out probabilities. Models of this package have them from their
+    own fit, so that a stack takes the sum of their times; other members are refitted for each
+    fold.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
     n_jobs : int, optional
         Members in parallel, as in :func:`compare_models`.
     random_state : int, RandomState, Generator or None
-        Of the folds and the default members.
+        Seed of the folds and the default members.
 
     Attributes
     ----------
@@ -117,13 +118,15 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
     weights_, weights_sd_ : ndarray of shape (n_members,)
         Weights, and their standard deviations.
     held_out_log_proba_ : ndarray of shape (n_samples, n_classes)
-        Of training samples, from the members' held-out probabilities by weights of other folds.
+        Log probabilities of training samples, pooled from the members' held-out probabilities
+        with the weights of the other folds.
     held_out_score_, held_out_gain_, held_out_gain_se_ : float
-        Their log score in nats per sample, its gain over class frequencies, and standard error.
+        Held-out log score in nats per sample, its gain over that of the class frequencies, and the
+        standard error of the gain.
     converged_ : bool
         Whether all members have converged.
     idata_ : xarray.DataTree
-        Weights, and held-out predictions of the training samples in ``fit``.
+        Weights, and held-out predictions of the training samples in the group ``fit``.
 
     See Also
     --------
@@ -323,9 +326,10 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         Returns
         -------
         DataFrame
-            The best first. The sum of log scores ``elpd``, in nats, with its standard error ``se``;
-            that of the best less it, ``elpd_diff``, with its ``dse``; ``weight`` and its standard
-            deviation ``weight_sd``. Without held-out samples scores are zero.
+            A row for each model, the best first: ``elpd``, the sum of log scores in nats, with its
+            standard error ``se``; ``elpd_diff``, how far it is behind the best, with its standard
+            error ``dse``; ``weight``, with its standard deviation ``weight_sd``. Without held-out
+            samples scores are zero.
         """
         check_is_fitted(self)
         assert self._context.index is not None
