@@ -166,7 +166,7 @@ def compare_models(
         Samples of one group, such as a patient, are held out together, also inside of fits whose
         ``fit`` takes ``groups``, and count together in the intervals.
     n_jobs : int, optional
-        Fits in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
+        Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
         change results other than ``seconds``.
     random_state : int, RandomState, Generator or None
         Seed of folds and fits; classifiers in ``models`` have their own.
@@ -246,7 +246,7 @@ def compare_models(
     def fit_all(names: list[str], further: Sequence[Fold]) -> dict[str, _Scores]:
         """Fit models in further folds; scores of those whose fits have all succeeded."""
         tasks = [(fold, names) for fold in further]
-        outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="Folds", progressbar=progressbar)
+        outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
         if outcome.interrupted:
             raise KeyboardInterrupt
         for found in outcome.results.values():
