@@ -161,7 +161,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         >>> X, y = load_wine(return_X_y=True)
         >>> model = DGPLVMClassifier().fit(X[::3], y[::3])
         >>> model.selected_params()
-        {'mapping__width': 2.0, 'mapping__noise': 0.1, 'standardize': True}
+        {'mapping__width': 2.0, 'mapping__noise': 0.3}
         >>> again = clone(model).set_params(**model.selected_params()).fit(X[1::3], y[1::3])
         """
         check_is_fitted(self)
