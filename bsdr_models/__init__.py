@@ -29,7 +29,6 @@ _PUBLIC = {
     "Priors": "bsdr_models.bsdr.priors",
     "Sampling": "bsdr_models.options",
     "StackedClassifier": "bsdr_models.stacking",
-    "StackedRegressor": "bsdr_models.stacking",
     "SupervisedWhitening": "bsdr_models.whitening",
     "align_draws": "bsdr_models.alignment",
     "compare_models": "bsdr_models.comparison",

@@ -10,15 +10,16 @@ import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import FunctionType
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import ArrayLike
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -27,7 +28,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
@@ -35,8 +36,9 @@ from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
-from bsdr_models.options import N_DRAWS, N_JOBS, StrOptions, check_parameters
+from bsdr_models.options import N_DRAWS, N_JOBS, Options, StrOptions, check_parameters
 from bsdr_models.process_state import numpy_errors
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
@@ -48,6 +50,9 @@ from bsdr_models.validation import (
     sample_labels,
     validate_samples,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +66,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _spec: ClassVar[ModelSpec]
     _exclusive = False  # whether a sample has one class
     # Classes of the hyper-parameters and option objects, by argument; None is their default.
-    _option_types: ClassVar[dict[str, type[Any]]] = {}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {}
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "metric": [StrOptions({"auto", "unit", "identity"})],
         "standardize": ["boolean"],
         "n_jobs": N_JOBS,
@@ -75,12 +80,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _tree: xr.DataTree | None
     _made_tree: xr.DataTree | None  # as it was made of the state, which a file need not hold
     _reference: Reference | None = None  # of outliers to a linear map
+    n_iter_: int
+    converged_: bool
+    interrupted_: bool
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """Copy an inherited constructor and fit, so that Python's errors name this class."""
         super().__init_subclass__(**options)
         for name in ("__init__", "fit"):
-            method: Any = getattr(cls, name, None)
+            method: object = getattr(cls, name, None)
             if name in vars(cls) or not isinstance(method, FunctionType):
                 continue
             own = FunctionType(
@@ -128,7 +136,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         return summarise(self)
 
-    def selected_params(self) -> dict[str, Any]:
+    def selected_params(self) -> dict[str, object]:
         """Arguments with which another fit skips what this one has selected from the samples.
 
         With them the number of components, the settings of a cross-validation and the calibration
@@ -153,13 +161,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         >>> X, y = load_wine(return_X_y=True)
         >>> model = DGPLVMClassifier().fit(X[::3], y[::3])
         >>> model.selected_params()
-        {'mapping__width': 2.0, 'mapping__noise': 0.1, 'standardize': True}
+        {'mapping__width': 2.0, 'mapping__noise': 0.3}
         >>> again = clone(model).set_params(**model.selected_params()).fit(X[1::3], y[1::3])
         """
         check_is_fitted(self)
         return self._selected_params()
 
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, object]:
         return {}
 
     def _option(self, name: str) -> Any:
@@ -171,7 +179,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Raise a ValueError if an argument has the wrong type or value."""
         options = {name: [kind, None] for name, kind in self._option_types.items()}
         check_parameters(
-            Estimator._parameter_constraints | options | self._parameter_constraints,
+            {**Estimator._parameter_constraints, **options, **self._parameter_constraints},
             self.get_params(deep=False),
             type(self).__name__,
         )
@@ -191,7 +199,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 params |= {f"{name}__{f.name}": getattr(option, f.name) for f in fields(option)}
         return params
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: object) -> Self:
         """Set arguments.
 
         Parameters
@@ -214,7 +222,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         >>> BM2PCAClassifier().set_params(loss__C=10.0)
         BM2PCAClassifier(loss=HingeLoss(C=10.0, strategy='shared', calibrate=True))
         """
-        nested: dict[str, dict[str, Any]] = {}
+        nested: dict[str, dict[str, object]] = {}
         for key in [key for key in params if "__" in key]:
             name, _, field = key.partition("__")
             nested.setdefault(name, {})[field] = params.pop(key)
@@ -228,7 +236,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             setattr(self, name, replace(option, **values))
         return self
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
         """Scikit-learn's diagram, and the summary of a fit; only text if so configured."""
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         if "text/html" in bundle:
@@ -236,13 +244,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return bundle
 
     @property
-    def _repr_html_(self) -> Any:
-        diagram: Any = super()._repr_html_
+    def _repr_html_(self) -> Callable[[], str]:
+        diagram = super()._repr_html_
         return lambda: diagram() + (to_html(self.summary()) if self.__sklearn_is_fitted__() else "")
 
-    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+    def _get_fitted_attr_html(self, doc_link: str = "") -> object:
         """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""
-        bare: Any = BaseEstimator()
+        bare = BaseEstimator()
         vars(bare).update(vars(self))
         shown = bare._get_fitted_attr_html(doc_link)
         shown.estimator_class = type(self)
@@ -281,7 +289,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if result.advice:
             warnings.warn(result.advice, ConvergenceWarning, skip_file_prefixes=PACKAGE)
 
-    def _set_components(self, loadings: FloatArray, share: FloatArray, X: Any = None) -> None:
+    def _set_components(
+        self, loadings: FloatArray, share: FloatArray, X: FloatArray | None = None
+    ) -> None:
         """Set the map (P, R) of scaled features, the share of each component, outliers of X to it.
 
         X are the training samples, complete, and None if the map is not linear.
@@ -291,7 +301,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._n_features_out = len(share)
         self._reference = None if X is None else Reference.learn(X, loadings)
 
-    def _config(self, **resolved: Any) -> dict[str, Any]:
+    def _config(self, **resolved: object) -> dict[str, Any]:
         """Arguments that determine the fit, apart from the random state, for the trees."""
         config = self.get_params(deep=False)
         config |= {name: asdict(self._option(name)) for name in self._option_types}
@@ -311,16 +321,16 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             progressbar=self.progressbar,
         )
 
-    def _samples(self, X: Any) -> Any:
+    def _samples(self, X: SamplesLike) -> Rows:
         """New samples as the model takes them."""
         return self._prepare(self._scale_new(X))
 
-    def _scale_new(self, X: Any) -> Any:
+    def _scale_new(self, X: SamplesLike) -> Rows:
         """New samples, validated and scaled."""
         check_is_fitted(self)
         return self._scaler.transform(validate_samples(self, X, reset=False))
 
-    def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
+    def _prepare(self, X: Rows, *, bounded: bool = True) -> Rows:
         """Scaled samples with values bounded and imputed as far as the model needs it."""
         return X
 
@@ -341,11 +351,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         except BaseException:
             self._reset()
             raise
-        fit: Any = self
-        outcome = "converged" if fit.converged_ else "not converged"
-        outcome = "interrupted" if fit.interrupted_ else outcome
+        outcome = "converged" if self.converged_ else "not converged"
+        outcome = "interrupted" if self.interrupted_ else outcome
         seconds = time.perf_counter() - begin
-        logger.info("%s: %s after %d iterations, %.2f s", name, outcome, fit.n_iter_, seconds)
+        logger.info("%s: %s after %d iterations, %.2f s", name, outcome, self.n_iter_, seconds)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, which :func:`bsdr_models.load` reads.
@@ -385,30 +394,34 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Posterior, fit and data as a tree."""
 
     @abstractmethod
-    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
+    def _predictions(self, X: Rows) -> dict[str, np.ndarray]:
         """Predictions of scaled samples by name, for the trees."""
 
-    def _truth(self, y: Any) -> np.ndarray | None:
+    def _truth(self, y: TargetLike | None) -> np.ndarray | None:
         """True targets of new samples, validated; a column of classes becomes a vector."""
         if y is None:
             return None
         y = read_targets(self._match_targets(y))
         return y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
 
-    def _match_targets(self, y: Any) -> Any:
+    def _match_targets(self, y: TargetLike) -> TargetLike:
         """Targets of new samples, columns of a table in the order of those of the fit."""
         check_is_fitted(self)
         return y if self._exclusive else match_columns(y, self._context.labels)
 
-    def _attrs(self) -> dict[str, Any]:
+    def _attrs(self) -> dict[str, object]:
         """Root attributes of the trees, beside those of the context."""
-        return {} if self._reference is None else self._reference.attrs()
+        return {} if self._reference is None else dict[str, object](self._reference.attrs())
 
-    def _embed(self, X: Any) -> LatentCoordinates:
+    def _embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates of scaled samples."""
         return cast(LatentCoordinates, self._posterior.embed(X))
 
-    def _outliers(self, X: Any) -> dict[str, FloatArray]:
+    def _locate(self, X: Rows) -> tuple[LatentCoordinates, dict[str, np.ndarray]]:
+        """Latent coordinates and predictions by name of scaled samples, for the trees."""
+        return self._embed(X), self._predictions(X)
+
+    def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         """Outlier statistics of scaled samples by name."""
         return {} if self._reference is None else self._reference.compare(X)
 
@@ -436,7 +449,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self._linear_model("coef_")[0]
 
     @property
-    def intercept_(self) -> Any:
+    def intercept_(self) -> FloatArray | float:
         """Class scores or outputs where all features are zero; of shape (n_classes,), see `coef_`.
 
         One number of a regressor if y was a vector.
@@ -465,7 +478,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise AttributeError(f"{type(self).__name__} has no effects of features in this fit")
         return np.array(fit["feature_relevance"].values)
 
-    def _linear_model(self, name: str) -> tuple[FloatArray, Any]:
+    def _linear_model(self, name: str) -> tuple[FloatArray, FloatArray | float]:
         """Coefficients (K, D) of features as given and intercepts (K,), for an attribute."""
         check_is_fitted(self)
         effects = self._mean_effects()
@@ -478,7 +491,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         coef = pad(scaled.T, self._scaler.constant, axis=1) / self._scaler.scale
         return coef, intercept - coef @ self._scaler.location
 
-    def _known(self) -> tuple[Any, FloatArray, Any]:
+    def _known(self) -> tuple[Rows, FloatArray, IntArray | None]:
         """Training samples before imputation, targets and groups, as of `Context.known`."""
         return self._context.known(getattr(self, "_observed", self._context).X)
 
@@ -503,7 +516,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _add_probabilities(self, tree: xr.DataTree, *, is_new: bool) -> None:
         """Add what a classifier predicts of training samples and of places of the map."""
 
-    def predict_idata(self, X: Any, y: Any = None) -> xr.DataTree:
+    def predict_idata(self, X: SamplesLike, y: TargetLike | None = None) -> xr.DataTree:
         """Latent coordinates and predictions of new samples as a DataTree, for the plots.
 
         Parameters
@@ -525,11 +538,11 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         samples = sample_labels(X)
         scaled = self._scale_new(X)
         given = self._prepare(scaled, bounded=False)
-        X = self._prepare(scaled)
+        latent, values = self._locate(self._prepare(scaled))
         return self._context.predictions_tree(
             self._spec,
-            latent=self._embed(X),
-            values=self._predictions(X) | self._outliers(given),
+            latent=latent,
+            values=values | self._outliers(given),
             y=self._truth(y),
             samples=samples,
             inference_method=self._method,
@@ -537,21 +550,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             log_proba_at=getattr(self, "_log_proba_at", None),
         )
 
-    def plot_features(self, **options: Any) -> Any:
-        """Plot the effect of each feature, see :func:`bsdr_models.plots.plot_features`.
-
-        Parameters
-        ----------
-        **options
-            As for :func:`bsdr_models.plots.plot_features`.
-        """
-        from bsdr_models.plots import plot_features
-
-        return plot_features(self.idata_, **options)
-
     @by_chunks
     def transform(
-        self, X: Any, *, return_cov: bool = False
+        self, X: SamplesLike, *, return_cov: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Latent coordinates of samples.
 
@@ -570,17 +571,19 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         cov : ndarray of shape (n_samples, n_components, n_components)
             Their covariance, if ``return_cov``. Mean field underestimates it.
         """
-        X = self._samples(X)
+        scaled = self._samples(X)
         if not return_cov:
-            return self._latent_means(X)
-        latent = self._embed(X)
+            return self._latent_means(scaled)
+        latent = self._embed(scaled)
         return latent.mean, latent.cov
 
-    def _latent_means(self, X: Any) -> FloatArray:
+    def _latent_means(self, X: Rows) -> FloatArray:
         """Latent coordinates of scaled samples, without their covariance."""
         return self._embed(X).mean
 
-    def plot_map(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+    def plot_map(
+        self, X: SamplesLike | None = None, y: TargetLike | None = None, **options: Any
+    ) -> "Axes":
         """Plot samples and what is predicted for them, see :func:`bsdr_models.plots.plot_map`.
 
         Parameters
@@ -616,7 +619,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 class ScoreMixin:
     """Score of scikit-learn's mixins, for targets in the order of the samples."""
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: SamplesLike, y: TargetLike, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy of a classifier, coefficient of determination of a regressor.
 
         Parameters

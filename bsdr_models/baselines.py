@@ -1,9 +1,10 @@
 """Classifiers made of scikit-learn with which :func:`bsdr_models.compare_models` compares."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.covariance import LedoitWolf
 from sklearn.cross_decomposition import PLSRegression
@@ -32,13 +33,13 @@ TEMPERATURES = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 16.0, 32.0)
 class PLSScores(PLSRegression):
     """Transformer by partial least squares regression on class indicators (PLS-DA)."""
 
-    def fit(self, X: Any, y: Any) -> "PLSScores":
+    def fit(self, X: FloatArray, y: np.ndarray) -> Self:
         """Fit to the labels, one per sample."""
         indicators = OneHotEncoder(sparse_output=False).fit_transform(np.reshape(y, (-1, 1)))
         super().fit(X, indicators)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> FloatArray:
+    def fit_transform(self, X: FloatArray, y: np.ndarray) -> FloatArray:
         """Fit, then transform X."""
         return self.fit(X, y).transform(X)
 
@@ -50,7 +51,9 @@ class Folds:
         self.n_splits = n_splits
         self.random_state = random_state
 
-    def split(self, X: Any, y: Any, groups: Any = None) -> list[tuple[IntArray, IntArray]]:
+    def split(
+        self, X: FloatArray, y: np.ndarray, groups: IntArray | None = None
+    ) -> list[tuple[IntArray, IntArray]]:
         """Pairs (train, test)."""
         options = {"shuffle": True, "random_state": self.random_state}
         folds = []
@@ -61,19 +64,27 @@ class Folds:
         whole = [(a, b) for a, b in folds if len(b) and len(np.unique(y[a])) == n_classes]
         return whole or list(StratifiedKFold(self.n_splits, **options).split(X, y))
 
-    def get_n_splits(self, X: Any, y: Any, groups: Any = None) -> int:
+    def get_n_splits(self, X: FloatArray, y: np.ndarray, groups: IntArray | None = None) -> int:
         """Number of pairs."""
         return len(self.split(X, y, groups))
 
 
-class TemperedLDA(ClassifierMixin, BaseEstimator):
-    """Linear discriminant analysis, its covariance shrunk by Ledoit and Wolf, at a temperature."""
+class Tuned(ClassifierMixin, BaseEstimator):
+    """A classifier, one of whose settings inner folds choose by log loss."""
 
     def __init__(self, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> None:
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Most probable classes of samples (M, D), (M,)."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+class TemperedLDA(Tuned):
+    """Linear discriminant analysis, its covariance shrunk by Ledoit and Wolf, at a temperature."""
+
+    def fit(self, X: ArrayLike, y: np.ndarray, groups: IntArray | None = None) -> Self:
         """Choose the temperature by log loss, then fit to all samples."""
         X = np.asarray(X)
         self.classes_, index = np.unique(y, return_inverse=True)
@@ -85,13 +96,9 @@ class TemperedLDA(ClassifierMixin, BaseEstimator):
         self.model_ = _shrunken_lda().fit(X, index)
         return self
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Class probabilities, (M, K)."""
         return temper(self.model_.predict_proba(np.asarray(X)), self.temperature_)
-
-    def predict(self, X: Any) -> Any:
-        """Most probable classes of samples (M, D), (M,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
 def _shrunken_lda() -> LinearDiscriminantAnalysis:
@@ -124,7 +131,7 @@ def pls_da(
     return _pipeline(PLSDiscriminant(components, n_folds=n_folds, random_state=random_state))
 
 
-class PLSDiscriminant(ClassifierMixin, BaseEstimator):
+class PLSDiscriminant(Tuned):
     """Logistic regression on the first PLS scores, which one fit has of all numbers."""
 
     def __init__(
@@ -134,17 +141,15 @@ class PLSDiscriminant(ClassifierMixin, BaseEstimator):
         n_folds: int = N_INNER_FOLDS,
         random_state: int = 0,
     ) -> None:
+        super().__init__(n_folds=n_folds, random_state=random_state)
         self.components = components
-        self.n_folds = n_folds
-        self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: np.ndarray, groups: IntArray | None = None) -> Self:
         """Choose the number of scores and the penalty by log loss, then fit to all samples."""
         X = np.asarray(X)
         self.classes_, index = np.unique(y, return_inverse=True)
-        folds = Folds(self.n_folds, self.random_state)
         losses = np.zeros((len(self.components), len(PENALTIES)))
-        for train, test in folds.split(X, index, groups):
+        for train, test in Folds(self.n_folds, self.random_state).split(X, index, groups):
             pls = PLSScores(max(self.components), scale=False).fit(X[train], index[train])
             Z = np.asarray(pls.transform(X[train]))
             Z_test = np.asarray(pls.transform(X[test]))
@@ -159,13 +164,9 @@ class PLSDiscriminant(ClassifierMixin, BaseEstimator):
         self.model_ = make_pipeline(pls, StandardScaler(), logistic).fit(X, index)
         return self
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Class probabilities, (M, K)."""
         return np.asarray(self.model_.predict_proba(np.asarray(X)))
-
-    def predict(self, X: Any) -> Any:
-        """Most probable classes of samples (M, D), (M,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
 def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray]:
@@ -180,13 +181,13 @@ def by_penalty(Z: FloatArray, y: IntArray, Z_new: FloatArray) -> list[FloatArray
     return [model.set_params(C=C).fit(Z, y).predict_proba(Z_new) for C in PENALTIES]
 
 
-def _log_score(model: Any, X: Any, y: Any) -> float:
+def _log_score(model: LogisticRegression, X: FloatArray, y: np.ndarray) -> float:
     """Mean log score of samples, among which classes may be absent."""
     index = np.searchsorted(model.classes_, y)
     return -float(log_losses(model.predict_proba(X), index).mean())
 
 
-def _pipeline(model: Any) -> Pipeline:
+def _pipeline(model: ClassifierMixin) -> Pipeline:
     """A model of standardised features in the coordinates of the samples' span, for speed.
 
     Penalties, PLS and shrinkage towards a multiple of the identity ignore rotations.

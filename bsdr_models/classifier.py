@@ -1,18 +1,19 @@
 """What all classifiers have in common: class probabilities, decisions, the plane of a map."""
 
-from typing import Any, cast
+from typing import TypedDict, cast
 
 import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, Target, TargetLike
 from bsdr_models.base import Estimator, ScoreMixin
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.groups import read_groups
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.validation import (
     encode_known,
@@ -24,6 +25,18 @@ from bsdr_models.validation import (
 )
 
 
+class Described(TypedDict):
+    """What a `Context` says of classes and samples."""
+
+    target: Target
+    y: np.ndarray
+    index: IntArray
+    samples: np.ndarray | None
+    groups: IntArray | None
+    feature_names: np.ndarray
+    labels: np.ndarray
+
+
 class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     """Predictions of classes, from the log probabilities of the posterior."""
 
@@ -31,8 +44,12 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     _exclusive = True
 
     def _read_training(
-        self, X: Any, y: Any, unlabeled: Any = None, groups: Any = None
-    ) -> tuple[FloatArray, IntArray, dict[str, Any]]:
+        self,
+        X: SamplesLike,
+        y: TargetLike,
+        unlabeled: object = None,
+        groups: TargetLike | None = None,
+    ) -> tuple[FloatArray, IntArray, Described]:
         """Samples (N, D), class indices (N,), -1 if unlabelled, and what a `Context` says of both.
 
         Checks the arguments, deletes an earlier fit and sets ``classes_``.
@@ -40,24 +57,22 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         self._reset()
         self._check_params()
         require_targets(self, X, y)
-        samples = sample_labels(X)
-        table = X
-        X = validate_samples(self, X, reset=True, least=2)
+        samples = validate_samples(self, X, reset=True, least=2)
         given, known = known_entries(y, unlabeled)
         self.classes_, index = encode_known(given, known)
-        check_consistent_length(X, index)
-        described = {
+        check_consistent_length(samples, index)
+        described: Described = {
             "target": "multiclass",
             "y": given.ravel(),
             "index": index,
-            "samples": samples,
-            "groups": read_groups(groups, table),
+            "samples": sample_labels(X),
+            "groups": read_groups(groups, X),
             "feature_names": feature_names(self),
             "labels": self.classes_,
         }
-        return X, index, described
+        return samples, index, described
 
-    def _log_proba(self, X: Any) -> FloatArray:
+    def _log_proba(self, X: Rows) -> FloatArray:
         """Log probabilities of scaled samples, (M, K)."""
         return cast(FloatArray, self._posterior.log_probabilities(X))
 
@@ -65,7 +80,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         """Log probabilities at latent coordinates (G, R): (G, K)."""
         return cast(FloatArray, self._posterior.log_probabilities_at(latent))
 
-    def _linear_model(self, name: str) -> tuple[FloatArray, Any]:
+    def _linear_model(self, name: str) -> tuple[FloatArray, FloatArray | float]:
         coef, intercept = super()._linear_model(name)
         if self._exclusive and len(coef) == 2:
             return np.diff(coef, axis=0), np.diff(intercept)
@@ -120,42 +135,15 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
             fit.dataset = fit.to_dataset().assign(probability=((OBS, LABEL), probability))
         add_class_probability(tree, "fit", self._log_proba_at)
 
-    def map_coordinates(self, X: Any) -> FloatArray:
-        """Coordinates of samples in ``plane_``, by their predictions.
+    def _predictions(self, X: Rows) -> dict[str, np.ndarray]:
+        return self._name_predictions(self._log_proba(X))
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of the samples, as in `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2), or (n_samples, 1) for two classes
-
-        Raises
-        ------
-        AttributeError
-            If samples have several labels.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_digits
-        >>> from bsdr_models import BM2PCAClassifier
-        >>> X, y = load_digits(return_X_y=True)
-        >>> model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
-        >>> at = model.map_coordinates(X[200:])
-        >>> same = model.plane_.predict_log_proba(at).argmax(axis=1) == model.predict(X[200:])
-        >>> bool(same.mean() > 0.85)
-        True
-        """
-        return self.plane_.transform(self.predict_proba(X))
-
-    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
-        log_p = self._log_proba(X)
+    def _name_predictions(self, log_p: FloatArray) -> dict[str, np.ndarray]:
+        """Predictions by name, from log probabilities (M, K)."""
         return {"probability": np.exp(log_p), "predicted": self._most_probable(log_p)}
 
     @by_chunks
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: SamplesLike) -> FloatArray:
         """Log probabilities of the classes; see `predict_proba`.
 
         Parameters
@@ -170,7 +158,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         return self._log_proba(self._samples(X))
 
     @by_chunks
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: SamplesLike) -> FloatArray:
         """Probabilities of the classes; for multi-label problems, of each label.
 
         Parameters
@@ -185,7 +173,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         return np.exp(self._log_proba(self._samples(X)))
 
     @by_chunks
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: SamplesLike) -> np.ndarray:
         """Most probable class; for multi-label problems, an indicator of each label.
 
         Parameters
@@ -205,7 +193,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         return self.classes_[log_p.argmax(axis=1)]
 
     @by_chunks
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: SamplesLike) -> FloatArray:
         """Log odds for two classes or multi-label problems, else log probabilities.
 
         Parameters

@@ -5,15 +5,15 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.dummy import DummyClassifier
 from sklearn.frozen import FrozenEstimator
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.baselines import (
     COMPONENTS,
     N_INNER_FOLDS,
@@ -25,16 +25,15 @@ from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.cross_validation import (
     Fold,
+    Splits,
     check_models,
-    fitted_clone,
+    predict_fold,
     read_classes,
     read_folds,
-    select_samples,
 )
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.members import class_probabilities
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import N_JOBS, Sampling, check_parameters
 from bsdr_models.process_state import one_thread, recorded_warnings
@@ -46,12 +45,14 @@ from bsdr_models.validation import (
     validate_samples,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 BASE_RATE = "none"
 # Probability of the intervals.
 PROB = 0.9
 # Difference of log loss, in nats, below which two models tie.
 TIE = 0.01
-SCORES = ("accuracy", "log_loss", "calibration_error", "seconds", "difference", "low", "high")
 STACK = "stack"
 # Draws of each chain of BSDR in a fold. Effective sample sizes of predictions are then 80 to 250,
 # which change a log loss by less than another seed does.
@@ -79,9 +80,10 @@ class Comparison:
         are models that were dropped after two folds, with the scores of these; their difference is
         that on the same samples.
     recommended : str
-        Name of the model to take, "none" if no log loss is below that of the class frequencies.
+        Name of the recommended model, "none" if none is better than the class frequencies by 0.01
+        nats.
     recommendation : str
-        The same in a sentence, and whether the model is clearly better than none.
+        The recommendation in a sentence, and whether the model is clearly better than none.
     models : dict of str to classifier
         The models compared, not fitted: ``found.models[found.recommended].fit(X, y)``.
     prob : float
@@ -89,7 +91,7 @@ class Comparison:
 
     See Also
     --------
-    compare_models : makes one.
+    compare_models : returns such an object.
 
     Examples
     --------
@@ -104,10 +106,10 @@ class Comparison:
     table: pd.DataFrame
     recommended: str
     recommendation: str
-    models: Mapping[str, Any]
+    models: Mapping[str, BaseEstimator]
     prob: float = PROB
 
-    def plot(self, *, ax: Any = None) -> Any:
+    def plot(self, *, ax: "Axes | None" = None) -> "Axes":
         """Plot the table, see :func:`bsdr_models.plots.plot_comparison`."""
         from bsdr_models import plots
 
@@ -121,33 +123,33 @@ class Comparison:
 
 
 def compare_models(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
-    models: Mapping[str, Any] | None = None,
-    cv: Any = 5,
-    groups: Any = None,
+    models: Mapping[str, BaseEstimator] | None = None,
+    cv: Splits = 5,
+    groups: TargetLike | None = None,
     n_jobs: int | None = None,
     random_state: RandomState = None,
     progressbar: bool = True,
 ) -> Comparison:
     """Compare the classifiers of this package and common ones by cross-validation.
 
-    The models are, from the simplest: "none", the class frequencies of the training samples;
+    The models, from the simplest, are "none", the class frequencies of the training samples;
     "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores;
     "BM2PCA", "BSDR" and "D-GPLVM" with their defaults; and "stack", these three as one
     (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
     the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
-    Recommended is the model of lowest log loss or, of those within 0.01 nats of it, the simplest;
-    but the stack, if it is further behind and the interval of its difference includes zero, unless
-    no model is better than the class frequencies by 0.01 nats: the lowest of many log losses on few
-    samples is lucky, and the stack was the better one on new samples.
-    The sentence doubts it if the interval of its gain over the class frequencies includes zero.
+    The simplest model within 0.01 nats of the lowest log loss is recommended. The stack is
+    recommended instead if it is further behind but the interval of its difference includes zero:
+    the lowest of many log losses on few samples is often luck, and the stack was better on new
+    samples. If no model is better than the class frequencies by 0.01 nats, "none" is recommended.
+    ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
 
-    To save time, a model whose log loss in the first two folds is clearly above the lowest, by more
-    than 0.01 nats at the lower end of a 99 % interval, is dropped, unless it is a member of a stack
-    that is not; and BSDR has 200 draws of each chain in the folds, not those of its default.
+    To save time, a model is dropped if its log loss in the first two folds is clearly above the
+    lowest, by more than 0.01 nats at the lower end of a 99 % interval, unless it is a member of a
+    stack that is not dropped. In the folds BSDR has 200 draws of each chain.
 
     Parameters
     ----------
@@ -164,10 +166,10 @@ def compare_models(
         Samples of one group, such as a patient, are held out together, also inside of fits whose
         ``fit`` takes ``groups``, and count together in the intervals.
     n_jobs : int, optional
-        Fits in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
+        Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
         change results other than ``seconds``.
     random_state : int, RandomState, Generator or None
-        Of folds and fits; classifiers in ``models`` have their own.
+        Seed of folds and fits; classifiers in ``models`` have their own.
     progressbar : bool, default=True
         Whether to show how far a long fit has come.
 
@@ -178,8 +180,6 @@ def compare_models(
 
     Raises
     ------
-    KeyboardInterrupt
-        If interrupted before any model has all its fits.
     RuntimeError
         If every model failed.
     TypeError
@@ -219,131 +219,102 @@ def compare_models(
     if BASE_RATE in (models or {}):
         raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
     check_samples(X, y, groups)
-    y = read_classes(y)
-    classes, index = encode_labels(y)
+    labels = read_classes(y)
+    classes, index = encode_labels(labels)
     samples = validate_samples(BSDRClassifier(), X, reset=True, missing=True)
     if np.isnan(samples).any():
         raise ValueError(
             "X contains NaN, and most models of the comparison need complete samples: impute its "
             "values first, as by X = BM2PCAClassifier().fit(X, y).impute(X)"
         )
-    n_features = samples.shape[1]
-    groups = read_groups(groups, X)
+    group_index = read_groups(groups, X)
     rng = as_generator(random_state)
-    folds = read_folds(X, y, cv, rng, groups=groups, least=2)
+    folds = read_folds(X, labels, cv, rng, groups=group_index, least=2)
     seeds = rng.integers(2**31, size=7).tolist()
     compared, returned = (
-        _models(folds, index, n_features, seeds, sampling) | dict(models or {})
+        _models(folds, index, samples.shape[1], seeds, sampling) | dict(models or {})
         for sampling in (SAMPLING, None)
     )
-    stacks = [name for name, model in compared.items() if isinstance(model, StackedClassifier)]
-    fits: dict[str, dict[int, _Fit]] = {name: {} for name in compared}
-
-    def members_of(name: str) -> list[str]:
-        """Members of a stack that are compared too."""
-        members = (compared[name].estimators or ()) if name in stacks else ()
-        return [other for other, model in members if compared.get(other) is model]
-
-    def fit(task: tuple[str, int, dict[str, _Fit]]) -> tuple[str, int, _Fit]:
-        name, number, members = task
-        members = {other: one for other, one in members.items() if one.model is not None}
-        return name, number, _fit(compared[name], members, X, y, classes, folds[number], groups)
-
-    def keep(result: tuple[str, int, _Fit]) -> None:
-        name, number, fits[name][number] = result
-
-    def fit_all(names: Sequence[str], numbers: Sequence[int]) -> bool:
-        """Fit models in some folds, the stacks last; whether the user has interrupted it."""
-        options: Any = {"what": "Comparison", "progressbar": progressbar, "on_done": keep}
-        for name in names:
-            fits[name] |= dict.fromkeys(numbers, _Fit("interrupted"))
-        alone = [name for name in names if name not in stacks]
-        try:
-            for some in filter(None, (alone, [name for name in names if name in stacks])):
-                pairs = [(name, number) for name in some for number in numbers]
-                tasks = [(n, i, {m: fits[m][i] for m in members_of(n)}) for n, i in pairs]
-                if run_tasks(fit, tasks, n_jobs=n_jobs, **options).interrupted:
-                    return True
-        except KeyboardInterrupt:
-            return True
-        finally:
-            for name in names:  # fitted models, which take much memory, have served the stacks
-                fits[name] |= {i: fits[name][i]._replace(model=None) for i in numbers}
-        return False
-
-    def complete_scores() -> dict[str, _Scores]:
-        """Scores of the models whose fits have all succeeded."""
-        done = (n for n, of in fits.items() if all(f.probability is not None for f in of.values()))
-        return {name: _Scores.of(fits[name], folds, index) for name in done}
-
     seed = int(rng.integers(2**31))  # the same weights for every pair
+    fits: dict[str, list[_Fit]] = {name: [] for name in compared}
+
+    def fit(task: tuple[Fold, list[str]]) -> dict[str, _Fit]:
+        fold, names = task
+        chosen = {name: compared[name] for name in names}
+        return _fit_models(chosen, X, labels, classes, fold, group_index)
+
+    def fit_all(names: list[str], further: Sequence[Fold]) -> dict[str, _Scores]:
+        """Fit models in further folds; scores of those whose fits have all succeeded."""
+        tasks = [(fold, names) for fold in further]
+        outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        for found in outcome.results.values():
+            for name in names:
+                fits[name].append(found[name])
+        complete = {name: own for name, own in fits.items() if not any(f.failed for f in own)}
+        return {name: _Scores.of(own, folds, index) for name, own in complete.items()}
 
     def mean_difference(a: _Scores, b: _Scores, prob: float = PROB) -> Estimate:
         difference = a.loss - b.loss
         both = ~np.isnan(difference)
-        own = None if groups is None else groups[both]
+        own = None if group_index is None else group_index[both]
         rng = np.random.default_rng(seed)
         return mean_of_samples(difference[both], prob=prob, groups=own, rng=rng)
 
-    def clearly_behind() -> dict[str, str]:
+    def clearly_behind(of: Mapping[str, _Scores]) -> dict[str, str]:
         """Names of the models to drop, and that of the leader."""
         units = np.concatenate([test for _, test in folds[:RACE_FOLDS]])
-        if len(np.unique(units if groups is None else groups[units])) < RACE_SAMPLES:
+        if len(np.unique(units if group_index is None else group_index[units])) < RACE_SAMPLES:
             return {}
-        of = complete_scores()
         leader = min(of, key=lambda name: of[name].log_loss)
         lows = {name: mean_difference(of[name], of[leader], RACE_PROB).low for name in of}
         out = [name for name, low in lows.items() if low > TIE and name != BASE_RATE]
-        needed = {other for name in stacks if name not in out for other in members_of(name)}
-        return {name: leader for name in out if name not in needed}
+        stacks = (_members(compared, name) for name in compared if name not in out)
+        return dict.fromkeys(set(out).difference(*stacks), leader)
 
-    interrupted = fit_all([*compared], range(len(folds))[:RACE_FOLDS])
+    scored = fit_all([*compared], folds[:RACE_FOLDS])
     dropped: dict[str, str] = {}
-    if len(folds) > RACE_FOLDS and not interrupted:
-        dropped = clearly_behind()
+    if len(folds) > RACE_FOLDS:
+        dropped = clearly_behind(scored)
         rest = [name for name in compared if name not in dropped]
-        interrupted = fit_all(rest, range(RACE_FOLDS, len(folds)))
-    scored = complete_scores()
-    failed = {name: _note(of, "failed") for name, of in fits.items() if name not in scored}
+        scored = fit_all(rest, folds[RACE_FOLDS:])
+    failed = {name: _note(own, "failed") for name, own in fits.items() if name not in scored}
     if failed and not set(scored) - {BASE_RATE, *dropped}:
-        if interrupted:
-            raise KeyboardInterrupt
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
     for name, note in failed.items():
         warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
 
-    lines: dict[str, dict[str, Any]] = {}
-    for name, of in scored.items():
-        notes = [_note(fits[name], "warned")]
-        if name in dropped:
-            notes.append(f"dropped after {RACE_FOLDS} folds, clearly behind {dropped[name]}")
-        lines[name] = {
-            "accuracy": of.accuracy,
-            "log_loss": of.log_loss,
-            "calibration_error": of.calibration_error,
-            "seconds": np.median([fit.seconds for fit in fits[name].values()]),
-            "note": "; ".join(filter(None, notes)),
-        }
-    ranked = sorted(lines, key=lambda name: (name in dropped, lines[name]["log_loss"]))
-    for name, line in lines.items():
-        worse = mean_difference(scored[name], scored[ranked[0]])
-        line |= {"difference": worse.value, "low": worse.low, "high": worse.high}
-    table = pd.DataFrame(
-        [*(lines[name] for name in ranked), *({"note": note} for note in failed.values())],
-        index=pd.Index([*ranked, *failed], name="model"),
-        columns=[*SCORES, "note"],
-    )
-    chosen = next(n for n in lines if n not in dropped and lines[n]["difference"] < TIE)
-    if chosen != BASE_RATE and STACK in lines and STACK not in dropped:
-        behind = lines[STACK]
-        if behind["difference"] >= TIE and behind["low"] <= 0.0:
-            chosen = STACK
-    best = table.index.drop(BASE_RATE)[0]
+    ranked = sorted(scored, key=lambda name: (name in dropped, scored[name].log_loss))
+    behind = {name: mean_difference(scored[name], scored[ranked[0]]) for name in ranked}
+    chosen = next(name for name in scored if name not in dropped and behind[name].value < TIE)
+    if chosen != BASE_RATE and STACK in scored and STACK not in dropped:
+        lead = behind[STACK]
+        chosen = STACK if lead.value >= TIE and lead.low <= 0.0 else chosen
+    best = next(name for name in ranked if name != BASE_RATE)
     gain = mean_difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
+    notes = {name: [_note(fits[name], "warned")] for name in ranked}
+    for name, leader in dropped.items():
+        notes[name] += [f"dropped after {RACE_FOLDS} folds, clearly behind {leader}"]
+    lines = [
+        {
+            "model": name,
+            "accuracy": scored[name].accuracy,
+            "log_loss": scored[name].log_loss,
+            "calibration_error": scored[name].calibration_error,
+            "seconds": np.median([fit.seconds for fit in fits[name]]),
+            "difference": behind[name].value,
+            "low": behind[name].low,
+            "high": behind[name].high,
+            "note": "; ".join(filter(None, notes[name])),
+        }
+        for name in ranked
+    ]
+    lines += [{"model": name, "note": note} for name, note in failed.items()]
     return Comparison(
-        table=table,
+        table=pd.DataFrame(lines).set_index("model"),
         recommended=chosen,
-        recommendation=_sentence(chosen, best, lines[chosen], gain),
+        recommendation=_sentence(chosen, best, scored[chosen].log_loss, behind[chosen].value, gain),
         models=returned,
     )
 
@@ -354,7 +325,7 @@ def _models(
     n_features: int,
     seeds: Sequence[int],
     sampling: Sampling | None,
-) -> dict[str, Any]:
+) -> dict[str, BaseEstimator]:
     """All models by name, the simplest first, with as many draws of BSDR."""
     fewest = min(int(np.bincount(index[train]).min()) for train, _ in folds)
     inner = min(N_INNER_FOLDS, fewest)
@@ -380,48 +351,59 @@ def _models(
 
 
 class _Fit(NamedTuple):
-    """Class probabilities (M, K) of the held-out samples of a fold; None if the fit failed."""
+    """Class probabilities (M, K) of the held-out samples of a fold, empty if the fit failed."""
 
     message: str  # error, or the first warning
-    probability: Any = None
+    probability: FloatArray = np.empty((0, 0))
     seconds: float = np.nan
-    model: Any = None  # fitted, for a stack, if it has held-out predictions
+
+    @property
+    def failed(self) -> bool:
+        """Whether the fit, or its predictions, raised an error."""
+        return not self.probability.size
 
 
-def _fit(
-    model: Any,
-    members: Mapping[str, _Fit],
-    X: Any,
+def _members(models: Mapping[str, BaseEstimator], name: str) -> list[str]:
+    """Members of a stack that are compared too; none of another model."""
+    if not isinstance(stack := models[name], StackedClassifier):
+        return []
+    return [member for member, model in stack.estimators or () if models.get(member) is model]
+
+
+def _fit_models(
+    models: Mapping[str, BaseEstimator],
+    X: SamplesLike,
     y: np.ndarray,
     classes: np.ndarray,
     fold: Fold,
     groups: IntArray | None,
-) -> _Fit:
-    """Fit to the training samples of a fold, given the fits of some members of a stack."""
-    train, test = fold
-    estimator = model
-    spent = sum(one.seconds for one in members.values())
-    if members:
-        given = [(n, members[n].model if n in members else each) for n, each in model.estimators]
-        estimator = clone(model).set_params(estimators=given)
-    with recorded_warnings() as caught, one_thread():
-        try:
-            begin = time.perf_counter()
-            own = None if groups is None else groups[train]
-            samples = select_samples(estimator, X, train, train)
-            trained = fitted_clone(estimator, samples, y[train], own)
-            seconds = time.perf_counter() - begin + spent
-            held_out = getattr(trained, "held_out_log_proba_", None) is not None
-            new = select_samples(estimator, X, test, train)
-            probability = class_probabilities(trained, new, classes)
-        except Exception as error:  # other models are still compared
-            said = "; ".join([str(error), *getattr(error, "__notes__", [])])
-            return _Fit(message=f"{type(error).__name__}: {said}")
-    messages = [str(each.message) for each in caught]
-    if getattr(model, "sampling", None) == SAMPLING:
-        messages = [each for each in messages if NOT_MIXED not in each]
-    message = messages[0] if messages else ""
-    return _Fit(message, probability, seconds, FrozenEstimator(trained) if held_out else None)
+) -> dict[str, _Fit]:
+    """Fit models to the training samples of a fold, the stacks last, which take these fits."""
+    found = {}
+    trained: dict[str, BaseEstimator] = {}
+    for name in sorted(models, key=lambda name: isinstance(models[name], StackedClassifier)):
+        estimator = models[name]
+        shared = [member for member in _members(models, name) if member in trained]
+        if shared:
+            members = [(n, trained[n] if n in shared else each) for n, each in estimator.estimators]
+            estimator = clone(estimator).set_params(estimators=members)
+        with recorded_warnings() as caught, one_thread():
+            try:
+                begin = time.perf_counter()
+                model, probability = predict_fold(estimator, X, y, fold, classes, groups)
+                seconds = time.perf_counter() - begin
+            except Exception as error:  # other models are still compared
+                said = "; ".join([str(error), *getattr(error, "__notes__", [])])
+                found[name] = _Fit(message=f"{type(error).__name__}: {said}")
+                continue
+        messages = [str(each.message) for each in caught]
+        if getattr(models[name], "sampling", None) == SAMPLING:
+            messages = [each for each in messages if NOT_MIXED not in each]
+        seconds += sum(found[member].seconds for member in shared)
+        found[name] = _Fit(messages[0] if messages else "", probability, seconds)
+        if getattr(model, "held_out_log_proba_", None) is not None:
+            trained[name] = FrozenEstimator(model)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,16 +415,19 @@ class _Scores:
     calibration_error: float
 
     @classmethod
-    def of(cls, fits: Mapping[int, _Fit], folds: Sequence[Fold], index: IntArray) -> "_Scores":
-        """From fits by fold. Samples held out several times count once, by their mean."""
-        rows = np.concatenate([folds[number][1] for number in fits])
-        probability = np.concatenate([fit.probability for fit in fits.values()])
-        values = log_losses(probability, index[rows]), probability.argmax(axis=1) == index[rows]
-        times = np.bincount(rows, minlength=len(index)).astype(np.float64)
+    def of(cls, fits: Sequence[_Fit], folds: Sequence[Fold], index: IntArray) -> "_Scores":
+        """From the fits of the first folds. Samples count once, held out several times by means."""
+        tested = np.concatenate([test for _, test in folds[: len(fits)]])
+        p = np.concatenate([fit.probability for fit in fits])
+        truth = index[tested]
+        times = np.bincount(tested, minlength=len(index)).astype(np.float64)
         times[times == 0.0] = np.nan
-        loss, right = (np.bincount(rows, v, len(index)) / times for v in values)
-        error = expected_calibration_error(probability, index[rows])
-        return cls(loss=loss, accuracy=float(np.nanmean(right)), calibration_error=error)
+        right = p.argmax(axis=1) == truth
+        return cls(
+            loss=np.bincount(tested, log_losses(p, truth), len(index)) / times,
+            accuracy=float(np.nanmean(np.bincount(tested, right, len(index)) / times)),
+            calibration_error=expected_calibration_error(p, truth),
+        )
 
     @property
     def log_loss(self) -> float:
@@ -450,26 +435,28 @@ class _Scores:
         return float(np.nanmean(self.loss))
 
 
-def _note(fits: Mapping[int, _Fit], happened: str) -> str:
+def _note(fits: Sequence[_Fit], happened: str) -> str:
     """How many fits of a model failed or warned, and why the first of them."""
-    counted = (fit for fit in fits.values() if happened == "warned" or fit.probability is None)
-    messages = [fit.message for fit in counted if fit.message]
+    messages = [fit.message for fit in fits if fit.message and (fit.failed or happened == "warned")]
     return f"{len(messages)} of {len(fits)} fits {happened} ({messages[0]})" if messages else ""
 
 
-def _sentence(chosen: str, best: str, line: Mapping[str, Any], gain: Estimate) -> str:
-    """Which model to take, and whether it is better than the class frequencies."""
+def _sentence(chosen: str, best: str, log_loss: float, behind: float, gain: Estimate) -> str:
+    """Which model to take, and whether it is better than the class frequencies.
+
+    It has a log loss that is ``behind`` the lowest.
+    """
     if chosen == BASE_RATE:
         return (
             f"Take none: the lowest log loss of the models, that of {best}, is {gain} nats below "
             f"that of the class frequencies, a gain of less than {TIE}."
         )
     lowest = f"within {TIE} of the lowest, that of {best}, which is less simple"
-    if line["difference"] >= TIE:
+    if behind >= TIE:
         lowest = f"not clearly above the lowest, that of {best}: the interval includes zero"
     verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
     return (
-        f"{verdict}: its log loss, {line['log_loss']:.3f}, is "
+        f"{verdict}: its log loss, {log_loss:.3f}, is "
         f"{'the lowest' if chosen == best else lowest}; it is {gain} nats below that of the class "
         "frequencies."
     )

@@ -5,15 +5,14 @@ more features than samples even arbitrary labels separate. Held-out samples with
 overlap.
 """
 
-import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import xarray as xr
 from sklearn import get_config
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import (
+    BaseCrossValidator,
     GridSearchCV,
     RandomizedSearchCV,
     StratifiedGroupKFold,
@@ -21,12 +20,12 @@ from sklearn.model_selection import (
     check_cv,
 )
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d, has_fit_parameter
 
-from bsdr_models.arrays import IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import run_tasks
@@ -37,16 +36,19 @@ from bsdr_models.process_state import recorded_warnings
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.validation import check_samples, constant_features_ignored
 
+# Positions of training samples and of those held out.
 type Fold = tuple[IntArray, IntArray]
+# A number of folds, a splitter, or folds.
+type Splits = int | BaseCrossValidator | Iterable[Fold]
 
 
 def cross_validated_map(
-    estimator: Any,
-    X: Any,
-    y: Any,
+    estimator: BaseEstimator,
+    X: SamplesLike,
+    y: TargetLike,
     *,
-    cv: Any = 10,
-    groups: Any = None,
+    cv: Splits = 10,
+    groups: TargetLike | None = None,
     reuse_settings: bool = False,
     n_jobs: int | None = None,
     random_state: RandomState = None,
@@ -54,16 +56,16 @@ def cross_validated_map(
 ) -> xr.DataTree:
     """Predict every sample by a model that was not trained on it, for a map of the predictions.
 
-    Latent spaces of different fits have axes of their own; probabilities of the classes are
-    comparable. The map shows them in their plane (:class:`bsdr_models.PredictionPlane`).
+    Fits to different folds have different latent spaces, but their class probabilities are
+    comparable. The map shows these in a plane (:class:`bsdr_models.PredictionPlane`).
 
     Parameters
     ----------
     estimator : classifier
-        Of this package, or of scikit-learn with ``predict_proba``, or a ``Pipeline`` of either. It
-        is cloned, not fitted itself.
+        A classifier of this package, one of scikit-learn with ``predict_proba``, or a ``Pipeline``
+        that ends with either. It is cloned, not fitted itself.
     X : array-like or data frame of shape (n_samples, n_features)
-        Or the kernel matrix of the samples, if the estimator takes one.
+        Features of all samples, or their kernel matrix, if the estimator takes one.
     y : array-like of shape (n_samples,)
         Classes.
     cv : int, splitter or iterable of (train, test), default=10
@@ -72,13 +74,13 @@ def cross_validated_map(
         Samples of one group, such as repeated measures of a patient, are held out together, also
         inside of fits whose ``fit`` takes ``groups``.
     reuse_settings : bool, default=False
-        Keep what the fit to all samples has selected, such as hyper-parameters and the temperature
-        (``selected_params``), for the folds: several times faster. Held-out samples have
-        then contributed to these few numbers, though not to the fits.
+        Whether the folds take the settings that the fit to all samples has selected, such as
+        hyper-parameters and the temperature (``selected_params``). This is several times faster.
+        Held-out samples have then contributed to these few numbers, though not to the fits.
     n_jobs : int, optional
         Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise.
     random_state : int, RandomState, Generator or None
-        Of the folds.
+        Seed of the folds.
     progressbar : bool, default=False
         Whether to show how many folds are done.
 
@@ -87,13 +89,10 @@ def cross_validated_map(
     xarray.DataTree
         The tree of the fit to all samples, if it is a model of this package, with a group
         ``predictions`` of all samples held out: ``probability``, ``predicted``, ``y``, ``fold`` and
-        ``class_frequency``. After a keyboard interrupt it holds the folds completed until then, and
-        the root attribute ``interrupted``.
+        ``class_frequency``.
 
     Raises
     ------
-    KeyboardInterrupt
-        If interrupted before the end of the first fold.
     TypeError
         If the estimator has no ``predict_proba``.
     ValueError
@@ -121,7 +120,7 @@ def cross_validated_map(
     >>> held_out = plots.plot_map(tree)
     >>> training = plots.plot_map(tree, group="fit")
     """
-    allowed: dict[str, list[Any]] = {
+    allowed: dict[str, Sequence[object]] = {
         "reuse_settings": ["boolean"],
         "n_jobs": N_JOBS,
         "progressbar": ["boolean"],
@@ -130,10 +129,10 @@ def cross_validated_map(
     refuse_frozen(estimator)
     check_samples(X, y, groups)
     y = read_classes(y)
-    groups = read_groups(groups, X)
+    own_groups = read_groups(groups, X)
     index = np.unique(y, return_inverse=True)[1]
-    folds = read_folds(X, y, cv, as_generator(random_state), groups=groups, once=True)
-    full = fitted_clone(estimator, X, y, groups)
+    folds = read_folds(X, y, cv, as_generator(random_state), groups=own_groups, once=True)
+    full = fitted_clone(estimator, X, y, own_groups)
     last = last_step(full)
     if not hasattr(full, "predict_proba"):
         raise TypeError(f"{type(last).__name__} has no predict_proba")
@@ -151,12 +150,10 @@ def cross_validated_map(
     labels = np.unique(y)
 
     def predict(task: tuple[int, Fold]) -> xr.Dataset:
-        number, (train, test) = task
+        number, fold = task
         with constant_features_ignored():  # the fit to all samples has warned
-            X_train = select_samples(estimator, X, train, train)
-            own = None if groups is None else groups[train]
-            model = fitted_clone(estimator, X_train, y[train], own)
-        p = class_probabilities(model, select_samples(estimator, X, test, train), labels)
+            _, p = predict_fold(estimator, X, y, fold, labels, own_groups)
+        test = fold[1]
         part = {
             "probability": ((OBS, LABEL), p),
             "predicted": (OBS, labels[p.argmax(axis=1)]),
@@ -167,18 +164,11 @@ def cross_validated_map(
 
     tasks = list(enumerate(folds))
     outcome = run_tasks(predict, tasks, n_jobs=n_jobs, what="Folds", progressbar=progressbar)
-    parts = list(outcome.results.values())
     if outcome.interrupted:
-        tree.attrs["interrupted"] = 1
-        warnings.warn(
-            f"interrupted after {len(parts)} of {len(folds)} folds: only their samples are there",
-            UserWarning,
-            stacklevel=2,
-        )
-    held_out = xr.concat(parts, dim=OBS, join="exact").sortby(OBS)
-    names = tree["fit"].dataset[OBS].to_numpy() if "fit" in tree.children else held_out[OBS].values
-    if len(names) == len(y):
-        held_out = held_out.assign_coords({OBS: names[held_out[OBS].values]})
+        raise KeyboardInterrupt
+    held_out = xr.concat(outcome.results.values(), dim=OBS, join="exact").sortby(OBS)
+    if "fit" in tree.children and tree["fit"].sizes[OBS] == len(y):
+        held_out = held_out.assign_coords({OBS: tree["fit"].dataset[OBS].to_numpy()})
     held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
     tree["predictions"] = xr.DataTree(held_out)
     return tree
@@ -187,7 +177,7 @@ def cross_validated_map(
 # Classes and folds
 
 
-def read_classes(y: Any) -> np.ndarray:
+def read_classes(y: TargetLike) -> np.ndarray:
     """Classes of the samples, (N,); ValueError if y holds anything else."""
     if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
         raise ValueError(
@@ -201,9 +191,9 @@ def read_classes(y: Any) -> np.ndarray:
 
 
 def read_folds(
-    X: Any,
+    X: SamplesLike,
     y: np.ndarray,
-    cv: Any,
+    cv: Splits,
     rng: np.random.Generator,
     *,
     groups: np.ndarray | None = None,
@@ -259,26 +249,21 @@ def read_folds(
 # Models
 
 
-def check_models(models: Mapping[str, Any], argument: str, method: str = "predict_proba") -> None:
-    """Raise a TypeError that names a member of an argument which has no such method."""
+def check_models(models: Mapping[str, BaseEstimator], argument: str) -> None:
+    """Raise a TypeError that names a member of an argument which is no probabilistic classifier."""
     for name, model in models.items():
         if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
             raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
-        if not hasattr(model, method):
+        if not hasattr(model, "predict_proba"):
             kind = type(model).__name__
-            raise TypeError(f"{argument}[{name!r}], {kind}, has no {method}")
+            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
         with errors_name(f"{argument}[{name!r}]"):
             refuse_frozen(model)
 
 
-def select_samples(estimator: Any, X: Any, rows: IntArray, training: IntArray) -> Any:
-    """Some of the samples; of a kernel matrix also the columns of the training samples."""
-    part = _safe_indexing(X, rows)
-    pairwise = get_tags(estimator).input_tags.pairwise
-    return _safe_indexing(part, training, axis=1) if pairwise else part
-
-
-def fitted_clone(estimator: Any, X: Any, y: Any, groups: np.ndarray | None = None) -> Any:
+def fitted_clone(
+    estimator: BaseEstimator, X: SamplesLike, y: np.ndarray, groups: IntArray | None = None
+) -> BaseEstimator:
     """Fit a clone, with the groups of its samples if it takes them and there are several.
 
     Searches give groups to their splitter and, with metadata routing, to fits that request them. An
@@ -303,13 +288,32 @@ def fitted_clone(estimator: Any, X: Any, y: Any, groups: np.ndarray | None = Non
     return model
 
 
-def last_step(model: Any) -> Any:
+def predict_fold(
+    estimator: BaseEstimator,
+    X: SamplesLike,
+    y: np.ndarray,
+    fold: Fold,
+    classes: np.ndarray,
+    groups: IntArray | None,
+) -> tuple[BaseEstimator, FloatArray]:
+    """A clone fitted to the training samples, and class probabilities (M, K) of the others.
+
+    Of a kernel matrix also the features of the training samples are taken.
+    """
+    train, test = fold
+    X_train, y_train = _safe_split(estimator, X, y, train)
+    X_test, _ = _safe_split(estimator, X, None, test, train)
+    model = fitted_clone(estimator, X_train, y_train, None if groups is None else groups[train])
+    return model, class_probabilities(model, X_test, classes)
+
+
+def last_step(model: BaseEstimator) -> BaseEstimator:
     """The estimator itself or, of a search or pipeline, the last step of the best one."""
     model = getattr(model, "best_estimator_", model)
     return model[-1] if isinstance(model, Pipeline) else model
 
 
-def _with_settings_of(full: Any) -> Any:
+def _with_settings_of(full: BaseEstimator) -> BaseEstimator:
     """Clone of a fitted estimator with the settings that its fit has selected."""
     full, last = getattr(full, "best_estimator_", full), last_step(full)
     if not hasattr(last, "selected_params"):

@@ -2,15 +2,16 @@
 
 import warnings
 from numbers import Real
-from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import issparse
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import _num_samples
 
-from bsdr_models.arrays import IntArray
+from bsdr_models.arrays import IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.validation import check_order, is_missing
 
 # A sample is in a bundle if its next neighbour is so many times as far as those before. On twelve
@@ -28,7 +29,7 @@ MOST_NEIGHBOURS = 10
 MOST_LOOKED_AT = 200
 
 
-def read_groups(groups: Any, X: Any) -> IntArray | None:
+def read_groups(groups: TargetLike | None, X: SamplesLike) -> IntArray | None:
     """Number of the group of each sample of X, (N,); None without groups."""
     if groups is None:
         return None
@@ -41,7 +42,7 @@ def read_groups(groups: Any, X: Any) -> IntArray | None:
     return index
 
 
-def name_groups(groups: Any, n_samples: int) -> tuple[list[Any], IntArray]:
+def name_groups(groups: TargetLike, n_samples: int) -> tuple[list[object], IntArray]:
     """Groups, in the order of ordered categories or else sorted, and that of each sample, (N,)."""
     if isinstance(groups, np.ndarray) and groups.dtype.kind == "M":
         groups = groups.astype("datetime64[us]")  # dates in nanoseconds would become integers
@@ -59,10 +60,10 @@ def name_groups(groups: Any, n_samples: int) -> tuple[list[Any], IntArray]:
             raise ValueError(
                 f"groups mixes types: {value!r} at position {sample}, {values[0]!r} at position 0"
             )
-    dtype: Any = getattr(groups, "dtype", None)
     names, index = np.unique(values, return_inverse=True)
-    if getattr(dtype, "ordered", False):
-        rank = dtype.categories.get_indexer(names)
+    categories = getattr(groups, "dtype", None)
+    if isinstance(categories, pd.CategoricalDtype) and categories.ordered:
+        rank = categories.categories.get_indexer(names)
         names = names[np.argsort(rank)]
         index = rank.argsort().argsort()[index]
     return names.tolist(), index.astype(np.int64)
@@ -79,7 +80,7 @@ def majority_share(groups: IntArray, classes: IntArray) -> float:
     return float(counts.max(axis=1).sum() / counts.sum())
 
 
-def warn_of_replicates(X: Any, classes: IntArray | None, *, stacklevel: int) -> None:
+def warn_of_replicates(X: Rows, classes: IntArray | None, *, stacklevel: int) -> None:
     """Warn if scaled samples (N, D) of one class (N,) come in bundles, as repeated measures do.
 
     Those of a bundle are close to each other, and all others of the class far from them. Classes

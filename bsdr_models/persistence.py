@@ -65,8 +65,8 @@ def load(path: str | os.PathLike[str]) -> "Estimator":
 
     Returns
     -------
-    BSDRClassifier, BSDRRegressor, BM2PCAClassifier, BM2PCARegressor, DGPLVMClassifier, \
-    StackedClassifier or StackedRegressor
+    BSDRClassifier, BSDRRegressor, BM2PCAClassifier, BM2PCARegressor, DGPLVMClassifier or \
+    StackedClassifier
         Fitted; predictions are bitwise equal on the same platform with the same versions of NumPy
         and SciPy.
 

@@ -1,35 +1,32 @@
 r"""Weights of several models by predictions of samples that their fits have not seen.
 
-Log probabilities of M classifiers are pooled; probabilities, or densities of regressors, are mixed,
+Log probabilities of M classifiers are pooled,
 
 .. math::
-    \log p(k \mid x) = \sum_m w_m \log p_m(k \mid x) - \log Z(x), \qquad
-    p(y \mid x) = \sum_m w_m p_m(y \mid x), \qquad w_m \ge 0 .
+    \log p(k \mid x) = \sum_m w_m \log p_m(k \mid x) - \log Z(x), \qquad w_m \ge 0 .
 
 Weights maximise the log score of held-out samples and a prior of equal weights that is worth as
-much as S samples. With v the mean information of a sample about a weight, at equal weights, the
-prior of a mixture is a Dirichlet distribution of concentration S v / M, and that of a pool normal,
+much as S samples. With v the mean information of a sample about a weight, at equal weights,
 
 .. math::
     -\log p(w) = \frac{S v}{2} \Bigl[\sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2
     + 10 \Bigl(\sum_m w_m - 1\Bigr)^2\Bigr] .
 
-The sum of the weights of a pool is an inverse temperature: the second term is for few held-out
-samples that are all predicted well, and would make it overconfident. Weights are common to all
-labels of label sets, and to all outputs. By default S = 50: with fewer, weights of thirty samples
-follow the member that was lucky with them, even into confidence where there is no signal.
+The sum of the weights is an inverse temperature: the second term is for few held-out samples that
+are all predicted well, and would make it overconfident.
 """
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 
 # Precision of the sum of the weights of a pool, in multiples of that of single ones.
 OF_SUM = 10.0
-# Steps of the expectation maximisation of mixtures.
-N_STEPS = 1000
+# S: with fewer, weights of thirty samples follow the member that was lucky with them, even into
+# confidence where there is no signal.
+SHRINKAGE = 50.0
 
 # Weights (M,) and their standard deviations.
 type Weights = tuple[FloatArray, FloatArray]
@@ -38,11 +35,6 @@ type Weights = tuple[FloatArray, FloatArray]
 def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
     """Log probabilities (..., K) of the log-linear pool of log_p (M, ..., K)."""
     return np.asarray(log_softmax(np.tensordot(weights, log_p, 1), axis=-1))
-
-
-def log_mixture(weights: FloatArray, log_p: FloatArray) -> FloatArray:
-    """Log of the mixture (...) of log probabilities or densities (M, ...)."""
-    return np.asarray(logsumexp(log_p.T, axis=-1, b=weights).T)
 
 
 def pool_loss(
@@ -59,7 +51,7 @@ def pool_loss(
     return value, gradient, precision + np.einsum("ink,nk,jnk->ij", centred, p, centred)
 
 
-def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float) -> Weights:
+def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float = SHRINKAGE) -> Weights:
     """Weights of a pool by held-out log probabilities (M, N, K) of samples of classes y (N,)."""
     n_members, n, _ = log_p.shape
     equal = np.full(n_members, 1.0 / n_members)
@@ -75,25 +67,6 @@ def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float) -> Weights:
     ).x
     curvature = pool_loss(weights, log_p, y, precision)[2]
     return np.asarray(weights), np.sqrt(np.diag(np.linalg.inv(curvature)))
-
-
-def mixture_weights(log_density: FloatArray, shrinkage: float) -> Weights:
-    """Weights of a mixture by held-out log densities (M, N), by expectation maximisation."""
-    n_members, n = log_density.shape
-    density = np.exp(log_density - log_density.max(axis=0))
-    weights = np.full(n_members, 1.0 / n_members)
-    ratio = density / density.mean(axis=0)
-    information = np.sum((ratio - ratio.mean(axis=0)) ** 2) / max(n_members - 1, 1)
-    prior = shrinkage * _of_a_sample(information, n) / n_members**2
-    for _ in range(N_STEPS):
-        share = weights[:, None] * density
-        weights = np.sum(share / share.sum(axis=0), axis=1) + prior
-        weights /= weights.sum()
-    ratio = density / (weights @ density)
-    curvature = ratio @ ratio.T + np.diag(prior / weights**2)
-    centring = np.eye(n_members) - 1.0 / n_members  # the weights have a given sum
-    variance = np.diag(np.linalg.pinv(centring @ curvature @ centring, hermitian=True))
-    return weights, np.sqrt(np.maximum(variance, 0.0))
 
 
 def _of_a_sample(information: float, n: int) -> float:

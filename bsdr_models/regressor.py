@@ -1,15 +1,14 @@
 """What all regressors have in common: outputs in their own units, means and standard deviations."""
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
-from sklearn.base import (
-    RegressorMixin,
-)
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator, ScoreMixin
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.validation import column_names, read_numbers
 
@@ -18,11 +17,11 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
     """Predictions of real targets, which are standardised for the model."""
 
     @abstractmethod
-    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+    def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
 
     def _scale_outputs(
-        self, y: Any, *, missing: bool = False, standardize: bool = True
+        self, y: TargetLike, *, missing: bool = False, standardize: bool = True
     ) -> tuple[FloatArray, FloatArray]:
         """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
         values = read_numbers(y, missing=missing)
@@ -42,7 +41,7 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         return Y, scaler.transform(Y)
 
     def predict(
-        self, X: Any, *, return_std: bool = False
+        self, X: SamplesLike, *, return_std: bool = False
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Posterior predictive mean of the outputs, and their standard deviation.
 
@@ -57,33 +56,33 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         -------
         mean, std : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         """
-        X = self._samples(X)
+        scaled = self._samples(X)
         if not return_std:
-            return self._match_shape(self._means(X) * self.y_scale_ + self.y_mean_)
-        mean, std = self._predictions(X).values()
+            return self._match_shape(self._means(scaled) * self.y_scale_ + self.y_mean_)
+        mean, std = self._predictions(scaled).values()
         return self._match_shape(mean), self._match_shape(std)
 
-    def _linear_model(self, name: str) -> tuple[FloatArray, Any]:
+    def _linear_model(self, name: str) -> tuple[FloatArray, FloatArray | float]:
         coef, intercept = super()._linear_model(name)
         coef = coef * self.y_scale_[:, None]
         intercept = intercept * self.y_scale_ + self.y_mean_
         return (coef[0], float(intercept[0])) if self._one_output else (coef, intercept)
 
-    def _means(self, X: Any) -> FloatArray:
+    def _means(self, X: Rows) -> FloatArray:
         """Mean of standardised outputs of scaled samples, (M, K)."""
         return self._moments(X)[0]
 
     def _match_shape(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if self._one_output else values
 
-    def _predictions(self, X: Any) -> dict[str, np.ndarray]:
+    def _predictions(self, X: Rows) -> dict[str, np.ndarray]:
         mean, std = self._moments(X)
         return {
             "prediction": mean * self.y_scale_ + self.y_mean_,
             "prediction_sd": std * self.y_scale_,
         }
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags

@@ -1,7 +1,5 @@
 """How often halves of the training samples select the same features."""
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
@@ -16,7 +14,7 @@ from bsdr_models.rng import RandomState, as_generator
 
 
 def feature_stability(
-    model: Any,
+    model: Estimator,
     *,
     n_resamples: int = 100,
     n_selected: int | None = None,
@@ -75,7 +73,7 @@ def feature_stability(
     >>> float(stability["frequency"].sel(feature="flavanoids"))
     1.0
     """
-    constraints: dict[str, list[Any]] = {"n_resamples": [COUNT], "n_selected": [COUNT, None]}
+    constraints: dict[str, list[object]] = {"n_resamples": [COUNT], "n_selected": [COUNT, None]}
     check_parameters(constraints, locals(), "feature_stability")
     if not isinstance(model, Estimator):
         raise TypeError(

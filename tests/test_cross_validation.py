@@ -164,9 +164,6 @@ def test_kernel_matrices_are_cut_in_rows_and_columns(classes):
     tree = cross_validated_map(model, K, y, cv=FOLDS)
     expected = cross_val_predict(model, K, y, cv=FOLDS, method="predict_proba")
     np.testing.assert_allclose(tree["predictions/probability"], expected, rtol=1e-6)
-    frame = pd.DataFrame(K, columns=[f"sample {i}" for i in range(len(K))])
-    again = cross_validated_map(model, frame, y, cv=FOLDS)
-    np.testing.assert_allclose(again["predictions/probability"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from bsdr_models import (
     HingeLoss,
     Priors,
     StackedClassifier,
-    StackedRegressor,
 )
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
@@ -95,7 +94,7 @@ def test_grid_search(zoo, grid):
 
 
 def test_weights_are_refused_in_the_name_of_the_class(zoo, kind):
-    for model in (zoo.make(kind), StackedClassifier(), StackedRegressor()):
+    for model in (zoo.make(kind), StackedClassifier()):
         name = type(model).__name__
         with pytest.raises(TypeError, match=rf"^{name}\.fit\(\) got .*'sample_weight'"):
             model.fit(zoo.X, zoo.y, sample_weight=np.ones(45))

@@ -77,11 +77,11 @@ def test_coordinates_keep_the_predictions_of_new_samples(name, few, fitted):
     by_plane = model.plane_.predict_log_proba(at).argmax(axis=1)
     assert np.mean(by_plane == model.predict(X_new)) > 0.95
     two = MODELS[name].fit(X[y > 0], y[y > 0])
-    assert two.map_coordinates(X_new).shape == (110, 1)
+    assert two.plane_.transform(two.predict_proba(X_new)).shape == (110, 1)
 
 
 def test_label_sets_have_no_plane():
     X, y = load_wine(return_X_y=True)
     model = BM2PCAClassifier(random_state=0).fit(X[::4], np.eye(3, dtype=int)[y[::4]])
     with pytest.raises(AttributeError, match="plane_ needs one class per sample"):
-        model.map_coordinates(X)
+        model.plane_  # noqa: B018

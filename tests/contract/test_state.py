@@ -6,18 +6,16 @@ import warnings
 import numpy as np
 import pytest
 import sklearn
-from sklearn.linear_model import BayesianRidge
 from sklearn.naive_bayes import GaussianNB
 from threadpoolctl import threadpool_info
 
-from bsdr_models import StackedClassifier, StackedRegressor, SupervisedWhitening, compare_models
+from bsdr_models import StackedClassifier, SupervisedWhitening, compare_models
 from bsdr_models.process_state import one_thread
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
 OTHERS = {
     "StackedClassifier": StackedClassifier([("a", GaussianNB())], cv=2, random_state=0),
-    "StackedRegressor": StackedRegressor([("a", BayesianRidge())], cv=2, random_state=0),
     "SupervisedWhitening": SupervisedWhitening(),
 }
 

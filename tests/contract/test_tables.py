@@ -17,7 +17,6 @@ from bsdr_models import (
     BM2PCARegressor,
     DGPLVMClassifier,
     StackedClassifier,
-    StackedRegressor,
     bm2pca,
     bsdr,
     compare_models,
@@ -150,7 +149,6 @@ def test_indices_of_other_labels_do_not_count(zoo, kind):
 # Functions of samples, targets and a third table of the samples, or a tree of them.
 THREE_NAMED = {
     "fit of a stack": lambda X, y, other: StackedClassifier().fit(X, y, groups=other),
-    "fit of a stack of regressors": lambda X, y, other: StackedRegressor().fit(X, y, groups=other),
     "fit of sequences": lambda X, y, other: DGPLVMClassifier().fit(X, y, sequence=other),
     "cross_validated_map": lambda X, y, other: cross_validated_map(PLAIN, X, y, groups=other),
     "compare_models": lambda X, y, other: compare_models(X, y, groups=other),
@@ -184,14 +182,13 @@ def test_groups_of_a_map_and_targets_of_stacks_in_another_order_are_refused(zoo)
     X = pd.DataFrame(zoo.X, columns=NAMES).rename(index="cell {}".format)
     y = pd.Series(zoo.y, index=X.index)
     stack = zoo.fit(StackedClassifier([("plain", PLAIN)], cv=2), X, y)
-    mixture = StackedRegressor([("plain", BM2PCARegressor(random_state=0))], cv=2)
-    mixture = zoo.fit(mixture, X, y + 0.1 * X["sepal length"])
+    regressor = BM2PCARegressor(random_state=0)
+    regressor = zoo.fit(regressor, X, y + 0.1 * X["sepal length"])
     for call in (
         lambda: plots.plot_map(stack.idata_, groups=y[::-1]),
         lambda: stack.predict_idata(X, y[::-1]),
         lambda: stack.score(X, y[::-1]),
-        lambda: mixture.predict_idata(X, y[::-1]),
-        lambda: mixture.log_density(X, y[::-1]),
+        lambda: regressor.predict_idata(X, y[::-1]),
     ):
         with pytest.raises(ValueError, match="same labels in another order"):
             call()
@@ -316,10 +313,8 @@ OF_TABLES = {
     "BSDRClassifier": lambda zoo: zoo.make("BSDRClassifier"),
     "PaperBSDRClassifier": lambda zoo: zoo.make("PaperBSDRClassifier"),
     "BM2PCAClassifier": lambda zoo: zoo.make("BM2PCAClassifier"),
-    "StackedClassifier": lambda zoo: StackedClassifier([("plain", PLAIN)], cv=2),
     "BSDRRegressor": lambda zoo: zoo.make("BSDRRegressor"),
     "BM2PCARegressor": lambda zoo: zoo.make("BM2PCARegressor"),
-    "StackedRegressor": lambda zoo: StackedRegressor([("plain", BM2PCARegressor())], cv=2),
 }
 OUTCOMES = {"text": ["ugly", "bad", "good"], "numbers": [20, 3, 100]}
 
