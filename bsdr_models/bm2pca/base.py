@@ -11,7 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.base import Estimator
-from bsdr_models.bm2pca.factor_model import FactorModel, fit_decoder, fit_factor_model
+from bsdr_models.bm2pca.factor_model import (
+    FactorModel,
+    fit_decoder,
+    fit_factor_model,
+    impute,
+    reconstruct,
+)
 from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
@@ -41,7 +47,9 @@ class BaseBM2PCA(Estimator):
     """Embedding and reconstruction; subclasses validate targets, fit and predict."""
 
     _spec = SPEC
-    # Bound of scaled values of new samples, (P,), or None.
+    # Whether X may be sparse.
+    _sparse: ClassVar[bool] = True
+    # Bound of scaled values of new samples, (D,), or None.
     _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
 
@@ -60,7 +68,7 @@ class BaseBM2PCA(Estimator):
     def _read(self, X: Any, *, reset: bool) -> Rows:
         """Samples as float64, NaN where missing; or CSR, whose entries not stored are zero."""
         least = 1 + reset
-        X = validate_samples(self, X, reset=reset, sparse=True, missing=True, least=least)
+        X = validate_samples(self, X, reset=reset, sparse=self._sparse, missing=True, least=least)
         if not issparse(X):
             return X
         X = csr_array(X)
@@ -120,28 +128,28 @@ class BaseBM2PCA(Estimator):
             return X
         if bounded and self._largest is not None:
             X = np.clip(X, -self._largest, self._largest)
-        return self._impute(X) if self._posterior.factor_model is None else X
+        return self._impute(X) if not self._posterior.factor_models else X
 
     def _impute(self, X: Rows) -> Rows:
         """Scaled samples with missing values imputed."""
-        return X if issparse(X) or not np.isnan(X).any() else self._imputer.impute(X)
+        return X if issparse(X) or not np.isnan(X).any() else impute(self._imputers, X)
 
     @cached_property
-    def _imputer(self) -> FactorModel:
-        """Factor model that imputes missing values: of the fit, or of the features alone."""
-        if self._posterior.factor_model is not None:
-            return self._posterior.factor_model
+    def _imputers(self) -> tuple[FactorModel, ...]:
+        """Factor models that impute missing values: of the fit, or of the features alone."""
+        if self._posterior.factor_models:
+            return self._posterior.factor_models
         with one_thread():
-            return fit_factor_model(self._observed, np.random.default_rng(self._seed))
+            return (fit_factor_model(self._observed, np.random.default_rng(self._seed)),)
 
     @cached_property
-    def _decoder(self) -> FactorModel:
-        """Factor model that maps latent coordinates to features."""
-        if self._posterior.factor_model is not None:
-            return self._posterior.factor_model
+    def _decoders(self) -> tuple[FactorModel, ...]:
+        """Factor models that map latent coordinates to features."""
+        if self._posterior.factor_models:
+            return self._posterior.factor_models
         with one_thread():
             latent = self._posterior.embed(self._problem.X)
-            return fit_decoder(self._problem.X, latent, self._problem.priors)
+            return (fit_decoder(self._problem.X, latent, self._problem.priors),)
 
     def _latent_means(self, X: Rows) -> FloatArray:
         return self._posterior.latent(X)
@@ -160,10 +168,7 @@ class BaseBM2PCA(Estimator):
         """
         check_is_fitted(self)
         Z = check_latent(Z, self._n_features_out)
-        factor_model = self._decoder
-        p, r = factor_model.shape
-        X = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
-        return self._scaler.inverse(X)
+        return self._scaler.inverse(reconstruct(self._decoders, Z))
 
     def impute(self, X: Any) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.
@@ -247,6 +252,6 @@ class BaseBM2PCA(Estimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = self._sparse
         tags.input_tags.allow_nan = True
         return tags

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.factor_model import fit_factor_model
+from bsdr_models.bm2pca.factor_model import fit_factor_model, impute
 from bsdr_models.bm2pca.posterior import Posterior, Predictor
 from bsdr_models.bm2pca.problem import Candidate, Problem, compares_classes
 from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost, weigh_metric
@@ -231,8 +231,8 @@ class BM2PCAClassifier(MarginClassifier):
     def _complete(self, problem: Problem) -> Problem:
         if problem.complete:
             return problem
-        self._imputer = fit_factor_model(problem, np.random.default_rng(self._seed))
-        return replace(problem, X=self._imputer.impute(problem.X))
+        self._imputers = (fit_factor_model(problem, np.random.default_rng(self._seed)),)
+        return replace(problem, X=impute(self._imputers, problem.X))
 
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Posterior]:
         return engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))

@@ -32,8 +32,8 @@ class Predictor(Protocol):
         """Effects of scaled features on mean class scores, (P, K)."""
 
     @property
-    def factor_model(self) -> FactorModel | None:
-        """Factor model of the features, if the fit has one."""
+    def factor_models(self) -> tuple[FactorModel, ...]:
+        """Factor models of the features, if the fit has any, each with its own components."""
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
@@ -88,7 +88,7 @@ class Posterior:
     # metric; None with too many axes.
     projection_cov: FloatArray | None
     settings: Settings
-    factor_model: ClassVar[None] = None
+    factor_models: ClassVar[tuple[FactorModel, ...]] = ()
 
     @property
     def one_vs_rest(self) -> bool:

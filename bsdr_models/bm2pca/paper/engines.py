@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray
@@ -18,9 +16,9 @@ from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Candidate, Problem
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.views import split_views
+from bsdr_models.bm2pca.views import make_view, split_views
 from bsdr_models.dims import FEATURE
-from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.inference.coordinate_ascent import Bound, Extrapolation, run_coordinate_ascent
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics.row_space import Rows
@@ -35,27 +33,38 @@ PATH_SWEEPS = 150
 MAX_NUMBERS = 20_000_000
 
 
-def make_data(problem: Problem, costs: Sequence[float]) -> Data:
-    """Views and margins of all problems: of one, or one per outcome, for each cost."""
-    views = split_views(problem.X, problem.columns)
-    shared = problem.strategy == "shared"
-    y = np.ascontiguousarray(problem.Y[None] if shared else problem.Y.T[:, :, None])
-    cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
-    return mean_field.make_data(views, np.tile(y, (len(costs), 1, 1)), cost, problem.epsilon)
+def make_data(problem: Problem, cost: float) -> tuple[Data, ...]:
+    """Views and margins of one problem with all outcomes, or of one for each."""
+    views = tuple(map(make_view, split_views(problem.X, problem.columns)))
+    targets = (
+        [problem.Y] if problem.strategy == "shared" else np.split(problem.Y, problem.Y.shape[1], 1)
+    )
+    return tuple(Data(views=views, margins=margins_of(y, cost, problem.epsilon)) for y in targets)
 
 
 def run_sweeps(
-    problem: Problem,
-    costs: Sequence[float],
-    n_sweeps: int,
-    rng: np.random.Generator,
-) -> tuple[State, Data]:
-    """State of all problems, one set for each cost, after plain sweeps, and their data."""
-    data = make_data(problem, costs)
-    state = mean_field.init(data, problem.priors, n_components=problem.n_components, rng=rng)
+    problem: Problem, cost: float, n_sweeps: int, rng: np.random.Generator
+) -> MarginPosterior:
+    """Posterior after plain sweeps."""
+    data = make_data(problem, cost)
+    states = initial_states(data, problem, rng)
     for _ in range(n_sweeps):
-        state = mean_field.sweep(state, data, problem.priors)
-    return state, data
+        states = sweep(states, data, problem)
+    return margin_posterior(states, data, problem)
+
+
+def initial_states(
+    data: Sequence[Data], problem: Problem, rng: np.random.Generator
+) -> tuple[State, ...]:
+    """Initial state of each problem."""
+    r = problem.n_components
+    return tuple(mean_field.init(own, problem.priors, n_components=r, rng=rng) for own in data)
+
+
+def sweep(states: Sequence[State], data: Sequence[Data], problem: Problem) -> tuple[State, ...]:
+    """One sweep of each problem."""
+    pairs = zip(states, data, strict=True)
+    return tuple(mean_field.sweep(state, own, problem.priors) for state, own in pairs)
 
 
 def path_scores_of_sweeps(
@@ -63,24 +72,35 @@ def path_scores_of_sweeps(
 ) -> FloatArray:
     """Scores of new samples for all costs and numbers of sweeps, costs first: (G, M, K).
 
-    One run serves all numbers of sweeps and all costs.
+    The fits of all costs start alike, and one run serves all numbers of sweeps.
     """
     costs = list(dict.fromkeys(each["C"] for each in candidates))
     sweeps = list(dict.fromkeys(each["n_sweeps"] or CONVERGED for each in candidates))
-    state, data = run_sweeps(problem, costs, 0, rng)
+    data = make_data(problem, costs[0])
+    initial = initial_states(data, problem, rng)
     scores = []
-    for sweep in range(1, max(sweeps) + 1):
-        state = mean_field.sweep(state, data, problem.priors)
-        if sweep in sweeps:
-            mean = margin_posterior(state, data, problem).score_means(X)
-            scores.append(mean.reshape(X.shape[0], len(costs), -1))
-    return np.moveaxis(np.stack(scores), 2, 0).reshape(-1, X.shape[0], problem.Y.shape[1])
+    for cost in costs:
+        data = tuple(replace(own, margins=replace(own.margins, cost=cost)) for own in data)
+        states = tuple(
+            replace(state, slack=mean_field.update_slack(state, own))
+            for state, own in zip(initial, data, strict=True)
+        )
+        for number in range(1, max(sweeps) + 1):
+            states = sweep(states, data, problem)
+            if number in sweeps:
+                scores.append(margin_posterior(states, data, problem).score_means(X))
+    return np.stack(scores)
 
 
-def margin_posterior(state: State, data: Data, problem: Problem) -> MarginPosterior:
+def margin_posterior(
+    states: Sequence[State], data: Sequence[Data], problem: Problem
+) -> MarginPosterior:
     """Posterior for prediction."""
-    factor_model = FactorModel.of(state.views, data.views, problem.columns)
-    return MarginPosterior(factor_model=factor_model, state=state)
+    models = [
+        FactorModel.of(state.views, own.views, problem.columns)
+        for state, own in zip(states, data, strict=True)
+    ]
+    return MarginPosterior(factor_models=tuple(models), states=tuple(states))
 
 
 def fit_mean_field(
@@ -94,20 +114,35 @@ def fit_mean_field(
 ) -> Result[MarginPosterior]:
     """Maximise the bound: ``max_iter`` plain sweeps if ``tol`` is 0, else to convergence.
 
-    Plain sweeps converge slowly along narrow ridges of the bound, so of three sweeps to
-    convergence one is extrapolated.
+    The bound of several problems is the sum of theirs. Plain sweeps converge slowly along narrow
+    ridges of the bound, so of three sweeps to convergence one is extrapolated.
     """
-    data = make_data(problem, [cost])
-    squarem = Extrapolation(pack=mean_field.pack, unpack=partial(mean_field.unpack, data=data))
+    data = make_data(problem, cost)
+
+    def step(states: tuple[State, ...]) -> tuple[tuple[State, ...], Bound]:
+        pairs = [
+            mean_field.step(state, own, problem.priors)
+            for state, own in zip(states, data, strict=True)
+        ]
+        names = pairs[0][1].terms
+        total = {name: sum(bound.terms[name] for _, bound in pairs) for name in names}
+        return tuple(state for state, _ in pairs), Bound(total)
+
+    def pack(states: tuple[State, ...]) -> FloatArray:
+        return np.concatenate([mean_field.pack(state) for state in states])
+
+    def unpack(vector: FloatArray, states: tuple[State, ...]) -> tuple[State, ...]:
+        # Problems have the same shapes.
+        vectors = np.split(vector, len(states))
+        return tuple(map(mean_field.unpack, vectors, states, data))
+
     result = run_coordinate_ascent(
-        lambda stream, _: mean_field.init(
-            data, problem.priors, n_components=problem.n_components, rng=stream
-        ),
-        partial(mean_field.step, data=data, priors=problem.priors),
+        lambda stream, _: initial_states(data, problem, stream),
+        step,
         rng=rng,
         max_iter=max_iter,
         tol=tol,
-        extrapolation=squarem if tol > 0.0 else None,
+        extrapolation=Extrapolation(pack=pack, unpack=unpack) if tol > 0.0 else None,
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
@@ -119,7 +154,7 @@ def fit_draws(
     problem: Problem, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
 ) -> Result[DrawPosterior]:
     """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
-    margins = margins_of(problem.Y[None], np.full((1, 1, 1), cost), problem.epsilon)
+    margins = margins_of(problem.Y, cost, problem.epsilon)
     data = gibbs.Data(X=problem.X, margins=margins)
     excluded = {"scores"}
     if schedule.chains * schedule.draws * len(problem.X) * problem.n_components > MAX_NUMBERS:
@@ -177,11 +212,11 @@ def declare(problem: Problem, cost: float) -> Any:
 
 
 def check_samples(problem: Problem, what: str) -> None:
-    """Raise a ValueError if X is sparse, incomplete or of several views."""
-    if issparse(problem.X) or not problem.complete or len(problem.columns) > 1:
+    """Raise a ValueError if X is incomplete or of several views."""
+    if not problem.complete or len(problem.columns) > 1:
         raise ValueError(
-            f"{what} needs complete dense samples of one view; use "
-            "inference='mean_field' for sparse or missing values and for several views"
+            f"{what} needs complete samples of one view; use inference='mean_field' for missing "
+            "values and for several views"
         )
 
 

@@ -35,6 +35,8 @@ N_SWEEPS = 3
 class ConjugateEstimator(BaseBM2PCA):
     """Views, hyper-parameters and settings of mean field, and the PyMC model."""
 
+    _sparse = False
+
     def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
         groups = read_views(self.views, list(feature_names(self)))
         problem = super()._make_problem(X, Y, priors=self._option("priors"), **options)
@@ -67,8 +69,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     n_components : int, default=10
         R, dimension of the latent space, at most the number of features.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
-        Inference method. All but mean field need one shared subspace and complete dense samples of
-        one view; NUTS and ADVI compile the PyMC model.
+        Inference method. All but mean field need one shared subspace and complete samples of one
+        view; NUTS and ADVI compile the PyMC model.
     views : dict, optional
         Lists of columns by the name of the view. Every view has its own loadings, offset and noise.
         A view may be missing (NaN) in a sample.
@@ -266,6 +268,5 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if self.inference != "mean_field":  # samplers need complete dense samples
-            tags.input_tags.sparse = tags.input_tags.allow_nan = False
+        tags.input_tags.allow_nan = self.inference == "mean_field"
         return tags

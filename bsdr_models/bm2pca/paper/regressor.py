@@ -9,7 +9,7 @@ import xarray as xr
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, margin_posterior, run_sweeps
+from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, run_sweeps
 from bsdr_models.bm2pca.paper.estimator import ConjugateEstimator
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Problem
@@ -167,7 +167,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features)
             NaN marks a missing value.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             NaN marks a missing target.
@@ -336,9 +336,7 @@ def held_out(
     def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         test = fold == number
         training = problem.subset(np.flatnonzero(~test))
-        posterior = margin_posterior(
-            *run_sweeps(training, [cost], SWEEPS, streams[number]), training
-        )
+        posterior = run_sweeps(training, cost, SWEEPS, streams[number])
         return *posterior.score_moments(
             problem.X[test]
         ), posterior.projection @ posterior.mean_weights
