@@ -140,7 +140,7 @@ class BaseBM2PCA(Estimator):
         if self._posterior.factor_models:
             return self._posterior.factor_models
         with one_thread():
-            return (fit_factor_model(self._observed, np.random.default_rng(self._seed)),)
+            return (fit_factor_model(self._problem, np.random.default_rng(self._seed)),)
 
     @cached_property
     def _decoders(self) -> tuple[FactorModel, ...]:

@@ -53,16 +53,14 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Fit to all samples with the chosen setting, and set the attributes that name it."""
 
     @abstractmethod
-    def _set_loss(self, problem: Problem) -> Problem:
-        """The problem with its loss; raise a ValueError if the engine cannot be fitted to it."""
+    def _ready(self, problem: Problem) -> Problem:
+        """The problem as the engine fits it; raise a ValueError if it cannot."""
 
-    def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
-        """The problem with weights of its metric, also without each fold, if the model has one."""
-        return problem
+    def _weigh(self, split: Split, *, by_fold: bool) -> None:
+        """Give the problem weights of its metric, also without each fold, if the model has one."""
 
-    def _complete(self, problem: Problem) -> Problem:
-        """The problem with missing values imputed, if the model needs it."""
-        return problem
+    def _report(self) -> None:
+        """Set attributes that need the tree of the fit."""
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Learn subspace and classifier.
@@ -103,18 +101,17 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy
         problem = self._make_problem(X, labels.signs, strategy=strategy, exclusive=labels.exclusive)
-        self._observed = self._set_loss(problem)
         if self._standardized and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(problem.X)
         if groups is None:
             warn_of_replicates(problem.X, labels.groups, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
-            self._problem = self._complete(self._observed)
+            self._problem = self._ready(problem)
             chosen, held_out = self._choose(labels, groups, select_rng)
             self.C_ = chosen["C"]
             result = replace(self._learn(chosen, fit_rng), **held_out)
             self._set_fitted(result, samples=samples, groups=groups, **self._describe(labels))
-            self._report(result, chosen)
+            self._report()
         return self
 
     def _choose(
@@ -132,7 +129,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         split = select.split(self._problem.X, labels.groups, groups, balanced=self._balanced_folds)
         candidates = self._candidates(self._problem)
         judged = fitted or len(candidates) > 1
-        self._problem = self._weigh(self._problem, split, by_fold=judged)
+        self._weigh(split, by_fold=judged)
         if not judged:
             return candidates[0], none
         if not split.rows:
@@ -157,10 +154,6 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             self.temperature_ = selected.temperature
         log_p = split.spread(selected.log_proba, len(labels.groups))
         return chosen, {"held_out": selected.held_out, "held_out_log_proba": log_p}
-
-    @abstractmethod
-    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        """Set the attributes that name the model's own results."""
 
     def _selected_params(self) -> dict[str, Any]:
         if not self._option("loss").calibrate:

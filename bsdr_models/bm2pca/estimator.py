@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.factor_model import fit_factor_model, impute
-from bsdr_models.bm2pca.posterior import Posterior, Predictor
+from bsdr_models.bm2pca.posterior import Posterior
 from bsdr_models.bm2pca.problem import Candidate, Problem, compares_classes
 from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost, weigh_metric
 from bsdr_models.bm2pca.settings import HingeLoss
@@ -186,8 +186,8 @@ class BM2PCAClassifier(MarginClassifier):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _set_loss(self, problem: Problem) -> Problem:
-        """The hinge of all classes in few dimensions, or of many samples."""
+    def _ready(self, problem: Problem) -> Problem:
+        """With the hinge of all classes in few dimensions or of many samples; values imputed."""
         n, d = problem.X.shape
         large = is_large(problem.X) or min(n, d) > subspace.MAX_AXES
         if problem.strategy == "one_vs_rest" and large:
@@ -199,7 +199,11 @@ class BM2PCAClassifier(MarginClassifier):
         common = problem.exclusive and problem.strategy == "shared"
         n_scores = problem.Y.shape[1]
         multiclass = common and compares_classes(n, d, int(self.n_components), n_scores)
-        return replace(problem, multiclass=multiclass)
+        X = problem.X
+        if not problem.complete:
+            self._imputers = (fit_factor_model(problem, np.random.default_rng(self._seed)),)
+            X = impute(self._imputers, X)
+        return replace(problem, X=X, multiclass=multiclass)
 
     def _candidates(self, problem: Problem) -> list[Candidate]:
         """Values of C.
@@ -211,13 +215,13 @@ class BM2PCAClassifier(MarginClassifier):
         C = self._option("loss").C
         if C is None and problem.X.shape[0] <= problem.X.shape[1]:
             costs = costs[: 1 + problem.multiclass]
-        elif not (C is None or C == "cv"):
+        elif C is not None:
             costs = (float(C),)
         return [{"C": cost} for cost in costs]
 
-    def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
+    def _weigh(self, split: Split, *, by_fold: bool) -> None:
         units = self._scaler.units
-        return weigh_metric(problem, self.metric, units, split, by_fold=by_fold)
+        self._problem = weigh_metric(self._problem, self.metric, units, split, by_fold=by_fold)
 
     def _compare(
         self, split: Split, candidates: list[Candidate], rng: np.random.Generator
@@ -228,17 +232,10 @@ class BM2PCAClassifier(MarginClassifier):
         )
         return {"C": mean_cost(costs, found.weight)}, found
 
-    def _complete(self, problem: Problem) -> Problem:
-        if problem.complete:
-            return problem
-        self._imputers = (fit_factor_model(problem, np.random.default_rng(self._seed)),)
-        return replace(problem, X=impute(self._imputers, problem.X))
-
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Posterior]:
-        return engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
-
-    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        self.metric_weights_ = self._posterior.metric.shares
+        result = engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
+        self.metric_weights_ = result.posterior.metric.shares
+        return result
 
     @property
     def _method(self) -> InferenceMethod:

@@ -1,14 +1,14 @@
 """Latent coordinates and class scores of new samples, in the subspace of a fit."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense
+from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened, as_dense
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.linalg import cholesky
@@ -49,7 +49,7 @@ class Predictor(Protocol):
 
 
 def score_variance(
-    state: SubspaceState, A: Any, covariance: FloatArray, settings: Settings
+    state: SubspaceState, A: Whitened, covariance: FloatArray, settings: Settings
 ) -> FloatArray:
     r"""Variance of class scores, (M, K), under q(z) and q(H) given Q.
 
@@ -63,7 +63,7 @@ def score_variance(
     return quadratic + settings.latent_variance * spread
 
 
-def whiten(metric: Metric | SparseMetric, X: Rows) -> Any:
+def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
     """Whitened features of samples, (M, B), without centring a sparse X."""
     if issparse(X) and isinstance(metric, Metric):
         return X @ metric.effects - metric.mean @ metric.effects

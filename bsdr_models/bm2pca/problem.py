@@ -53,6 +53,11 @@ class Problem:
         return self.Y != 0.0 if self.epsilon is None else ~np.isnan(self.Y)
 
     @property
+    def n_shared(self) -> int | None:
+        """Dimension of the common subspace; None for one classifier for each outcome."""
+        return self.n_components if self.strategy == "shared" else None
+
+    @property
     def score_axis(self) -> str:
         """The axis of Y in models and trees: two classes have one score, not one each."""
         return SCORE if self.exclusive and self.Y.shape[1] == 1 else LABEL

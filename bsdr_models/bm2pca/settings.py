@@ -16,10 +16,10 @@ class HingeLoss(Options):
 
     Parameters
     ----------
-    C : float or "cv", optional
-        Half the slope of the hinge. ``"cv"`` compares a few values by cross-validation, and so does
-        None, except where samples of `BM2PCAClassifier` do not outnumber features. The paper's
-        model has the best one, `BM2PCAClassifier` a weighted geometric mean.
+    C : float, optional
+        Half the slope of the hinge. By default a few values are compared by cross-validation,
+        except where samples of `BM2PCAClassifier` do not outnumber features. The paper's model has
+        the best one, `BM2PCAClassifier` a weighted geometric mean.
     strategy : {"shared", "one_vs_rest"}, default="shared"
         One subspace for all classes, or one for each as in the paper. The latter are concatenated:
         R components per class in the paper's model, one per class in `BM2PCAClassifier`.
@@ -43,12 +43,12 @@ class HingeLoss(Options):
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [POSITIVE, StrOptions({"cv"}), None],
+        "C": [POSITIVE, None],
         "strategy": [StrOptions(set(get_args(Strategy)))],
         "calibrate": ["boolean", POSITIVE],
     }
 
-    C: float | Literal["cv"] | None = None
+    C: float | None = None
     strategy: Strategy = "shared"
     calibrate: bool | float = True
 

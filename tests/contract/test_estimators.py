@@ -14,7 +14,6 @@ from sklearn.utils.validation import has_fit_parameter
 from bsdr_models import (
     BM2PCAPriors,
     DGPLVMPriors,
-    HingeLoss,
     Priors,
     StackedClassifier,
     StackedRegressor,
@@ -161,7 +160,7 @@ SEARCHES = {
     "BSDRClassifier": {"temperature": "auto"},
     "BSDRRegressor": {},
     "PaperBSDRClassifier": {},
-    "BM2PCAClassifier": {"loss": HingeLoss(C="cv")},
+    "BM2PCAClassifier": {"loss": None},
     "PaperBM2PCAClassifier": {"n_components": 2, "loss": None, "n_sweeps": "cv"},
     "BM2PCARegressor": {"loss": None},
     "DGPLVMClassifier": {"priors": None},

@@ -33,13 +33,17 @@ PATH_SWEEPS = 150
 MAX_NUMBERS = 20_000_000
 
 
-def make_data(problem: Problem, cost: float) -> tuple[Data, ...]:
+def make_data(problem: Problem, cost: float) -> list[Data]:
     """Views and margins of one problem with all outcomes, or of one for each."""
     views = tuple(map(make_view, split_views(problem.X, problem.columns)))
-    targets = (
-        [problem.Y] if problem.strategy == "shared" else np.split(problem.Y, problem.Y.shape[1], 1)
-    )
-    return tuple(Data(views=views, margins=margins_of(y, cost, problem.epsilon)) for y in targets)
+    targets = [problem.Y] if problem.strategy == "shared" else problem.Y.T[:, :, None]
+    return [Data(views=views, margins=margins_of(y, cost, problem.epsilon)) for y in targets]
+
+
+def initial_states(data: Sequence[Data], problem: Problem, rng: np.random.Generator) -> list[State]:
+    """Initial state of each problem."""
+    r = problem.n_components
+    return [mean_field.init(own, problem.priors, n_components=r, rng=rng) for own in data]
 
 
 def run_sweeps(
@@ -49,22 +53,9 @@ def run_sweeps(
     data = make_data(problem, cost)
     states = initial_states(data, problem, rng)
     for _ in range(n_sweeps):
-        states = sweep(states, data, problem)
+        pairs = zip(states, data, strict=True)
+        states = [mean_field.sweep(state, own, problem.priors) for state, own in pairs]
     return margin_posterior(states, data, problem)
-
-
-def initial_states(
-    data: Sequence[Data], problem: Problem, rng: np.random.Generator
-) -> tuple[State, ...]:
-    """Initial state of each problem."""
-    r = problem.n_components
-    return tuple(mean_field.init(own, problem.priors, n_components=r, rng=rng) for own in data)
-
-
-def sweep(states: Sequence[State], data: Sequence[Data], problem: Problem) -> tuple[State, ...]:
-    """One sweep of each problem."""
-    pairs = zip(states, data, strict=True)
-    return tuple(mean_field.sweep(state, own, problem.priors) for state, own in pairs)
 
 
 def path_scores_of_sweeps(
@@ -80,13 +71,12 @@ def path_scores_of_sweeps(
     initial = initial_states(data, problem, rng)
     scores = []
     for cost in costs:
-        data = tuple(replace(own, margins=replace(own.margins, cost=cost)) for own in data)
-        states = tuple(
-            replace(state, slack=mean_field.update_slack(state, own))
-            for state, own in zip(initial, data, strict=True)
-        )
+        data = [replace(own, margins=replace(own.margins, cost=cost)) for own in data]
+        pairs = zip(initial, data, strict=True)
+        states = [replace(state, slack=mean_field.update_slack(state, own)) for state, own in pairs]
         for number in range(1, max(sweeps) + 1):
-            states = sweep(states, data, problem)
+            pairs = zip(states, data, strict=True)
+            states = [mean_field.sweep(state, own, problem.priors) for state, own in pairs]
             if number in sweeps:
                 scores.append(margin_posterior(states, data, problem).score_means(X))
     return np.stack(scores)
@@ -119,22 +109,22 @@ def fit_mean_field(
     """
     data = make_data(problem, cost)
 
-    def step(states: tuple[State, ...]) -> tuple[tuple[State, ...], Bound]:
+    def step(states: list[State]) -> tuple[list[State], Bound]:
         pairs = [
             mean_field.step(state, own, problem.priors)
             for state, own in zip(states, data, strict=True)
         ]
         names = pairs[0][1].terms
         total = {name: sum(bound.terms[name] for _, bound in pairs) for name in names}
-        return tuple(state for state, _ in pairs), Bound(total)
+        return [state for state, _ in pairs], Bound(total)
 
-    def pack(states: tuple[State, ...]) -> FloatArray:
+    def pack(states: list[State]) -> FloatArray:
         return np.concatenate([mean_field.pack(state) for state in states])
 
-    def unpack(vector: FloatArray, states: tuple[State, ...]) -> tuple[State, ...]:
+    def unpack(vector: FloatArray, states: list[State]) -> list[State]:
         # Problems have the same shapes.
         vectors = np.split(vector, len(states))
-        return tuple(map(mean_field.unpack, vectors, states, data))
+        return list(map(mean_field.unpack, vectors, states, data))
 
     result = run_coordinate_ascent(
         lambda stream, _: initial_states(data, problem, stream),

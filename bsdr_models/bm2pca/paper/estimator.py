@@ -194,7 +194,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _set_loss(self, problem: Problem) -> Problem:
+    def _ready(self, problem: Problem) -> Problem:
         if self.inference == "mean_field":
             return problem
         if problem.strategy != "shared":
@@ -212,7 +212,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     def _candidates(self, problem: Problem) -> list[Candidate]:
         C = self._option("loss").C
         n_sweeps = self.n_sweeps
-        costs = COSTS if C is None or C == "cv" else (float(C),)
+        costs = COSTS if C is None else (float(C),)
         sweeps: tuple[int | None, ...] = (None,)  # a sampler cannot stop early
         if self.inference == "mean_field" and n_sweeps != "converged":
             sweeps = SWEEPS if n_sweeps == "cv" else (int(n_sweeps),)
@@ -248,8 +248,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             progressbar=self.progressbar,
         )
 
-    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        if result.sampled is not None:
+    def _report(self) -> None:
+        if self.inference != "mean_field":
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=5)
 

@@ -195,9 +195,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         groups = read_groups(groups, table)
         loss: EpsilonInsensitiveLoss = self._option("loss")
         calibrate_rng, fit_rng = self._spawn()
-        self._observed = self._problem = self._make_problem(
-            X, Y, strategy="shared", epsilon=float(loss.epsilon)
-        )
+        self._problem = self._make_problem(X, Y, strategy="shared", epsilon=float(loss.epsilon))
         if groups is None:
             warn_of_replicates(self._problem.X, None, stacklevel=3)
         self.C_ = float(loss.C)
@@ -269,7 +267,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 coef_sd = sd
                 self.slope_ = slope
                 self.std_factor_ = factor
-                self._observed = self._problem = candidate
+                self._problem = candidate
         return coef_sd
 
     @property
@@ -341,14 +339,12 @@ def held_out(
             problem.X[test]
         ), posterior.projection @ posterior.mean_weights
 
-    outcome = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds")
-    if outcome.interrupted:
-        raise KeyboardInterrupt
+    found = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds").complete()
     mean, variance = np.full((2, *problem.Y.shape), np.nan)
-    for number, (own_mean, own_variance, _) in outcome.results.items():
+    for number, (own_mean, own_variance, _) in enumerate(found):
         mean[fold == number] = own_mean
         variance[fold == number] = own_variance
-    coef = np.stack([coef for *_, coef in outcome.results.values()])
+    coef = np.stack([coef for *_, coef in found])
     coef_sd = np.sqrt((n_folds - 1) * coef.var(axis=0).mean(axis=0))
     return mean, variance + noise_variance(cost, float(problem.epsilon or 0.0)), coef_sd
 
