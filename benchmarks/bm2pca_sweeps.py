@@ -140,7 +140,7 @@ def report() -> str:
     return (
         "## BM2PCA: seconds per sweep\n\n"
         "All updates and the exact bound, K labels in one subspace, problems one after the other. "
-        "The products are X B and X'A for every problem and nothing else, with X in the coordinates "
-        "in which the package holds it: N where there are more features than rows.\n\n"
+        "The products are X B and X'A for every problem and nothing else, with X in the "
+        "coordinates in which the package holds it: N where there are more features than rows.\n\n"
         f"{as_markdown(head, [measure(case) for case in CASES])}\n"
     )

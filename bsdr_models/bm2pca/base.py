@@ -6,10 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.factor_model import (
     FactorModel,
@@ -51,21 +53,21 @@ class BaseBM2PCA(Estimator):
     _sparse: ClassVar[bool] = True
     # Bound of scaled values of new samples, (D,), or None.
     _largest: FloatArray | None = None
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {"n_components": [COUNT]}
 
     @property
     def _standardized(self) -> bool:
         """Whether each dense feature is scaled to unit variance; always if there is a metric."""
         return getattr(self, "standardize", True)
 
-    def _validate(self, X: Any, y: Any) -> Rows:
+    def _validate(self, X: SamplesLike, y: TargetLike) -> Rows:
         """Training samples, validated."""
         if is_dask(X):
             raise not_in_memory(self)
         require_targets(self, X, y)
         return self._read(X, reset=True)
 
-    def _read(self, X: Any, *, reset: bool) -> Rows:
+    def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
         """Samples as float64, NaN where missing; or CSR, whose entries not stored are zero."""
         least = 1 + reset
         X = validate_samples(self, X, reset=reset, sparse=self._sparse, missing=True, least=least)
@@ -114,7 +116,7 @@ class BaseBM2PCA(Estimator):
         self.scale_ = self._scaler.scale
         return self._scaler.select(X) if issparse(X) else self._scaler.transform(X)
 
-    def _scale_new(self, X: Any) -> Rows:
+    def _scale_new(self, X: SamplesLike) -> Rows:
         check_is_fitted(self)
         X = self._read(X, reset=False)
         if issparse(X):
@@ -154,7 +156,7 @@ class BaseBM2PCA(Estimator):
     def _latent_means(self, X: Rows) -> FloatArray:
         return self._posterior.latent(X)
 
-    def inverse_transform(self, Z: Any) -> FloatArray:
+    def inverse_transform(self, Z: ArrayLike) -> FloatArray:
         """Features at latent coordinates: E[W] z + E[t] of the factor model.
 
         Parameters
@@ -170,7 +172,7 @@ class BaseBM2PCA(Estimator):
         Z = check_latent(Z, self._n_features_out)
         return self._scaler.inverse(reconstruct(self._decoders, Z))
 
-    def impute(self, X: Any) -> Rows:
+    def impute(self, X: SamplesLike) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.
 
         Parameters
@@ -225,8 +227,8 @@ class BaseBM2PCA(Estimator):
         return super()._outliers(self._impute(X))
 
     def _make_tree(self) -> xr.DataTree:
-        attrs: dict[str, Any] = {"interrupted": int(self._result.interrupted)}
-        group: dict[str, Any] = {
+        attrs: dict[str, object] = {"interrupted": int(self._result.interrupted)}
+        group: dict[str, object] = {
             **associate(*self._known()),
             "feature_relevance": feature_relevance(self._posterior.projection, self._contrast),
             "relevance": self.relevance_,
@@ -250,7 +252,7 @@ class BaseBM2PCA(Estimator):
         self._seed = int(later.integers(2**63))
         return select, fit
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._sparse
         tags.input_tags.allow_nan = True

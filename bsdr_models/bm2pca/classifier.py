@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.posterior import Predictor
@@ -21,6 +22,7 @@ from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.validation import (
     one_thread,
@@ -62,7 +64,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _report(self) -> None:
         """Set attributes that need the tree of the fit."""
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Learn subspace and classifier.
 
         Parameters
@@ -124,7 +126,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         loss: HingeLoss = self._option("loss")
         fitted = loss.temperature is None and bool(loss.calibrate)
         self.temperature_ = 1.0 if loss.temperature is None else loss.temperature
-        self.cv_results_: dict[str, Any] | None = None
+        self.cv_results_: dict[str, object] | None = None
         none: dict[str, Any] = {"held_out": HeldOutScore()}
         split = select.split(self._problem.X, labels.groups, groups, balanced=self._balanced_folds)
         candidates = self._candidates(self._problem)
@@ -155,14 +157,14 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         log_p = split.spread(selected.log_proba, len(labels.groups))
         return chosen, {"held_out": selected.held_out, "held_out_log_proba": log_p}
 
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, object]:
         if not self._option("loss").calibrate:
             return {"loss__C": self.C_}
         return {"loss__C": self.C_, "loss__calibrate": self.temperature_}
 
     def _describe(self, labels: Labels) -> dict[str, Any]:
         """Targets and settings that the DataTrees record."""
-        attrs: dict[str, Any] = {
+        attrs: dict[str, object] = {
             "strategy": self._option("loss").strategy,
             "C": float(self.C_),
             "temperature": self.temperature_,
@@ -179,11 +181,11 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         }
 
     @abstractmethod
-    def _model_attrs(self) -> dict[str, Any]:
+    def _model_attrs(self) -> dict[str, object]:
         """Attributes of the trees that name the model and its settings."""
 
     @by_chunks
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: SamplesLike) -> FloatArray:
         """Class scores f, positive for the class; not log odds.
 
         Parameters
@@ -199,7 +201,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         scores = self._posterior.score_means(X)
         return scores[:, 0] if self._exclusive and scores.shape[1] == 1 else scores
 
-    def _log_proba(self, X: Any) -> FloatArray:
+    def _log_proba(self, X: Rows) -> FloatArray:
         scaled = self._posterior.score_means(X) / self.temperature_
         return log_probabilities(scaled, self._exclusive, self._lapse)
 
@@ -208,7 +210,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         return log_probabilities(scaled, self._exclusive, self._lapse)
 
     @by_chunks
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: SamplesLike) -> FloatArray:
         """Class probabilities, calibrated on held-out samples.
 
         They are softmax(f / T), or logistic(f / T) for two classes or for each of several labels,
@@ -226,7 +228,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """
         return super().predict_proba(X)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = True

@@ -1,7 +1,7 @@
 """Scikit-learn classifier of BM2PCA, the recommended model."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -19,8 +19,11 @@ from bsdr_models.dims import FEATURE
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import MetricName
-from bsdr_models.options import COUNT
+from bsdr_models.options import COUNT, Options
 from bsdr_models.rng import RandomState
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Costs that are averaged; the first is the fallback. Few samples need one only, or two with the
 # hinge of all classes.
@@ -159,8 +162,8 @@ class BM2PCAClassifier(MarginClassifier):
     """
 
     _lapse = LAPSE
-    _option_types: ClassVar[dict[str, type[Any]]] = {"loss": HingeLoss}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **MarginClassifier._parameter_constraints,
         "max_iter": [COUNT],
     }
@@ -171,7 +174,7 @@ class BM2PCAClassifier(MarginClassifier):
         *,
         metric: MetricName = "auto",
         loss: HingeLoss | None = None,
-        unlabeled: Any = None,
+        unlabeled: object = None,
         max_iter: int = 2000,
         n_jobs: int | None = None,
         progressbar: bool = False,
@@ -242,7 +245,7 @@ class BM2PCAClassifier(MarginClassifier):
         return "map"
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The pseudo-posterior as a ``pymc.Model`` on the scaled training samples.
 
         Labels have a pseudo-likelihood only: PyMC neither draws them nor computes their log
@@ -266,5 +269,5 @@ class BM2PCAClassifier(MarginClassifier):
         )
         return self._context.name_dims(declared)
 
-    def _model_attrs(self) -> dict[str, Any]:
+    def _model_attrs(self) -> dict[str, object]:
         return {"objective": "log density of the pseudo-posterior", "metric": self.metric}

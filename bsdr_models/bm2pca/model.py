@@ -21,7 +21,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
 
-from bsdr_models.arrays import DeclaredTarget, FloatArray, TargetLike
+from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca.problem import class_signs, compares_classes, label_signs
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
@@ -36,14 +36,14 @@ type Tensor = Any
 
 
 def build_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int | None = None,
     target: DeclaredTarget = "multiclass",
     priors: Mapping[str, Any] | None = None,
     C: float = 1.0,
-    unlabeled: Any = None,
+    unlabeled: object = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.

@@ -1,13 +1,13 @@
 """Input of a fit: samples, and targets as signs, 0 for a missing label."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import column_or_1d
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.dims import LABEL, SCORE
@@ -18,8 +18,12 @@ from bsdr_models.validation import (
     label_names,
 )
 
-# Values of C and of another setting of a classifier by name.
-type Candidate = dict[str, Any]
+
+class Candidate(TypedDict, total=False):
+    """Settings of a classifier."""
+
+    C: float
+    n_sweeps: int | None  # None to convergence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,7 @@ def class_signs(index: IntArray, n_classes: int) -> FloatArray:
     return signs
 
 
-def encode(y: Any, unlabeled: Any) -> Labels:
+def encode(y: TargetLike, unlabeled: object) -> Labels:
     """Encode classes (N,), or zeros and ones of several labels (N, K).
 
     NaN as the marker ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y

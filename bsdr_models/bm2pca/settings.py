@@ -1,7 +1,7 @@
 """Loss functions of BM2PCA."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class HingeLoss(Options):
     >>> model = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
+    _constraints: ClassVar[dict[str, list[object]]] = {
         "C": [POSITIVE, None],
         "strategy": [StrOptions(set(get_args(Strategy)))],
         "calibrate": ["boolean", POSITIVE],
@@ -90,7 +90,7 @@ class EpsilonInsensitiveLoss(Options):
     >>> search = GridSearchCV(model, {"loss__C": [1.0, 3.0, 10.0]})
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
+    _constraints: ClassVar[dict[str, list[object]]] = {
         "C": [POSITIVE],
         "epsilon": [TOLERANCE],
         "calibrate": ["boolean"],

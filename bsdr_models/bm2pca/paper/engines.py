@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from bsdr_models.inference.coordinate_ascent import Bound, Extrapolation, run_co
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics.row_space import Rows
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Gain of a round, in nats, at which mean field has converged.
 TOL = 1e-3
@@ -191,7 +194,7 @@ def path_scores_of_draws(
     return np.stack(scores)
 
 
-def declare(problem: Problem, cost: float) -> Any:
+def declare(problem: Problem, cost: float) -> "pm.Model":
     """The PyMC model of the training samples; raise a ValueError unless `check_samples`."""
     from bsdr_models.bm2pca.paper import model
 

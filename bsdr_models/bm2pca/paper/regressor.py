@@ -1,14 +1,16 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, run_sweeps
 from bsdr_models.bm2pca.paper.estimator import ConjugateEstimator
 from bsdr_models.bm2pca.priors import Priors
@@ -20,7 +22,8 @@ from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.datatree import InferenceMethod, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import make_folds
-from bsdr_models.options import COUNT
+from bsdr_models.numerics.row_space import Rows
+from bsdr_models.options import COUNT, Options
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
@@ -129,11 +132,11 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     True
     """
 
-    _option_types: ClassVar[dict[str, type[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {
         "loss": EpsilonInsensitiveLoss,
         "priors": Priors,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **ConjugateEstimator._parameter_constraints,
         "n_components": [COUNT, None],
         "max_iter": [COUNT],
@@ -144,7 +147,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         n_components: int | None = None,
         *,
         loss: EpsilonInsensitiveLoss | None = None,
-        views: Any = None,
+        views: Mapping[str, ArrayLike] | None = None,
         priors: Priors | None = None,
         standardize: bool = True,
         max_iter: int = 2000,
@@ -162,7 +165,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Learn subspace and regression.
 
         Parameters
@@ -296,10 +299,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         coef, intercept = super()._mean_effects()
         return coef * self.slope_, intercept * self.slope_
 
-    def _means(self, X: Any) -> FloatArray:
+    def _means(self, X: Rows) -> FloatArray:
         return self._posterior.score_means(X) * self.slope_
 
-    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+    def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
         std = np.sqrt(variance + noise_variance(self.C_, self.epsilon_))
         return mean * self.slope_, std * self.std_factor_
