@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -15,10 +14,8 @@ from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.factor_model import (
     FactorModel,
-    fit_decoder,
     fit_factor_model,
     impute,
-    reconstruct,
 )
 from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Problem
@@ -35,7 +32,6 @@ from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     MAX_RAW,
-    check_latent,
     check_variation,
     feature_names,
     fit_scaler,
@@ -46,7 +42,7 @@ from bsdr_models.validation import (
 
 
 class BaseBM2PCA(Estimator):
-    """Embedding and reconstruction; subclasses validate targets, fit and predict."""
+    """Embedding and imputation; subclasses validate targets, fit and predict."""
 
     _spec = SPEC
     # Whether X may be sparse.
@@ -144,33 +140,8 @@ class BaseBM2PCA(Estimator):
         with one_thread():
             return (fit_factor_model(self._problem, np.random.default_rng(self._seed)),)
 
-    @cached_property
-    def _decoders(self) -> tuple[FactorModel, ...]:
-        """Factor models that map latent coordinates to features."""
-        if self._posterior.factor_models:
-            return self._posterior.factor_models
-        with one_thread():
-            latent = self._posterior.embed(self._problem.X)
-            return (fit_decoder(self._problem.X, latent, self._problem.priors),)
-
     def _latent_means(self, X: Rows) -> FloatArray:
         return self._posterior.latent(X)
-
-    def inverse_transform(self, Z: ArrayLike) -> FloatArray:
-        """Features at latent coordinates: E[W] z + E[t] of the factor model.
-
-        Parameters
-        ----------
-        Z : array-like of shape (n_samples, n_components)
-            Latent coordinates.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
-        Z = check_latent(Z, self._n_features_out)
-        return self._scaler.inverse(reconstruct(self._decoders, Z))
 
     def impute(self, X: SamplesLike) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.

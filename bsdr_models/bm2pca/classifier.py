@@ -209,25 +209,6 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         scaled = self._posterior.scores_at(latent) / self.temperature_
         return log_probabilities(scaled, self._exclusive, self._lapse)
 
-    @by_chunks
-    def predict_proba(self, X: SamplesLike) -> FloatArray:
-        """Class probabilities, calibrated on held-out samples.
-
-        They are softmax(f / T), or logistic(f / T) for two classes or for each of several labels,
-        with a temperature T fitted to held-out samples. In `BM2PCAClassifier` a class is random
-        with a probability of 0.01.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Features of the samples, as in `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return super().predict_proba(X)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True

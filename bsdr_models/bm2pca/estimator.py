@@ -129,6 +129,9 @@ class BM2PCAClassifier(MarginClassifier):
     probabilities nor draws of labels, and its evidence cannot choose C. This is the geometric mean
     of a few values, with weights that are powers of their held-out likelihood.
 
+    Probabilities are softmax(f / T), or logistic(f / T) for two classes or for each of several
+    labels, and a class is random with a probability of 0.01.
+
     Missing values (NaN) are imputed by a factor model of the features alone. Standardised values of
     new samples are bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
     Samples without a label count as labelled if their class is nearly certain and the held-out log

@@ -17,19 +17,15 @@ from sklearn.decomposition import PCA
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows, squared_distance
+from bsdr_models.numerics.row_space import squared_distance
 
 # Components of the factor model that imputes missing values, as many as its data allow.
 N_COMPLETE = 20
 # Sweeps of this model, after which imputed values change little.
 COMPLETE_SWEEPS = 30
-# Sweeps of a decoder, which converges fast.
-DECODER_SWEEPS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +47,7 @@ class FactorModel:
             over_features.append(replace(state, loadings=loadings, offset=offset))
         return cls(states=tuple(over_features), columns=tuple(columns))
 
-    def view(self, X: Rows) -> list[View]:
+    def view(self, X: FloatArray) -> list[View]:
         """The views of samples, (M, D)."""
         return [make_view(own, reduce=False) for own in split_views(X, self.columns)]
 
@@ -97,14 +93,6 @@ class FactorModel:
         return latent @ loadings.T + self._offset
 
 
-def reconstruct(models: Sequence[FactorModel], latent: FloatArray) -> FloatArray:
-    """Mean over the models of E[x] at their latent coordinates, side by side: (M, D)."""
-    blocks = np.split(latent, len(models), axis=1)
-    return np.mean(
-        [model.reconstruct(own) for model, own in zip(models, blocks, strict=True)], axis=0
-    )
-
-
 def impute(models: Sequence[FactorModel], X: FloatArray) -> FloatArray:
     """Replace NaN by E[x_missing | x_observed], the mean over the models, (M, D)."""
     missing = np.isnan(X)
@@ -112,20 +100,10 @@ def impute(models: Sequence[FactorModel], X: FloatArray) -> FloatArray:
     if not rows.any():
         return X
     parts = models[0].view(X[rows])
-    latent = np.column_stack([model.embed(parts)[0] for model in models])
+    filled = np.mean([model.reconstruct(model.embed(parts)[0]) for model in models], axis=0)
     out = X.copy()
-    out[rows] = np.where(missing[rows], reconstruct(models, latent), X[rows])
+    out[rows] = np.where(missing[rows], filled, X[rows])
     return out
-
-
-def fit_decoder(X: Rows, latent: LatentCoordinates, priors: Priors) -> FactorModel:
-    """Factor model of complete X given the latent coordinates of its samples."""
-    view = make_view(X)
-    moments = views.latent_moments(latent.mean, latent.cov, view)
-    state = views.initial_state(view, n_components=latent.mean.shape[1])
-    for _ in range(DECODER_SWEEPS):
-        state = views.update(state, moments, view, priors)
-    return FactorModel.of((state,), (view,), (None,))
 
 
 def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:

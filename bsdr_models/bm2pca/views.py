@@ -17,21 +17,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.row_space import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Data of one view."""
 
-    X: Rows  # (N, D); 0 for a missing value
+    X: FloatArray  # (N, D); 0 for a missing value
     mask: FloatArray | None  # 1 for an observed value, else 0, (N, D); None for a complete view
     n_features: int  # Number of features: D, or more if X holds coordinates in its row space
     # (n_features, D), orthonormal, from working coordinates to features; None for the identity.
@@ -55,36 +53,35 @@ class View:
         return B if self.basis is None else np.asarray(self.basis @ B)
 
 
-def split_views(X: Rows, columns: Sequence[IntArray | None]) -> list[Rows]:
+def split_views(X: FloatArray, columns: Sequence[IntArray | None]) -> list[FloatArray]:
     """Samples (N, D) as the features of each view, (N, d); None stands for all features."""
     return [X if own is None else X[:, own] for own in columns]
 
 
-def make_view(X: Rows, *, reduce: bool = True) -> View:
+def make_view(X: FloatArray, *, reduce: bool = True) -> View:
     """Make a view of X (N, n_features), with NaN for missing values.
 
-    Wide complete X is reduced to its row space, unless it is sparse or not ``reduce``.
+    Wide complete X is reduced to its row space, unless not ``reduce``.
     """
     n, d = X.shape
     mask = None
     basis = None
     count = np.array([float(n)])
-    values = X.data if issparse(X) else X
-    if (gaps := np.isnan(values)).any():
+    if (gaps := np.isnan(X)).any():
         mask = (~gaps).astype(np.float64)
         count = mask.sum(axis=0)
-        values = X = np.where(gaps, 0.0, X)
-    elif reduce and d > n and not issparse(X):
+        X = np.where(gaps, 0.0, X)
+    elif reduce and d > n:
         basis = row_space(X)[1]
-        values = X = np.ascontiguousarray(X @ basis)
+        X = np.ascontiguousarray(X @ basis)
     return View(
         X=X,
         mask=mask,
         n_features=d,
         basis=basis,
         count=count,
-        total=np.asarray(X.sum(axis=0), dtype=np.float64).ravel(),
-        square=float(np.sum(np.square(values))),
+        total=X.sum(axis=0),
+        square=float(np.sum(np.square(X))),
     )
 
 

@@ -8,13 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.factor_model import FactorModel, fit_decoder, impute
+from bsdr_models.bm2pca.factor_model import FactorModel, impute
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
-from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.relevance import LatentCoordinates
 
 R, K = 3, 2
 N_DRAWS = 100_000
@@ -209,21 +207,6 @@ def principal_data(n, *, seed=76, noise=0.3):
     return rng, X, t, W @ W.T + noise**2 * np.eye(6)
 
 
-def test_a_decoder_of_known_latent_coordinates_is_a_regression():
-    """Without uncertainty and with low noise it is least squares."""
-    rng = np.random.default_rng(77)
-    Z, X = rng.standard_normal((200, 2)), 0.05 * rng.standard_normal((200, 5))
-    X += Z @ rng.standard_normal((2, 5)) + 3.0
-    known = LatentCoordinates(mean=Z, cov=np.zeros((200, 2, 2)))
-    (view,) = fit_decoder(X, known, PAPER).states
-    full = np.column_stack([np.ones(200), Z])
-    expected, *_ = np.linalg.lstsq(full, X, rcond=None)
-    np.testing.assert_allclose(view.offset.mean, expected[0], atol=2e-3)
-    np.testing.assert_allclose(view.loadings.mean.T, expected[1:], atol=2e-3)
-    noise = np.mean((X - full @ expected) ** 2)
-    np.testing.assert_allclose(1.0 / view.noise_precision.mean, noise, rtol=0.02)
-
-
 LONG = {"default": {}, "paper": {"n_sweeps": 20}}
 
 
@@ -247,20 +230,3 @@ def test_imputation_is_close_to_the_true_conditional_mean(make_form, kind):
     off = np.sqrt(np.mean((filled - expected)[~seen] ** 2))
     assert off < 0.15 * np.sqrt(np.mean((test - t)[~seen] ** 2))
     np.testing.assert_array_equal(model.impute(test), test)  # nothing to do
-
-
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-@pytest.mark.parametrize("kind", LONG)
-def test_inverse_transform_reconstructs_the_samples(make_form, kind, strategy):
-    """With all components only the noise is lost."""
-    rng, X, t, _ = principal_data(400, noise=0.1)
-    y = (X[:, :3] - t[:3]).argmax(axis=1)
-    model = make_form(kind, n_components=6, loss__strategy=strategy, loss__C=1.0, **LONG[kind])
-    model.fit(X, y)
-    back = model.inverse_transform(model.transform(X))
-    assert back.shape == X.shape
-    lost = np.mean((back - X) ** 2) / np.mean((X - X.mean(axis=0)) ** 2)
-    assert lost < 0.1
-    two = rng.standard_normal((2, model.transform(X).shape[1]))
-    once = model.inverse_transform(two.mean(axis=0, keepdims=True))
-    np.testing.assert_allclose(once[0], model.inverse_transform(two).mean(axis=0), rtol=1e-9)

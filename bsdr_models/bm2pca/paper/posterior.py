@@ -161,21 +161,22 @@ class DrawPosterior:
         weights = np.concatenate([chosen.pop("bias")[:, None], chosen["weights"]], axis=1)
         return cls(**chosen | {"weights": weights})
 
-    def _models(self) -> list[FactorModel]:
+    @property
+    def factor_models(self) -> tuple[FactorModel, ...]:
         """Each draw, without posterior variance."""
         draws = zip(self.loadings, self.offset, self.noise_precision, strict=True)
-        return [FactorModel(states=(known_state(W, t, float(tau)),)) for W, t, tau in draws]
+        return tuple(FactorModel(states=(known_state(W, t, float(tau)),)) for W, t, tau in draws)
 
     def _embed(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (S, M, R) and covariance (S, M or 1, R, R) of the latent coordinates by draw."""
-        models = self._models()
+        models = self.factor_models
         parts = models[0].view(X)
         mean, cov = zip(*(model.embed(parts) for model in models), strict=True)
         return np.stack(mean), np.stack(cov)
 
     def _projections(self) -> FloatArray:
         """Linear map from features to latent coordinates of each draw, (S, D, R)."""
-        return np.stack([model.projection() for model in self._models()])
+        return np.stack([model.projection() for model in self.factor_models])
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
@@ -211,14 +212,3 @@ class DrawPosterior:
     def coefficients(self) -> FloatArray:
         """Effects of scaled features on mean class scores, (D, K)."""
         return np.asarray((self._projections() @ self.weights[:, 1:]).mean(axis=0))
-
-    @property
-    def factor_models(self) -> tuple[FactorModel]:
-        """Factor model at the mean of the draws."""
-        mean = self.loadings.mean(axis=0)
-        centred = self.loadings - mean
-        noise = float(self.noise_precision.mean())
-        state = known_state(mean, self.offset.mean(axis=0), noise)
-        cov = np.einsum("sdr,sdq->drq", centred, centred) / len(centred)
-        loadings = replace(state.loadings, cov=cov, copies=1)
-        return (FactorModel(states=(replace(state, loadings=loadings),)),)
