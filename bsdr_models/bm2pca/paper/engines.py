@@ -16,7 +16,7 @@ from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Candidate, Problem
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.views import make_view, split_views
+from bsdr_models.bm2pca.views import split_views
 from bsdr_models.dims import FEATURE
 from bsdr_models.inference.coordinate_ascent import Bound, Extrapolation, run_coordinate_ascent
 from bsdr_models.inference.result import Result
@@ -38,9 +38,11 @@ MAX_NUMBERS = 20_000_000
 
 def make_data(problem: Problem, cost: float) -> list[Data]:
     """Views and margins of one problem with all outcomes, or of one for each."""
-    views = tuple(map(make_view, split_views(problem.X, problem.columns)))
-    targets = [problem.Y] if problem.strategy == "shared" else problem.Y.T[:, :, None]
-    return [Data(views=views, margins=margins_of(y, cost, problem.epsilon)) for y in targets]
+    views = split_views(problem.X, problem.columns)
+    data = mean_field.make_data(views, problem.Y, cost, problem.epsilon)
+    if problem.strategy == "shared":
+        return [data]
+    return [replace(data, margins=data.margins.of_label(c)) for c in range(problem.Y.shape[1])]
 
 
 def initial_states(data: Sequence[Data], problem: Problem, rng: np.random.Generator) -> list[State]:

@@ -17,7 +17,7 @@ References
        component analysis. AAAI.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,9 +26,9 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.factor_model import principal_scores
 from bsdr_models.bm2pca.paper import initial_values
-from bsdr_models.bm2pca.paper.loss_augmentation import Margins
+from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.views import Moments, View, ViewState
+from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
 from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
@@ -40,6 +40,13 @@ class Data:
 
     views: tuple[View, ...]
     margins: Margins
+
+
+def make_data(
+    views: Sequence[FloatArray], y: FloatArray, cost: float, epsilon: float | None = None
+) -> Data:
+    """Features of each view, (N, d), and signs or real targets y (N, K) with their cost."""
+    return Data(views=tuple(map(make_view, views)), margins=margins_of(y, cost, epsilon))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
