@@ -112,7 +112,24 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
             chosen, held_out = self._choose(labels, groups, select_rng)
             self.C_ = chosen["C"]
             result = replace(self._learn(chosen, fit_rng), **held_out)
-            self._set_fitted(result, samples=samples, groups=groups, **self._describe(labels))
+            attrs: dict[str, object] = {
+                "strategy": strategy,
+                "C": float(self.C_),
+                "temperature": self.temperature_,
+                "lapse": self._lapse,
+                "link": "softmax",
+                **self._model_attrs(),
+            }
+            self._set_fitted(
+                result,
+                y=labels.given,
+                samples=samples,
+                groups=groups,
+                index=labels.groups if labels.exclusive else None,
+                labels=labels.classes,
+                target="multiclass" if labels.exclusive else "multilabel",
+                attrs=attrs,
+            )
             self._report()
         return self
 
@@ -161,24 +178,6 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         if not self._option("loss").calibrate:
             return {"loss__C": self.C_}
         return {"loss__C": self.C_, "loss__calibrate": self.temperature_}
-
-    def _describe(self, labels: Labels) -> dict[str, Any]:
-        """Targets and settings that the DataTrees record."""
-        attrs: dict[str, object] = {
-            "strategy": self._option("loss").strategy,
-            "C": float(self.C_),
-            "temperature": self.temperature_,
-            "lapse": self._lapse,
-            "link": "softmax",
-            **self._model_attrs(),
-        }
-        return {
-            "y": labels.given,
-            "index": labels.groups if labels.exclusive else None,
-            "labels": labels.classes,
-            "target": "multiclass" if labels.exclusive else "multilabel",
-            "attrs": attrs,
-        }
 
     @abstractmethod
     def _model_attrs(self) -> dict[str, object]:

@@ -33,13 +33,11 @@ def pseudo_labels(problem: Problem) -> tuple[FloatArray, FloatArray | None]:
 
     Also the class probabilities of the samples used, (N, J), if there are such samples.
     """
-    Y = problem.Y
-    if is_large(problem.X) or min(problem.X.shape) > subspace.MAX_AXES:
-        return Y, None
-    if problem.exclusive and not problem.observed.all():
-        found = fit_responsibilities(as_dense(problem.X), Y)
-        return found.signs, found.shares
-    return Y, None
+    large = is_large(problem.X) or min(problem.X.shape) > subspace.MAX_AXES
+    if large or not problem.exclusive or problem.observed.all():
+        return problem.Y, None
+    found = fit_responsibilities(as_dense(problem.X), problem.Y)
+    return found.signs, found.shares
 
 
 def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result[Posterior]:
