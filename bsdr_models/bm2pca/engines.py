@@ -36,8 +36,7 @@ def pseudo_labels(problem: Problem) -> tuple[FloatArray, FloatArray | None]:
     large = is_large(problem.X) or min(problem.X.shape) > subspace.MAX_AXES
     if large or not problem.exclusive or problem.observed.all():
         return problem.Y, None
-    found = fit_responsibilities(as_dense(problem.X), problem.Y)
-    return found.signs, found.shares
+    return fit_responsibilities(as_dense(problem.X), problem.Y)
 
 
 def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result[Posterior]:
