@@ -1,6 +1,6 @@
 r"""Factor model of a fit: x = W z + t plus noise, with or without missing values.
 
-The posterior of z given the features alone,
+The posterior of z given the features alone, V(z_new) of the paper after Eq. (5),
 
 .. math::
     S_* = (I + \sum_v E[\tau_v] E[W_v^\top W_v])^{-1}, \qquad

@@ -1,4 +1,4 @@
-r"""Gibbs sampling for BM2PCA from full conditionals given slack scales, chains in parallel.
+r"""Gibbs sampling of Eq. (4) of the paper from full conditionals, chains in parallel.
 
 Each ``sample_*`` draws one block given the others, for C chains along the first axis of every
 array. ``step``, a sweep, draws weights and slack scales with Z integrated out: given each

@@ -1,12 +1,13 @@
 r"""Margin factors as scale mixtures of normals: hinge, and epsilon-insensitive loss.
 
-A factor is the product of S hinges exp{-2 max(0, u)}, each a mixture of normals [1]_,
+A factor, phi of Eq. (3) of the paper, is the product of S hinges exp{-2 max(0, u)}, each a mixture
+of normals [1]_, whose integrand is phi(y, lambda) of Eq. (4),
 
 .. math::
     e^{-2 \max(0, u)} = \int_0^\infty (2 \pi \lambda)^{-1/2} e^{-(\lambda + u)^2 / 2 \lambda}
     d\lambda, \qquad u = C (a + b f), \quad b = \pm 1.
 
-Under q(lambda) = GIG(1/2, 1, s**2), s**2 = E[u**2], it is normal in f, with the precision
+Under V(lambda) = GIG(1/2, 1, s**2) after Eq. (5), s**2 = E[u**2], it is normal in f, with the precision
 ``weights`` and the linear term ``linear_terms``. E[lambda] = s + 1, E[1 / lambda] = 1 / s.
 
 References
