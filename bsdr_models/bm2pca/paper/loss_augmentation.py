@@ -7,8 +7,9 @@ of normals [1]_, whose integrand is phi(y, lambda) of Eq. (4),
     e^{-2 \max(0, u)} = \int_0^\infty (2 \pi \lambda)^{-1/2} e^{-(\lambda + u)^2 / 2 \lambda}
     d\lambda, \qquad u = C (a + b f), \quad b = \pm 1.
 
-Under V(lambda) = GIG(1/2, 1, s**2) after Eq. (5), s**2 = E[u**2], it is normal in f, with the precision
-``weights`` and the linear term ``linear_terms``. E[lambda] = s + 1, E[1 / lambda] = 1 / s.
+Under V(lambda) = GIG(1/2, 1, s**2) after Eq. (5), s**2 = E[u**2], it is normal in f, with the
+precision ``weights`` and the linear term ``linear_terms``. E[lambda] = s + 1, and
+E[1 / lambda] = 1 / s.
 
 References
 ----------
