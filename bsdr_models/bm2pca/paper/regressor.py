@@ -338,9 +338,7 @@ def held_out(
         test = fold == number
         training = problem.subset(np.flatnonzero(~test))
         posterior = run_sweeps(training, cost, SWEEPS, streams[number])
-        return *posterior.score_moments(
-            problem.X[test]
-        ), posterior.projection @ posterior.mean_weights
+        return *posterior.score_moments(problem.X[test]), posterior.coefficients
 
     found = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds").complete()
     mean, variance = np.full((2, *problem.Y.shape), np.nan)
