@@ -7,11 +7,16 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 from scipy.sparse import csr_array, issparse
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
-from bsdr_models.bm2pca.factor_model import FactorModel, fit_decoder, fit_factor_model
+from bsdr_models.bm2pca.factor_model import (
+    FactorModel,
+    fit_factor_model,
+    impute,
+)
 from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
@@ -27,7 +32,6 @@ from bsdr_models.options import COUNT
 from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     MAX_RAW,
-    check_latent,
     check_variation,
     feature_names,
     fit_scaler,
@@ -38,29 +42,31 @@ from bsdr_models.validation import (
 
 
 class BaseBM2PCA(Estimator):
-    """Embedding and reconstruction; subclasses validate targets, fit and predict."""
+    """Embedding and imputation; subclasses validate targets, fit and predict."""
 
     _spec = SPEC
-    # Bound of scaled values of new samples, (P,), or None.
+    # Whether X may be sparse.
+    _sparse: ClassVar[bool] = True
+    # Bound of scaled values of new samples, (D,), or None.
     _largest: FloatArray | None = None
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_components": [COUNT]}
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {"n_components": [COUNT]}
 
     @property
     def _standardized(self) -> bool:
         """Whether each dense feature is scaled to unit variance; always if there is a metric."""
         return getattr(self, "standardize", True)
 
-    def _validate(self, X: Any, y: Any) -> Rows:
+    def _validate(self, X: SamplesLike, y: TargetLike) -> Rows:
         """Training samples, validated."""
         if is_dask(X):
             raise not_in_memory(self)
         require_targets(self, X, y)
         return self._read(X, reset=True)
 
-    def _read(self, X: Any, *, reset: bool) -> Rows:
+    def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
         """Samples as float64, NaN where missing; or CSR, whose entries not stored are zero."""
         least = 1 + reset
-        X = validate_samples(self, X, reset=reset, sparse=True, missing=True, least=least)
+        X = validate_samples(self, X, reset=reset, sparse=self._sparse, missing=True, least=least)
         if not issparse(X):
             return X
         X = csr_array(X)
@@ -106,7 +112,7 @@ class BaseBM2PCA(Estimator):
         self.scale_ = self._scaler.scale
         return self._scaler.select(X) if issparse(X) else self._scaler.transform(X)
 
-    def _scale_new(self, X: Any) -> Rows:
+    def _scale_new(self, X: SamplesLike) -> Rows:
         check_is_fitted(self)
         X = self._read(X, reset=False)
         if issparse(X):
@@ -120,52 +126,24 @@ class BaseBM2PCA(Estimator):
             return X
         if bounded and self._largest is not None:
             X = np.clip(X, -self._largest, self._largest)
-        return self._impute(X) if self._posterior.factor_model is None else X
+        return self._impute(X) if not self._posterior.factor_models else X
 
     def _impute(self, X: Rows) -> Rows:
         """Scaled samples with missing values imputed."""
-        return X if issparse(X) or not np.isnan(X).any() else self._imputer.impute(X)
+        return X if issparse(X) or not np.isnan(X).any() else impute(self._imputers, X)
 
     @cached_property
-    def _imputer(self) -> FactorModel:
-        """Factor model that imputes missing values: of the fit, or of the features alone."""
-        if self._posterior.factor_model is not None:
-            return self._posterior.factor_model
+    def _imputers(self) -> tuple[FactorModel, ...]:
+        """Factor models that impute missing values: of the fit, or of the features alone."""
+        if self._posterior.factor_models:
+            return self._posterior.factor_models
         with one_thread():
-            return fit_factor_model(self._observed, np.random.default_rng(self._seed))
-
-    @cached_property
-    def _decoder(self) -> FactorModel:
-        """Factor model that maps latent coordinates to features."""
-        if self._posterior.factor_model is not None:
-            return self._posterior.factor_model
-        with one_thread():
-            latent = self._posterior.embed(self._problem.X)
-            return fit_decoder(self._problem.X, latent, self._problem.priors)
+            return (fit_factor_model(self._problem, np.random.default_rng(self._seed)),)
 
     def _latent_means(self, X: Rows) -> FloatArray:
         return self._posterior.latent(X)
 
-    def inverse_transform(self, Z: Any) -> FloatArray:
-        """Features at latent coordinates: E[W] z + E[t] of the factor model.
-
-        Parameters
-        ----------
-        Z : array-like of shape (n_samples, n_components)
-            Latent coordinates.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
-        Z = check_latent(Z, self._n_features_out)
-        factor_model = self._decoder
-        p, r = factor_model.shape
-        X = factor_model.reconstruct(np.moveaxis(Z.reshape(len(Z), p, r), 1, 0))
-        return self._scaler.inverse(X)
-
-    def impute(self, X: Any) -> Rows:
+    def impute(self, X: SamplesLike) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.
 
         Parameters
@@ -220,8 +198,8 @@ class BaseBM2PCA(Estimator):
         return super()._outliers(self._impute(X))
 
     def _make_tree(self) -> xr.DataTree:
-        attrs: dict[str, Any] = {"interrupted": int(self._result.interrupted)}
-        group: dict[str, Any] = {
+        attrs: dict[str, object] = {"interrupted": int(self._result.interrupted)}
+        group: dict[str, object] = {
             **associate(*self._known()),
             "feature_relevance": feature_relevance(self._posterior.projection, self._contrast),
             "relevance": self.relevance_,
@@ -245,8 +223,8 @@ class BaseBM2PCA(Estimator):
         self._seed = int(later.integers(2**63))
         return select, fit
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = self._sparse
         tags.input_tags.allow_nan = True
         return tags

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca import select
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.posterior import Predictor
@@ -21,6 +22,7 @@ from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.validation import (
     one_thread,
@@ -53,18 +55,16 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         """Fit to all samples with the chosen setting, and set the attributes that name it."""
 
     @abstractmethod
-    def _set_loss(self, problem: Problem) -> Problem:
-        """The problem with its loss; raise a ValueError if the engine cannot be fitted to it."""
+    def _ready(self, problem: Problem) -> Problem:
+        """The problem as the engine fits it; raise a ValueError if it cannot."""
 
-    def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
-        """The problem with weights of its metric, also without each fold, if the model has one."""
-        return problem
+    def _weigh(self, split: Split, *, by_fold: bool) -> None:
+        """Give the problem weights of its metric, also without each fold, if the model has one."""
 
-    def _complete(self, problem: Problem) -> Problem:
-        """The problem with missing values imputed, if the model needs it."""
-        return problem
+    def _report(self) -> None:
+        """Set attributes that need the tree of the fit."""
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Learn subspace and classifier.
 
         Parameters
@@ -103,18 +103,34 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy
         problem = self._make_problem(X, labels.signs, strategy=strategy, exclusive=labels.exclusive)
-        self._observed = self._set_loss(problem)
         if self._standardized and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(problem.X)
         if groups is None:
             warn_of_replicates(problem.X, labels.groups, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
-            self._problem = self._complete(self._observed)
+            self._problem = self._ready(problem)
             chosen, held_out = self._choose(labels, groups, select_rng)
             self.C_ = chosen["C"]
             result = replace(self._learn(chosen, fit_rng), **held_out)
-            self._set_fitted(result, samples=samples, groups=groups, **self._describe(labels))
-            self._report(result, chosen)
+            attrs: dict[str, object] = {
+                "strategy": strategy,
+                "C": float(self.C_),
+                "temperature": self.temperature_,
+                "lapse": self._lapse,
+                "link": "softmax",
+                **self._model_attrs(),
+            }
+            self._set_fitted(
+                result,
+                y=labels.given,
+                samples=samples,
+                groups=groups,
+                index=labels.groups if labels.exclusive else None,
+                labels=labels.classes,
+                target="multiclass" if labels.exclusive else "multilabel",
+                attrs=attrs,
+            )
+            self._report()
         return self
 
     def _choose(
@@ -127,12 +143,12 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         loss: HingeLoss = self._option("loss")
         fitted = loss.temperature is None and bool(loss.calibrate)
         self.temperature_ = 1.0 if loss.temperature is None else loss.temperature
-        self.cv_results_: dict[str, Any] | None = None
+        self.cv_results_: dict[str, object] | None = None
         none: dict[str, Any] = {"held_out": HeldOutScore()}
         split = select.split(self._problem.X, labels.groups, groups, balanced=self._balanced_folds)
         candidates = self._candidates(self._problem)
         judged = fitted or len(candidates) > 1
-        self._problem = self._weigh(self._problem, split, by_fold=judged)
+        self._weigh(split, by_fold=judged)
         if not judged:
             return candidates[0], none
         if not split.rows:
@@ -158,39 +174,17 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         log_p = split.spread(selected.log_proba, len(labels.groups))
         return chosen, {"held_out": selected.held_out, "held_out_log_proba": log_p}
 
-    @abstractmethod
-    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        """Set the attributes that name the model's own results."""
-
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, object]:
         if not self._option("loss").calibrate:
             return {"loss__C": self.C_}
         return {"loss__C": self.C_, "loss__calibrate": self.temperature_}
 
-    def _describe(self, labels: Labels) -> dict[str, Any]:
-        """Targets and settings that the DataTrees record."""
-        attrs: dict[str, Any] = {
-            "strategy": self._option("loss").strategy,
-            "C": float(self.C_),
-            "temperature": self.temperature_,
-            "lapse": self._lapse,
-            "link": "softmax",
-            **self._model_attrs(),
-        }
-        return {
-            "y": labels.given,
-            "index": labels.groups if labels.exclusive else None,
-            "labels": labels.classes,
-            "target": "multiclass" if labels.exclusive else "multilabel",
-            "attrs": attrs,
-        }
-
     @abstractmethod
-    def _model_attrs(self) -> dict[str, Any]:
+    def _model_attrs(self) -> dict[str, object]:
         """Attributes of the trees that name the model and its settings."""
 
     @by_chunks
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: SamplesLike) -> FloatArray:
         """Class scores f, positive for the class; not log odds.
 
         Parameters
@@ -206,7 +200,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         scores = self._posterior.score_means(X)
         return scores[:, 0] if self._exclusive and scores.shape[1] == 1 else scores
 
-    def _log_proba(self, X: Any) -> FloatArray:
+    def _log_proba(self, X: Rows) -> FloatArray:
         scaled = self._posterior.score_means(X) / self.temperature_
         return log_probabilities(scaled, self._exclusive, self._lapse)
 
@@ -214,26 +208,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         scaled = self._posterior.scores_at(latent) / self.temperature_
         return log_probabilities(scaled, self._exclusive, self._lapse)
 
-    @by_chunks
-    def predict_proba(self, X: Any) -> Any:
-        """Class probabilities, calibrated on held-out samples.
-
-        They are softmax(f / T), or logistic(f / T) for two classes or for each of several labels,
-        with a temperature T fitted to held-out samples. In `BM2PCAClassifier` a class is random
-        with a probability of 0.01.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Features of the samples, as in `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        return super().predict_proba(X)
-
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = True

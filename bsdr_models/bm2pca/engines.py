@@ -1,7 +1,5 @@
 """Engine of the recommended model: its mode, given a metric of the features."""
 
-from typing import Any
-
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.posterior import Posterior, whiten
@@ -11,9 +9,6 @@ from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.inference.optimise import advise
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import Groups, Metric
-
-# Gain of an iteration, relative to the objective, at which to stop.
-TOL = 1e-10
 
 
 def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric, FloatArray]:
@@ -38,20 +33,20 @@ def pseudo_labels(problem: Problem) -> tuple[FloatArray, FloatArray | None]:
 
     Also the class probabilities of the samples used, (N, J), if there are such samples.
     """
-    Y = problem.Y
-    if is_large(problem.X) or min(problem.X.shape) > subspace.MAX_AXES:
-        return Y, None
-    if problem.exclusive and not problem.observed.all():
-        found = fit_responsibilities(as_dense(problem.X), Y)
-        return found.signs, found.shares
-    return Y, None
+    large = is_large(problem.X) or min(problem.X.shape) > subspace.MAX_AXES
+    if large or not problem.exclusive or problem.observed.all():
+        return problem.Y, None
+    return fit_responsibilities(as_dense(problem.X), problem.Y)
 
 
 def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result[Posterior]:
     """Fit to all samples."""
     metric, signs = learn_metric(problem)
     A = whiten(metric, problem.X)
-    fit, settings = maximise(problem, A, signs, cost, tol=TOL, max_iter=max_iter)
+    settings = subspace.Settings(cost=cost, multiclass=problem.multiclass)
+    fit = subspace.fit_subspace(
+        A, signs, n_components=problem.n_shared, settings=settings, max_iter=max_iter
+    )
     posterior = Posterior(
         metric=metric,
         state=fit.state,
@@ -68,15 +63,3 @@ def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result[Poste
         interrupted=fit.interrupted,
         advice=advice,
     )
-
-
-def maximise(
-    problem: Problem, A: Any, signs: FloatArray, cost: float, *, tol: float, max_iter: int
-) -> tuple[subspace.Fit, subspace.Settings]:
-    """Maximise the objective, of one subspace or of one classifier for each label."""
-    n_components = problem.n_components if problem.strategy == "shared" else None
-    settings = subspace.Settings(cost=cost, multiclass=problem.multiclass)
-    fit = subspace.fit_subspace(
-        A, signs, n_components=n_components, settings=settings, tol=tol, max_iter=max_iter
-    )
-    return fit, settings

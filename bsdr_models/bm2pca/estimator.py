@@ -1,7 +1,7 @@
 """Scikit-learn classifier of BM2PCA, the recommended model."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.factor_model import fit_factor_model
-from bsdr_models.bm2pca.posterior import Posterior, Predictor
+from bsdr_models.bm2pca.factor_model import fit_factor_model, impute
+from bsdr_models.bm2pca.posterior import Posterior
 from bsdr_models.bm2pca.problem import Candidate, Problem, compares_classes
 from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost, weigh_metric
 from bsdr_models.bm2pca.settings import HingeLoss
@@ -19,8 +19,11 @@ from bsdr_models.dims import FEATURE
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import MetricName
-from bsdr_models.options import COUNT
+from bsdr_models.options import COUNT, Options
 from bsdr_models.rng import RandomState
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Costs that are averaged; the first is the fallback. Few samples need one only, or two with the
 # hinge of all classes.
@@ -126,6 +129,9 @@ class BM2PCAClassifier(MarginClassifier):
     probabilities nor draws of labels, and its evidence cannot choose C. The cost C is the geometric
     mean of a few values, with weights that are powers of their held-out likelihood.
 
+    Probabilities are softmax(f / T), or logistic(f / T) for two classes or for each of several
+    labels, and a class is random with a probability of 0.01.
+
     Missing values (NaN) are imputed by a factor model of the features alone. Standardised values of
     new samples are bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
     Samples without a label count as labelled if their class is nearly certain and the held-out log
@@ -159,8 +165,8 @@ class BM2PCAClassifier(MarginClassifier):
     """
 
     _lapse = LAPSE
-    _option_types: ClassVar[dict[str, type[Any]]] = {"loss": HingeLoss}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **MarginClassifier._parameter_constraints,
         "max_iter": [COUNT],
     }
@@ -171,7 +177,7 @@ class BM2PCAClassifier(MarginClassifier):
         *,
         metric: MetricName = "auto",
         loss: HingeLoss | None = None,
-        unlabeled: Any = None,
+        unlabeled: object = None,
         max_iter: int = 2000,
         n_jobs: int | None = None,
         progressbar: bool = False,
@@ -186,8 +192,8 @@ class BM2PCAClassifier(MarginClassifier):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _set_loss(self, problem: Problem) -> Problem:
-        """The hinge of all classes in few dimensions, or of many samples."""
+    def _ready(self, problem: Problem) -> Problem:
+        """With the hinge of all classes in few dimensions or of many samples; values imputed."""
         n, d = problem.X.shape
         large = is_large(problem.X) or min(n, d) > subspace.MAX_AXES
         if problem.strategy == "one_vs_rest" and large:
@@ -199,7 +205,11 @@ class BM2PCAClassifier(MarginClassifier):
         common = problem.exclusive and problem.strategy == "shared"
         n_scores = problem.Y.shape[1]
         multiclass = common and compares_classes(n, d, int(self.n_components), n_scores)
-        return replace(problem, multiclass=multiclass)
+        X = problem.X
+        if not problem.complete:
+            self._imputers = (fit_factor_model(problem, np.random.default_rng(self._seed)),)
+            X = impute(self._imputers, X)
+        return replace(problem, X=X, multiclass=multiclass)
 
     def _candidates(self, problem: Problem) -> list[Candidate]:
         """Values of C.
@@ -211,13 +221,13 @@ class BM2PCAClassifier(MarginClassifier):
         C = self._option("loss").C
         if C is None and problem.X.shape[0] <= problem.X.shape[1]:
             costs = costs[: 1 + problem.multiclass]
-        elif not (C is None or C == "cv"):
+        elif C is not None:
             costs = (float(C),)
         return [{"C": cost} for cost in costs]
 
-    def _weigh(self, problem: Problem, split: Split, *, by_fold: bool) -> Problem:
+    def _weigh(self, split: Split, *, by_fold: bool) -> None:
         units = self._scaler.units
-        return weigh_metric(problem, self.metric, units, split, by_fold=by_fold)
+        self._problem = weigh_metric(self._problem, self.metric, units, split, by_fold=by_fold)
 
     def _compare(
         self, split: Split, candidates: list[Candidate], rng: np.random.Generator
@@ -228,24 +238,17 @@ class BM2PCAClassifier(MarginClassifier):
         )
         return {"C": mean_cost(costs, found.weight)}, found
 
-    def _complete(self, problem: Problem) -> Problem:
-        if problem.complete:
-            return problem
-        self._imputer = fit_factor_model(problem, np.random.default_rng(self._seed))
-        return replace(problem, X=self._imputer.impute(problem.X))
-
     def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Posterior]:
-        return engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
-
-    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        self.metric_weights_ = self._posterior.metric.shares
+        result = engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
+        self.metric_weights_ = result.posterior.metric.shares
+        return result
 
     @property
     def _method(self) -> InferenceMethod:
         return "map"
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The pseudo-posterior as a ``pymc.Model`` on the scaled training samples.
 
         Labels have a pseudo-likelihood only: PyMC neither draws them nor computes their log
@@ -269,5 +272,5 @@ class BM2PCAClassifier(MarginClassifier):
         )
         return self._context.name_dims(declared)
 
-    def _model_attrs(self) -> dict[str, Any]:
+    def _model_attrs(self) -> dict[str, object]:
         return {"objective": "log density of the pseudo-posterior", "metric": self.metric}

@@ -1,6 +1,6 @@
 r"""Factor model of a fit: x = W z + t plus noise, with or without missing values.
 
-The posterior of z given the features alone,
+The posterior of z given the features alone, V(z_new) of the paper after Eq. (5),
 
 .. math::
     S_* = (I + \sum_v E[\tau_v] E[W_v^\top W_v])^{-1}, \qquad
@@ -13,29 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, issparse
 from sklearn.decomposition import PCA
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows, squared_distance
+from bsdr_models.numerics.row_space import squared_distance
 
 # Components of the factor model that imputes missing values, as many as its data allow.
 N_COMPLETE = 20
 # Sweeps of this model, after which imputed values change little.
 COMPLETE_SWEEPS = 30
-# Sweeps of a decoder, which converges fast.
-DECODER_SWEEPS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorModel:
-    """Factor model of D features with R components, for P problems."""
+    """Factor model of D features with R components."""
 
     states: tuple[ViewState, ...]  # Factors of each view over its features
     columns: tuple[IntArray | None, ...] = (None,)  # Indices of these features; None for all
@@ -48,87 +43,67 @@ class FactorModel:
         over_features = []
         for state, view in zip(states, data, strict=True):
             loadings = replace(state.loadings, mean=view.to_features(state.loadings.mean))
-            centre = view.to_features(state.offset.mean[..., None])[..., 0]
-            offset = replace(state.offset, mean=centre)
+            offset = replace(state.offset, mean=view.to_features(state.offset.mean))
             over_features.append(replace(state, loadings=loadings, offset=offset))
         return cls(states=tuple(over_features), columns=tuple(columns))
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Problems and components, (P, R)."""
-        p, _, r = self.states[0].loadings.mean.shape
-        return p, r
+    def view(self, X: FloatArray) -> list[View]:
+        """The views of samples, (M, D)."""
+        return [make_view(own, reduce=False) for own in split_views(X, self.columns)]
 
-    def embed(self, X: Rows) -> tuple[FloatArray, FloatArray]:
-        """Mean (P, M, R) and covariance of the latent coordinates, as under q(Z) without margins.
+    def embed(self, parts: Sequence[View]) -> tuple[FloatArray, FloatArray]:
+        """Mean (M, R) and covariance of the latent coordinates, as under q(Z) without margins.
 
-        The covariance is (P, M, R, R), or (P, 1, R, R) for complete samples, which share it.
+        The covariance is (M, R, R), or (1, R, R) for complete samples, which share it.
         """
-        parts = [make_view(own, reduce=False) for own in split_views(X, self.columns)]
         precision, linear_term = views.latent_terms(self.states, parts)
         cov = np.linalg.inv(precision)
-        if cov.shape[1] > 1:
-            return np.einsum("pmrs,pms->pmr", cov, linear_term), cov
-        return linear_term @ cov[:, 0], cov
+        return np.einsum("mrs,ms->mr", cov, linear_term), cov
 
     def projection(self) -> FloatArray:
-        """Linear map from centred complete samples to latent coordinates, (P, D, R)."""
-        pairs = [(q.noise_precision.mean[:, None, None], q.loadings) for q in self.states]
-        precision = np.eye(self.shape[1]) + sum(tau * W.second for tau, W in pairs)
+        """Linear map from centred complete samples to latent coordinates, (D, R)."""
+        pairs = [(q.noise_precision.mean, q.loadings) for q in self.states]
+        precision = sum((tau * W.second for tau, W in pairs), np.eye(pairs[0][1].mean.shape[1]))
         cov = np.linalg.inv(precision)
         return self._concatenate_views([tau * W.mean @ cov for tau, W in pairs])
 
     def _concatenate_views(self, blocks: list[FloatArray]) -> FloatArray:
-        """Values (P, D, R) of all features from those of each view."""
+        """Values (D, ...) of all features from those of each view."""
         if self.columns[0] is None:
             return blocks[0]
         order = np.concatenate([columns for columns in self.columns if columns is not None])
-        return np.concatenate(blocks, axis=1)[:, np.argsort(order)]
+        return np.concatenate(blocks)[np.argsort(order)]
 
     @property
     def _offset(self) -> FloatArray:
-        """E[t] of all features, (P, D, 1)."""
-        return self._concatenate_views([q.offset.mean[..., None] for q in self.states])
+        """E[t] of all features, (D,)."""
+        return self._concatenate_views([q.offset.mean for q in self.states])
 
     def coefficients(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Effect of features on mean class scores, (D, P K), and intercept, (P K,).
+        """Effect of features on mean class scores, (D, K), and intercept, (K,).
 
-        The weights are [bias; eta], (P, 1 + R, K).
+        The weights are [bias; eta], (1 + R, K).
         """
-        coef = self.projection() @ weights[:, 1:]
-        intercept = weights[:, 0] - np.sum(self._offset * coef, axis=1)
-        return concatenate_problems(coef), intercept.ravel()
+        coef = self.projection() @ weights[1:]
+        return coef, weights[0] - self._offset @ coef
 
     def reconstruct(self, latent: FloatArray) -> FloatArray:
-        """E[x] at latent coordinates (P, M, R), averaged over problems: (M, D)."""
+        """E[x] at latent coordinates (M, R): (M, D)."""
         loadings = self._concatenate_views([q.loadings.mean for q in self.states])
-        X = latent @ np.swapaxes(loadings, 1, 2) + np.swapaxes(self._offset, 1, 2)
-        return X.mean(axis=0)
-
-    def impute(self, X: FloatArray) -> FloatArray:
-        """Replace NaN by E[x_missing | x_observed], (M, D)."""
-        missing = np.isnan(X)
-        rows = missing.any(axis=1)
-        if not rows.any():
-            return X
-        out = X.copy()
-        out[rows] = np.where(missing[rows], self.reconstruct(self.embed(X[rows])[0]), X[rows])
-        return out
+        return latent @ loadings.T + self._offset
 
 
-def concatenate_problems(values: FloatArray) -> FloatArray:
-    """Concatenate the columns of all problems: (P, M, K) -> (M, P K)."""
-    return np.moveaxis(values, 0, 1).reshape(values.shape[1], -1)
-
-
-def fit_decoder(X: Rows, latent: LatentCoordinates, priors: Priors) -> FactorModel:
-    """Factor model of complete X given the latent coordinates of its samples."""
-    view = make_view(X)
-    moments = views.latent_moments(latent.mean[None], latent.cov[None], view)
-    state = views.initial_state(view, n_problems=1, n_components=latent.mean.shape[1])
-    for _ in range(DECODER_SWEEPS):
-        state = views.update(state, moments, view, priors)
-    return FactorModel.of((state,), (view,), (None,))
+def impute(models: Sequence[FactorModel], X: FloatArray) -> FloatArray:
+    """Replace NaN by E[x_missing | x_observed], the mean over the models, (M, D)."""
+    missing = np.isnan(X)
+    rows = missing.any(axis=1)
+    if not rows.any():
+        return X
+    parts = models[0].view(X[rows])
+    filled = np.mean([model.reconstruct(model.embed(parts)[0]) for model in models], axis=0)
+    out = X.copy()
+    out[rows] = np.where(missing[rows], filled, X[rows])
+    return out
 
 
 def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:
@@ -136,11 +111,11 @@ def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:
     n, d = problem.X.shape
     r = max(min(N_COMPLETE, min(n, d) - 1), 1)
     parts = list(map(make_view, split_views(problem.X, problem.columns)))
-    mean = rng.standard_normal((1, n, r))
+    mean = rng.standard_normal((n, r))
     found = principal_scores(parts, r)
-    mean[..., : found.shape[1]] = found
-    cov = np.broadcast_to(np.eye(r), (1, n, r, r))
-    states = [views.initial_state(view, n_problems=1, n_components=r) for view in parts]
+    mean[:, : found.shape[1]] = found
+    cov = np.broadcast_to(np.eye(r), (n, r, r))
+    states = [views.initial_state(view, n_components=r) for view in parts]
     for _ in range(COMPLETE_SWEEPS):
         moments = [views.latent_moments(mean, cov, view) for view in parts]
         states = [
@@ -148,8 +123,8 @@ def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:
             for state, own, view in zip(states, moments, parts, strict=True)
         ]
         precision, linear_term = views.latent_terms(states, parts)
-        cov, _ = inv_spd(np.broadcast_to(precision, (1, n, r, r)), name="latent precision")
-        mean = np.einsum("pnrs,pns->pnr", cov, linear_term)
+        cov, _ = inv_spd(np.broadcast_to(precision, (n, r, r)), name="latent precision")
+        mean = np.einsum("nrs,ns->nr", cov, linear_term)
     return FactorModel.of(states, parts, problem.columns)
 
 
@@ -159,12 +134,12 @@ _RANK_TOL = 1e-12
 
 def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     """Unit-variance principal component scores of all views together, (N, <= R)."""
-    stack = _side_by_side(parts)
+    stack = side_by_side(parts)
     n, d = stack.shape
     k = min(n_components, n - 1, d)
     if k == 0 or np.abs(stack).max() == 0.0:
         return np.zeros((n, 0))
-    # Lanczos iterations neither centre sparse samples nor make them dense; they do not find all.
+    # Lanczos iterations find a few components of many samples fast; they do not find all.
     solver = "covariance_eigh" if k == d else "arpack"
     pca = PCA(k, svd_solver=solver, whiten=True, random_state=0)
     scores = np.asarray(pca.fit_transform(stack)) * np.sqrt(n / (n - 1.0))
@@ -172,17 +147,15 @@ def principal_scores(parts: Sequence[View], n_components: int) -> FloatArray:
     return np.asarray(scores[:, variance > _RANK_TOL * variance[0]])
 
 
-def _side_by_side(parts: Sequence[View]) -> Rows:
+def side_by_side(parts: Sequence[View]) -> FloatArray:
     """All views, each of unit total variance, or zero without variation, (N, D)."""
     blocks = []
     for view in parts:
-        X: Rows = view.X
+        X = view.X
         centre = view.total / np.maximum(view.count, 1.0)
         if view.mask is not None:
             X = (X - centre) * view.mask
             centre = np.zeros(len(centre))
         square = float(squared_distance(X, centre).sum())
         blocks.append(X * (square**-0.5 if square > _RANK_TOL * view.square else 0.0))
-    if any(issparse(block) for block in blocks):
-        return hstack([csr_array(block) for block in blocks], format="csr")
     return np.concatenate(blocks, axis=1)

@@ -21,12 +21,12 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
 
-from bsdr_models.arrays import DeclaredTarget, FloatArray
-from bsdr_models.bm2pca.problem import compares_classes, encode_declared
+from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
+from bsdr_models.bm2pca.problem import class_signs, compares_classes, label_signs
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
-from bsdr_models.dims import BASIS, COMPONENT, FEATURE, OBS
-from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_priors
+from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
+from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_declared, read_priors
 from bsdr_models.metric import Groups, Metric, choose_weights
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features
@@ -36,14 +36,14 @@ type Tensor = Any
 
 
 def build_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int | None = None,
     target: DeclaredTarget = "multiclass",
     priors: Mapping[str, Any] | None = None,
     C: float = 1.0,
-    unlabeled: Any = None,
+    unlabeled: object = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as a PyMC model with named dims.
@@ -108,7 +108,7 @@ def build_model(
         raise ValueError("target='regression' has the model of the paper only, build_paper_model")
     X_array, features = check_features(X, y, 1 if n_components is None else n_components)
     n, d = X_array.shape
-    signs, axis, outcomes = encode_declared(y, target, unlabeled, n_samples=n)
+    signs, axis, outcomes = declared_targets(y, target, unlabeled, n_samples=n)
     exclusive = target != "multilabel"
     units = np.ones(d)
     weights = choose_weights("identity", X_array, None, units, np.full(n, -1), by_fold=False)
@@ -128,6 +128,22 @@ def build_model(
         own=own,
         name=name,
     )
+
+
+def declared_targets(
+    y: TargetLike, target: DeclaredTarget, unlabeled: object, *, n_samples: int
+) -> tuple[FloatArray, str, list[Any]]:
+    """Targets (N, K), the name of their axis, and the outcomes along it.
+
+    Signs, 0 without a label, of which two classes have one, that of the second; or real outputs.
+    """
+    values, names = read_declared(y, target, n_samples=n_samples, unlabeled=unlabeled, missing=True)
+    if target == "regression":
+        return values, LABEL, names
+    several = target == "multilabel"
+    signs = label_signs(values) if several else class_signs(values, len(names))
+    n_scores = signs.shape[1]
+    return signs, SCORE if n_scores == 1 else LABEL, names[-n_scores:]
 
 
 def declare(

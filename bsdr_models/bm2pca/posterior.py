@@ -1,14 +1,14 @@
 """Latent coordinates and class scores of new samples, in the subspace of a fit."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense
+from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened, as_dense
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.linalg import cholesky
@@ -32,8 +32,8 @@ class Predictor(Protocol):
         """Effects of scaled features on mean class scores, (P, K)."""
 
     @property
-    def factor_model(self) -> FactorModel | None:
-        """Factor model of the features, if the fit has one."""
+    def factor_models(self) -> tuple[FactorModel, ...]:
+        """Factor models of the features, if the fit has any, each with its own components."""
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
@@ -49,7 +49,7 @@ class Predictor(Protocol):
 
 
 def score_variance(
-    state: SubspaceState, A: Any, covariance: FloatArray, settings: Settings
+    state: SubspaceState, A: Whitened, covariance: FloatArray, settings: Settings
 ) -> FloatArray:
     r"""Variance of class scores, (M, K), under q(z) and q(H) given Q.
 
@@ -63,7 +63,7 @@ def score_variance(
     return quadratic + settings.latent_variance * spread
 
 
-def whiten(metric: Metric | SparseMetric, X: Rows) -> Any:
+def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
     """Whitened features of samples, (M, B), without centring a sparse X."""
     if issparse(X) and isinstance(metric, Metric):
         return X @ metric.effects - metric.mean @ metric.effects
@@ -88,7 +88,7 @@ class Posterior:
     # metric; None with too many axes.
     projection_cov: FloatArray | None
     settings: Settings
-    factor_model: ClassVar[None] = None
+    factor_models: ClassVar[tuple[FactorModel, ...]] = ()
 
     @property
     def one_vs_rest(self) -> bool:

@@ -1,7 +1,7 @@
 """Hyper-parameters of BM2PCA as printed, and of its factor model of the features."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bsdr_models.options import POSITIVE, Options
 
@@ -43,7 +43,7 @@ class Priors(Options):
     >>> model = PaperBM2PCAClassifier(priors=BM2PCAPriors(loading_shape=1.0, loading_rate=1.0))
     """
 
-    _others: ClassVar[list[Any]] = [POSITIVE]
+    _others: ClassVar[list[object]] = [POSITIVE]
 
     loading_shape: float = 1e-3
     loading_rate: float = 1e-3

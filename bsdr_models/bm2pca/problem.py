@@ -1,27 +1,29 @@
 """Input of a fit: samples, and targets as signs, 0 for a missing label."""
 
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import TypedDict
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import column_or_1d
 
-from bsdr_models.arrays import BoolArray, DeclaredTarget, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.validation import (
-    column_names,
     encode_known,
     known_entries,
     label_names,
-    read_numbers,
 )
 
-# Values of C and of another setting of a classifier by name.
-type Candidate = dict[str, Any]
+
+class Candidate(TypedDict, total=False):
+    """Settings of a classifier."""
+
+    C: float
+    n_sweeps: int | None  # None to convergence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,11 @@ class Problem:
     def observed(self) -> BoolArray:
         """Mask of the observed targets, (N, K)."""
         return self.Y != 0.0 if self.epsilon is None else ~np.isnan(self.Y)
+
+    @property
+    def n_shared(self) -> int | None:
+        """Dimension of the common subspace; None for one classifier for each outcome."""
+        return self.n_components if self.strategy == "shared" else None
 
     @property
     def score_axis(self) -> str:
@@ -89,31 +96,7 @@ def compares_classes(n_samples: int, n_features: int, n_components: int, n_score
     return n_scores > 2 and (few or n_samples > n_features)
 
 
-def encode_declared(
-    y: Any, target: DeclaredTarget, unlabeled: Any, *, n_samples: int
-) -> tuple[FloatArray, str, list[Any]]:
-    """Targets (N, K) of a PyMC model, the name of their axis, and the outcomes along it.
-
-    Signs, 0 without a label, of which two classes have one, that of the second; or real outputs.
-    """
-    if target not in get_args(DeclaredTarget):
-        raise ValueError(f"target must be one of {get_args(DeclaredTarget)}, got {target!r}")
-    if np.shape(y)[:1] != (n_samples,):
-        raise ValueError(f"X has {n_samples} samples and y has shape {np.shape(y)}")
-    if target == "regression":
-        outputs = read_numbers(y, missing=True).reshape(n_samples, -1)
-        return outputs, LABEL, column_names(y, "y", outputs.shape[1])
-    labels = encode(y, unlabeled)
-    if labels.exclusive != (target != "multilabel"):
-        raise ValueError("several labels are the columns of y, with target='multilabel'")
-    if target == "binary" and len(labels.classes) != 2:
-        raise ValueError(f"target='binary' needs two classes, got {len(labels.classes)}")
-    n_scores = labels.signs.shape[1]
-    axis = SCORE if n_scores == 1 else LABEL
-    return labels.signs, axis, list(labels.classes)[-n_scores:]
-
-
-def _signs(index: IntArray, n_classes: int) -> FloatArray:
+def class_signs(index: IntArray, n_classes: int) -> FloatArray:
     """Signs (N, K) of classes (N,), 0 of those that are -1; one column for two classes."""
     first = 1 if n_classes == 2 else 0
     signs = np.where(index[:, None] == np.arange(first, n_classes), 1.0, -1.0)
@@ -121,7 +104,7 @@ def _signs(index: IntArray, n_classes: int) -> FloatArray:
     return signs
 
 
-def encode(y: Any, unlabeled: Any) -> Labels:
+def encode(y: TargetLike, unlabeled: object) -> Labels:
     """Encode classes (N,), or zeros and ones of several labels (N, K).
 
     NaN as the marker ``unlabeled`` stands for every kind of missing value. Raise a ValueError if y
@@ -132,7 +115,7 @@ def encode(y: Any, unlabeled: Any) -> Labels:
         return _encode_labels(given, known, label_names(y, given.shape[1]))
     y = column_or_1d(given, warn=True)
     classes, groups = encode_known(y, known.ravel())
-    signs = _signs(groups, len(classes))
+    signs = class_signs(groups, len(classes))
     return Labels(given=y, classes=classes, signs=signs, exclusive=True, groups=groups)
 
 
@@ -143,10 +126,7 @@ def _encode_labels(y: np.ndarray, known: BoolArray, names: np.ndarray) -> Labels
             "Unknown label type: several columns of y must hold 0 and 1, one for each label; to "
             "predict several targets of other classes, fit a model to each"
         )
-    signs = np.where(known, 2.0 * on.astype(np.float64) - 1.0, 0.0)
-    for label, column in enumerate(signs.T):
-        if not {-1.0, 1.0} <= set(column.tolist()):
-            raise ValueError(f"label {label} of y is the same in every sample that has it")
+    signs = label_signs(np.where(known, on, -1))
     return Labels(
         given=y,
         classes=names,
@@ -154,6 +134,15 @@ def _encode_labels(y: np.ndarray, known: BoolArray, names: np.ndarray) -> Labels
         exclusive=False,
         groups=np.where((signs != 0.0).any(axis=1), 0, -1),
     )
+
+
+def label_signs(labels: np.ndarray) -> FloatArray:
+    """Signs (N, K) of zeros and ones, 0 of those that are -1; ValueError if a label is constant."""
+    signs = np.where(labels < 0, 0.0, 2.0 * labels.astype(np.float64) - 1.0)
+    for label, column in enumerate(signs.T):
+        if not {-1.0, 1.0} <= set(column.tolist()):
+            raise ValueError(f"label {label} of y is the same in every sample that has it")
+    return signs
 
 
 def class_index(signs: FloatArray, exclusive: bool) -> IntArray:

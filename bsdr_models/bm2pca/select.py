@@ -13,20 +13,21 @@ held-out samples.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.sparse import issparse
 from scipy.special import log_expit, log_softmax, softmax
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.engines import learn_metric, maximise
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca.engines import learn_metric
 from bsdr_models.bm2pca.posterior import whiten
 from bsdr_models.bm2pca.problem import Problem, class_index
-from bsdr_models.bm2pca.sparse_metric import as_dense, is_large
+from bsdr_models.bm2pca.sparse_metric import Whitened, as_dense, is_large
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS, MetricName, choose_weights
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
@@ -54,9 +55,6 @@ LOG_T_WIDTH = 0.6
 # take 1 / 6 of the time to convergence, with the same costs, temperature and accuracy.
 PATH_TOL = 1e-8
 PATH_ITER = 200
-
-# Temperature from class scores (M, K), classes (M,) and units (M,), samples or groups of them.
-type FitTemperature = Callable[[FloatArray, IntArray, IntArray], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +154,7 @@ def rows_to_hold_out(fold: IntArray, groups: IntArray) -> list[IntArray]:
 
 def best_of(scores: FloatArray, truth: IntArray, exclusive: bool) -> Selection:
     """The candidate of smallest log loss, from scores (G, M, K) and `class_index` (M, T)."""
-    temperature = [temperature_of(each, truth, exclusive) for each in scores]
+    temperature = [fit_temperature(*known_labels(each, truth, exclusive)[:2]) for each in scores]
     scaled = [each / t for each, t in zip(scores, temperature, strict=True)]
     accuracy, held_out = zip(*(judge(each, truth, exclusive) for each in scaled), strict=True)
     log_loss = np.array([-each.score for each in held_out])
@@ -173,43 +171,33 @@ def best_of(scores: FloatArray, truth: IntArray, exclusive: bool) -> Selection:
 
 def average(scores: FloatArray, truth: IntArray, exclusive: bool, share: float = 1.0) -> FloatArray:
     """Weights (G,) of an average of candidates; equal without a held-out score."""
-    loss = (
-        best_of(scores, truth, exclusive).log_loss if len(truth) else np.full(len(scores), np.nan)
-    )
+    equal = np.full(len(scores), 1.0 / len(scores))
+    if len(truth) == 0:
+        return equal
+    loss = best_of(scores, truth, exclusive).log_loss
     if np.isnan(loss).any():
-        return np.full(len(scores), 1.0 / len(scores))
+        return equal
     return np.asarray(softmax(-SHARPNESS * share * len(truth) * loss))
 
 
-def likeliest_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
-    """Temperature of the smallest log loss."""
-    return fit_temperature(scores, y)
+def known_labels(
+    scores: FloatArray, truth: IntArray, exclusive: bool, groups: IntArray | None = None
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """Class scores, class and unit, the sample or its group, of each known label.
 
-
-def temperature_of(
-    scores: FloatArray,
-    truth: IntArray,
-    exclusive: bool,
-    fit: FitTemperature = likeliest_temperature,
-    groups: IntArray | None = None,
-) -> float:
-    """Temperature by ``fit`` to class scores (M, K) and `class_index`; labels have a common one."""
+    Scores (M, K) of several labels are those of M K pairs of classes, which have one temperature.
+    """
     unit = np.arange(len(truth)) if groups is None else groups
     if not exclusive:
         scores = scores.reshape(-1, 1)
     unit = np.repeat(unit, truth.shape[1])
     truth = truth.ravel()
     known = truth >= 0
-    return fit(scores[known], truth[known], unit[known])
-
-
-def shrunk_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
-    """Temperature of the smallest log loss, shrunk since samples may be few."""
-    return fit_temperature(scores, y, shrink=True)
+    return scores[known], truth[known], unit[known]
 
 
 def probable_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None = None) -> float:
-    """Temperature of the largest posterior density with `LAPSE`; without a signal the shrunk one.
+    """Temperature of the largest posterior density with `LAPSE`; without a signal a shrunk one.
 
     Scores are (M, K), or one column of class 1 against class 0, and those of one unit (M,), a
     sample or a group of them, are not independent.
@@ -230,7 +218,7 @@ def probable_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None 
     bounds = LOG_T - 8.0 * LOG_T_WIDTH, LOG_T + 8.0 * LOG_T_WIDTH
     log_t = float(minimize_scalar(loss, bounds=bounds, method="bounded").x)
     if lack_of_signal(HeldOutScore.of(log_likelihood(log_t), y, groups=unit).attrs()) is not None:
-        return shrunk_temperature(scores, y, unit)
+        return fit_temperature(scores, y, shrink=True)
     return spread * float(np.exp(log_t))
 
 
@@ -307,10 +295,11 @@ def weigh_metric(
 class HeldOutFold:
     """Whitened features of a held-out fold, and of its training samples with their signs."""
 
-    problem: Problem
     signs: FloatArray  # (N, K)
-    training: Any  # (N, B)
-    held_out: Any  # (M, B)
+    training: Whitened  # (N, B)
+    held_out: Whitened  # (M, B)
+    n_components: int | None  # as of `subspace.fit_subspace`
+    multiclass: bool  # as of `subspace.Settings`
 
     @classmethod
     def of(cls, problem: Problem, split: Split, number: int) -> "HeldOutFold":
@@ -319,20 +308,28 @@ class HeldOutFold:
         training = problem.subset(np.flatnonzero(~own))
         metric, signs = learn_metric(training, 1 + number)
         return cls(
-            problem=training,
             signs=signs,
             training=whiten(metric, training.X),
             held_out=whiten(metric, problem.X[own]),
+            n_components=problem.n_shared,
+            multiclass=problem.multiclass,
         )
 
-    def scores(self, cost: float) -> FloatArray:
-        """Class scores of the fold, (M, K)."""
-        fit, _ = maximise(
-            self.problem, self.training, self.signs, cost, tol=PATH_TOL, max_iter=PATH_ITER
-        )
-        if fit.interrupted:
-            raise KeyboardInterrupt
-        return fit.state.scores(self.held_out)
+
+def fold_scores(pair: tuple[HeldOutFold, float]) -> FloatArray:
+    """Class scores of a held-out fold by a fit of a cost without it, (M, K)."""
+    fold, cost = pair
+    fit = subspace.fit_subspace(
+        fold.training,
+        fold.signs,
+        n_components=fold.n_components,
+        settings=subspace.Settings(cost=cost, multiclass=fold.multiclass),
+        tol=PATH_TOL,
+        max_iter=PATH_ITER,
+    )
+    if fit.interrupted:
+        raise KeyboardInterrupt
+    return fit.state.scores(fold.held_out)
 
 
 def choose_cost(
@@ -345,49 +342,38 @@ def choose_cost(
 ) -> Selection:
     """Weights of the costs, and predictions of each fold at the mean cost by the other folds."""
     problem = problem.subset(split.index)
-    numbers = [int(split.fold[rows[0]]) for rows in split.rows]
-
-    def compare(number: int) -> tuple[HeldOutFold, FloatArray]:
-        fold = HeldOutFold.of(problem, split, number)
-        return fold, np.stack([fold.scores(cost) for cost in costs])
-
-    def predict(pair: tuple[HeldOutFold, float]) -> FloatArray:
-        fold, cost = pair
-        return fold.scores(cost)
-
-    options: Any = {"n_jobs": n_jobs, "what": "BM2PCA, folds", "progressbar": progressbar}
-    compared = run_tasks(compare, numbers, **options)
-    if compared.interrupted:
-        raise KeyboardInterrupt
-    folds, parts = zip(*compared.results.values(), strict=True)
-    scores = np.concatenate(parts, axis=1)
     exclusive = problem.exclusive
+    numbers = [int(split.fold[rows[0]]) for rows in split.rows]
+    run = partial(run_tasks, n_jobs=n_jobs, what="BM2PCA, folds", progressbar=progressbar)
+    folds = run(partial(HeldOutFold.of, problem, split), numbers).complete()
+    parts = run(fold_scores, [(fold, cost) for cost in costs for fold in folds]).complete()
+    scores = np.concatenate(parts).reshape(len(costs), len(split.held_out), -1)
     truth = class_index(problem.Y[split.held_out], exclusive)
     fold, groups = split.units
-    predicted = scores[0]
     # A single fold, of very few samples, chooses for itself.
     others = [fold != number if len(numbers) > 1 else fold == number for number in numbers]
+    predicted = scores[0]
     if len(costs) > 1:
         means = [
             mean_cost(costs, average(scores[:, other], truth[other], exclusive, problem.share))
             for other in others
         ]
-        outcome = run_tasks(predict, list(zip(folds, means, strict=True)), **options)
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        predicted = np.concatenate(list(outcome.results.values()))
+        pairs = list(zip(folds, means, strict=True))
+        predicted = np.concatenate(run(fold_scores, pairs).complete())
+
+    def temperature(chosen: BoolArray | slice) -> float:
+        units = None if groups is None else groups[chosen]
+        labels = known_labels(predicted[chosen], truth[chosen], exclusive, units)
+        return probable_temperature(*labels)
+
     nested = np.empty_like(predicted)
     for number, other in zip(numbers, others, strict=True):
         own = fold == number
-        units = None if groups is None else groups[other]
-        temperature = temperature_of(
-            predicted[other], truth[other], exclusive, probable_temperature, units
-        )
-        nested[own] = predicted[own] / temperature
+        nested[own] = predicted[own] / temperature(other)
     return replace(
         best_of(scores, truth, exclusive),
         weight=average(scores, truth, exclusive, problem.share),
-        temperature=temperature_of(predicted, truth, exclusive, probable_temperature, groups),
+        temperature=temperature(slice(None)),
         held_out=judge(nested, truth, exclusive, LAPSE, groups)[1],
         log_proba=log_probabilities(nested, exclusive, LAPSE),
     )

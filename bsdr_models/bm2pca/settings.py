@@ -1,7 +1,7 @@
 """Loss functions of BM2PCA."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -16,10 +16,10 @@ class HingeLoss(Options):
 
     Parameters
     ----------
-    C : float or "cv", optional
-        Half the slope of the hinge. ``"cv"`` compares a few values by cross-validation, and so does
-        None, except where samples of `BM2PCAClassifier` do not outnumber features. The paper's
-        model has the best one, `BM2PCAClassifier` a weighted geometric mean.
+    C : float, optional
+        Half the slope of the hinge. By default a few values are compared by cross-validation,
+        except where samples of `BM2PCAClassifier` do not outnumber features. The paper's model has
+        the best one, `BM2PCAClassifier` a weighted geometric mean.
     strategy : {"shared", "one_vs_rest"}, default="shared"
         One subspace for all classes, or one for each as in the paper. The subspaces of the classes
         are concatenated: R components per class in the paper's model, one per class in
@@ -43,13 +43,13 @@ class HingeLoss(Options):
     >>> model = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [POSITIVE, StrOptions({"cv"}), None],
+    _constraints: ClassVar[dict[str, list[object]]] = {
+        "C": [POSITIVE, None],
         "strategy": [StrOptions(set(get_args(Strategy)))],
         "calibrate": ["boolean", POSITIVE],
     }
 
-    C: float | Literal["cv"] | None = None
+    C: float | None = None
     strategy: Strategy = "shared"
     calibrate: bool | float = True
 
@@ -91,7 +91,7 @@ class EpsilonInsensitiveLoss(Options):
     >>> search = GridSearchCV(model, {"loss__C": [1.0, 3.0, 10.0]})
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
+    _constraints: ClassVar[dict[str, list[object]]] = {
         "C": [POSITIVE],
         "epsilon": [TOLERANCE],
         "calibrate": ["boolean"],

@@ -1,14 +1,16 @@
 """The Euclidean metric of sparse samples too many to be made dense, as an operator."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.sparse import dia_array, eye_array, issparse
-from scipy.sparse.linalg import aslinearoperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
+
+# Whitened features of samples (N, B), an array or an operator with products by either side.
+type Whitened = FloatArray | LinearOperator
 
 # Most numbers of a dense copy of sparse samples.
 MAX_DENSE = 2**25
@@ -38,7 +40,7 @@ class SparseMetric:
         """Weight of the only candidate."""
         return {"as they are": 1.0}
 
-    def whiten(self, X: Rows) -> Any:
+    def whiten(self, X: Rows) -> LinearOperator:
         """Whitened features of samples (M, D), as an operator."""
         ones = aslinearoperator(np.ones((X.shape[0], 1)))
         centred = aslinearoperator(X) - ones @ aslinearoperator(self.mean[None])

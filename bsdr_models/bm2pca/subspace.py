@@ -22,15 +22,17 @@ without a label.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, Hinge, multiclass_hinge, smooth_hinge
+from bsdr_models.bm2pca.sparse_metric import Whitened
 from bsdr_models.numerics.linalg import inv_spd
 
+# Gain of an iteration, relative to the objective, at which to stop.
+TOL = 1e-10
 # Most axes of a metric for which the covariance of the projection is computed.
 MAX_AXES = 2000
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
@@ -70,15 +72,15 @@ class SubspaceState:
     projection: FloatArray | None
     weights: FloatArray
 
-    def latent(self, A: Any) -> FloatArray:
+    def latent(self, A: Whitened) -> FloatArray:
         """Mean latent coordinates Q'a, (N, k)."""
         return np.asarray(A @ self.projection) if self.projection is not None else A
 
-    def scores_at(self, latent: Any) -> FloatArray:
+    def scores_at(self, latent: Whitened) -> FloatArray:
         """f at latent coordinates (G, k): (G, K)."""
         return np.asarray(latent @ self.weights[1:]) + self.weights[0]
 
-    def scores(self, A: Any) -> FloatArray:
+    def scores(self, A: Whitened) -> FloatArray:
         """Class scores f of whitened features (N, B), (N, K)."""
         return self.scores_at(self.latent(A))
 
@@ -110,7 +112,7 @@ class Fit:
 
 
 def objective(
-    state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
+    state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settings
 ) -> tuple[float, SubspaceState]:
     r"""J and its gradients in Q and H.
 
@@ -151,7 +153,9 @@ def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Sett
         return loss(scores, Y, square)
 
 
-def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) -> SubspaceState:
+def initial_state(
+    A: Whitened, Y: FloatArray, n_components: int, settings: Settings
+) -> SubspaceState:
     """Initial state: discriminant directions Q, and ridge regression of Y on Q'a.
 
     Q are the leading right singular vectors of the centred fit of A by [1, Y] (the centred class
@@ -182,12 +186,12 @@ def initial_state(A: Any, Y: FloatArray, n_components: int, settings: Settings) 
 
 
 def fit_subspace(
-    A: Any,
+    A: Whitened,
     Y: FloatArray,
     *,
     n_components: int | None,
     settings: Settings,
-    tol: float = 1e-10,
+    tol: float = TOL,
     max_iter: int = 2000,
 ) -> Fit:
     """Maximise J by L-BFGS, from `initial_state` or from zero.
@@ -211,7 +215,7 @@ def fit_subspace(
     if not np.isfinite(trace[0]):
         raise FloatingPointError("the objective is not finite at the initial point")
 
-    def record(intermediate_result: Any) -> None:
+    def record(intermediate_result: OptimizeResult) -> None:
         nonlocal point
         if not np.isfinite(intermediate_result.fun):
             raise StopIteration
@@ -237,7 +241,7 @@ def fit_subspace(
 
 
 def weight_covariance(
-    state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
+    state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settings
 ) -> FloatArray:
     r"""Covariance of each column of H given Q, (K, 1 + k, 1 + k).
 
@@ -262,7 +266,7 @@ def weight_covariance(
     return inv_spd(precision, name="weight precision")[0]
 
 
-def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -> FloatArray:
+def curvature(state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settings) -> FloatArray:
     """C**2 w = C / D, or C p (1 - p): precision of each class score, (N, K)."""
     scores = state.scores(A)
     square = settings.latent_variance * np.sum(state.weights[1:] ** 2, axis=0)
@@ -274,7 +278,7 @@ def curvature(state: SubspaceState, A: Any, Y: FloatArray, settings: Settings) -
 
 
 def projection_covariance(
-    state: SubspaceState, A: Any, Y: FloatArray, settings: Settings
+    state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settings
 ) -> FloatArray | None:
     r"""Conditional covariance of each column of Q, (R, B, B); None without Q, or too many axes.
 

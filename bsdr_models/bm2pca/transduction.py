@@ -32,14 +32,12 @@ References
        structured latent variable models. JMLR 11.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 from scipy.linalg import eigh
 from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.arrays import FloatArray
 from bsdr_models.numerics.folds import assign_folds
 from bsdr_models.numerics.row_space import RANK_TOL
 
@@ -63,69 +61,38 @@ _NO_COUNT = 1e-6
 _BLOCK = 2**22
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transduction:
-    """Class probabilities of unlabelled samples. N samples, K columns of Y, J classes."""
+def fit_responsibilities(X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+    """Signs with those of unlabelled samples that are used, (N, K), and class probabilities.
 
-    # Calibrated class probabilities, (N, J), J = 2 if K = 1, else K; one-hot for a labelled sample.
-    responsibilities: FloatArray
-    given: FloatArray  # Y, (N, K)
-    labelled: BoolArray  # Mask of the labelled samples, (N,)
-    temperature: float = 1.0  # beta, at most 1: calibration factor of the log probabilities
-    # gain, gain_error: Gain of the mean held-out log likelihood by unlabelled samples, in nats, and
-    # its standard error; 0 if no sample could be held out.
-    gain: float = 0.0
-    gain_error: float = 0.0
-
-    @property
-    def certain(self) -> BoolArray:
-        """Mask of the samples used, (N,): labelled, or nearly certain if ``gain`` is enough."""
-        if self.gain <= self.gain_error:
-            return self.labelled
-        return self.labelled | (self.responsibilities.max(axis=1) > CERTAIN)
-
-    @property
-    def shares(self) -> FloatArray | None:
-        """Responsibilities of the samples used, (N, J), else zero; None if all are labelled."""
-        if np.array_equal(self.certain, self.labelled):
-            return None
-        return np.where(self.certain[:, None], self.responsibilities, 0.0)
-
-    @property
-    def signs(self) -> FloatArray:
-        """Y with pseudo-labels of the unlabelled samples used, (N, K)."""
-        winner = self.responsibilities.argmax(axis=1)[:, None]
-        classes = np.arange(self.responsibilities.shape[1])[-self.given.shape[1] :]
-        found = np.where(winner == classes, 1.0, -1.0)
-        return np.where((self.certain & ~self.labelled)[:, None], found, self.given)
-
-
-def fit_responsibilities(X: FloatArray, Y: FloatArray) -> Transduction:
-    """Class probabilities of unlabelled samples among complete samples X (N, P).
-
-    Y (N, K) holds the signs of exclusive classes: one +1 for a labelled sample, or one column of
-    signs for two classes; zeros without a label.
+    Y (N, K) holds the signs of exclusive classes of complete samples X (N, D): one +1 for a
+    labelled sample, or one column of signs for two classes; zeros without a label. Probabilities
+    (N, J), J = 2 if K = 1, else K, are calibrated, one-hot for a labelled sample, and zero for a
+    sample that is not used; None if no unlabelled one is.
     """
     classes = ((np.column_stack([-Y, Y]) if Y.shape[1] == 1 else Y) > 0.0).astype(np.float64)
     labelled = (Y != 0.0).any(axis=1)
     present = classes.any(axis=0)
-    result = Transduction(responsibilities=classes, given=Y, labelled=labelled)
     if labelled.all() or np.count_nonzero(present) < 2:
-        return result
+        return Y, None
     known = classes[:, present]
-    shares = known.sum(axis=0) + EVEN_SAMPLES
-    shares = shares / shares.sum()
+    expected = known.sum(axis=0) + EVEN_SAMPLES
+    expected = expected / expected.sum()
     X = row_coordinates(X)
-    part = substitute(X, known, shares, tol=TOL, max_iter=MAX_ITER)
+    gains = _held_out(X, known, expected)
+    if len(gains) == 0 or np.mean(gains) <= np.std(gains) / np.sqrt(len(gains)):
+        return Y, None
+    part = substitute(X, known, expected, tol=TOL, max_iter=MAX_ITER)
     logits = predictive(X, part)
     beta = temperature(logits[labelled], known[labelled])
-    responsibilities = classes.copy()
-    responsibilities[np.ix_(~labelled, present)] = capped_softmax(beta * logits[~labelled], shares)
-    result = replace(result, responsibilities=responsibilities, temperature=beta)
-    if len(gains := _held_out(X, known, shares)):
-        error = float(np.std(gains) / np.sqrt(len(gains)))
-        result = replace(result, gain=float(np.mean(gains)), gain_error=error)
-    return result
+    shares = classes.copy()
+    shares[np.ix_(~labelled, present)] = capped_softmax(beta * logits[~labelled], expected)
+    used = labelled | (shares.max(axis=1) > CERTAIN)
+    if np.array_equal(used, labelled):
+        return Y, None
+    shares[~used] = 0.0
+    own = np.arange(shares.shape[1])[-Y.shape[1] :]
+    signs = np.where(shares.argmax(axis=1)[:, None] == own, 1.0, -1.0)
+    return np.where((used & ~labelled)[:, None], signs, Y), shares
 
 
 def temperature(logits: FloatArray, classes: FloatArray) -> float:

@@ -31,8 +31,8 @@ def make_tree(
     context: Context,
     problem: Problem,
     *,
-    group: dict[str, Any],
-    attrs: dict[str, Any],
+    group: dict[str, object],
+    attrs: dict[str, object],
     method: InferenceMethod,
     rng: np.random.Generator,
 ) -> xr.DataTree:
@@ -52,8 +52,8 @@ def make_tree(
         group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
     else:
         group["latent_mean"] = posterior.latent(X)
-    coords: dict[str, Sequence[Any]] = {}
-    groups: dict[str, Any] = {}
+    coords: dict[str, Sequence[object]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     if sampled is not None:
         group |= sampled.fit
         attrs |= {"alignment": "rotation", **sampled.attrs}

@@ -12,7 +12,7 @@ lapse, a label is independent of the features:
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -22,7 +22,7 @@ from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget, FloatArray
+from bsdr_models.arrays import DeclaredTarget, FloatArray, TargetLike
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
@@ -32,11 +32,12 @@ from bsdr_models.inference.declaring import (
     draw_sign,
     log_phi,
     log_sign_probability,
+    read_declared,
     read_priors,
 )
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.folds import make_folds
-from bsdr_models.validation import check_features, column_names, encode_classes, read_views
+from bsdr_models.validation import check_features, encode_classes, read_views
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -148,7 +149,7 @@ def declare_hierarchical(
     name: str = "",
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map."""
-    y_array, labels = check_target(y, target, n_samples=len(X))
+    y_array, labels = read_response(y, target, n_samples=len(X))
     contrasts = make_contrasts(len(labels), target)
     if n_components not in (None, len(contrasts)):
         raise ValueError(
@@ -401,29 +402,9 @@ def _centre(margin: Tensor, *, n_rivals: int) -> tuple[Tensor, Tensor]:
     return u, derivatives(u)[1] ** -0.5
 
 
-def check_target(y: Any, target: DeclaredTarget, *, n_samples: int) -> tuple[np.ndarray, list[Any]]:
+def read_response(
+    y: TargetLike, target: DeclaredTarget, *, n_samples: int
+) -> tuple[np.ndarray, list[Any]]:
     """Encoded y, (N,) of label indices or (N, K), and names of labels or outputs."""
-    if target not in get_args(DeclaredTarget):
-        raise ValueError(f"target must be one of {get_args(DeclaredTarget)}, got {target!r}")
-    array = np.asarray(y)
-    if len(array) != n_samples:
-        raise ValueError(f"X has {n_samples} samples and y has {len(array)}")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError("y contains NaN or infinity")
-    if target == "multiclass":
-        return encode_classes(array)
-    if target == "binary":
-        index, classes = encode_classes(array)
-        if len(classes) != 2:
-            raise ValueError(f"target='binary' needs two classes, got {len(classes)}")
-        return index[:, None], classes[1:]
-    if array.ndim == 1 and target == "regression":
-        array = array[:, None]
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"y must be a matrix (N, K) for target={target!r}, got {array.shape}")
-    names = column_names(y, "y", array.shape[1])
-    if target == "regression":
-        return array.astype(np.float64), names
-    if not np.isin(array, (0, 1)).all():
-        raise ValueError("y must hold 0 and 1 only for target='multilabel'")
-    return array.astype(np.int64), names
+    values, names = read_declared(y, target, n_samples=n_samples)
+    return (values[:, None], names[1:]) if target == "binary" else (values, names)

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import DeclaredTarget, FloatArray, TargetLike
+from bsdr_models.validation import column_names, encode_classes, known_entries, read_numbers
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -119,3 +121,41 @@ def log_phi(x: Tensor) -> Tensor:
         pt.log(pt.erfcx(-left / math.sqrt(2.0)) / 2.0) - 0.5 * left**2,
         pt.log1p(-pt.erfc(right / math.sqrt(2.0)) / 2.0),
     )
+
+
+def read_declared(
+    y: TargetLike,
+    target: DeclaredTarget,
+    *,
+    n_samples: int,
+    unlabeled: object = None,
+    missing: bool = False,
+) -> tuple[np.ndarray, list[Any]]:
+    """Targets of a model, and the names of their classes, labels or outputs.
+
+    They are class indices (N,), or zeros and ones of labels (N, K), -1 where y is ``unlabeled``; or
+    real outputs (N, K), which may be NaN if ``missing``.
+    """
+    if target not in get_args(DeclaredTarget):
+        raise ValueError(f"target must be one of {get_args(DeclaredTarget)}, got {target!r}")
+    if np.shape(y)[:1] != (n_samples,):
+        raise ValueError(f"X has {n_samples} samples and y has shape {np.shape(y)}")
+    if target == "regression":
+        outputs = read_numbers(y, missing=missing).reshape(n_samples, -1)
+        return outputs, column_names(y, "y", outputs.shape[1])
+    given, known = known_entries(y, unlabeled)
+    if (given.ndim == 2) != (target == "multilabel"):
+        raise ValueError(
+            "y must be a vector (N,) of classes, or a matrix (N, K) of zeros and ones with "
+            f"target='multilabel', got shape {given.shape} for target={target!r}"
+        )
+    if target == "multilabel":
+        if not np.isin(given[known], (0, 1)).all():
+            raise ValueError("y must hold 0 and 1 only for target='multilabel'")
+        labels = np.where(known, given, -1).astype(np.int64)
+        return labels, column_names(y, "y", labels.shape[1])
+    index = np.full(n_samples, -1, dtype=np.int64)
+    index[known], classes = encode_classes(given[known])
+    if target == "binary" and len(classes) != 2:
+        raise ValueError(f"target='binary' needs two classes, got {len(classes)}")
+    return index, classes

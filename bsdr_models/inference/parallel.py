@@ -24,6 +24,12 @@ class Outcome[R]:
     results: Mapping[int, R]
     interrupted: bool
 
+    def complete(self) -> list[R]:
+        """All results; KeyboardInterrupt if the user interrupted the run."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return list(self.results.values())
+
 
 def n_workers(n_jobs: int | None, n_tasks: int) -> int:
     """Number of parallel tasks; 1 if they run sequentially in this process."""

@@ -55,9 +55,8 @@ def identified(values, X):
 
 def by_gibbs(case, *, seed):
     X, y = problem(case)
-    cost = np.full((1, 1, 1), C)
     epsilon = None if CASES[case][0] == "signs" else EPSILON
-    data = gibbs.Data(X=X, margins=margins_of(y[None], cost, epsilon))
+    data = gibbs.Data(X=X, margins=margins_of(y, C, epsilon))
     keep = ("coef", "intercept", *PARAMETERS)
     keep += ("latent", "scores") if y.shape[1] > 1 else ()
 

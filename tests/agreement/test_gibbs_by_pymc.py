@@ -33,8 +33,8 @@ def of_bsdr(X, y):
 def of_bm2pca(X, y):
     X, y = X[y > 0], y[y > 0] - 1
     priors = bm2pca.SAMPLING
-    signs = 2.0 * y[None, :, None] - 1.0
-    margins = bm2pca_mean_field.make_data([X], signs, cost=np.ones((1, 1, 1))).margins
+    signs = 2.0 * y[:, None] - 1.0
+    margins = bm2pca_mean_field.make_data([X], signs, cost=1.0).margins
     data = bm2pca_gibbs.Data(X=X, margins=margins)
     return bm2pca.build_paper_model(X, y, n_components=2, priors=priors, C=1.0), {
         "start": lambda rng: bm2pca_gibbs.init(data, priors, **SIZE, rng=rng),

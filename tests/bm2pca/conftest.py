@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.sparse import csr_array
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import views
@@ -33,23 +32,18 @@ PRIORS = Priors(
     weight_rate=2.2,
     offset_precision=0.6,
 )
-# R, with R + 1, the rows, features, problems (2) and outcomes (5) all different.
+# R, with R + 1, the rows, features and outcomes (5) all different.
 N_COMPONENTS = 3
 CASES = {
     "binary": {},
-    "batch": {"problems": 2},
     "shared": {"outcomes": 5, "blank": 0.3},
-    "shared batch": {"problems": 2, "outcomes": 5},
     "regression": {"regression": True},
     "regression shared": {"regression": True, "outcomes": 5, "blank": 0.3},
     "missing": {"missing": 0.3},
-    "missing shared batch": {"problems": 2, "outcomes": 5, "blank": 0.3, "missing": 0.3},
+    "missing shared": {"outcomes": 5, "blank": 0.3, "missing": 0.3},
     "views": {"features": (6, 8)},
-    "views with missing": {"features": (6, 8), "missing": 0.3, "problems": 2},
+    "views with missing": {"features": (6, 8), "missing": 0.3},
     "wide": {"features": (13,), "rows": 7},
-    "sparse": {"sparse": True},
-    "sparse batch": {"sparse": True, "problems": 2},
-    "sparse wide": {"sparse": True, "features": (13,), "rows": 7},
 }
 VIEW_FACTORS = ("loadings", "loading_precision", "offset", "noise_precision")
 FACTORS = (*VIEW_FACTORS, "latent", "weights", "weight_precision", "slack")
@@ -59,57 +53,48 @@ FACTORS = (*VIEW_FACTORS, "latent", "weights", "weight_precision", "slack")
 class Problem:
     """Samples for the joint density, and as the package holds them in ``data``.
 
-    ``X``: samples of each view over all features, NaN if missing. ``y``: targets (P, N, K), 0
+    ``X``: samples of each view over all features, NaN if missing. ``y``: targets (N, K), 0
     without one. ``known``: mask of the targets.
     """
 
     X: tuple[np.ndarray, ...]
     y: np.ndarray
     known: np.ndarray
-    cost: np.ndarray
+    cost: float
     epsilon: float | None
     n_components: int
     data: mf.Data
     priors: Priors
 
     def bound(self, state):
-        return mf.info(state, self.data, self.priors).elbo
+        return sum(mf.bound_terms(state, self.data, self.priors).values())
 
 
-def make_problem(
-    case="binary", *, priors=PRIORS, seed=0, n_components=N_COMPONENTS, cost=(0.8, 1.3)
-):
+def make_problem(case="binary", *, priors=PRIORS, seed=0, n_components=N_COMPONENTS, cost=0.8):
     """Random samples, targets of both signs, missing values in the last view only."""
     spec = {
-        "problems": 1,
         "outcomes": 1,
         "blank": 0.0,
         "regression": False,
         "missing": 0.0,
         "features": (6,),
         "rows": 9,
-        "sparse": False,
     } | CASES[case]
     rng = np.random.default_rng([17, seed])
     n = spec["rows"]
     X = [rng.standard_normal((n, d)) + rng.standard_normal(d) for d in spec["features"]]
     if spec["missing"]:
         X[-1][rng.random(X[-1].shape) < spec["missing"]] = np.nan
-    if spec["sparse"]:
-        X[0][rng.random(X[0].shape) < 0.5] = 0.0
-    shape = (spec["problems"], n, spec["outcomes"])
+    shape = (n, spec["outcomes"])
     known = rng.random(shape) >= spec["blank"]
-    y = rng.permuted(
-        np.broadcast_to(np.where(np.arange(n) % 2, 1.0, -1.0), (*shape[::2], n)), axis=2
-    )
-    y = known * np.swapaxes(y, 1, 2)
-    cost = np.array(cost)[: spec["problems"], None, None]
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    y = known * rng.permuted(np.broadcast_to(signs, shape[::-1]), axis=1).T
     epsilon = None
     if spec["regression"]:
         epsilon = 0.4
         y = known * (1.5 * rng.standard_normal(shape) + 0.5)
     margins = Margins(y=y, observed=known, cost=cost, epsilon=epsilon)
-    held = tuple(views.make_view(csr_array(x) if spec["sparse"] else x) for x in X)
+    held = tuple(views.make_view(x) for x in X)
     return Problem(
         X=tuple(X),
         y=y,
@@ -129,7 +114,7 @@ def log_joint(problem, draws):
     """Log density of data, targets and all unknowns, (S,), from the definition of the model."""
     p, Z, eta, lam = problem.priors, draws["latent"], draws["weights"], draws["slack"]
     nu = draws["weight_precision"]
-    size, n = len(Z), problem.y.shape[1]
+    size = len(Z)
 
     def gamma(x, shape, rate):
         return stats.gamma.logpdf(x, shape, scale=1.0 / rate)
@@ -140,21 +125,21 @@ def log_joint(problem, draws):
     parts = [
         normal(Z, 0.0, 1.0),
         gamma(nu, p.weight_shape, p.weight_rate),
-        normal(eta, 0.0, nu[:, :, None]),
+        normal(eta, 0.0, nu[:, None]),
     ]
     for X, own in zip(problem.X, draws["views"], strict=True):
         W, r, t, tau = (own[name] for name in VIEW_FACTORS)
         seen = ~np.isnan(X)
-        fitted = Z @ W.swapaxes(2, 3) + t[:, :, None]
+        fitted = Z @ W.swapaxes(1, 2) + t[:, None]
         parts += [
             gamma(r, p.loading_shape, p.loading_rate),
-            normal(W, 0.0, r[:, :, None]),
+            normal(W, 0.0, r[:, None]),
             normal(t, 0.0, p.offset_precision),
             gamma(tau, p.noise_shape, p.noise_rate),
-            normal(X[seen], fitted[..., seen], tau[..., None]),
+            normal(X[seen], fitted[..., seen], tau[:, None]),
         ]
     y, C = problem.y, problem.cost
-    f = Z[:, :, :n] @ eta[:, :, 1:] + eta[:, :, :1]  # (S, P, N, K)
+    f = Z @ eta[:, 1:] + eta[:, :1]  # (S, N, K)
     if problem.epsilon is None:
         u = C * (1.0 - y * f)[:, None]
     else:
@@ -192,7 +177,7 @@ def draw_q(problem, state, *, size, rng):
             {
                 "loadings": normals(view.to_features(own.loadings.mean), own.loadings.cov),
                 "loading_precision": gamma(own.loading_precision),
-                "offset": normals(view.to_features(t.mean[..., None]), t.variance[..., None, None])[
+                "offset": normals(view.to_features(t.mean)[:, None], t.variance[:, None, None])[
                     ..., 0
                 ],
                 "noise_precision": gamma(own.noise_precision),
@@ -201,8 +186,8 @@ def draw_q(problem, state, *, size, rng):
     z = state.latent
     Z = normals(z.mean, z.cov)
     draws["latent"] = Z
-    eta = normals(state.weights.mean.swapaxes(1, 2), state.weights.cov)
-    draws["weights"] = eta.swapaxes(2, 3)
+    eta = normals(state.weights.mean.T, state.weights.cov)
+    draws["weights"] = eta.swapaxes(1, 2)
     draws["weight_precision"] = gamma(state.weight_precision)
     # GIG(1/2, 1, s**2) is the law of 1 / v for an inverse Gaussian v of mean 1 / s and shape 1.
     v = rng.wald(1.0 / state.slack, 1.0, size=(size, *state.slack.shape))
@@ -263,7 +248,7 @@ def log_dets(cov):
 
 def scrambled(problem, rng):
     """A state of independent random factors."""
-    (p, n, k), r = problem.y.shape, problem.n_components
+    (n, k), r = problem.y.shape, problem.n_components
 
     def gammas(*shape):
         return Gamma(shape=rng.uniform(1.0, 4.0, shape), rate=rng.uniform(0.5, 3.0, shape))
@@ -271,31 +256,29 @@ def scrambled(problem, rng):
     own = []
     for view in problem.data.views:
         d, j = view.total.size, view.count.size
-        cov = random_covs(rng, p, j, r)
+        cov = random_covs(rng, j, r)
         own.append(
             ViewState(
                 loadings=Loadings(
-                    mean=0.5 * rng.standard_normal((p, d, r)),
+                    mean=0.5 * rng.standard_normal((d, r)),
                     cov=cov,
                     log_det=log_dets(cov),
                     copies=view.copies,
                 ),
-                loading_precision=gammas(p, r),
-                offset=Offset(
-                    mean=rng.standard_normal((p, d)), variance=rng.uniform(0.1, 0.5, (p, j))
-                ),
-                noise_precision=gammas(p),
+                loading_precision=gammas(r),
+                offset=Offset(mean=rng.standard_normal(d), variance=rng.uniform(0.1, 0.5, j)),
+                noise_precision=gammas(),
             )
         )
-    mean = rng.standard_normal((p, n, r))
-    cov = random_covs(rng, p, k, 1 + r)
-    z_cov = random_covs(rng, p, n, r)
+    mean = rng.standard_normal((n, r))
+    cov = random_covs(rng, k, 1 + r)
+    z_cov = random_covs(rng, n, r)
     return mf.State(
         views=tuple(own),
         latent=mf.make_latent(mean, z_cov, log_dets(z_cov), problem.data),
-        weights=mf.Weights(mean=rng.standard_normal((p, 1 + r, k)), cov=cov, log_det=log_dets(cov)),
-        weight_precision=gammas(p, k),
-        slack=rng.uniform(0.5, 3.0, (1 if problem.epsilon is None else 2, p, n, k)),
+        weights=mf.Weights(mean=rng.standard_normal((1 + r, k)), cov=cov, log_det=log_dets(cov)),
+        weight_precision=gammas(k),
+        slack=rng.uniform(0.5, 3.0, (1 if problem.epsilon is None else 2, n, k)),
     )
 
 

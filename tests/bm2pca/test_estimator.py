@@ -130,7 +130,7 @@ def test_pymc_model_has_the_data_and_settings_of_the_fit(overlapping, make_form)
     assert tuple(declared.eval_rv_shapes()["loadings"]) == (5, 2)
     with pytest.raises(AttributeError, match="needs strategy='shared'"):
         make_form("paper_one_vs_rest").fit(X, y).model_  # noqa: B018
-    with pytest.raises(ValueError, match="model_ needs complete dense samples"):
+    with pytest.raises(ValueError, match="model_ needs complete samples"):
         make_form("paper", views={"a": [0, 1], "b": [2, 3, 4]}).fit(X, y).model_  # noqa: B018
 
 

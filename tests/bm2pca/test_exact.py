@@ -53,12 +53,12 @@ def conditioned(y, prior_cov, design, noise):
     return evidence, gain @ y, prior_cov - gain @ design @ prior_cov
 
 
-def features(problem, state, p):
-    """Points W, t and tau of each view in problem p, over all features."""
+def features(problem, state):
+    """Points W, t and tau of each view, over all features."""
     for X, own, view in zip(problem.X, state.views, problem.data.views, strict=True):
-        t = view.to_features(own.offset.mean[p][:, None])[:, 0]
-        W = view.to_features(own.loadings.mean)[p]
-        yield X, W, t, own.noise_precision.mean[p], own
+        t = view.to_features(own.offset.mean)
+        W = view.to_features(own.loadings.mean)
+        yield X, W, t, own.noise_precision.mean, own
 
 
 def close(value, expected):
@@ -78,24 +78,22 @@ def test_precisions_give_the_exact_evidence(lab, case):
     state = lab.updated(problem, state, "noise_precision", "loading_precision", "weight_precision")
     terms = mf.bound_terms(state, problem.data, problem.priors)
     r = problem.n_components
-    for p, weights in enumerate(state.weights.mean):
-        Z, noise, columns, n_loadings = state.latent.mean[p], 0.0, 0.0, 0
-        for X, W, t, _, _ in features(problem, state, p):
-            residuals = X - Z @ W.T - t
-            count, square = np.sum(~np.isnan(residuals)), np.nansum(residuals**2)
-            noise += gamma_evidence(prior.noise_shape, prior.noise_rate, count, square)
-            squares = np.sum(W**2, axis=0)
-            columns += gamma_evidence(
-                prior.loading_shape, prior.loading_rate, len(W), squares
-            ).sum()
-            n_loadings += W.size
-        close(terms["features"][p] + terms["noise_precision"][p], noise)
-        entropy = 0.5 * n_loadings * (1.0 + LOG_2PI)
-        close(terms["loadings"][p] + terms["loading_precision"][p] - entropy, columns)
-        squares = np.sum(weights**2, axis=0)
-        expected = gamma_evidence(prior.weight_shape, prior.weight_rate, 1 + r, squares).sum()
-        entropy = 0.5 * weights.size * (1.0 + LOG_2PI)
-        close(terms["weights"][p] + terms["weight_precision"][p] - entropy, expected)
+    weights = state.weights.mean
+    Z, noise, columns, n_loadings = state.latent.mean, 0.0, 0.0, 0
+    for X, W, t, _, _ in features(problem, state):
+        residuals = X - Z @ W.T - t
+        count, square = np.sum(~np.isnan(residuals)), np.nansum(residuals**2)
+        noise += gamma_evidence(prior.noise_shape, prior.noise_rate, count, square)
+        squares = np.sum(W**2, axis=0)
+        columns += gamma_evidence(prior.loading_shape, prior.loading_rate, len(W), squares).sum()
+        n_loadings += W.size
+    close(terms["features"] + terms["noise_precision"], noise)
+    entropy = 0.5 * n_loadings * (1.0 + LOG_2PI)
+    close(terms["loadings"] + terms["loading_precision"] - entropy, columns)
+    squares = np.sum(weights**2, axis=0)
+    expected = gamma_evidence(prior.weight_shape, prior.weight_rate, 1 + r, squares).sum()
+    entropy = 0.5 * weights.size * (1.0 + LOG_2PI)
+    close(terms["weights"] + terms["weight_precision"] - entropy, expected)
 
 
 def classifier(lab, *, Z, y, nu, cost):
@@ -103,19 +101,19 @@ def classifier(lab, *, Z, y, nu, cost):
     n, r = Z.shape
     data = mf.Data(
         views=(make_view(np.random.default_rng(0).standard_normal((n, r + 1))),),
-        margins=margins_of(y[None, :, None], np.full((1, 1, 1), cost), None),
+        margins=margins_of(y[:, None], cost, None),
     )
     state = mf.init(data, lab.PRIORS, n_components=r, rng=np.random.default_rng(0))
     state = replace(
         state,
-        latent=mf.make_latent(Z[None], np.zeros((1, n, r, r)), np.zeros((1, n)), data),
-        weight_precision=known_gamma([[nu]]),
+        latent=mf.make_latent(Z, np.zeros((n, r, r)), np.zeros(n), data),
+        weight_precision=known_gamma([nu]),
     )
     for _ in range(500):
         state = replace(state, weights=mf.update_weights(state, data))
         state = replace(state, slack=mf.update_slack(state, data))
     terms = mf.bound_terms(state, data, lab.PRIORS)
-    return state, float(terms["weights"][0] + terms["margins"][0])
+    return state, terms["weights"] + terms["margins"]
 
 
 @pytest.mark.parametrize("cost", [0.2, 1.0, 5.0])
@@ -135,7 +133,7 @@ def test_bound_of_a_small_classifier_beside_its_pseudo_evidence(lab, cost):
         evidence_at, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
     )
     assert bound == pytest.approx(-best.fun, abs=1e-9)
-    np.testing.assert_allclose(state.slack[0, 0, :, 0], np.exp(best.x), rtol=1e-5)
+    np.testing.assert_allclose(state.slack[0, :, 0], np.exp(best.x), rtol=1e-5)
 
     grid = np.linspace(-9.0, 9.0, 901)
     f = grid[:, None, None] + grid[:, None] * Z[:, 0]  # bias, weight, row

@@ -33,13 +33,13 @@ def log_joint(lab, problem, state):
     return lab.log_joint(
         problem,
         {
-            "latent": state.latent[:, None],
-            "weights": state.weights[:, None],
-            "weight_precision": state.weight_precision[:, None],
-            "slack": state.slack_scale[:, :, None],
+            "latent": state.latent,
+            "weights": state.weights,
+            "weight_precision": state.weight_precision,
+            "slack": state.slack_scale,
             "views": [
                 {
-                    name: getattr(state, name)[:, None]
+                    name: getattr(state, name)
                     for name in ("loadings", "loading_precision", "offset", "noise_precision")
                 }
             ],
@@ -63,7 +63,7 @@ def test_log_density_has_no_slack_scales(lab, problem):
     slack = state.slack_scale
     given = -0.5 * np.log(2.0 * np.pi * slack) - 0.5 * (slack + u) ** 2 / slack
     change = -2.0 * np.maximum(u, 0.0) - given
-    change = np.where(margins.observed[:, None], change, 0.0).sum(axis=(1, 2, 3))
+    change = np.where(margins.observed, change, 0.0).sum(axis=(1, 2, 3))
     found = gibbs.log_density(state, data_of(problem), problem.priors)
     np.testing.assert_allclose(found, log_joint(lab, problem, state) + change, rtol=1e-10)
 
@@ -137,7 +137,7 @@ def test_each_label_is_updated_given_the_margins_of_the_others(problem, conditio
         return weights, precision, np.zeros(scores.mean.shape[:2])
 
     monkeypatch.setattr(soft_margin_draws, "draw_soft_margin", keep)
-    own = iter(range(problem.y.shape[2]))
+    own = iter(range(problem.y.shape[1]))
 
     def same_slack(margins, scores, *, rng):
         c = next(own)
@@ -150,7 +150,7 @@ def test_each_label_is_updated_given_the_margins_of_the_others(problem, conditio
 
     n, k = state.latent.shape[1:]
     for c, scores in enumerate(handed):
-        others = np.arange(problem.y.shape[2]) != c
+        others = np.arange(problem.y.shape[1]) != c
         margins = data.margins
         without = replace(margins, observed=margins.observed & others)
 
@@ -164,8 +164,8 @@ def test_each_label_is_updated_given_the_margins_of_the_others(problem, conditio
         rows = cov.reshape(n, k, n, k)[np.arange(n), :, np.arange(n)]
         np.testing.assert_allclose(np.broadcast_to(scores.cov[0], rows.shape), rows, atol=1e-10)
 
-        lower, upper = np.broadcast_arrays(scores.lower[0], scores.upper[0])
-        y, known = problem.y[0, :, c], problem.known[0, :, c]
+        lower, upper = scores.lower, scores.upper
+        y, known = problem.y[:, c], problem.known[:, c]
         f = np.linspace(-4.0, 4.0, 33)[:, None]
         if problem.epsilon is None:
             excess = np.maximum(0.0, 1.0 - y * f)
@@ -173,8 +173,8 @@ def test_each_label_is_updated_given_the_margins_of_the_others(problem, conditio
             excess = np.maximum(0.0, np.abs(y - f) - problem.epsilon)
         beyond = np.maximum(0.0, np.maximum(lower - f, f - upper))
         np.testing.assert_allclose(beyond, known * excess, atol=1e-12)
-        np.testing.assert_array_equal(scores.cost, problem.cost[..., 0])
-    assert len(handed) == problem.y.shape[2]
+        assert scores.cost == problem.cost
+    assert len(handed) == problem.y.shape[1]
 
 
 def test_coef_and_intercept_give_the_regression_of_the_score_on_x(lab):
@@ -209,7 +209,7 @@ def test_sweeps_are_finite_for_constant_features_and_separable_labels(lab):
     problem = lab.make_problem("binary")
     data = data_of(problem)
     flat = replace(data, X=np.ones_like(data.X))
-    far = replace(data, X=data.X + 50.0 * data.margins.y[0])
+    far = replace(data, X=data.X + 50.0 * data.margins.y)
     for changed in (flat, far):
         rng = np.random.default_rng(48)
         state = gibbs.init(changed, problem.priors, n_components=3, n_chains=2, rng=rng)

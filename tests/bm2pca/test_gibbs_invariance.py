@@ -68,9 +68,7 @@ def draw_joint(target, n_labels, *, n_chains, rng):
         flat = rng.uniform(-EPSILON, EPSILON, f.shape)
         tail = (EPSILON + rng.exponential(0.5 / cost, f.shape)) * rng.choice([-1.0, 1.0], f.shape)
         y = f + np.where(inside, flat, tail)
-        margins = Margins(
-            y=y, observed=labels[None] != 0.0, cost=np.full((1, 1, 1), cost), epsilon=EPSILON
-        )
+        margins = Margins(y=y, observed=labels != 0.0, cost=cost, epsilon=EPSILON)
         slack = draw_slack(cost * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
         slack = np.swapaxes(slack, 0, 1)
         return gibbs.GibbsState(**state, slack_scale=slack), gibbs.Data(X=X, margins=margins)
@@ -84,7 +82,7 @@ def draw_joint(target, n_labels, *, n_chains, rng):
     whole = {k: np.concatenate([part[k] for part in found])[:n_chains] for k in found[0]}
     X, f = whole.pop("X"), whole.pop("f")
     slack = draw_slack(cost * (1.0 - labels * f), rng)
-    problem = gibbs.Data(X=X, margins=margins_of(labels[None], np.full((1, 1, 1), cost), None))
+    problem = gibbs.Data(X=X, margins=margins_of(labels, cost, None))
     return gibbs.GibbsState(**whole, slack_scale=slack[:, None]), problem
 
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
-from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.paper import mean_field as mf
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.priors import PAPER
@@ -21,7 +19,7 @@ def without_targets(data):
 
 
 def test_bound_is_the_monte_carlo_expectation(lab, case):
-    """17 comparisons at 4 standard errors: a false alarm has probability 0.1 %."""
+    """9 comparisons at 4 standard errors: a false alarm has probability 0.1 %."""
     lab.check_monte_carlo(lab.make_problem(case), seed=0)
 
 
@@ -38,7 +36,7 @@ def test_no_single_update_lowers_the_bound(lab, case, initial):
         lab.check_monotone(lab.make_problem(case, seed=seed), seed=seed, initial=initial)
 
 
-@pytest.mark.parametrize("cost", [(0.01, 40.0), (10.0, 1000.0)])
+@pytest.mark.parametrize("cost", [0.01, 40.0, 1000.0])
 def test_no_single_update_lowers_the_bound_under_the_flat_priors_of_the_paper(lab, case, cost):
     """Precisions run over many orders of magnitude here."""
     problem = lab.make_problem(case, priors=PAPER, cost=cost)
@@ -60,7 +58,6 @@ NORMAL = np.random.default_rng(2).standard_normal((20, 5))
 HARD_ROWS = {
     "zeros": np.zeros((20, 5)),
     "wide zeros": np.zeros((5, 9)),
-    "sparse wide zeros": csr_array(np.zeros((5, 9))),
     "constant": np.ones((20, 5)),
     "one row": NORMAL[:1],
     "one feature": NORMAL[:, :1],
@@ -77,8 +74,8 @@ HARD_ROWS = {
 @pytest.mark.parametrize(("cost", "labelled"), [(1e-5, True), (10.0, False), (1e5, True)])
 def test_bound_rises_for_extreme_data_and_costs(rows, cost, labelled):
     X = HARD_ROWS[rows]
-    y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)[None, :, None]
-    data = mf.Data(views=(make_view(X),), margins=margins_of(y, np.full((1, 1, 1), cost), None))
+    y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)[:, None]
+    data = mf.Data(views=(make_view(X),), margins=margins_of(y, cost, None))
     data = data if labelled else without_targets(data)
     state = mf.init(data, PAPER, n_components=4, rng=np.random.default_rng(3))
     bounds = []
@@ -94,10 +91,10 @@ def test_init_makes_a_state_that_a_step_improves(lab, case, n_components):
     problem = lab.make_problem(case, n_components=n_components)
     rng = np.random.default_rng(13)
     state = mf.init(problem.data, problem.priors, n_components=n_components, rng=rng)
-    p, n, k = problem.y.shape
-    assert state.latent.mean.shape == (p, n, n_components)
-    assert state.weights.mean.shape == (p, 1 + n_components, k)
-    assert np.abs(state.latent.mean).max(axis=1).min() > 0.0
+    n, k = problem.y.shape
+    assert state.latent.mean.shape == (n, n_components)
+    assert state.weights.mean.shape == (1 + n_components, k)
+    assert np.abs(state.latent.mean).max(axis=0).min() > 0.0
     before = problem.bound(state)
     _, info = mf.step(state, problem.data, problem.priors)
     assert before < info.elbo < 0.0
@@ -105,15 +102,15 @@ def test_init_makes_a_state_that_a_step_improves(lab, case, n_components):
 
 
 def test_label_initialisation(lab):
-    one = lab.make_problem("batch")
+    one = lab.make_problem("binary")
     state = mf.init(one.data, one.priors, n_components=3, rng=np.random.default_rng(14))
-    np.testing.assert_array_equal(state.latent.mean[..., :1], one.y)
+    np.testing.assert_array_equal(state.latent.mean[:, :1], one.y)
     several = lab.make_problem("regression shared", n_components=6)
     state = mf.init(several.data, several.priors, n_components=6, rng=np.random.default_rng(14))
-    found = state.latent.mean[0, :, :5]
-    known = several.data.margins.observed[0]
-    mean = np.nanmean(np.where(known, several.y[0], np.nan), axis=0)
-    centred = np.where(known, several.y[0] - mean, 0.0)
+    found = state.latent.mean[:, :5]
+    known = several.data.margins.observed
+    mean = np.nanmean(np.where(known, several.y, np.nan), axis=0)
+    centred = np.where(known, several.y - mean, 0.0)
     np.testing.assert_allclose(found.T @ found, len(found) * np.eye(5), atol=1e-9)
     np.testing.assert_allclose(found @ (found.T @ centred) / len(found), centred, atol=1e-9)
 
@@ -127,28 +124,27 @@ def test_samples_without_a_label_begin_at_the_mean_of_the_others(n_labels):
     y[~known] = 0.0
     data = mf.Data(
         views=(make_view(rng.standard_normal((30, 6))),),
-        margins=margins_of(y[None], np.ones((1, 1, 1)), None),
+        margins=margins_of(y, 1.0, None),
     )
     state = mf.init(data, PAPER, n_components=n_labels, rng=rng)
-    found = state.latent.mean[0]
+    found = state.latent.mean
     mean = np.tile(found[known].mean(axis=0), (10, 1))
     np.testing.assert_allclose(found[~known], mean, atol=1e-12)
-    score = mean[0] @ state.weights.mean[0, 1:] + state.weights.mean[0, 0]
+    score = mean[0] @ state.weights.mean[1:] + state.weights.mean[0]
     np.testing.assert_allclose(score, y[known].mean(axis=0), atol=0.05)
 
 
-@pytest.mark.parametrize("case", ["binary", "wide", "sparse", "sparse wide", "views", "batch"])
-def test_pca_initialisation_is_the_principal_axes_of_all_views(lab, case, monkeypatch):
-    """X is centred, views have equal weight; also for sparse X without a basis."""
-    monkeypatch.setattr(views, "MAX_BASIS", 0)
+@pytest.mark.parametrize("case", ["binary", "wide", "views"])
+def test_pca_initialisation_is_the_principal_axes_of_all_views(lab, case):
+    """X is centred, views have equal weight."""
     problem = lab.make_problem(case)
     data = without_targets(problem.data)
     state = mf.init(data, problem.priors, n_components=3, rng=np.random.default_rng(16))
     centred = [X - X.mean(axis=0) for X in problem.X]
     rows = np.hstack([X / np.linalg.norm(X) for X in centred])
     axes = np.linalg.svd(rows)[0][:, :3] * np.sqrt(len(rows))
-    for found in state.latent.mean:
-        np.testing.assert_allclose(np.abs(axes.T @ found), len(rows) * np.eye(3), atol=1e-8)
+    found = state.latent.mean
+    np.testing.assert_allclose(np.abs(axes.T @ found), len(rows) * np.eye(3), atol=1e-8)
 
 
 def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, case):
@@ -161,7 +157,7 @@ def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, case):
         mf.sweep(state, problem.data, problem.priors),
         lab.updated(problem, state, *lab.FACTORS),
     ):
-        terms = mf.info(same, problem.data, problem.priors).terms
+        terms = mf.bound_terms(same, problem.data, problem.priors)
         assert terms == pytest.approx(dict(info.terms), rel=1e-10)
         np.testing.assert_allclose(same.latent.mean, end.latent.mean, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(same.slack, end.slack, rtol=1e-9)

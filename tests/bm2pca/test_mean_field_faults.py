@@ -122,8 +122,7 @@ BOUND_FAULTS = [
             Margins,
             "bound",
             lambda value, self, *_: (
-                value
-                + np.sum(self.observed * np.log(2.0 * self.epsilon + 1.0 / self.cost), axis=(1, 2))
+                value + np.sum(self.observed) * np.log(2.0 * self.epsilon + 1.0 / self.cost)
             ),
         ),
         "regression shared",

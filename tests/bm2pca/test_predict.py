@@ -7,32 +7,29 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import sparse
 
-from bsdr_models.bm2pca.factor_model import FactorModel, fit_decoder
+from bsdr_models.bm2pca.factor_model import FactorModel, impute
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
-from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.relevance import LatentCoordinates
 
 R, K = 3, 2
 N_DRAWS = 100_000
 
 
-def known_view(rng, d, *, problems=1, spread=0.0):
+def known_view(rng, d, *, spread=0.0):
     """A view with loadings known exactly, or with covariance of scale ``spread``."""
-    W = rng.standard_normal((problems, d, R))
+    W = rng.standard_normal((d, R))
     J = 1 if spread == 0.0 else d
-    root = spread * rng.standard_normal((problems, J, R, R))
-    cov = root @ root.swapaxes(2, 3)
-    one = np.ones((problems, R))
+    root = spread * rng.standard_normal((J, R, R))
+    cov = root @ root.swapaxes(1, 2)
+    one = np.ones(R)
     return ViewState(
-        loadings=Loadings(mean=W, cov=cov, log_det=np.zeros((problems, J)), copies=d // J),
+        loadings=Loadings(mean=W, cov=cov, log_det=np.zeros(J), copies=d // J),
         loading_precision=Gamma(shape=one, rate=one),
-        offset=Offset(mean=rng.standard_normal((problems, d)), variance=np.zeros((problems, 1))),
-        noise_precision=Gamma(shape=rng.gamma(3.0, size=problems), rate=np.ones(problems)),
+        offset=Offset(mean=rng.standard_normal(d), variance=np.zeros(1)),
+        noise_precision=Gamma(shape=np.array(rng.gamma(3.0)), rate=np.array(1.0)),
     )
 
 
@@ -41,18 +38,18 @@ def known_model(rng, layout, **more):
     return FactorModel(states=tuple(known_view(rng, d, **more) for d in sizes), columns=columns)
 
 
-def joint_normal(model, problem, d):
+def joint_normal(model, d):
     """Mean and covariance of (z, x), features in their order."""
     mean, cov = np.zeros(R + d), np.zeros((R + d, R + d))
     cov[:R, :R] = np.eye(R)
     columns = [R + (np.arange(d) if c is None else c) for c in model.columns]
     for own, state in zip(columns, model.states, strict=True):
-        W = state.loadings.mean[problem]
-        mean[own] = state.offset.mean[problem]
+        W = state.loadings.mean
+        mean[own] = state.offset.mean
         cov[own, :R], cov[:R, own] = W, W.T
         for across, other in zip(columns, model.states, strict=True):
-            cov[np.ix_(own, across)] = W @ other.loadings.mean[problem].T
-        cov[own, own] += 1.0 / state.noise_precision.mean[problem]
+            cov[np.ix_(own, across)] = W @ other.loadings.mean.T
+        cov[own, own] += 1.0 / state.noise_precision.mean
     return mean, cov
 
 
@@ -76,27 +73,27 @@ LAYOUTS = {
 def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, problems):
     """W, t and tau are known exactly."""
     rng = np.random.default_rng(71)
-    model = known_model(rng, layout, problems=problems)
+    models = [known_model(rng, layout) for _ in range(problems)]
     rows = rng.standard_normal((12, 7))
     rows[3:, :][rng.random((9, 7)) < 0.4] = np.nan
     rows[11] = np.nan
     if layout == "two views":
         rows[10, LAYOUTS[layout][1][1]] = np.nan  # a missing view
-    mean, cov = model.embed(rows)
-    for p in range(problems):
-        centre, spread = joint_normal(model, p, 7)
+    for model in models:
+        mean, cov = model.embed(model.view(rows))
+        centre, spread = joint_normal(model, 7)
         for n, row in enumerate(rows):
             seen = R + np.flatnonzero(~np.isnan(row))
             expected = conditional(centre, spread, np.arange(R), seen, row[~np.isnan(row)])
-            np.testing.assert_allclose(mean[p, n], expected[0], rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(cov[p, n], expected[1], rtol=1e-9, atol=1e-12)
-    filled = model.impute(rows)
+            np.testing.assert_allclose(mean[n], expected[0], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(cov[n], expected[1], rtol=1e-9, atol=1e-12)
+    filled = impute(models, rows)
     for n, row in enumerate(rows):
         missing = np.isnan(row)
         np.testing.assert_array_equal(filled[n, ~missing], row[~missing])
         expected = np.zeros(missing.sum())
-        for p in range(problems):
-            centre, spread = joint_normal(model, p, 7)
+        for model in models:
+            centre, spread = joint_normal(model, 7)
             values = row[~missing]
             lost, seen = R + np.flatnonzero(missing), R + np.flatnonzero(~missing)
             expected += conditional(centre, spread, lost, seen, values)[0] / problems
@@ -107,28 +104,28 @@ def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, p
 def test_complete_and_incomplete_algorithms_agree(layout):
     rng = np.random.default_rng(73)
     model, rows = known_model(rng, layout, spread=0.3), rng.standard_normal((5, 7))
-    mean, cov = model.embed(rows)
-    beside = model.embed(np.vstack([rows, np.full((1, 7), np.nan)]))
-    np.testing.assert_allclose(mean, beside[0][:, :5], rtol=1e-10)
-    np.testing.assert_allclose(np.tile(cov, (5, 1, 1)), beside[1][:, :5], rtol=1e-10)
-    if layout == "one view":
-        by_sparse = model.embed(sparse.csr_array(rows))
-        np.testing.assert_allclose(by_sparse[0], mean, rtol=1e-10)
-    offset = model.reconstruct(np.zeros((1, 1, R)))
-    shifted = (rows - offset) @ model.projection()[0]
-    np.testing.assert_allclose(mean[0], shifted, rtol=1e-10)
+    mean, cov = model.embed(model.view(rows))
+    beside = model.embed(model.view(np.vstack([rows, np.full((1, 7), np.nan)])))
+    np.testing.assert_allclose(mean, beside[0][:5], rtol=1e-10)
+    np.testing.assert_allclose(np.tile(cov, (5, 1, 1)), beside[1][:5], rtol=1e-10)
+    offset = model.reconstruct(np.zeros((1, R)))
+    shifted = (rows - offset) @ model.projection()
+    np.testing.assert_allclose(mean, shifted, rtol=1e-10)
 
 
 def random_posterior(problems=2, spread=0.2, seed=74):
     rng = np.random.default_rng(seed)
-    root = 0.3 * rng.standard_normal((problems, K, 1 + R, 1 + R))
-    weights = Weights(
-        mean=rng.standard_normal((problems, 1 + R, K)),
-        cov=root @ root.swapaxes(2, 3),
-        log_det=np.zeros((problems, K)),
-    )
-    model = FactorModel(states=(known_view(rng, 7, problems=problems, spread=spread),))
-    return rng, MarginPosterior(factor_model=model, state=SimpleNamespace(weights=weights))
+    states, models = [], []
+    for _ in range(problems):
+        root = 0.3 * rng.standard_normal((K, 1 + R, 1 + R))
+        weights = Weights(
+            mean=rng.standard_normal((1 + R, K)),
+            cov=root @ root.swapaxes(1, 2),
+            log_det=np.zeros(K),
+        )
+        states.append(SimpleNamespace(weights=weights))
+        models.append(FactorModel(states=(known_view(rng, 7, spread=spread),)))
+    return rng, MarginPosterior(factor_models=tuple(models), states=tuple(states))
 
 
 def agree(draws, mean, variance=None):
@@ -148,17 +145,17 @@ def test_score_moments_are_those_of_draws(missing):
     rows = rng.standard_normal((4, 7))
     if missing:
         rows[1:3, 2:5] = np.nan
-    centre, cov = posterior.factor_model.embed(rows)
-    cov = np.broadcast_to(cov, (2, 4, R, R))
     mean, variance = posterior.score_moments(rows)
     assert mean.shape == variance.shape == (4, 2 * K)
     np.testing.assert_allclose(posterior.score_means(rows), mean, rtol=1e-12)
-    for p in range(2):
+    for p, model in enumerate(posterior.factor_models):
+        centre, cov = model.embed(model.view(rows))
+        cov = np.broadcast_to(cov, (4, R, R))
         for n in range(4):
-            z = rng.multivariate_normal(centre[p, n], cov[p, n], size=N_DRAWS)
+            z = rng.multivariate_normal(centre[n], cov[n], size=N_DRAWS)
             for c in range(K):
-                w = posterior.state.weights
-                eta = rng.multivariate_normal(w.mean[p, :, c], w.cov[p, c], size=N_DRAWS)
+                w = posterior.states[p].weights
+                eta = rng.multivariate_normal(w.mean[:, c], w.cov[c], size=N_DRAWS)
                 f = eta[:, 0] + np.sum(eta[:, 1:] * z, axis=1)
                 agree(f, mean[n, p * K + c], variance[n, p * K + c])
 
@@ -166,16 +163,14 @@ def test_score_moments_are_those_of_draws(missing):
 def test_coefficients_give_the_mean_score_of_complete_samples():
     """For one draw of all parameters, through the joint normal of z and x."""
     rng, posterior = random_posterior(spread=0.0)
-    coef, intercept = posterior.factor_model.coefficients(posterior.state.weights.mean)
     rows = rng.standard_normal((3, 7))
-    for p in range(2):
-        centre, spread = joint_normal(posterior.factor_model, p, 7)
+    for model, state in zip(posterior.factor_models, posterior.states, strict=True):
+        eta = state.weights.mean
+        coef, intercept = model.coefficients(eta)
+        centre, spread = joint_normal(model, 7)
         for row in rows:
             z, _ = conditional(centre, spread, np.arange(R), R + np.arange(7), row)
-            eta = posterior.state.weights.mean[p]
-            expected = eta[0] + z @ eta[1:]
-            got = row @ coef[:, p * K : (p + 1) * K] + intercept[p * K : (p + 1) * K]
-            np.testing.assert_allclose(got, expected, rtol=1e-9)
+            np.testing.assert_allclose(row @ coef + intercept, eta[0] + z @ eta[1:], rtol=1e-9)
 
 
 def test_draws_are_averaged():
@@ -212,21 +207,6 @@ def principal_data(n, *, seed=76, noise=0.3):
     return rng, X, t, W @ W.T + noise**2 * np.eye(6)
 
 
-def test_a_decoder_of_known_latent_coordinates_is_a_regression():
-    """Without uncertainty and with low noise it is least squares."""
-    rng = np.random.default_rng(77)
-    Z, X = rng.standard_normal((200, 2)), 0.05 * rng.standard_normal((200, 5))
-    X += Z @ rng.standard_normal((2, 5)) + 3.0
-    known = LatentCoordinates(mean=Z, cov=np.zeros((200, 2, 2)))
-    (view,) = fit_decoder(X, known, PAPER).states
-    full = np.column_stack([np.ones(200), Z])
-    expected, *_ = np.linalg.lstsq(full, X, rcond=None)
-    np.testing.assert_allclose(view.offset.mean[0], expected[0], atol=2e-3)
-    np.testing.assert_allclose(view.loadings.mean[0].T, expected[1:], atol=2e-3)
-    noise = np.mean((X - full @ expected) ** 2)
-    np.testing.assert_allclose(1.0 / view.noise_precision.mean[0], noise, rtol=0.02)
-
-
 LONG = {"default": {}, "paper": {"n_sweeps": 20}}
 
 
@@ -250,20 +230,3 @@ def test_imputation_is_close_to_the_true_conditional_mean(make_form, kind):
     off = np.sqrt(np.mean((filled - expected)[~seen] ** 2))
     assert off < 0.15 * np.sqrt(np.mean((test - t)[~seen] ** 2))
     np.testing.assert_array_equal(model.impute(test), test)  # nothing to do
-
-
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-@pytest.mark.parametrize("kind", LONG)
-def test_inverse_transform_reconstructs_the_samples(make_form, kind, strategy):
-    """With all components only the noise is lost."""
-    rng, X, t, _ = principal_data(400, noise=0.1)
-    y = (X[:, :3] - t[:3]).argmax(axis=1)
-    model = make_form(kind, n_components=6, loss__strategy=strategy, loss__C=1.0, **LONG[kind])
-    model.fit(X, y)
-    back = model.inverse_transform(model.transform(X))
-    assert back.shape == X.shape
-    lost = np.mean((back - X) ** 2) / np.mean((X - X.mean(axis=0)) ** 2)
-    assert lost < 0.1
-    two = rng.standard_normal((2, model.transform(X).shape[1]))
-    once = model.inverse_transform(two.mean(axis=0, keepdims=True))
-    np.testing.assert_allclose(once[0], model.inverse_transform(two).mean(axis=0), rtol=1e-9)

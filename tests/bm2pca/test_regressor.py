@@ -75,10 +75,10 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
     mean, std = model.predict(new, return_std=True)
     rng = np.random.default_rng(12)
     z_mean, z_cov = model.transform(new, return_cov=True)
-    eta = model._result.posterior.state.weights
+    eta = model._result.posterior.states[0].weights
     for n in range(3):
         z = rng.multivariate_normal(z_mean[n], z_cov[n], size=200_000)
-        w = rng.multivariate_normal(eta.mean[0, :, 0], eta.cov[0, 0], size=200_000)
+        w = rng.multivariate_normal(eta.mean[:, 0], eta.cov[0], size=200_000)
         r = draw_noise(rng, 2.0, 0.4, 200_000)
         draws = model.y_mean_ + model.y_scale_ * (w[:, 0] + np.sum(w[:, 1:] * z, axis=1) + r)
         assert abs(draws.mean() - mean[n]) < 4.5 * draws.std() / np.sqrt(200_000)

@@ -187,21 +187,21 @@ def test_draws_of_a_mean_field_fit_have_its_moments(fitted, target):
     posterior, result = model.idata_["posterior"].dataset, model._result
     n = posterior.sizes["draw"]
     assert n >= 100
-    view, state = result.posterior.factor_model.states[0], result.posterior.state
+    view, state = result.posterior.factor_models[0].states[0], result.posterior.states[0]
     for name, mean in {
-        "loadings": view.loadings.mean[0],
-        "offset": view.offset.mean[0],
-        "noise_precision": view.noise_precision.mean[0],
-        "weights": state.weights.mean[0, 1:],
-        "bias": state.weights.mean[0, 0],
-        "loading_precision": state.views[0].loading_precision.mean[0],
+        "loadings": view.loadings.mean,
+        "offset": view.offset.mean,
+        "noise_precision": view.noise_precision.mean,
+        "weights": state.weights.mean[1:],
+        "bias": state.weights.mean[0],
+        "loading_precision": state.views[0].loading_precision.mean,
     }.items():
         values = posterior[name]
         error = values.std(("chain", "draw")).values / np.sqrt(n) + 1e-12
         difference = np.abs(values.mean(("chain", "draw")).values - mean)
         assert (difference / error).max() < 4.5, name
     spread = posterior["loadings"].std(("chain", "draw")).values
-    expected = np.sqrt(np.einsum("jrr->jr", view.loadings.cov[0]))
+    expected = np.sqrt(np.einsum("jrr->jr", view.loadings.cov))
     np.testing.assert_allclose(spread, np.broadcast_to(expected, (D, R)), rtol=0.25)
 
 

@@ -278,7 +278,7 @@ def test_names_dims_and_coordinates():
         ({"X": np.full((3, 2), np.nan)}, "NaN"),
         ({"y": [0, 1]}, "samples and y has"),
         ({"y": [0, 0, 0]}, "two classes"),
-        ({"y": [0.0, np.inf, 1.0]}, "NaN or infinity"),
+        ({"y": [0.0, np.inf, 1.0]}, "infinity"),
         ({"y": [[0], [1], [2]]}, "vector"),
         ({"y": [0, 1, 1], "target": "multilabel"}, "matrix"),
         ({"y": [[0], [1], [2]], "target": "multilabel"}, "0 and 1"),

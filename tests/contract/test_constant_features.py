@@ -13,7 +13,6 @@ from bsdr_models import (
     StackedClassifier,
     SupervisedWhitening,
 )
-from bsdr_models.papers import PaperBM2PCAClassifier
 
 # Most features that are tried, as spectra and counts have them.
 MANY = 1000
@@ -114,13 +113,12 @@ def test_views_without_their_constant_features_are_the_same(zoo):
             fitted(alone, X, y)
 
 
-@pytest.mark.parametrize("model", [BM2PCAClassifier(2), PaperBM2PCAClassifier(2)])
-def test_sparse(zoo, model):
+def test_sparse(zoo):
     X = zoo.X * (np.abs(zoo.X) > 0.3)
     other = csr_array(with_constants(X, 40))
-    model = model.set_params(random_state=0)
+    model = BM2PCAClassifier(2, random_state=0)
     found = assert_same(model, X, zoo.target("bm2pca"), other, plain=csr_array(X))
-    assert found.inverse_transform(found.transform(other)).shape == other.shape
+    assert found.transform(other).shape == (len(zoo.X), 2)
 
 
 def test_dask(zoo):

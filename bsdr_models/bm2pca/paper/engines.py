@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray
@@ -20,10 +18,13 @@ from bsdr_models.bm2pca.problem import Candidate, Problem
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.views import split_views
 from bsdr_models.dims import FEATURE
-from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.inference.coordinate_ascent import Bound, Extrapolation, run_coordinate_ascent
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.numerics.row_space import Rows
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Gain of a round, in nats, at which mean field has converged.
 TOL = 1e-3
@@ -35,27 +36,31 @@ PATH_SWEEPS = 150
 MAX_NUMBERS = 20_000_000
 
 
-def make_data(problem: Problem, costs: Sequence[float]) -> Data:
-    """Views and margins of all problems: of one, or one per outcome, for each cost."""
+def make_data(problem: Problem, cost: float) -> list[Data]:
+    """Views and margins of one problem with all outcomes, or of one for each."""
     views = split_views(problem.X, problem.columns)
-    shared = problem.strategy == "shared"
-    y = np.ascontiguousarray(problem.Y[None] if shared else problem.Y.T[:, :, None])
-    cost = np.repeat(np.asarray(costs, dtype=np.float64), len(y))[:, None, None]
-    return mean_field.make_data(views, np.tile(y, (len(costs), 1, 1)), cost, problem.epsilon)
+    data = mean_field.make_data(views, problem.Y, cost, problem.epsilon)
+    if problem.strategy == "shared":
+        return [data]
+    return [replace(data, margins=data.margins.of_label(c)) for c in range(problem.Y.shape[1])]
+
+
+def initial_states(data: Sequence[Data], problem: Problem, rng: np.random.Generator) -> list[State]:
+    """Initial state of each problem."""
+    r = problem.n_components
+    return [mean_field.init(own, problem.priors, n_components=r, rng=rng) for own in data]
 
 
 def run_sweeps(
-    problem: Problem,
-    costs: Sequence[float],
-    n_sweeps: int,
-    rng: np.random.Generator,
-) -> tuple[State, Data]:
-    """State of all problems, one set for each cost, after plain sweeps, and their data."""
-    data = make_data(problem, costs)
-    state = mean_field.init(data, problem.priors, n_components=problem.n_components, rng=rng)
+    problem: Problem, cost: float, n_sweeps: int, rng: np.random.Generator
+) -> MarginPosterior:
+    """Posterior after plain sweeps."""
+    data = make_data(problem, cost)
+    states = initial_states(data, problem, rng)
     for _ in range(n_sweeps):
-        state = mean_field.sweep(state, data, problem.priors)
-    return state, data
+        pairs = zip(states, data, strict=True)
+        states = [mean_field.sweep(state, own, problem.priors) for state, own in pairs]
+    return margin_posterior(states, data, problem)
 
 
 def path_scores_of_sweeps(
@@ -63,24 +68,34 @@ def path_scores_of_sweeps(
 ) -> FloatArray:
     """Scores of new samples for all costs and numbers of sweeps, costs first: (G, M, K).
 
-    One run serves all numbers of sweeps and all costs.
+    The fits of all costs start alike, and one run serves all numbers of sweeps.
     """
     costs = list(dict.fromkeys(each["C"] for each in candidates))
     sweeps = list(dict.fromkeys(each["n_sweeps"] or CONVERGED for each in candidates))
-    state, data = run_sweeps(problem, costs, 0, rng)
+    data = make_data(problem, costs[0])
+    initial = initial_states(data, problem, rng)
     scores = []
-    for sweep in range(1, max(sweeps) + 1):
-        state = mean_field.sweep(state, data, problem.priors)
-        if sweep in sweeps:
-            mean = margin_posterior(state, data, problem).score_means(X)
-            scores.append(mean.reshape(X.shape[0], len(costs), -1))
-    return np.moveaxis(np.stack(scores), 2, 0).reshape(-1, X.shape[0], problem.Y.shape[1])
+    for cost in costs:
+        data = [replace(own, margins=replace(own.margins, cost=cost)) for own in data]
+        pairs = zip(initial, data, strict=True)
+        states = [replace(state, slack=mean_field.update_slack(state, own)) for state, own in pairs]
+        for number in range(1, max(sweeps) + 1):
+            pairs = zip(states, data, strict=True)
+            states = [mean_field.sweep(state, own, problem.priors) for state, own in pairs]
+            if number in sweeps:
+                scores.append(margin_posterior(states, data, problem).score_means(X))
+    return np.stack(scores)
 
 
-def margin_posterior(state: State, data: Data, problem: Problem) -> MarginPosterior:
+def margin_posterior(
+    states: Sequence[State], data: Sequence[Data], problem: Problem
+) -> MarginPosterior:
     """Posterior for prediction."""
-    factor_model = FactorModel.of(state.views, data.views, problem.columns)
-    return MarginPosterior(factor_model=factor_model, state=state)
+    models = [
+        FactorModel.of(state.views, own.views, problem.columns)
+        for state, own in zip(states, data, strict=True)
+    ]
+    return MarginPosterior(factor_models=tuple(models), states=tuple(states))
 
 
 def fit_mean_field(
@@ -94,20 +109,35 @@ def fit_mean_field(
 ) -> Result[MarginPosterior]:
     """Maximise the bound: ``max_iter`` plain sweeps if ``tol`` is 0, else to convergence.
 
-    Plain sweeps converge slowly along narrow ridges of the bound, so of three sweeps to
-    convergence one is extrapolated.
+    The bound of several problems is the sum of theirs. Plain sweeps converge slowly along narrow
+    ridges of the bound, so of three sweeps to convergence one is extrapolated.
     """
-    data = make_data(problem, [cost])
-    squarem = Extrapolation(pack=mean_field.pack, unpack=partial(mean_field.unpack, data=data))
+    data = make_data(problem, cost)
+
+    def step(states: list[State]) -> tuple[list[State], Bound]:
+        pairs = [
+            mean_field.step(state, own, problem.priors)
+            for state, own in zip(states, data, strict=True)
+        ]
+        names = pairs[0][1].terms
+        total = {name: sum(bound.terms[name] for _, bound in pairs) for name in names}
+        return [state for state, _ in pairs], Bound(total)
+
+    def pack(states: list[State]) -> FloatArray:
+        return np.concatenate([mean_field.pack(state) for state in states])
+
+    def unpack(vector: FloatArray, states: list[State]) -> list[State]:
+        # Problems have the same shapes.
+        vectors = np.split(vector, len(states))
+        return list(map(mean_field.unpack, vectors, states, data))
+
     result = run_coordinate_ascent(
-        lambda stream, _: mean_field.init(
-            data, problem.priors, n_components=problem.n_components, rng=stream
-        ),
-        partial(mean_field.step, data=data, priors=problem.priors),
+        lambda stream, _: initial_states(data, problem, stream),
+        step,
         rng=rng,
         max_iter=max_iter,
         tol=tol,
-        extrapolation=squarem if tol > 0.0 else None,
+        extrapolation=Extrapolation(pack=pack, unpack=unpack) if tol > 0.0 else None,
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
@@ -119,7 +149,7 @@ def fit_draws(
     problem: Problem, engine: str, *, cost: float, schedule: Schedule, rng: np.random.Generator
 ) -> Result[DrawPosterior]:
     """Fit the model with one subspace by Gibbs, NUTS or ADVI; components are aligned."""
-    margins = margins_of(problem.Y[None], np.full((1, 1, 1), cost), problem.epsilon)
+    margins = margins_of(problem.Y, cost, problem.epsilon)
     data = gibbs.Data(X=problem.X, margins=margins)
     excluded = {"scores"}
     if schedule.chains * schedule.draws * len(problem.X) * problem.n_components > MAX_NUMBERS:
@@ -166,7 +196,7 @@ def path_scores_of_draws(
     return np.stack(scores)
 
 
-def declare(problem: Problem, cost: float) -> Any:
+def declare(problem: Problem, cost: float) -> "pm.Model":
     """The PyMC model of the training samples; raise a ValueError unless `check_samples`."""
     from bsdr_models.bm2pca.paper import model
 
@@ -177,11 +207,11 @@ def declare(problem: Problem, cost: float) -> Any:
 
 
 def check_samples(problem: Problem, what: str) -> None:
-    """Raise a ValueError if X is sparse, incomplete or of several views."""
-    if issparse(problem.X) or not problem.complete or len(problem.columns) > 1:
+    """Raise a ValueError if X is incomplete or of several views."""
+    if not problem.complete or len(problem.columns) > 1:
         raise ValueError(
-            f"{what} needs complete dense samples of one view; use "
-            "inference='mean_field' for sparse or missing values and for several views"
+            f"{what} needs complete samples of one view; use inference='mean_field' for missing "
+            "values and for several views"
         )
 
 

@@ -1,9 +1,12 @@
 """Scikit-learn classifier of BM2PCA as printed, by every inference method."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray
@@ -19,9 +22,12 @@ from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.options import COUNT, Options, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import feature_names, read_views, warn_unless_mixed
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
@@ -35,6 +41,8 @@ N_SWEEPS = 3
 class ConjugateEstimator(BaseBM2PCA):
     """Views, hyper-parameters and settings of mean field, and the PyMC model."""
 
+    _sparse = False
+
     def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
         groups = read_views(self.views, list(feature_names(self)))
         problem = super()._make_problem(X, Y, priors=self._option("priors"), **options)
@@ -44,7 +52,7 @@ class ConjugateEstimator(BaseBM2PCA):
         return replace(problem, columns=columns)
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The model with one subspace as a ``pymc.Model`` on the scaled training samples.
 
         ``pm.sample_posterior_predictive`` with ``idata_`` draws features. Labels have a
@@ -67,8 +75,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     n_components : int, default=10
         Dimension R of the latent space, at most the number of features.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
-        Inference method. All but mean field need one shared subspace and complete dense samples of
-        one view; NUTS and ADVI compile the PyMC model.
+        Inference method. All but mean field need one shared subspace and complete samples of one
+        view; NUTS and ADVI compile the PyMC model.
     views : dict, optional
         Lists of columns by the name of the view. Every view has its own loadings, offset and noise.
         A view may be missing (NaN) in a sample.
@@ -149,12 +157,12 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     [0, 1, 2]
     """
 
-    _option_types: ClassVar[dict[str, type[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {
         "loss": HingeLoss,
         "priors": Priors,
         "sampling": Sampling,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **MarginClassifier._parameter_constraints,
         "inference": [StrOptions(set(get_args(Inference)))],
         "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
@@ -169,8 +177,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         *,
         inference: Inference = "mean_field",
         loss: HingeLoss | None = None,
-        unlabeled: Any = None,
-        views: Any = None,
+        unlabeled: object = None,
+        views: Mapping[str, ArrayLike] | None = None,
         priors: Priors | None = None,
         standardize: bool = True,
         sampling: Sampling | None = None,
@@ -194,7 +202,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _set_loss(self, problem: Problem) -> Problem:
+    def _ready(self, problem: Problem) -> Problem:
         if self.inference == "mean_field":
             return problem
         if problem.strategy != "shared":
@@ -212,7 +220,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     def _candidates(self, problem: Problem) -> list[Candidate]:
         C = self._option("loss").C
         n_sweeps = self.n_sweeps
-        costs = COSTS if C is None or C == "cv" else (float(C),)
+        costs = COSTS if C is None else (float(C),)
         sweeps: tuple[int | None, ...] = (None,)  # a sampler cannot stop early
         if self.inference == "mean_field" and n_sweeps != "converged":
             sweeps = SWEEPS if n_sweeps == "cv" else (int(n_sweeps),)
@@ -248,12 +256,12 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             progressbar=self.progressbar,
         )
 
-    def _report(self, result: Result[Predictor], chosen: Candidate) -> None:
-        if result.sampled is not None:
+    def _report(self) -> None:
+        if self.inference != "mean_field":
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=5)
 
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, object]:
         selected = super()._selected_params()
         if getattr(self, "n_sweeps_", None) is not None:
             selected["n_sweeps"] = self.n_sweeps_
@@ -263,11 +271,10 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     def _method(self) -> Inference:
         return self.inference
 
-    def _model_attrs(self) -> dict[str, Any]:
+    def _model_attrs(self) -> dict[str, object]:
         return {"objective": "lower bound of the pseudo-posterior"}
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        if self.inference != "mean_field":  # samplers need complete dense samples
-            tags.input_tags.sparse = tags.input_tags.allow_nan = False
+        tags.input_tags.allow_nan = self.inference == "mean_field"
         return tags

@@ -1,4 +1,4 @@
-r"""Gibbs sampling for BM2PCA from full conditionals given slack scales, chains in parallel.
+r"""Gibbs sampling of Eq. (4) of the paper from full conditionals, chains in parallel.
 
 Each ``sample_*`` draws one block given the others, for C chains along the first axis of every
 array. ``step``, a sweep, draws weights and slack scales with Z integrated out: given each
@@ -33,7 +33,7 @@ from bsdr_models.numerics.linalg import inv_spd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Dense samples X (N, d) and their margins, with targets (1, N, K)."""
+    """Dense samples X (N, d) and their margins, with targets (N, K)."""
 
     X: FloatArray
     margins: Margins
@@ -65,7 +65,7 @@ def init(
     c = n_chains
     k = n_components
     n, d = data.X.shape
-    n_labels = data.margins.y.shape[2]
+    n_labels = data.margins.y.shape[-1]
     centred = data.X - data.X.mean(axis=0)
     Z = centred @ rng.standard_normal((c, d, k)) + 1e-3 * rng.standard_normal((c, n, k))
     variance = np.mean(centred**2)
@@ -149,7 +149,7 @@ def sample_weights_and_slack(
                 cov=cov,
                 lower=lower[..., 0],
                 upper=upper[..., 0],
-                cost=margins.cost[..., 0],
+                cost=margins.cost,
             ),
             shape=priors.weight_shape,
             rate=priors.weight_rate,

@@ -6,9 +6,8 @@ Every ``update_*`` returns the optimal factor with the others held fixed; ``step
 ``bound_terms`` is the exact bound of the pseudo-posterior, with all constants. The margin factors
 are no likelihood of the labels, so the bound never compares costs.
 
-P problems with the same samples are fitted at once: one per class for one-vs-rest, or several
-costs in a cross-validation. Each has K outcomes; K = 1 is the paper's model, K > 1 shares one
-subspace. Unlabelled samples contribute their features alone.
+One outcome, K = 1, is the paper's model; several share one subspace. Unlabelled samples contribute
+their features alone. The paper numbers Eq. (1) to (5); the updates after Eq. (5) have no number.
 
 The printed updates [1]_ can lower the bound; ``docs/derivations/bm2pca.md`` has the departures.
 
@@ -33,21 +32,20 @@ from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
 from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.row_space import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Samples, and margin factors of P problems."""
+    """Samples and margin factors."""
 
     views: tuple[View, ...]
     margins: Margins
 
 
 def make_data(
-    views: Sequence[Rows], y: FloatArray, cost: FloatArray, epsilon: float | None = None
+    views: Sequence[FloatArray], y: FloatArray, cost: float, epsilon: float | None = None
 ) -> Data:
-    """Features of each view, (N, d), and signs or real targets y (P, N, K) of costs (P, 1, 1)."""
+    """Features of each view, (N, d), and signs or real targets y (N, K) with their cost."""
     return Data(views=tuple(map(make_view, views)), margins=margins_of(y, cost, epsilon))
 
 
@@ -55,9 +53,9 @@ def make_data(
 class Latent:
     """q(Z): one normal per sample."""
 
-    mean: FloatArray  # (P, N, R)
-    cov: FloatArray  # (P, N, R, R)
-    log_det: FloatArray  # log |cov|, (P, N)
+    mean: FloatArray  # (N, R)
+    cov: FloatArray  # (N, R, R)
+    log_det: FloatArray  # log |cov|, (N,)
     moments: tuple[Moments, ...]  # Sufficient statistics for each view
 
 
@@ -65,26 +63,26 @@ class Latent:
 class Weights:
     """q(eta): one normal per outcome over [bias; weights]."""
 
-    mean: FloatArray  # (P, 1 + R, K)
-    cov: FloatArray  # (P, K, 1 + R, 1 + R)
-    log_det: FloatArray  # log |cov|, (P, K)
+    mean: FloatArray  # (1 + R, K)
+    cov: FloatArray  # (K, 1 + R, 1 + R)
+    log_det: FloatArray  # log |cov|, (K,)
 
     @property
     def second(self) -> FloatArray:
-        """E[eta eta'], (P, K, 1 + R, 1 + R)."""
-        mean = np.swapaxes(self.mean, 1, 2)
-        return self.cov + mean[..., :, None] * mean[..., None, :]
+        """E[eta eta'], (K, 1 + R, 1 + R)."""
+        mean = self.mean.T
+        return self.cov + mean[:, :, None] * mean[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All factors of q. P problems, N samples, R components, K outcomes."""
+    """All factors of q. N samples, R components, K outcomes."""
 
     views: tuple[ViewState, ...]  # t, W, r, tau of each view
     latent: Latent  # Z
     weights: Weights  # eta, bias first
-    weight_precision: Gamma  # nu, Gammas (P, K)
-    slack: FloatArray  # s of q(lambda) of each hinge, (S, P, N, K)
+    weight_precision: Gamma  # nu, Gammas (K,)
+    slack: FloatArray  # s of q(lambda) of each hinge, (S, N, K)
 
 
 def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Generator) -> State:
@@ -94,55 +92,48 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
     principal axes, less what the targets explain. Those beyond the rank of both are standard
     normal.
     """
-    p, n, k = data.margins.y.shape
+    n, k = data.margins.y.shape
     r = n_components
     first = 0
     targets = initial_values.complete_targets(data.margins)
-    mean = np.tile(rng.standard_normal((n, r)), (p, 1, 1))
-    labelled = data.margins.observed.any(axis=(0, 2))
+    mean = rng.standard_normal((n, r))
+    labelled = data.margins.observed.any(axis=1)
     if labelled.any():
-        found = initial_values.target_coordinates(targets, data.views)[..., :r]
-        first = found.shape[-1]
-        mean[..., :first] = found
+        found = initial_values.target_coordinates(targets, data.views)[:, :r]
+        first = found.shape[1]
+        mean[:, :first] = found
     if first < r:
         found = principal_scores(data.views, r - first)
-        found = initial_values.residual(found, mean[..., :first])
-        mean[..., first : first + found.shape[-1]] = found
+        found = initial_values.residual(found, mean[:, :first])
+        mean[:, first : first + found.shape[1]] = found
     if labelled.any():  # the others begin at the mean
-        mean[:, ~labelled, first:] = 0.0
-    cov = np.tile(np.eye(r), (p, n, 1, 1))
+        mean[~labelled, first:] = 0.0
+    cov = np.tile(np.eye(r), (n, 1, 1))
     weights = _ridge_weights(mean, targets)
     return State(
-        views=tuple(views.initial_state(view, n_problems=p, n_components=r) for view in data.views),
-        latent=make_latent(mean, cov, np.zeros((p, n)), data),
+        views=tuple(views.initial_state(view, n_components=r) for view in data.views),
+        latent=make_latent(mean, cov, np.zeros(n), data),
         weights=weights,
-        weight_precision=Gamma(shape=np.ones((p, k)), rate=np.ones((p, k))),
+        weight_precision=Gamma(shape=np.ones(k), rate=np.ones(k)),
         slack=data.margins.scales(*score_moments(mean, cov, weights)),
     )
 
 
 def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
-    """Ridge regression of the targets (P, N, K) on latent coordinates."""
+    """Ridge regression of the targets (N, K) on latent coordinates."""
     full = with_ones(mean)
-    across = np.swapaxes(full, 1, 2)
-    p = len(y)
-    k = y.shape[-1]
-    q = full.shape[-1]
+    k = y.shape[1]
+    q = full.shape[1]
     return Weights(
-        mean=np.linalg.solve(across @ full + np.eye(q), across @ y),
-        cov=np.tile(0.01 * np.eye(q), (p, k, 1, 1)),
-        log_det=np.full((p, k), q * np.log(0.01)),
+        mean=np.linalg.solve(full.T @ full + np.eye(q), full.T @ y),
+        cov=np.tile(0.01 * np.eye(q), (k, 1, 1)),
+        log_det=np.full(k, q * np.log(0.01)),
     )
 
 
 def with_ones(mean: FloatArray) -> FloatArray:
-    """[1, z], (..., N, 1 + R)."""
-    return np.concatenate([np.ones((*mean.shape[:-1], 1)), mean], axis=-1)
-
-
-def _flat(matrices: FloatArray) -> FloatArray:
-    """Matrices (P, N, R, R) as rows, (P, N, R R)."""
-    return matrices.reshape(*matrices.shape[:2], -1)
+    """[1, z], (N, 1 + R)."""
+    return np.column_stack([np.ones(len(mean)), mean])
 
 
 def make_latent(mean: FloatArray, cov: FloatArray, log_det: FloatArray, data: Data) -> Latent:
@@ -163,7 +154,7 @@ def _by_view(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, Vie
 
 
 def update_latent(state: State, data: Data) -> Latent:
-    r"""Optimal q(Z) [1]_, Eq. (5) and the next one.
+    r"""Optimal q(Z), V(Z) after Eq. (5) of [1]_.
 
     With w the weights and g the linear terms of the margins,
 
@@ -173,22 +164,16 @@ def update_latent(state: State, data: Data) -> Latent:
         m_n = S_n \{\sum_v E[\tau_v] M_v^\top (x_n - E[t_v])
         + \sum_c (g_{nc} E[\eta_c] - w_{nc} E[\eta_{c0} \eta_c])\}
     """
-    weights, linear_terms = _margin_terms(state, data)
+    w = data.margins.weights(state.slack)
+    g = data.margins.linear_terms(state.slack)
     second = state.weights.second
-    forms = second[..., 1:, 1:]  # (P, K, R, R)
-    crossed = second[..., 0, 1:]  # (P, K, R)
-    slopes = np.concatenate([np.swapaxes(state.weights.mean[:, 1:], 1, 2), -crossed], axis=1)
-    linear_term = np.concatenate([linear_terms, weights], axis=-1) @ slopes
-    margins = (weights @ _flat(forms)).reshape(*weights.shape[:2], *forms.shape[2:])
+    k, r = second.shape[0], second.shape[1] - 1
+    of_margins = (w @ second[:, 1:, 1:].reshape(k, r * r)).reshape(-1, r, r)
     of_features, linear_of_features = views.latent_terms(state.views, data.views)
-    linear_term += linear_of_features
-    cov, log_det = inv_spd(margins + of_features, name="latent precision")
-    return make_latent(np.einsum("pnrs,pns->pnr", cov, linear_term), cov, log_det, data)
-
-
-def _margin_terms(state: State, data: Data) -> tuple[FloatArray, FloatArray]:
-    """Weights and linear terms of the margins, each (P, N, K)."""
-    return data.margins.weights(state.slack), data.margins.linear_terms(state.slack)
+    slopes = np.concatenate([state.weights.mean[1:].T, -second[:, 0, 1:]])
+    linear_term = np.column_stack([g, w]) @ slopes + linear_of_features
+    cov, log_det = inv_spd(of_margins + of_features, name="latent precision")
+    return make_latent(np.einsum("nrs,ns->nr", cov, linear_term), cov, log_det, data)
 
 
 def update_weights(state: State, data: Data) -> Weights:
@@ -198,23 +183,22 @@ def update_weights(state: State, data: Data) -> Weights:
         S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
         \mu_c = S_c \sum_n g_{nc} E[\tilde z_n]
     """
-    weights, linear_terms = _margin_terms(state, data)
-    full = with_ones(state.latent.mean)  # (P, N, 1 + R)
-    full_t = np.swapaxes(full, 1, 2)
-    outer = [full_t @ (weights[..., c, None] * full) for c in range(weights.shape[-1])]
-    precision = state.weight_precision.mean[..., None, None] * np.eye(full.shape[-1])
-    spread = np.swapaxes(weights, 1, 2) @ _flat(state.latent.cov)
-    precision[..., 1:, 1:] += spread.reshape(precision[..., 1:, 1:].shape)
-    precision += np.stack(outer, axis=1)
+    w = data.margins.weights(state.slack)
+    g = data.margins.linear_terms(state.slack)
+    full = with_ones(state.latent.mean)  # (N, 1 + R)
+    r = full.shape[1] - 1
+    precision = state.weight_precision.mean[:, None, None] * np.eye(1 + r)
+    precision[:, 1:, 1:] += (w.T @ state.latent.cov.reshape(-1, r * r)).reshape(-1, r, r)
+    precision += np.stack([full.T @ (own[:, None] * full) for own in w.T])
     cov, log_det = inv_spd(precision, name="weight precision")
-    mean = np.einsum("pkqs,psk->pqk", cov, full_t @ linear_terms)
+    mean = np.einsum("kqs,sk->qk", cov, full.T @ g)
     return Weights(mean=mean, cov=cov, log_det=log_det)
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
     """Optimal q(nu), V(nu) of [1]_: Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
-    square = np.einsum("pkqq->pk", state.weights.second)
-    q = state.weights.mean.shape[1]
+    square = np.einsum("kqq->k", state.weights.second)
+    q = len(state.weights.mean)
     return Gamma(
         shape=np.full_like(square, priors.weight_shape + 0.5 * q),
         rate=priors.weight_rate + 0.5 * square,
@@ -233,14 +217,15 @@ def _training_moments(state: State) -> tuple[FloatArray, FloatArray]:
 def score_moments(
     mean: FloatArray, cov: FloatArray, weights: Weights
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance, each (P, M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
+    """Mean and variance, each (M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
 
-    The mean is (P, M, R), the covariance (P, M, R, R), or (P, 1, R, R) if all samples share it.
+    The mean is (M, R), the covariance (M, R, R), or (1, R, R) if all samples share it.
     """
     full = with_ones(mean)
-    variance = _flat(cov) @ np.swapaxes(_flat(weights.second[..., 1:, 1:]), 1, 2)
-    own = [np.einsum("pmq,pmq->pm", full @ C, full) for C in np.swapaxes(weights.cov, 0, 1)]
-    return full @ weights.mean, variance + np.stack(own, axis=-1)
+    second = weights.second[:, 1:, 1:]
+    variance = cov.reshape(len(cov), -1) @ second.reshape(len(second), -1).T
+    own = [np.einsum("mq,mq->m", full @ C, full) for C in weights.cov]
+    return full @ weights.mean, variance + np.column_stack(own)
 
 
 def sweep(state: State, data: Data, priors: Priors) -> State:
@@ -255,33 +240,28 @@ def sweep(state: State, data: Data, priors: Priors) -> State:
 def step(state: State, data: Data, priors: Priors) -> tuple[State, Bound]:
     """One sweep of coordinate ascent, which never lowers the bound."""
     state = sweep(state, data, priors)
-    return state, info(state, data, priors)
+    return state, Bound(bound_terms(state, data, priors))
 
 
-def info(state: State, data: Data, priors: Priors) -> Bound:
-    """The exact bound at any state."""
-    terms = {name: float(v.sum()) for name, v in bound_terms(state, data, priors).items()}
-    return Bound(terms)
-
-
-def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, FloatArray]:
-    """Terms of the bound by factor, expected log density plus entropy, in nats, (P,)."""
-    terms: dict[str, FloatArray] = {}
+def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
+    """Terms of the bound by factor, expected log density plus entropy, in nats."""
+    terms: dict[str, float] = {}
     for own, moments, view in _by_view(state, data):
         for name, value in views.bound_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
     z = state.latent
-    weights = state.weights
+    eta = state.weights
     nu = state.weight_precision
-    square = np.sum(z.mean**2, axis=(1, 2)) + np.einsum("pnrr->p", z.cov)
-    terms["latent"] = 0.5 * (z.log_det.sum(axis=1) + z.mean[0].size - square)
-    each = weights.mean.shape[1] * (nu.mean_log + 1.0) + weights.log_det
-    each = each - nu.mean * np.einsum("pkqq->pk", weights.second)
-    terms["weights"] = 0.5 * each.sum(axis=1)
+    square = np.sum(z.mean**2) + np.einsum("nrr->", z.cov)
+    each = len(eta.mean) * (nu.mean_log + 1.0) + eta.log_det
+    each = each - nu.mean * np.einsum("kqq->k", eta.second)
     divergence = nu.negative_divergence(priors.weight_shape, priors.weight_rate)
-    terms["weight_precision"] = divergence.sum(axis=1)
-    terms["margins"] = data.margins.bound(*_training_moments(state), state.slack)
-    return terms
+    return terms | {
+        "latent": 0.5 * float(z.log_det.sum() + z.mean.size - square),
+        "weights": 0.5 * float(each.sum()),
+        "weight_precision": float(divergence.sum()),
+        "margins": data.margins.bound(*_training_moments(state), state.slack),
+    }
 
 
 def pack(state: State) -> FloatArray:

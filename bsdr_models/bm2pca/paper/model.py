@@ -49,9 +49,9 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget, FloatArray
+from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
+from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
-from bsdr_models.bm2pca.problem import encode_declared
 from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_priors
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features
@@ -67,8 +67,8 @@ TINY = 1e-16
 
 
 def build_paper_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
@@ -76,7 +76,7 @@ def build_paper_model(
     augmented: bool = False,
     C: float = 10.0,
     epsilon: float = 0.1,
-    unlabeled: Any = None,
+    unlabeled: object = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of BM2PCA as printed as a PyMC model with named dims.
@@ -162,7 +162,7 @@ def build_paper_model(
         raise ValueError("augmented=True is Eq. (4), of signs; target='regression' has none")
     numbers, own = read_priors(priors, SAMPLING)
     X_array, features = check_features(X, y, n_components)
-    values, axis, outcomes = encode_declared(y, target, unlabeled, n_samples=len(X_array))
+    values, axis, outcomes = declared_targets(y, target, unlabeled, n_samples=len(X_array))
     coords = {dims.FEATURE: features, axis: outcomes}
     half_width = epsilon if target == "regression" else None
     options: Any = {"C": C, "epsilon": half_width, "augmented": augmented, "own": own, "name": name}

@@ -1,15 +1,17 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, margin_posterior, run_sweeps
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, run_sweeps
 from bsdr_models.bm2pca.paper.estimator import ConjugateEstimator
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Problem
@@ -20,7 +22,8 @@ from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.datatree import InferenceMethod, output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import make_folds
-from bsdr_models.options import COUNT
+from bsdr_models.numerics.row_space import Rows
+from bsdr_models.options import COUNT, Options
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
@@ -130,11 +133,11 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     True
     """
 
-    _option_types: ClassVar[dict[str, type[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {
         "loss": EpsilonInsensitiveLoss,
         "priors": Priors,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **ConjugateEstimator._parameter_constraints,
         "n_components": [COUNT, None],
         "max_iter": [COUNT],
@@ -145,7 +148,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         n_components: int | None = None,
         *,
         loss: EpsilonInsensitiveLoss | None = None,
-        views: Any = None,
+        views: Mapping[str, ArrayLike] | None = None,
         priors: Priors | None = None,
         standardize: bool = True,
         max_iter: int = 2000,
@@ -163,12 +166,12 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Learn subspace and regression.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features)
             NaN marks a missing value.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             NaN marks a missing target.
@@ -196,9 +199,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         groups = read_groups(groups, table)
         loss: EpsilonInsensitiveLoss = self._option("loss")
         calibrate_rng, fit_rng = self._spawn()
-        self._observed = self._problem = self._make_problem(
-            X, Y, strategy="shared", epsilon=float(loss.epsilon)
-        )
+        self._problem = self._make_problem(X, Y, strategy="shared", epsilon=float(loss.epsilon))
         if groups is None:
             warn_of_replicates(self._problem.X, None, stacklevel=3)
         self.C_ = float(loss.C)
@@ -270,7 +271,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 coef_sd = sd
                 self.slope_ = slope
                 self.std_factor_ = factor
-                self._observed = self._problem = candidate
+                self._problem = candidate
         return coef_sd
 
     @property
@@ -299,10 +300,10 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         coef, intercept = super()._mean_effects()
         return coef * self.slope_, intercept * self.slope_
 
-    def _means(self, X: Any) -> FloatArray:
+    def _means(self, X: Rows) -> FloatArray:
         return self._posterior.score_means(X) * self.slope_
 
-    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+    def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
         std = np.sqrt(variance + noise_variance(self.C_, self.epsilon_))
         return mean * self.slope_, std * self.std_factor_
@@ -337,21 +338,15 @@ def held_out(
     def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         test = fold == number
         training = problem.subset(np.flatnonzero(~test))
-        posterior = margin_posterior(
-            *run_sweeps(training, [cost], SWEEPS, streams[number]), training
-        )
-        return *posterior.score_moments(
-            problem.X[test]
-        ), posterior.projection @ posterior.mean_weights
+        posterior = run_sweeps(training, cost, SWEEPS, streams[number])
+        return *posterior.score_moments(problem.X[test]), posterior.coefficients
 
-    outcome = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds")
-    if outcome.interrupted:
-        raise KeyboardInterrupt
+    found = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds").complete()
     mean, variance = np.full((2, *problem.Y.shape), np.nan)
-    for number, (own_mean, own_variance, _) in outcome.results.items():
+    for number, (own_mean, own_variance, _) in enumerate(found):
         mean[fold == number] = own_mean
         variance[fold == number] = own_variance
-    coef = np.stack([coef for *_, coef in outcome.results.values()])
+    coef = np.stack([coef for *_, coef in found])
     coef_sd = np.sqrt((n_folds - 1) * coef.var(axis=0).mean(axis=0))
     return mean, variance + noise_variance(cost, float(problem.epsilon or 0.0)), coef_sd
 

@@ -12,12 +12,12 @@ from bsdr_models.bm2pca.select import (
     Split,
     best_of,
     judge,
+    known_labels,
     log_probabilities,
-    shrunk_temperature,
-    temperature_of,
 )
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.temperature import fit_temperature
 
 # Class scores (G, M, K) of new samples under fits of G candidates to a problem.
 type PathScores = Callable[[Problem, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
@@ -47,9 +47,7 @@ def cross_validate(
     numbers = range(len(rows))
     what = "BM2PCA, folds"
     outcome = run_tasks(held_out, numbers, n_jobs=n_jobs, what=what, progressbar=progressbar)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    scores = np.concatenate(list(outcome.results.values()), axis=1)
+    scores = np.concatenate(outcome.complete(), axis=1)
     truth = class_index(problem.Y[split.held_out], problem.exclusive)
     return choose_best(scores, truth, problem.exclusive, *split.units)
 
@@ -74,7 +72,7 @@ def choose_best(
         own = fold == number
         other = best_of(scores[:, ~own], truth[~own], exclusive)
         scaled[own] = scores[other.best, own] / other.temperature
-    factor = temperature_of(scaled, truth, exclusive, shrunk_temperature, groups)
+    factor = fit_temperature(*known_labels(scaled, truth, exclusive)[:2], shrink=True)
     return replace(
         chosen,
         temperature=chosen.temperature * factor,

@@ -46,10 +46,9 @@ class Scores:
 
     mean: FloatArray  # m, (C, N, k)
     cov: FloatArray  # S, (C, N, k, k), or (C, 1, k, k) if equal for all samples
-    # lower, upper, cost: Ends of the interval and C of the factors, broadcast to (C, N).
-    lower: FloatArray
+    lower: FloatArray  # Ends of the interval of each factor, (N,)
     upper: FloatArray
-    cost: FloatArray
+    cost: float  # C of the factors
 
     def moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (C, N, J) and covariances (C, N or 1, J, J) of J scores, weights (C, 1 + k, J)."""
@@ -66,7 +65,7 @@ class Scores:
 
 
 def log_masses(
-    mean: FloatArray, sd: FloatArray, lower: FloatArray, upper: FloatArray, cost: FloatArray
+    mean: FloatArray, sd: FloatArray, lower: FloatArray, upper: FloatArray, cost: float
 ) -> FloatArray:
     r"""Log of E[phi] for f ~ N(mean, sd**2) below, inside and above the interval, (3, ...).
 
@@ -99,7 +98,7 @@ def draw_scores(
     sd: FloatArray,
     lower: FloatArray,
     upper: FloatArray,
-    cost: FloatArray,
+    cost: float,
     *,
     rng: np.random.Generator,
 ) -> FloatArray:

@@ -31,8 +31,8 @@ from bsdr_models.bsdr.model import (
     RESPONSE_DIMS,
     Tensor,
     binary_probit,
-    check_target,
     multinomial_probit,
+    read_response,
 )
 from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
@@ -115,7 +115,7 @@ def build_paper_model(
     """
     numbers, own = read_priors(priors, PAPER)
     X_array, features = check_features(X, y, n_components)
-    y_array, labels = check_target(y, target, n_samples=len(X_array))
+    y_array, labels = read_response(y, target, n_samples=len(X_array))
     coords: dict[str, list[Any]] = {
         dims.OBS: list(range(len(X_array))),
         dims.FEATURE: features,
