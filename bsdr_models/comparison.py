@@ -33,7 +33,7 @@ from bsdr_models.cross_validation import (
 )
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.groups import read_groups
-from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.inference.parallel import Outcome, run_tasks
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import N_JOBS, Sampling, check_parameters
 from bsdr_models.process_state import one_thread, recorded_warnings
@@ -180,6 +180,8 @@ def compare_models(
 
     Raises
     ------
+    KeyboardInterrupt
+        If interrupted before the end of the first fold.
     RuntimeError
         If every model failed.
     TypeError
@@ -191,7 +193,8 @@ def compare_models(
     Warns
     -----
     UserWarning
-        If a model fails; the others are compared.
+        If a model fails; the others are compared. After a keyboard interrupt: the scores are then
+        those of the folds that were complete.
 
     See Also
     --------
@@ -237,23 +240,32 @@ def compare_models(
     )
     seed = int(rng.integers(2**31))  # the same weights for every pair
     fits: dict[str, list[_Fit]] = {name: [] for name in compared}
+    done: list[Fold] = []
 
     def fit(task: tuple[Fold, list[str]]) -> dict[str, _Fit]:
         fold, names = task
         chosen = {name: compared[name] for name in names}
         return _fit_models(chosen, X, labels, classes, fold, group_index)
 
-    def fit_all(names: list[str], further: Sequence[Fold]) -> dict[str, _Scores]:
-        """Fit models in further folds; scores of those whose fits have all succeeded."""
+    def fit_all(names: list[str], further: Sequence[Fold]) -> tuple[dict[str, _Scores], bool]:
+        """Fit models in further folds; scores of those whose fits have all succeeded.
+
+        And whether the user interrupted the run: then only complete folds count.
+        """
         tasks = [(fold, names) for fold in further]
-        outcome = run_tasks(fit, tasks, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        for found in outcome.results.values():
+        try:
+            run = run_tasks(fit, tasks, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
+        except KeyboardInterrupt:
+            if not done:
+                raise
+            run = Outcome(results={}, interrupted=True)
+        for number, found in run.results.items():
+            done.append(further[number])
             for name in names:
                 fits[name].append(found[name])
         complete = {name: own for name, own in fits.items() if not any(f.failed for f in own)}
-        return {name: _Scores.of(own, folds, index) for name, own in complete.items()}
+        scores = {name: _Scores.of(own, done, index) for name, own in complete.items()}
+        return scores, run.interrupted
 
     def mean_difference(a: _Scores, b: _Scores, prob: float = PROB) -> Estimate:
         difference = a.loss - b.loss
@@ -273,12 +285,18 @@ def compare_models(
         stacks = (_members(compared, name) for name in compared if name not in out)
         return dict.fromkeys(set(out).difference(*stacks), leader)
 
-    scored = fit_all([*compared], folds[:RACE_FOLDS])
+    scored, interrupted = fit_all([*compared], folds[:RACE_FOLDS])
     dropped: dict[str, str] = {}
-    if len(folds) > RACE_FOLDS:
+    if len(folds) > RACE_FOLDS and not interrupted:
         dropped = clearly_behind(scored)
         rest = [name for name in compared if name not in dropped]
-        scored = fit_all(rest, folds[RACE_FOLDS:])
+        scored, interrupted = fit_all(rest, folds[RACE_FOLDS:])
+    if interrupted:
+        warnings.warn(
+            f"interrupted: the scores are those of {len(done)} of {len(folds)} folds",
+            UserWarning,
+            stacklevel=2,
+        )
     failed = {name: _note(own, "failed") for name, own in fits.items() if name not in scored}
     if failed and not set(scored) - {BASE_RATE, *dropped}:
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")

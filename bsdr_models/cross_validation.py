@@ -5,6 +5,7 @@ more features than samples even arbitrary labels separate. Held-out samples with
 overlap.
 """
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -89,10 +90,13 @@ def cross_validated_map(
     xarray.DataTree
         The tree of the fit to all samples, if it is a model of this package, with a group
         ``predictions`` of all samples held out: ``probability``, ``predicted``, ``y``, ``fold`` and
-        ``class_frequency``.
+        ``class_frequency``. After a keyboard interrupt these are the samples of the folds that
+        were complete, and the root attribute ``interrupted`` is 1.
 
     Raises
     ------
+    KeyboardInterrupt
+        If interrupted before the end of the first fold.
     TypeError
         If the estimator has no ``predict_proba``.
     ValueError
@@ -165,10 +169,16 @@ def cross_validated_map(
     tasks = list(enumerate(folds))
     outcome = run_tasks(predict, tasks, n_jobs=n_jobs, what="Folds", progressbar=progressbar)
     if outcome.interrupted:
-        raise KeyboardInterrupt
+        tree.attrs["interrupted"] = 1
+        warnings.warn(
+            f"interrupted: the samples are those of {len(outcome.results)} of {len(folds)} folds",
+            UserWarning,
+            stacklevel=2,
+        )
     held_out = xr.concat(outcome.results.values(), dim=OBS, join="exact").sortby(OBS)
     if "fit" in tree.children and tree["fit"].sizes[OBS] == len(y):
-        held_out = held_out.assign_coords({OBS: tree["fit"].dataset[OBS].to_numpy()})
+        names = tree["fit"].dataset[OBS].to_numpy()
+        held_out = held_out.assign_coords({OBS: names[held_out[OBS].to_numpy()]})
     held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
     tree["predictions"] = xr.DataTree(held_out)
     return tree

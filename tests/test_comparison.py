@@ -146,9 +146,35 @@ def test_all_models_fail(classes):
         compare(*classes, all_by(Broken()))
 
 
-def test_an_interrupt_ends_the_comparison(classes):
+def test_an_interrupt_before_the_first_fold_ends_the_comparison(classes):
     with pytest.raises(KeyboardInterrupt):
         compare(*classes, {"D-GPLVM": Broken(KeyboardInterrupt)})
+
+
+class Stopped(GaussianNB):
+    """Stopped by the user in one of its fits."""
+
+    fits = 0
+    last = 0
+
+    def fit(self, X, y):
+        Stopped.fits += 1
+        if Stopped.fits == Stopped.last:
+            raise KeyboardInterrupt
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("n_done", [1, 2, 4])
+def test_an_interrupt_leaves_the_folds_that_are_complete(classes, n_done):
+    """Within the race, at its end, and after it."""
+    folds = list(StratifiedKFold(5, shuffle=True, random_state=5).split(*classes))
+    Stopped.fits, Stopped.last = 0, n_done + 1
+    models = all_by(GaussianNB()) | {"D-GPLVM": Stopped()}
+    with pytest.warns(UserWarning, match=f"interrupted: the scores are those of {n_done} of 5"):
+        found = compare(*classes, models, cv=folds)
+    whole = compare(*classes, all_by(GaussianNB()), cv=folds[:n_done])
+    scores = [name for name in SCORES if name in whole.table]
+    np.testing.assert_allclose(found.table[scores], whole.table.loc[found.table.index, scores])
 
 
 def test_ties_go_to_the_simpler_model(classes):

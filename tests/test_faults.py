@@ -155,12 +155,27 @@ class Tired(PaperBSDRClassifier):
         return self
 
 
-@pytest.mark.parametrize("last", [1, 2, 4])
-def test_no_map_of_some_of_the_folds(last):
+@pytest.mark.parametrize("last", [1, 2])
+def test_no_map_without_a_fold(last):
     Tired.fits, Tired.last = 0, last
     with pytest.raises(KeyboardInterrupt):
         cross_validated_map(Tired(), X, y, cv=4)
     assert Tired.fits == last
+
+
+def test_a_map_of_the_folds_until_an_interrupt():
+    Tired.fits, Tired.last = 0, 4  # all samples, two folds, and the one that is cut short
+    with pytest.warns(UserWarning, match="interrupted: the samples are those of 2 of 5 folds"):
+        tree = cross_validated_map(Tired(), X, y, cv=5, random_state=0)
+    whole = cross_validated_map(PaperBSDRClassifier(), X, y, cv=5, random_state=0)
+    assert tree.attrs["interrupted"] == 1
+    assert whole.attrs["interrupted"] == 0
+    samples = whole["predictions"].dataset
+    samples = samples.isel(obs=samples["fold"].values < 2)
+    found = tree["predictions"].dataset
+    np.testing.assert_array_equal(found["obs"], samples["obs"])
+    np.testing.assert_array_equal(found["probability"], samples["probability"])
+    assert set(found["fold"].values) == {0, 1}
 
 
 # ------------------------------------------------------------------------------ in parallel
