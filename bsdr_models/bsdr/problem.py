@@ -123,6 +123,15 @@ class Problem:
         """Length of a vector of parameters, P."""
         return self.n_loadings + len(self.contrasts) + self.n_views + 1
 
+    @property
+    def work(self) -> float:
+        """Cost of the log likelihood of a draw, in units of a normal distribution function.
+
+        One takes about 25 ns, as some twenty multiplications do.
+        """
+        n, b = self.X.shape
+        return n * len(self.contrasts) * (1.0 + b / 20.0)
+
     def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Standard normals (S, B, J), (S, J) and (S, V), and log tau (S,), as views."""
         n = self.n_loadings
