@@ -112,7 +112,11 @@ class Whitening:
         else:
             first = scaled.shape[1] + int(j > _MOST_COUPLED)
         before, dense = np.hsplit(features, [first])
-        information = np.outer(np.sum(before**2, axis=0), np.diag(curvature.mean(axis=0)))
+        if dense.size:  # the precision must be positive definite
+            value, vector = np.linalg.eigh(curvature)
+            curvature = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT
+        mean = np.maximum(np.diag(curvature.mean(axis=0)), 0.0)
+        information = np.outer(np.sum(before**2, axis=0), mean)
         deviations[: information.size] = (1.0 + information.ravel()) ** -0.5
         precision = np.eye(dense.shape[1] * j) + _information(dense, dense, curvature)
         mutual = _information(before, dense, curvature)
