@@ -319,6 +319,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
         some 300 samples of ten classes. A chain of ``"hmc"`` is the draws of two to eight chains,
         which run in parallel and are concatenated.
+    n_jobs : int, optional
+        Threads of ``"hmc"``, for blocks of its chains and for the folds of the temperature: None is
+        1 unless set by ``joblib.parallel_config``, -1 is all cores. The result does not depend on
+        it.
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
@@ -480,7 +484,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
 
     Parameters
     ----------
-    n_components, kernel, views, priors, metric, sampling, progressbar, random_state
+    n_components, kernel, views, priors, metric, sampling, n_jobs, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
     inference : {"conjugate", "nuts", "advi"}, optional
         ``"conjugate"``, the default, are independent draws of the exact posterior: all but the
