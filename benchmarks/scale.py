@@ -22,7 +22,6 @@ from threadpoolctl import threadpool_limits
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import machine
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
@@ -102,7 +101,6 @@ def run(samples: Samples, scaler: Scaler) -> Run:
         contrasts=make_contrasts(N_CLASSES, "multiclass"),
         priors=HierarchicalPriors(),
         scaler=scaler,
-        metric=Metric.identity(~scaler.constant),
     )
     found = fit_laplace(timed, response, rng=np.random.default_rng(0), n_draws=N_DRAWS)
     return Run(total=time.perf_counter() - begin, visits=dict(timed.seconds), found=found)
