@@ -7,7 +7,6 @@ All three must find the same mode and draws; wall-clock seconds, one BLAS thread
 a worker is its largest resident set, before and after the fit.
 """
 
-import resource
 import statistics
 import tempfile
 import time
@@ -57,15 +56,20 @@ def write_samples(path: Path, n: int, d: int) -> np.ndarray:
 
 
 def peak() -> int:
-    """Largest resident set of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    """Largest resident set of this process so far, in MB, on Linux."""
+    # `resource.getrusage` would have that of the process which started this one.
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
 
 class Timed:
-    """Samples whose passes are timed, by the name of the function."""
+    """Samples whose passes are timed, by the name of the function, but for those of a subsample."""
 
     def __init__(self, samples: Samples) -> None:
-        self._samples, self.shape = samples, samples.shape
+        self._samples = samples
+        self.X = samples.X
+        self.y = samples.y
+        self.shape = samples.shape
         self.seconds: dict[str, list[float]] = defaultdict(list)
 
     def sum(self, function: Any, shared: Any) -> Any:
