@@ -3,7 +3,8 @@
     python -m benchmarks scale
     python -m benchmarks scale --samples 1000000 --write
 
-All three must find the same mode and draws; wall-clock seconds, one BLAS thread each.
+All three must find the same mode and draws; wall-clock seconds, one BLAS thread each. The memory of
+a worker is its largest resident set, before and after the fit.
 """
 
 import statistics
@@ -20,7 +21,6 @@ from threadpoolctl import threadpool_limits
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import machine
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
@@ -55,11 +55,21 @@ def write_samples(path: Path, n: int, d: int) -> np.ndarray:
     return y
 
 
+def peak() -> int:
+    """Largest resident set of this process so far, in MB, on Linux."""
+    # `resource.getrusage` would have that of the process which started this one.
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
 class Timed:
-    """Samples whose passes are timed, by the name of the function."""
+    """Samples whose passes are timed, by the name of the function, but for those of a subsample."""
 
     def __init__(self, samples: Samples) -> None:
-        self._samples, self.shape = samples, samples.shape
+        self._samples = samples
+        self.X = samples.X
+        self.y = samples.y
+        self.shape = samples.shape
         self.seconds: dict[str, list[float]] = defaultdict(list)
 
     def sum(self, function: Any, shared: Any) -> Any:
@@ -95,7 +105,6 @@ def run(samples: Samples, scaler: Scaler) -> Run:
         contrasts=make_contrasts(N_CLASSES, "multiclass"),
         priors=HierarchicalPriors(),
         scaler=scaler,
-        metric=Metric.identity(~scaler.constant),
     )
     found = fit_laplace(timed, response, rng=np.random.default_rng(0), n_draws=N_DRAWS)
     return Run(total=time.perf_counter() - begin, visits=dict(timed.seconds), found=found)
@@ -119,9 +128,15 @@ def compare(n: int, d: int, *, n_workers: int, chunk: int) -> str:
         cluster = LocalCluster(
             n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         )
-        with cluster, Client(cluster):
-            on_workers = Chunks(da.from_array(mapped, chunks=(-(-n // n_workers), d)).persist(), y)
+        with cluster, Client(cluster) as client:
+            few = Chunks(
+                da.from_array(mapped[: n_workers * FEW], chunks=(FEW, d)), y[: n_workers * FEW]
+            )
+            run(few, scaler)
+            before = client.run(peak)
+            on_workers = Chunks(da.from_array(mapped, chunks=(chunk, d)).persist(), y)
             workers = run(on_workers, scaler)
+            after = client.run(peak)
     size = n * d * 8 / MEGABYTE
     assert memory.found.converged, "no mode was found"
     gap = max(difference(memory.found, each.found) for each in (threads, workers))
@@ -129,13 +144,15 @@ def compare(n: int, d: int, *, n_workers: int, chunk: int) -> str:
     lines = [
         memory.line("in memory", f"{size:.0f} MB of X"),
         threads.line("from disk", f"chunks of {chunk} samples, threads of Dask"),
-        workers.line(f"{n_workers} workers", "a chunk on each"),
+        workers.line(f"{n_workers} workers", f"chunks of {chunk} samples"),
     ]
     head = [f"N = {n}, D = {d}", "s", *(f"{part}, s" for part in PARTS.values()), ""]
     return (
         f"K = {N_CLASSES}, {N_DRAWS} draws; Pareto k {memory.found.pareto_k:.2f}. Mode and draws "
         f"of the three ways differ by at most {gap:.0e} standard "
-        f"deviations.\n\n{as_markdown(head, lines)}"
+        f"deviations.\n\n{as_markdown(head, lines)}\n\nPeak of a worker: {max(after.values())} MB, "
+        f"{max(before.values())} MB of it before the fit; it holds {size / n_workers:.0f} MB of X, "
+        f"in chunks of {chunk * d * 8 / MEGABYTE:.0f} MB."
     )
 
 

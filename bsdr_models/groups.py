@@ -6,7 +6,6 @@ from numbers import Real
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import _num_samples
 
 from bsdr_models.arrays import IntArray, SamplesLike, TargetLike
@@ -88,6 +87,8 @@ def warn_of_replicates(X: Rows, classes: IntArray | None, *, stacklevel: int) ->
     """
     if issparse(X) or X.shape[1] < LEAST_FEATURES or np.isnan(X).any():
         return
+    from sklearn.neighbors import NearestNeighbors  # takes .2 s to load
+
     classes = np.zeros(len(X), dtype=np.int64) if classes is None else classes
     looked_at = evenly_spaced(len(X), MOST_LOOKED_AT)
     if not any(len(np.unique(values)) > FEW_VALUES for values in X[looked_at].T):

@@ -1,5 +1,7 @@
 """Dask arrays: what is read, refused, summed, and predicted chunk by chunk."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -12,6 +14,7 @@ from bsdr_models import (
     BSDRClassifier,
     DGPLVMClassifier,
     HingeLoss,
+    Sampling,
 )
 from bsdr_models.dask_arrays import as_dask, fit_scaler_of_chunks, is_dask, read_chunked
 from bsdr_models.inference.chunks import Chunks, InMemory
@@ -114,6 +117,36 @@ def test_fit_is_that_of_samples_in_memory(fitted):
     assert (model.predict(X) == memory.predict(X)).mean() > 0.99
     assert model.idata_["posterior"].sizes["draw"] == 1000
     assert model.summary().loc["samples", "value"].startswith("1797, of which 1797")
+
+
+@pytest.mark.slow
+def test_worker_that_is_killed_changes_no_bit(monkeypatch):
+    """Its chunks are computed again by the other worker."""
+    from distributed import Client, LocalCluster
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=4000)
+    X = da.from_array(rng.standard_normal((4000, 8)) + np.eye(3, 8)[y], chunks=(500, 8))
+    alone = BSDRClassifier(sampling=Sampling(draws=64), random_state=0).fit(X, y)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
+    with cluster, Client(cluster) as client:
+        victims = list(client.run(os.getpid).values())
+        original = Chunks.sum
+        n_passes = 0
+
+        def killing(self, function, shared):
+            nonlocal n_passes
+            n_passes += 1
+            if n_passes == 3:
+                os.kill(victims[0], signal.SIGKILL)
+            return original(self, function, shared)
+
+        monkeypatch.setattr(Chunks, "sum", killing)
+        shared = BSDRClassifier(sampling=Sampling(draws=64), random_state=0).fit(X, y)
+        assert n_passes > 3
+        assert victims[0] not in client.run(os.getpid).values()
+    ours, theirs = (model.idata_["posterior"]["projection"] for model in (shared, alone))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_wrong_labels_have_the_predictions_of_samples_in_memory():

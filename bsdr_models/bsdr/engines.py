@@ -34,11 +34,13 @@ _LEAST_PATH_CHAINS = 8
 _MOST_PATH_CHAINS = 32
 # Draws of all chains.
 _DRAWS = 4000
-# Work above which there are fewer draws, of fewer chains: R-hat exceeds one by about their number
-# over the effective sample size.
+# Work above which there are fewer draws.
 _HEAVY = 1.2e4
-# Chains below this work, where a trajectory of eight costs little more than one of four.
-_LIGHT_CHAINS = 8
+# Chains, of which two blocks of four cost little more than one block,
+_MOST_CHAINS = 8
+# if each has so many draws: R-hat exceeds one by about the number of chains over the effective
+# sample size.
+_LEAST_DRAWS = 250
 # Work above which Laplace's method is the default.
 TOO_HEAVY = 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
@@ -128,7 +130,7 @@ def fit_problem(
     problem = build(feature_map, np.arange(len(learner.X)))
     if engine is None:
         few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
-        engine = "laplace" if few and work(problem) > TOO_HEAVY else "hmc"
+        engine = "laplace" if few and problem.work > TOO_HEAVY else "hmc"
         engine = "conjugate" if problem.target == "regression" else engine
     if engine == "conjugate":
         return _fit_conjugate(problem, feature_map, learner, build, options, rng)
@@ -141,15 +143,6 @@ def fit_problem(
     return fit_by_laplace(samples, response, problem, feature_map, options, rng=rng)
 
 
-def work(problem: Problem) -> float:
-    """Cost of the log likelihood of a draw, in units of a normal distribution function.
-
-    One takes about 25 ns, as some twenty multiplications do.
-    """
-    n, b = problem.X.shape
-    return n * len(problem.contrasts) * (1.0 + b / 20.0)
-
-
 def _fit_hmc(
     problem: Problem,
     feature_map: FeatureMap,
@@ -160,12 +153,13 @@ def _fit_hmc(
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
-    cost = max(work(problem), 1.0)
+    cost = max(problem.work, 1.0)
     n_path_chains = int(
         np.clip(round(_PATH_CHAINS / cost**0.25), _LEAST_PATH_CHAINS, _MOST_PATH_CHAINS)
     )
-    n_chains = _LIGHT_CHAINS if cost <= _HEAVY else N_CHAINS
-    n_draws = options.draws(int(_DRAWS * min(1.0, _HEAVY / cost) ** 0.5 / n_chains))
+    total = _DRAWS * min(1.0, _HEAVY / cost) ** 0.5
+    n_chains = _MOST_CHAINS if total >= _MOST_CHAINS * _LEAST_DRAWS else N_CHAINS
+    n_draws = options.draws(int(total / n_chains))
     begin = time.perf_counter()
     with ProgressBar(100, "BSDR, Hamiltonian Monte Carlo", enabled=options.progressbar) as bar:
         sampled = hmc.sample(

@@ -20,6 +20,7 @@ from bsdr_models.bsdr.trees import Context
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.chunks import Chunks
+from bsdr_models.inference.parallel import threads
 from bsdr_models.metric import MetricName
 from bsdr_models.numerics.dependence import weigh_samples
 from bsdr_models.numerics.folds import evenly_spaced, make_folds
@@ -72,6 +73,7 @@ class FullRankEstimator(BaseBSDR):
         priors: HierarchicalPriors | None = None,
         metric: MetricName = "auto",
         sampling: Sampling | None = None,
+        n_jobs: int | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -83,6 +85,7 @@ class FullRankEstimator(BaseBSDR):
         self.priors = priors
         self.metric = metric
         self.sampling = sampling
+        self.n_jobs = n_jobs
         self.progressbar = progressbar
         self.random_state = random_state
 
@@ -117,7 +120,7 @@ class FullRankEstimator(BaseBSDR):
             classes = y if context["target"] == "multiclass" else None
             warn_of_replicates(scaled, classes, stacklevel=4)
         rng = self._set_context(scaled, y, views=views, **context)
-        with one_thread(), self._fitting(X.shape):
+        with one_thread(), threads(self.n_jobs), self._fitting(X.shape):
             learner = choose_kernel(self._learner(), self._context.target, self._problem)
             fit = fit_problem(
                 learner,
@@ -317,6 +320,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Draws, warm-up and chains. By default 1000 draws of each of four chains, for ``"hmc"`` 500
         draws of each of eight chains, or fewer draws of four chains for more than about 300
         samples of ten classes.
+    n_jobs : int, optional
+        Threads of ``"hmc"``, for blocks of its chains and for the folds of the temperature: None is
+        1 unless set by ``joblib.parallel_config``, -1 is all cores. The result does not depend on
+        it.
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
@@ -478,7 +485,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
 
     Parameters
     ----------
-    n_components, kernel, views, priors, metric, sampling, progressbar, random_state
+    n_components, kernel, views, priors, metric, sampling, n_jobs, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
     inference : {"conjugate", "nuts", "advi"}, optional
         ``"conjugate"``, the default, are independent draws of the exact posterior: all but the

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics.pairwise import euclidean_distances
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.options import POSITIVE, Options, StrOptions
@@ -80,6 +79,8 @@ class Kernel(Options):
 
     def _distances(self, A: FloatArray, B: FloatArray) -> FloatArray:
         """Squared distances in units of the length scale."""
+        from sklearn.metrics.pairwise import euclidean_distances  # takes .15 s to load
+
         return np.asarray(euclidean_distances(A, B, squared=True) / (self.width**2 * A.shape[1]))
 
 

@@ -21,6 +21,7 @@ from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.posterior import log_probabilities, temper
 from bsdr_models.bsdr.problem import Problem, regression_log_likelihood
+from bsdr_models.inference.parallel import run_in_threads
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
@@ -104,7 +105,9 @@ def choose_temperature(
         return HeldOut(
             temperature=1.0, score=HeldOutScore(), log_proba=log_p.reshape(*shape, -1)[..., 0]
         )
-    for fold, stream in enumerate(rng.spawn(int(folds.max()) + 1)):
+    streams = rng.spawn(int(folds.max()) + 1)
+
+    def predict(fold: int) -> None:
         out = folds == fold
         feature_map = learner.learn(fold)
         theta = continue_on(
@@ -113,10 +116,12 @@ def choose_temperature(
             sampled,
             n_warm_up=_N_WARM_UP,
             n_draws=_N_KEPT,
-            rng=stream,
+            rng=streams[fold],
         )
         held_out = build(feature_map, np.flatnonzero(out))
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
+
+    run_in_threads(predict, range(len(streams)))
     index = _outcomes(problem)
     known = folds >= 0
     groups = None if learner.groups is None else learner.groups[known]

@@ -5,11 +5,11 @@ coordinates z of a normal approximation, :math:`\theta = c + L z`. Its precision
 prior plus the curvatures of the samples at the states of the chains. If loadings are many, or more
 than samples, they have independent precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with
 the mean curvature :math:`\bar H` of a sample, and only the biases have their distribution given the
-loadings. The mean c is that of the states. The flow of the normal part is a
-rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_, so that
-parameters which the data do not determine cost nothing, however many there are. Inside a trajectory
-the force has single precision; the ends, and so the probability of acceptance, have double
-precision.
+loadings, unless contrasts are many too. The mean c is that of the states. The flow of the normal
+part is a rotation, which is solved exactly; only the rest of the force is integrated by steps [1]_,
+so that parameters which the data do not determine cost nothing, however many there are. Inside a
+trajectory the force has single precision; the ends, and so the probability of acceptance, have
+double precision. Blocks of chains have a thread each, if there are several.
 
 References
 ----------
@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cho_solve
 
-from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bsdr.problem import Problem
+from bsdr_models.inference.parallel import run_in_threads
 
 # Target acceptance of the step size.
 _ACCEPTANCE = 0.75
@@ -44,6 +45,12 @@ _N_CURVED = 8
 _SHARE = 0.6
 # Loadings up to which their correlations are worth products with a matrix of that width.
 _MOST_CORRELATED = 300
+# Contrasts up to which the dependence of the biases on the loadings is worth its products: 20 % of
+# the time with 40 classes, as the effective sample size is larger by 15 % with it.
+_MOST_COUPLED = 20
+# Work of the chains of a block, which has a thread if there are several: some .3 ms a gradient, as
+# its Python code takes .04 ms.
+_BLOCK = 1.2e5
 # Change of the energy beyond which a trajectory is divergent.
 _DIVERGENT = 1000.0
 
@@ -81,7 +88,7 @@ class Whitening:
     """Normal approximation of the posterior, theta = centre + L z.
 
     L has single precision. It is diagonal but for the last M of loadings and biases: all of them,
-    or the biases, whose mean depends on the other parameters.
+    the biases, whose mean depends on the other parameters, or none.
     """
 
     centre: FloatArray  # (P,)
@@ -99,16 +106,20 @@ class Whitening:
         deviations = np.zeros(problem.n_parameters)
         deviations[: n + j] = 1.0
         deviations[-1] = _SHARE * sd_log_scale
-        bias = np.full((len(scaled), 1), problem.priors.bias_scale)
+        features = np.column_stack([scaled, np.full(len(scaled), problem.priors.bias_scale)])
         if n <= min(len(scaled), _MOST_CORRELATED):
-            both = np.hstack([scaled, bias])
-            precision = np.eye(n + j) + _information(both, both, curvature)
-            mutual = np.zeros((0, n + j))
+            first = 0
         else:
-            information = np.outer(np.sum(scaled**2, axis=0), np.diag(curvature.mean(axis=0)))
-            deviations[:n] = (1.0 + information.ravel()) ** -0.5
-            precision = np.eye(j) + _information(bias, bias, curvature)
-            mutual = _information(scaled, bias, curvature)
+            first = scaled.shape[1] + int(j > _MOST_COUPLED)
+        before, dense = np.hsplit(features, [first])
+        if dense.size:  # the precision must be positive definite
+            value, vector = np.linalg.eigh(curvature)
+            curvature = (vector * np.maximum(value, 0.0)[:, None]) @ vector.mT
+        mean = np.maximum(np.diag(curvature.mean(axis=0)), 0.0)
+        information = np.outer(np.sum(before**2, axis=0), mean)
+        deviations[: information.size] = (1.0 + information.ravel()) ** -0.5
+        precision = np.eye(dense.shape[1] * j) + _information(dense, dense, curvature)
+        mutual = _information(before, dense, curvature)
         root = np.linalg.cholesky(precision)
         return cls(
             centre=theta.mean(axis=0),
@@ -150,7 +161,7 @@ def _information(left: FloatArray, right: FloatArray, curvature: FloatArray) -> 
     for a in range(j):
         for b in range(j):
             total[:, a, :, b] = left.T @ (curvature[:, a, b, None] * right)
-    return total.reshape(left.shape[1] * j, -1)
+    return total.reshape(left.shape[1] * j, right.shape[1] * j)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,19 +203,33 @@ def move(
     inside = replace(problem, **single)
     free = w.deviations > 0.0
     centre = np.where(free, w.centre, states.theta)
-    z: FloatArray = w.standardised(states.theta - centre).astype(np.float32)
-    p = np.where(free, rng.standard_normal(z.shape, dtype=np.float32), np.float32(0.0))
-    begin = states.log_likelihood + states.log_prior - 0.5 * _squares(p)
+    normal = rng.standard_normal(states.theta.shape, dtype=np.float32)
+    normal = np.where(free, normal, np.float32(0.0))
     kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
     half = np.float32(0.5) * kick
-    start = centre.astype(np.float32)
-    p += half * (w.transposed(states.gradient).astype(np.float32) + z)
-    for i in range(n_steps):
-        z, p = cos * z + sin * p, cos * p - sin * z
-        if i < n_steps - 1:
-            p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
-    new = States.at(problem, centre + w.product(z))
-    p += half * (w.transposed(new.gradient).astype(np.float32) + z)
+
+    def integrate(chains: IntArray) -> tuple[FloatArray, ...]:
+        """Ends of some trajectories, their log densities and gradient, and momenta."""
+        z: FloatArray = w.standardised(states.theta[chains] - centre[chains]).astype(np.float32)
+        start = centre[chains].astype(np.float32)
+        gradient = states.gradient[chains]
+        p = normal[chains] + half * (w.transposed(gradient).astype(np.float32) + z)
+        for i in range(n_steps):
+            z, p = cos * z + sin * p, cos * p - sin * z
+            if i < n_steps - 1:
+                p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
+        theta = centre[chains] + w.product(z)
+        log_likelihood, log_prior, gradient = problem.log_density(theta)
+        p += half * (w.transposed(gradient).astype(np.float32) + z)
+        return theta, log_likelihood, log_prior, gradient, p
+
+    n_chains = len(normal)
+    n_blocks = int(np.clip(n_chains * problem.work / _BLOCK, 1, n_chains))
+    blocks = np.array_split(np.arange(n_chains), n_blocks)
+    parts = run_in_threads(integrate, blocks)
+    theta, log_likelihood, log_prior, gradient, p = map(np.concatenate, zip(*parts, strict=True))
+    new = States(theta=theta, log_likelihood=log_likelihood, log_prior=log_prior, gradient=gradient)
+    begin = states.log_likelihood + states.log_prior - 0.5 * _squares(normal)
     change = new.log_likelihood + new.log_prior - 0.5 * _squares(p) - begin
     change = np.nan_to_num(change, nan=-np.inf)
     acceptance = np.exp(np.minimum(change, 0.0))
@@ -219,7 +244,7 @@ def move(
     )
 
 
-def _squares(p: FloatArray) -> FloatArray:
+def _squares(p: np.ndarray) -> FloatArray:
     """Square norms of momenta (C, P) in double precision, (C,)."""
     return np.einsum("cp,cp->c", p, p, dtype=np.float64)
 

@@ -4,15 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +27,14 @@ class ProgressBar:
 
     def __enter__(self) -> Self:
         if self.enabled:
-            self._progress = Progress(
+            from rich import progress  # takes .1 s to load
+
+            self._progress = progress.Progress(
                 "{task.description}",
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TimeElapsedColumn(),
+                progress.TimeRemainingColumn(),
                 "{task.fields[note]}",
             )
             self._progress.add_task(self.description, total=self.total, note="")

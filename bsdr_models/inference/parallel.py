@@ -1,11 +1,14 @@
-"""Parallel independent tasks: folds, fits of a grid.
+"""Parallel independent tasks: folds, fits of a grid, chains of a sampler.
 
-They run by joblib, in worker processes or as a surrounding ``joblib.parallel_config`` says. Tasks
-share no random stream, so results do not depend on the number of workers.
+Fits run by joblib, in worker processes or as a surrounding ``joblib.parallel_config`` says; chains
+run in threads. Tasks share no random stream, so results do not depend on the number of workers.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 
 from joblib import Parallel, delayed, effective_n_jobs
@@ -84,3 +87,33 @@ def _numbered[A, R](task: Callable[[A], R], number: int, argument: A) -> tuple[i
     """Run a task with one thread: matrices are small, and more would change the rounding."""
     with one_thread():
         return number, task(argument)
+
+
+_executor: ContextVar[Executor | None] = ContextVar("executor", default=None)
+
+
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[None]:
+    """Context in which :func:`run_in_threads` has as many threads as joblib has workers."""
+    n_threads = int(effective_n_jobs(n_jobs))
+    with ThreadPoolExecutor(n_threads) as executor:
+        token = _executor.set(executor if n_threads > 1 else None)
+        try:
+            yield
+        finally:
+            _executor.reset(token)
+
+
+def run_in_threads[A, R](function: Callable[[A], R], arguments: Sequence[A]) -> list[R]:
+    """Results of ``function`` for every argument, in order; calls within a call have one thread."""
+    executor = _executor.get()
+    if executor is None or len(arguments) == 1:
+        return [function(each) for each in arguments]
+
+    def call(context: Context, argument: A) -> R:
+        context.run(_executor.set, None)
+        return context.run(function, argument)
+
+    # A context holds the record of warnings and the treatment of rounding errors.
+    contexts = [copy_context() for _ in arguments]
+    return list(executor.map(call, contexts, arguments))

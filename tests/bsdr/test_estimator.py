@@ -1,9 +1,11 @@
 """Estimators of BSDR: accuracy, calibration, attributes, arguments and predictions."""
 
 import json
+from threading import get_ident
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from scipy.special import logit
 from scipy.stats import norm
 from sklearn.base import clone
@@ -16,7 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BSDRClassifier, BSDROptimization, BSDRRegressor, Priors, Sampling
+from bsdr_models.bsdr import trajectory
 from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.bsdr.problem import Problem
 from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
 from bsdr_models.validation import R_HAT_LIMIT
 
@@ -51,6 +55,32 @@ def wine():
 @pytest.fixture(scope="module")
 def wine_model(wine):
     return BSDRClassifier(random_state=0).fit(wine[0], wine[2])
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_threads_change_no_bit(monkeypatch, wine, n_jobs):
+    """With a block for each chain."""
+    monkeypatch.setattr(trajectory, "_BLOCK", 1.0)
+    seen = set()
+    original = Problem.evaluate
+
+    def seeing(self, theta):
+        seen.add(get_ident())
+        return original(self, theta)
+
+    monkeypatch.setattr(Problem, "evaluate", seeing)
+    options = {"sampling": Sampling(draws=16, chains=4), "random_state": 0}
+    X, new, y, _ = wine
+    alone = BSDRClassifier(**options).fit(X, y)
+    assert seen == {get_ident()}
+    found = BSDRClassifier(n_jobs=n_jobs, **options).fit(X, y)
+    assert len(seen) > n_jobs
+    assert_array_equal(found.predict_proba(new), alone.predict_proba(new))
+    assert_array_equal(
+        found.idata_["posterior"]["projection"], alone.idata_["posterior"]["projection"]
+    )
+    assert (found.temperature_, found.log_evidence_) == (alone.temperature_, alone.log_evidence_)
 
 
 @pytest.fixture(scope="module")

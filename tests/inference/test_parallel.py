@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from functools import partial
 from threading import get_ident
 
@@ -10,7 +11,8 @@ import joblib
 import numpy as np
 import pytest
 
-from bsdr_models.inference.parallel import n_workers, run_tasks
+from bsdr_models.inference.parallel import n_workers, run_in_threads, run_tasks, threads
+from bsdr_models.process_state import recorded_warnings
 
 
 def draw(stream):
@@ -124,3 +126,29 @@ def test_parallel_run_on_the_cluster(on_dask):
     assert n_workers(None, 3) == 2
     assert outcome.results == {0: "0", 1: "1", 2: "2"}
     assert sorted(done) == ["0", "1", "2"]
+
+
+def test_calls_in_threads_keep_their_order_and_have_one_thread():
+    """Those within a call too."""
+
+    def within(number):
+        return number, get_ident(), set(run_in_threads(lambda _: get_ident(), range(3)))
+
+    assert {each[1] for each in run_in_threads(within, range(9))} == {get_ident()}
+    with threads(2):
+        found = run_in_threads(within, range(9))
+    assert [number for number, _, _ in found] == list(range(9))
+    assert get_ident() not in {own for _, own, _ in found}
+    assert all(inner == {own} for _, own, inner in found)
+
+
+def test_threads_warn_and_fail_as_their_caller():
+    def fail(number):
+        warnings.warn(f"call {number}", stacklevel=2)
+        return np.float64(1.0) / number
+
+    with threads(2), recorded_warnings("call") as record, np.errstate(divide="raise"):
+        assert run_in_threads(fail, [1, 2]) == [1.0, 0.5]
+        assert sorted(str(each.message) for each in record) == ["call 1", "call 2"]
+        with pytest.raises(FloatingPointError):
+            run_in_threads(fail, [1, 0])
