@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pytensor
 import pytest
 from arviz_stats.base import array_stats
 from scipy.stats import spearmanr
@@ -15,6 +16,14 @@ from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Schedule
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    """Many steps: whatever the other tests do, compile."""
+    with pytensor.config.change_flags(mode="NUMBA"):
+        yield
+
 
 SCALARS = (*sampling.KERNEL, "criterion")
 
