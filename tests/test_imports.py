@@ -16,7 +16,7 @@ BROUGHT_BY = {
     "llvmlite": "numba",
     "pytensor": "pymc",
 }
-OPTIONAL = {"dask", "distributed", "nutpie", "zarr"}
+OPTIONAL = {"dask", "distributed", "nutpie", "polars", "zarr"}
 HEAVY = {"pymc", "pytensor", "arviz", "arviz_base", "sklearn", "matplotlib"}
 
 
