@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def compiled():
-    """Many steps: whatever the other tests do, compile."""
-    with pytensor.config.change_flags(mode="NUMBA"):
+    """By the default of PyTensor, since these are many steps."""
+    with pytensor.config.change_flags(mode="Mode"):
         yield
 
 
