@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-import pytensor
 import pytest
 from arviz_stats.base import array_stats
 from scipy.stats import spearmanr
@@ -15,15 +14,7 @@ from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Schedule
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def compiled():
-    """By the default of PyTensor, since these are many steps."""
-    with pytensor.config.change_flags(mode="Mode"):
-        yield
-
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compiled")]
 
 SCALARS = (*sampling.KERNEL, "criterion")
 
