@@ -1,5 +1,6 @@
 """Fixtures: samples, short runs, interrupts, checks of full conditionals, and Dask workers."""
 
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -46,6 +47,39 @@ def short_runs(monkeypatch, short_run_settings):
     """The default of BSDR, cut short in this process (workers know nothing of it)."""
     for name, number in short_run_settings.items():
         monkeypatch.setattr(name, number)
+
+
+@pytest.fixture(scope="session")
+def short_pymc():
+    """A context in which fits by NUTS and ADVI compile nothing and take few steps."""
+
+    @contextmanager
+    def cut_short():
+        import pymc as pm
+
+        from bsdr_models.inference import engines
+
+        def sample(*args, draw=pm.sample, **options):
+            nuts = {"max_treedepth": 2}
+            return draw(*args, nuts_sampler="pymc", compile_kwargs=fast, nuts=nuts, **options)
+
+        fast = {"mode": "FAST_COMPILE"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pm, "sample", sample)
+            patch.setattr(engines, "_advi_mode", lambda: fast["mode"])
+            patch.setitem(engines.fit_advi.__kwdefaults__, "n_iterations", 100)
+            yield
+
+    return cut_short
+
+
+@pytest.fixture
+def compiled():
+    """By the default of PyTensor, for many steps of one model."""
+    import pytensor
+
+    with pytensor.config.change_flags(mode="Mode"):
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -64,6 +64,7 @@ def test_constant_features_are_named_once(classes):
     assert str(warning.message).startswith("1 of 7 features")
 
 
+@pytest.mark.slow  # workers take seconds to start
 def test_progress_and_parallel_folds_change_no_prediction(classes, capsys):
     alone, side_by_side = (
         cross_validated_map(LDA, *classes, cv=FOLDS, n_jobs=n_jobs, progressbar=shown)

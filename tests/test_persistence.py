@@ -295,6 +295,7 @@ def test_saving_makes_no_tree(small, tmp_path, monkeypatch):
         assert reloaded(model, tmp_path)._tree is None
 
 
+@pytest.mark.slow
 def test_files_of_many_features_are_small(tmp_path):
     """Draws of loadings and coefficients are made again."""
     rng, y = np.random.default_rng(0), np.arange(90) % 4

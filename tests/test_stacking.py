@@ -253,6 +253,7 @@ class TestEstimator:
         model = StackedClassifier([bm2pca, imputed], random_state=0).fit(holes, Y)
         assert np.isfinite(model.predict_proba(holes)).all()
 
+    @pytest.mark.slow  # workers take seconds to start
     def test_parallel_fits_are_the_same(self, wine):
         other = clone(wine).set_params(n_jobs=2).fit(X, Y)
         np.testing.assert_array_equal(other.predict_proba(X), wine.predict_proba(X))

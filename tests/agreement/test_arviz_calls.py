@@ -60,12 +60,13 @@ REGRESSORS = (BSDRRegressor, PaperBSDRRegressor, BM2PCARegressor)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def case(request):
+def case(request, short_pymc):
     """A fit, its tree, one variable of it with few entries, and the calls that take the tree."""
     model, works = ENGINES[request.param]
     X, y = load_iris(return_X_y=True)
     X = X[::3] + 0.3 * np.random.default_rng(0).standard_normal((50, 4))
-    model.fit(*((X[:, :2], X[:, 2:]) if isinstance(model, REGRESSORS) else (X, y[::3])))
+    with short_pymc():
+        model.fit(*((X[:, :2], X[:, 2:]) if isinstance(model, REGRESSORS) else (X, y[::3])))
     tree = model.idata_
     name = min(tree["posterior"].data_vars, key=lambda each: tree["posterior"][each].size)
     return model, tree, [name], works
@@ -95,6 +96,7 @@ def test_tables_traces_and_files(case, tmp_path):
     _, tree, names, _ = case
     table = az.summary(tree, var_names=names, kind="stats", round_to=3)
     assert np.isfinite(table["mean"]).all()
+    az.plot_forest(tree, var_names=names)
     az.plot_trace(tree, var_names=names)
     if tree["posterior"].sizes["draw"] > 1:  # of a single draw there is no density
         az.plot_trace_dist(tree, var_names=names)
@@ -124,7 +126,7 @@ def test_calls_work_or_say_what_they_lack(case, call):
     calls = {
         "rank": lambda: az.plot_rank(tree, var_names=names),
         "energy": lambda: az.plot_energy(tree),
-        "loo": lambda: az.loo(tree),
+        "loo": lambda: az.compare({"one": az.loo(tree), "other": az.loo(tree)}),
         "psense": lambda: az.psense_summary(tree, var_names=names),
         "ppc": lambda: check_posterior(tree, model),
     }

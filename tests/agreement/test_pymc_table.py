@@ -122,7 +122,7 @@ def log_prior(model, trace):
 
 
 def find_map(model, trace):
-    """From a jittered start, some steps up."""
+    """From a jittered start, some steps up: the mean of the prior may be a saddle."""
     options = {
         "jitter": BUILT["smooth"],
         "return_inferencedata": False,
@@ -133,14 +133,15 @@ def find_map(model, trace):
     logp = model.compile_logp(jacobian=False, **FAST)
     end = {each.name: found[each.name] for each in model.value_vars}
     start = logp(initial(model))
-    assert logp(end) > start if BUILT["smooth"] else logp(end) >= start
+    assert logp(end) > start + 10.0 if BUILT["smooth"] else logp(end) >= start
 
 
 def variational(model, trace):
-    for kind in (ADVI, FullRankADVI):
-        with model:
-            fit = kind(random_seed=0).fit(3, progressbar=False, fn_kwargs=FAST)
-        assert np.isfinite(fit.hist).all() == BUILT["smooth"]
+    """The two in turn."""
+    kind = (ADVI, FullRankADVI)[list(MODELS.values()).index(BUILT["build"]) % 2]
+    with model:
+        fit = kind(random_seed=0).fit(3, progressbar=False, fn_kwargs=FAST)
+    assert np.isfinite(fit.hist).all() == BUILT["smooth"]
 
 
 def summarised(model, trace):

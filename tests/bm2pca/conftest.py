@@ -413,7 +413,7 @@ FORMS = {
     "paper": {},
     "paper_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "gibbs": {"inference": "gibbs", **FEW_DRAWS},
-    "nuts": {"inference": "nuts", **FEW_DRAWS},
+    "nuts": {"inference": "nuts", **FEW_DRAWS, "sampling__draws": 5, "sampling__tune": 5},
     "advi": {"inference": "advi", **FEW_DRAWS},
 }
 

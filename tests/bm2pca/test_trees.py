@@ -27,7 +27,7 @@ CASES = [
     for engine in (*ENGINES, *SLOW)
     for target in TARGETS
     if target != "regression" or engine == "paper"
-    # A model takes half a minute to compile.
+    # Their trees are made by the same functions.
     if engine not in SLOW or (engine, target) in (("nuts", "binary"), ("advi", "multiclass"))
 ]
 every_case = pytest.mark.parametrize(("engine", "target"), CASES)
@@ -50,7 +50,7 @@ def toy(target):
 
 
 @pytest.fixture(scope="module")
-def fitted(make_form):
+def fitted(make_form, short_pymc):
     """Estimator by engine and target, each fitted once."""
     cache = {}
 
@@ -61,7 +61,7 @@ def fitted(make_form):
 
     def fit(engine, target):
         if (engine, target) not in cache:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), short_pymc():
                 warnings.filterwarnings("ignore", "R-hat of the identified quantities")
                 warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
                 cache[engine, target] = make(engine, target).fit(*toy(target))

@@ -215,7 +215,7 @@ def test_evidence_against_draws_from_the_prior(case):
     assert 0.0 < found.log_evidence_error < 0.3
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 def test_error_of_the_evidence_on_a_steep_path(seed):
     """Many samples of nearly separable classes, against importance sampling from the draws."""
     rng = np.random.default_rng(seed)

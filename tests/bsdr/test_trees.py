@@ -32,7 +32,7 @@ N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
 TARGETS = ("multiclass", "multilabel", "regression")
 FAST = ("exact", "mean_field", "gibbs")  # the first is the default
-SLOW = {"nuts": "multilabel", "advi": "multiclass"}  # half a minute each, to compile the model
+SLOW = {"nuts": "multilabel", "advi": "multiclass"}
 KINDS = (BSDRClassifier, BSDRRegressor)
 PAPER_KINDS = (PaperBSDRClassifier, PaperBSDRRegressor)
 COLUMNWISE = {
@@ -64,16 +64,17 @@ def toy(target):
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def fitted(short_pymc):
     """Cached estimators by engine and target."""
     cache = {}
 
     def fit(engine, target):
         if (engine, target) not in cache:
             kinds = KINDS if engine == "exact" else PAPER_KINDS
+            n_draws = 5 if engine == "nuts" else 60
             common = {
-                "sampling__draws": 60,
-                "sampling__tune": 60,
+                "sampling__draws": n_draws,
+                "sampling__tune": n_draws,
                 "sampling__chains": 2,
                 "random_state": 0,
             }
@@ -81,7 +82,7 @@ def fitted():
             if engine != "exact":
                 options = options | {"inference": engine}
             model = kinds[target == "regression"](R).set_params(**common, **options)
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), short_pymc():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.filterwarnings("ignore", "no evidence that the targets")
                 warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
@@ -600,6 +601,7 @@ def test_the_warning_of_unmixed_draws_names_the_line_of_the_user(linear):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")  # the draws have it
 def test_a_regressor_from_draws_of_a_changed_model():
     """Predictions against those that PyMC computes itself."""

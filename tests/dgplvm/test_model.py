@@ -396,13 +396,13 @@ def test_a_few_draws(engine, monkeypatch):
         engine,
         task,
         mode,
-        schedule=Schedule(draws=10, tune=10, chains=1),
+        schedule=Schedule(draws=5, tune=5, chains=1),
         rng=np.random.default_rng(13),
     )
     assert not sampled.interrupted
     assert set(sampled.draws) == {"latent_raw", "latent", "criterion", *KERNEL}
     latent = sampled.draws["latent"]
-    assert latent.shape == (1, 10, len(TWO), 1)
+    assert latent.shape == (1, 5, len(TWO), 1)
     np.testing.assert_allclose((latent**2).mean(axis=2), 1.0, rtol=1e-10)
     assert all(np.isfinite(values).all() for values in sampled.draws.values())
     assert ("diverging" in sampled.sample_stats) == (engine == "nuts")
