@@ -8,7 +8,7 @@ import xarray as xr
 
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
 from bsdr_models.bsdr.paper.mean_field import Data, State
-from bsdr_models.bsdr.paper.predict import MeanFieldPosterior
+from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
@@ -80,10 +80,7 @@ def fit_by_mean_field(
         progressbar=progressbar,
         **asdict(optimization),
     )
-    posterior = MeanFieldPosterior(
-        state=found.posterior, data=data, latent_scale=context.latent_scale
-    )
-    return found.with_posterior(posterior)
+    return found.with_posterior(MeanFieldPosterior.of(found.posterior, data, context.latent_scale))
 
 
 def fit_mean_field(

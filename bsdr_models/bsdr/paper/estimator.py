@@ -35,7 +35,7 @@ from bsdr_models.validation import (
     warn_unless_mixed,
 )
 
-# Draws that prediction averages over.
+# Draws of the parameters that predictions average over.
 N_PREDICT = 500
 
 
@@ -136,7 +136,7 @@ class PaperEstimator(BaseBSDR):
         posterior = tree["posterior"].to_dataset().isel(varies, missing_dims="ignore")
         fit = tree["fit"].to_dataset().isel(varies)
         result = Result(
-            posterior=self._context.posterior(posterior).thin(N_PREDICT),
+            posterior=self._context.posterior(posterior, N_PREDICT),
             trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),
             converged=converged,
             interrupted=bool(tree.attrs.get("interrupted", 0)),
@@ -327,12 +327,6 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     """
 
     _target = "multiclass"
-
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        log_p = super()._log_proba(X)
-        if not self._exclusive:
-            return np.minimum(log_p, 0.0)
-        return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
 
     def _fit_chunks(self, X: Any, y: Any) -> Self:
         raise not_in_memory(self)

@@ -11,7 +11,7 @@ from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper.mean_field import Data, make_data, without_shared_axis
-from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
+from bsdr_models.bsdr.paper.posterior import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.bsdr.trees import Context
@@ -20,6 +20,7 @@ from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
@@ -52,18 +53,24 @@ class PaperContext(Context):
             projection_prior=projection_prior,
         )
 
-    def posterior(self, draws: Mapping[str, Any] | xr.Dataset) -> DrawPosterior:
-        """Posterior of draws (chain, draw, ...) of this fit, with stacked chains."""
+    def posterior(
+        self, draws: Mapping[str, FloatArray] | xr.Dataset, most: int | None = None
+    ) -> DrawPosterior:
+        """Posterior of draws (chain, draw, ...) of this fit, evenly spaced ones if there are more.
+
+        Chains are stacked.
+        """
 
         def stacked(name: str) -> FloatArray:
             values = np.ascontiguousarray(draws[name])  # as in a saved model
-            return values.reshape(-1, *values.shape[2:])
+            values = values.reshape(-1, *values.shape[2:])
+            return values if most is None else values[evenly_spaced(len(values), most)]
 
-        return DrawPosterior(
-            projection=stacked("projection"),
-            weights=stacked("weights"),
-            bias=stacked("bias"),
-            noise_precision=stacked("noise_precision") if "noise_precision" in draws else None,
+        return DrawPosterior.of(
+            stacked("projection"),
+            stacked("weights"),
+            stacked("bias"),
+            stacked("noise_precision") if "noise_precision" in draws else None,
             latent_scale=self.latent_scale,
             target=self.target,
         )
