@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,10 @@ from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.options import N_CHAINS, N_DRAWS, Sampling
 from bsdr_models.validation import R_HAT_LIMIT
 
-type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
+if TYPE_CHECKING:
+    import pymc as pm
+
+type Engine = Literal["hmc", "conjugate", "laplace", "nuts"]
 
 # Log densities without features are at least this, whose exponential is positive.
 LEAST_LOG = -700.0
@@ -90,10 +93,10 @@ class Fit(Result[Posterior]):
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
     run: Mapping[str, float] = field(default_factory=dict)  # time and warm-up of a sampler
 
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, object]:
         """Attributes of the tree."""
         posterior = self.posterior
-        attrs: dict[str, Any] = {
+        attrs: dict[str, object] = {
             "interrupted": int(self.interrupted),
             "temperature": posterior.temperature,
             "lapse": posterior.lapse,
@@ -116,7 +119,7 @@ def fit_problem(
     engine: Engine | None,
     options: Options,
     *,
-    declare: Callable[[FeatureMap], Any],
+    declare: Callable[[FeatureMap], "pm.Model"],
     rng: np.random.Generator,
 ) -> Fit:
     """Fit by an engine; by default one for the target and size of the problem.
@@ -277,11 +280,11 @@ def _fit_pymc(
     problem: Problem,
     feature_map: FeatureMap,
     engine: Engine,
-    model: Any,
+    model: "pm.Model",
     options: Options,
     rng: np.random.Generator,
 ) -> Fit:
-    """Fit by NUTS or ADVI.
+    """Fit by NUTS.
 
     As for the other engines, the part of the projection outside the row space of the training
     samples enters predictions by its prior.
@@ -356,7 +359,7 @@ def _assemble(
     width = coordinates.axes.shape[1]
     shown = options.n_components
     r_hat, ess = mixing(problem, draws, log_likelihood)
-    reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
+    reliable = {"conjugate": True, "laplace": pareto_k < GOOD_K}
     fit = Fit(
         posterior=Posterior(
             feature_map=feature_map,

@@ -1,17 +1,20 @@
 """Scikit-learn estimators of BSDR."""
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import xarray as xr
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models import options
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_by_laplace, fit_problem
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, check_views
-from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
+from bsdr_models.bsdr.kernels import KERNELS, Kernel, KernelLike, as_kernel
 from bsdr_models.bsdr.laplace import Response, check_size
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, make_contrasts
@@ -37,6 +40,9 @@ from bsdr_models.validation import (
     validate_samples,
 )
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 # Samples of a Dask array that the fit keeps in memory, at most.
 N_KEPT = 2000
 
@@ -46,13 +52,13 @@ class FullRankEstimator(BaseBSDR):
 
     _context: Context
     _result: Fit
-    _option_types: ClassVar[dict[str, type[Any]]] = {
+    _option_types: ClassVar[dict[str, type[options.Options]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_components": [COUNT, None],
-        "inference": [StrOptions({"hmc", "laplace", "nuts", "advi"}), None],
+        "inference": [StrOptions({"hmc", "laplace", "nuts"}), None],
         "kernel": [
             StrOptions({"auto", *KERNELS}),
             Kernel,
@@ -66,8 +72,8 @@ class FullRankEstimator(BaseBSDR):
         n_components: int | None = None,
         *,
         inference: Engine | None = None,
-        kernel: Any = "linear",
-        views: Any = None,
+        kernel: KernelLike = "linear",
+        views: Mapping[str, Sequence[object]] | None = None,
         temperature: Literal["auto"] | float = "auto",
         priors: HierarchicalPriors | None = None,
         metric: MetricName = "auto",
@@ -90,7 +96,7 @@ class FullRankEstimator(BaseBSDR):
     def _method(self) -> Engine:
         return self._result.engine
 
-    def _config(self, **resolved: Any) -> dict[str, Any]:
+    def _config(self, **resolved: object) -> dict[str, Any]:
         config = super()._config(**resolved)
         named = isinstance(self.kernel, str)
         return config | {"kernel": self.kernel if named else as_kernel(self.kernel).label}
@@ -172,7 +178,7 @@ class FullRankEstimator(BaseBSDR):
             progressbar=self.progressbar,
         )
 
-    def _set_fitted(self, fit: Fit, kernel: Any) -> None:
+    def _set_fitted(self, fit: Fit, kernel: KernelLike) -> None:
         """Set the attributes, given the kernel."""
         self._set_result(fit, self._context)
         posterior = fit.posterior
@@ -192,7 +198,7 @@ class FullRankEstimator(BaseBSDR):
         self.log_evidence_ = fit.log_evidence
         self.log_evidence_error_ = fit.log_evidence_error
 
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, object]:
         return {
             name: getattr(self, f"{name}_")
             for name in ("kernel", "temperature")
@@ -219,11 +225,11 @@ class FullRankEstimator(BaseBSDR):
         linear = self._posterior.feature_map.is_linear
         return self._posterior.mean_effects(self._context.X) if linear else None
 
-    def _attrs(self) -> dict[str, Any]:
+    def _attrs(self) -> dict[str, object]:
         return super()._attrs() | self._result.attrs()
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
         ``idata_`` holds its free variables, so that the functions of PyMC take it. Scale new
@@ -235,7 +241,7 @@ class FullRankEstimator(BaseBSDR):
             raise AttributeError("model_ needs all training samples in memory")
         return self._context.name_dims(self._declare(self._posterior.feature_map))
 
-    def _declare(self, feature_map: FeatureMap) -> Any:
+    def _declare(self, feature_map: FeatureMap) -> "pm.Model":
         """The PyMC model of given whitened features."""
         from bsdr_models.bsdr.model import declare_hierarchical
 
@@ -246,10 +252,10 @@ class FullRankEstimator(BaseBSDR):
         names = context.modelled_names
         return declare_hierarchical(X, y, priors, context.target, feature_map, names)
 
-    def _samples_of_fit(self, X: Any) -> FloatArray:
+    def _samples_of_fit(self, X: SamplesLike) -> FloatArray:
         return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
 
-    def _scale_new(self, X: Any) -> FloatArray:
+    def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)
         if self._context.views is None:
             return super()._scale_new(X)
@@ -262,7 +268,7 @@ class FullRankEstimator(BaseBSDR):
             return super()._outliers(X)
         return {"out_of_range": self._posterior.undetermined(X)}
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.views is not None
         return tags
@@ -281,11 +287,11 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     n_components : int, optional
         Number of latent coordinates, the leading ones. None is all of them, the number of classes
         less one (for multi-label targets, the number of labels). Predictions do not depend on it.
-    inference : {"hmc", "laplace", "nuts", "advi"}, optional
+    inference : {"hmc", "laplace", "nuts"}, optional
         Inference method: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``, a normal
         approximation around the mode, for at most 10 000 features times contrasts. None is
         ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
-        ``"nuts"`` and ``"advi"`` compile the PyMC model.
+        ``"nuts"`` compiles the PyMC model.
     kernel : str, Kernel or callable, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
@@ -298,8 +304,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Groups of features, each with a scale of its own: lists of columns by the name of the view.
         A new sample may lack views (NaN), which are integrated out. If every training sample has
         exactly one view, the views are instruments that measure the same classes. Relative scales
-        are those of the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``,
-        which sample them. Not for ``inference="laplace"``.
+        are those of the largest marginal posterior density, but for ``"nuts"``, which samples
+        them. Not for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples
@@ -417,7 +423,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     1.0
     """
 
-    def _fit_chunks(self, X: Any, y: Any) -> Self:
+    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
         """Fit to classes, with samples in chunks, by Laplace's method."""
         if not self._is_plain:
             given = f"kernel={self.kernel!r}" if self.views is None else "views"
@@ -428,17 +434,17 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         if self.inference not in (None, "laplace"):
             raise ValueError(f"Dask arrays need inference='laplace', got {self.inference!r}")
         samples = sample_labels(X)
-        X, y = read_chunked(X, y)
-        n_samples, self.n_features_in_ = X.shape
-        self.classes_, y = encode_labels(y)
-        self._scaler = fit_scaler_of_chunks(X, standardize=True)
+        chunks, labels = read_chunked(X, y)
+        n_samples, self.n_features_in_ = chunks.shape
+        self.classes_, index = encode_labels(labels)
+        self._scaler = fit_scaler_of_chunks(chunks, standardize=True)
         check_variation(self._scaler, stacklevel=4)
         self._check_width()
         check_size(int(self._scaler.varies.sum()), len(self.classes_) - 1)
         kept = evenly_spaced(n_samples, N_KEPT)
         rng = self._set_context(
-            self._scaler.transform(np.asarray(X[kept].compute(), dtype=np.float64)),
-            y[kept],
+            self._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
+            index[kept],
             target="multiclass",
             labels=self.classes_,
             config=self._config(inference="laplace"),
@@ -456,7 +462,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
             fit = fit_by_laplace(
-                Chunks(self._scaler.select(X), y),
+                Chunks(self._scaler.select(chunks), index),
                 response,
                 self._problem(feature_map, np.arange(len(kept))),
                 feature_map,
@@ -479,7 +485,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
     ----------
     n_components, kernel, views, priors, metric, sampling, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
-    inference : {"conjugate", "nuts", "advi"}, optional
+    inference : {"conjugate", "nuts"}, optional
         ``"conjugate"``, the default, are independent draws of the exact posterior: all but the
         scales of projection and noise is integrated out, and these are on a grid. Scales of views
         are those of the highest marginal likelihood. Others as for :class:`BSDRClassifier`.
@@ -512,7 +518,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
     (442, 1)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **FullRankEstimator._parameter_constraints,
-        "inference": [StrOptions({"conjugate", "nuts", "advi"}), None],
+        "inference": [StrOptions({"conjugate", "nuts"}), None],
     }

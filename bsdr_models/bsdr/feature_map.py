@@ -11,9 +11,8 @@ each with its own projection to one latent space (Gönen 2013, Section V). A con
 view then allows for another mean.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import lstsq
@@ -21,7 +20,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bsdr.kernels import AnyKernel, UserKernel, as_kernel
+from bsdr_models.bsdr.kernels import AnyKernel, KernelLike, UserKernel, as_kernel
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import sample_keys
@@ -174,7 +173,7 @@ class FeatureMap:
         return self.maps[0] if self.n_views == 1 and isinstance(self.maps[0], Metric) else None
 
     @property
-    def metric_weights(self) -> dict[str, Any]:
+    def metric_weights(self) -> Mapping[str, object]:
         """Weights of the candidates of the metric by name, for several views by view and name."""
         metrics = {
             name: own if isinstance(own, Metric) else own.metric
@@ -335,7 +334,7 @@ class MapLearner:
     X: FloatArray
     classes: IntArray | None
     units: FloatArray
-    kernel: Any
+    kernel: KernelLike
     views: tuple[tuple[str, IntArray], ...]
     fold: IntArray
     weights: tuple[FloatArray, ...]
@@ -351,7 +350,7 @@ class MapLearner:
         fold: IntArray,
         *,
         metric: MetricName = "auto",
-        kernel: Any = "linear",
+        kernel: KernelLike = "linear",
         views: Sequence[tuple[str, IntArray]] | None = None,
         groups: IntArray | None = None,
     ) -> "MapLearner":

@@ -8,9 +8,10 @@ A projection :math:`q_r \sim N(0, \tau^2 \Lambda / D)` makes the latent coordina
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.metrics.pairwise import euclidean_distances
 
 from bsdr_models.arrays import FloatArray
@@ -49,7 +50,7 @@ class Kernel(Options):
     (178, 2)
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
+    _constraints: ClassVar[dict[str, list[object]]] = {
         "name": [StrOptions(set(KERNELS))],
         "width": [POSITIVE],
     }
@@ -87,7 +88,7 @@ class Kernel(Options):
 class UserKernel:
     """A function of the user, such as a kernel of scikit-learn's Gaussian processes."""
 
-    function: Callable[..., Any]
+    function: Callable[[FloatArray, FloatArray], ArrayLike]
     name = "callable"
     label = "callable"
 
@@ -106,9 +107,11 @@ class UserKernel:
 
 
 type AnyKernel = Kernel | UserKernel
+# What a user gives: a name, a kernel, or a function.
+type KernelLike = str | AnyKernel | Callable[[FloatArray, FloatArray], ArrayLike]
 
 
-def _real(values: Any, shape: tuple[int, ...], what: str) -> FloatArray:
+def _real(values: ArrayLike, shape: tuple[int, ...], what: str) -> FloatArray:
     """Values of a function of the user, checked."""
     array = np.asarray(values)
     if array.shape != shape:
@@ -123,7 +126,7 @@ def _real(values: Any, shape: tuple[int, ...], what: str) -> FloatArray:
     return array.astype(np.float64)
 
 
-def as_kernel(kernel: Any) -> AnyKernel:
+def as_kernel(kernel: KernelLike) -> AnyKernel:
     """Kernel of an argument: a name, a :class:`Kernel` or a function."""
     if isinstance(kernel, Kernel | UserKernel):
         return kernel

@@ -1,27 +1,31 @@
-"""Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
+"""Fits of the paper's model: mean field and Gibbs sampling, and the model in PyMC."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import xarray as xr
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
+from bsdr_models.bsdr.paper.gibbs import GibbsState
 from bsdr_models.bsdr.paper.mean_field import Data, State
 from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import (
     Extrapolation,
     run_coordinate_ascent,
 )
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Schedule, run_sampler
+from bsdr_models.inference.sampling import Schedule, run_gibbs
 from bsdr_models.options import ITERATIONS, Options
 
-Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
+if TYPE_CHECKING:
+    import pymc as pm
+
+Inference = Literal["mean_field", "gibbs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,7 @@ class Optimization(Options):
     >>> model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = ITERATIONS
+    _constraints: ClassVar[dict[str, list[object]]] = ITERATIONS
 
     n_restarts: int = 1
     max_iter: int = 500
@@ -89,9 +93,12 @@ def fit_mean_field(
     *,
     n_components: int,
     rng: np.random.Generator,
-    **options: Any,
+    n_restarts: int = 1,
+    max_iter: int = 500,
+    tol: float = 1e-3,
+    progressbar: bool = False,
 ) -> Result[State]:
-    """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`.
+    """Maximise the bound by sweeps, with settings as in :class:`Optimization`.
 
     Every third sweep is extrapolated; further restarts are random.
     """
@@ -103,50 +110,54 @@ def fit_mean_field(
         rng=rng,
         title="BSDR, mean field",
         extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
-        **options,
+        n_restarts=n_restarts,
+        max_iter=max_iter,
+        tol=tol,
+        progressbar=progressbar,
     )
 
 
 def sample(
-    engine: str,
     context: PaperContext,
     *,
     n_components: int,
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> xr.DataTree:
-    """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"."""
+    """Tree of a fit by Gibbs sampling."""
     data = context.data("entrywise")
     priors = context.priors
     assert priors is not None
     excluded = {"utilities"}
     if schedule.chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
-    found = run_sampler(
-        engine,
-        schedule,
-        init=lambda stream: gibbs.init(
+
+    def record(state: GibbsState) -> dict[str, FloatArray]:
+        values = gibbs.to_variables(state, priors.projection_prior)
+        return {name: each for name, each in values.items() if name not in excluded}
+
+    found = run_gibbs(
+        lambda stream: gibbs.init(
             data, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
         ),
-        step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
-        record=lambda state: gibbs.to_variables(state, priors.projection_prior),
+        lambda state, stream: gibbs.step(state, data, priors, rng=stream),
+        record=record,
         stats=lambda state: gibbs.sample_stats(state, data, priors),
-        excluded=excluded,
-        declare=lambda: declare(context, n_components),
-        spec=SPEC,
+        draws=schedule.draws,
+        tune=schedule.tune,
         rng=rng,
+        progressbar=schedule.progressbar,
     )
     return trees.draws_tree(
-        {name: values for name, values in found.draws.items() if name not in SPEC.identified},
+        dict(found.draws),
         context,
-        inference_method=cast(datatree.InferenceMethod, engine),
+        inference_method="gibbs",
         sample_stats=found.sample_stats,
-        fit=found.fit,
         attrs={"interrupted": int(found.interrupted), **found.attrs},
     )
 
 
-def declare(context: PaperContext, n_components: int) -> Any:
+def declare(context: PaperContext, n_components: int) -> "pm.Model":
     """The PyMC model of the paper on the training samples of a fit."""
     from bsdr_models.bsdr.paper.model import build_paper_model
 

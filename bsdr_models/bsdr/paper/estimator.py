@@ -1,12 +1,12 @@
-"""Scikit-learn estimators of BSDR as printed, by every inference method."""
+"""Scikit-learn estimators of BSDR as printed, by mean field and Gibbs sampling."""
 
-from typing import Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.arrays import FloatArray, SamplesLike, Target, TargetLike
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.paper import trees
 from bsdr_models.bsdr.paper.engines import (
@@ -16,14 +16,16 @@ from bsdr_models.bsdr.paper.engines import (
     fit_by_mean_field,
     sample,
 )
+from bsdr_models.bsdr.paper.posterior import PaperPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.dask_arrays import not_in_memory
 from bsdr_models.dims import FEATURE, LABEL
+from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.options import COUNT, Options, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.validation import (
     check_samples,
@@ -35,6 +37,9 @@ from bsdr_models.validation import (
     warn_unless_mixed,
 )
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 # Draws of the parameters that predictions average over.
 N_PREDICT = 500
 
@@ -43,15 +48,15 @@ class PaperEstimator(BaseBSDR):
     """The paper's model: arguments, fit by every inference method, and trees."""
 
     _context: PaperContext
-    _result: Any
+    _result: Result[PaperPosterior]
     _context_type = PaperContext
     _target: ClassVar[Target]
-    _option_types: ClassVar[dict[str, type[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": Priors,
         "sampling": Sampling,
         "optimization": Optimization,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_components": [COUNT],
         "inference": [StrOptions(set(get_args(Inference)))],
     }
@@ -78,8 +83,8 @@ class PaperEstimator(BaseBSDR):
         self.random_state = random_state
 
     @property
-    def _method(self) -> Inference:
-        return self.inference
+    def _method(self) -> InferenceMethod:
+        return "nuts" if self._context.priors is None else self.inference
 
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         priors: Priors = self._option("priors")
@@ -112,7 +117,6 @@ class PaperEstimator(BaseBSDR):
             else:
                 schedule = self._schedule()
                 tree = sample(
-                    self.inference,
                     self._context,
                     n_components=n_components,
                     schedule=schedule,
@@ -121,7 +125,9 @@ class PaperEstimator(BaseBSDR):
                 self._set_draws(tree, n_tune=schedule.tune, stacklevel=5)
         return self
 
-    def _finish(self, result: Result[Any], components: FloatArray, share: FloatArray) -> None:
+    def _finish(
+        self, result: Result[PaperPosterior], components: FloatArray, share: FloatArray
+    ) -> None:
         self._set_result(result, self._context)
         self.latent_scale_ = self._context.latent_scale
         self.lower_bounds_ = result.trace
@@ -137,7 +143,7 @@ class PaperEstimator(BaseBSDR):
         fit = tree["fit"].to_dataset().isel(varies)
         result = Result(
             posterior=self._context.posterior(posterior, N_PREDICT),
-            trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),
+            trace=np.array([]),
             converged=converged,
             interrupted=bool(tree.attrs.get("interrupted", 0)),
         )
@@ -147,7 +153,7 @@ class PaperEstimator(BaseBSDR):
 
     @classmethod
     def from_posterior(
-        cls, tree: xr.DataTree, X: Any, y: Any, *, latent_scale: float = 0.0
+        cls, tree: xr.DataTree, X: SamplesLike, y: TargetLike, *, latent_scale: float = 0.0
     ) -> Self:
         """A fitted estimator from draws of a model that was declared or changed by hand.
 
@@ -205,7 +211,7 @@ class PaperEstimator(BaseBSDR):
             raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
         if "posterior" not in tree.children:
             raise ValueError(f"the tree has no group 'posterior', it has {sorted(tree.children)}")
-        model = cls(inference="nuts", standardize=False)
+        model = cls(inference="gibbs", standardize=False)
         check_samples(X, y)
         samples = sample_labels(X)
         X = model._samples_of_fit(X)
@@ -241,11 +247,11 @@ class PaperEstimator(BaseBSDR):
         coef, bias = self._posterior.mean_effects()
         return self._context.contrast(coef), self._context.contrast(bias)
 
-    def _attrs(self) -> dict[str, Any]:
+    def _attrs(self) -> dict[str, object]:
         return super()._attrs() | {"latent_scale": self.latent_scale_}
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
         Scale new samples by ``(X - mean_) / scale_``. ``idata_`` holds the free variables, so that
@@ -269,8 +275,8 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     ----------
     n_components : int, default=2
         R, dimension of the latent space, at most the number of features.
-    inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
-        Inference method. NUTS and ADVI compile the PyMC model.
+    inference : {"mean_field", "gibbs"}, default="mean_field"
+        Inference method. Other samplers take the model in PyMC, and `from_posterior` their draws.
     priors : Priors, optional
         Hyper-parameters, the paper's by default, with the kind of the projection prior and the
         latent scale. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.
@@ -328,7 +334,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
 
     _target = "multiclass"
 
-    def _fit_chunks(self, X: Any, y: Any) -> Self:
+    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
         raise not_in_memory(self)
 
 

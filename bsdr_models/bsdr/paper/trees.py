@@ -11,10 +11,10 @@ from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper.mean_field import Data, make_data, without_shared_axis
-from bsdr_models.bsdr.paper.posterior import DrawPosterior, MeanFieldPosterior
+from bsdr_models.bsdr.paper.posterior import DrawPosterior, MeanFieldPosterior, PaperPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
-from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.trees import Context, Groups
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
@@ -77,13 +77,14 @@ class PaperContext(Context):
 
 
 def mean_field_tree(
-    result: Result[MeanFieldPosterior],
+    result: Result[PaperPosterior],
     context: PaperContext,
     *,
     rng: np.random.Generator,
 ) -> xr.DataTree:
     """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``."""
-    posterior: MeanFieldPosterior = result.posterior
+    posterior = result.posterior
+    assert isinstance(posterior, MeanFieldPosterior)
     state = posterior.state
     design = posterior.data.design
     phi = state.projection_precision
@@ -169,7 +170,7 @@ def _build_tree(
     spread: FloatArray,
     weights: FloatArray,
     fit: Mapping[str, FloatArray],
-    attrs: Mapping[str, Any],
+    attrs: Mapping[str, object],
     inference_method: InferenceMethod,
     sample_stats: Mapping[str, FloatArray] | None = None,
     **more: Any,
@@ -198,7 +199,7 @@ def _build_tree(
         "relevance": relevance(latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
     }
-    groups = {"posterior": posterior, "fit": group | outliers | dict(fit)}
+    groups: Groups = {"posterior": {**posterior}, "fit": {**group, **outliers, **fit}}
     chains, n_draws = draws["bias"].shape[:2]
     exact = inference_method not in datatree.APPROXIMATIONS
     if exact and chains * n_draws * len(context.X) <= datatree.MAX_NUMBERS:
@@ -224,7 +225,7 @@ def _build_tree(
 
 
 def read_draws(
-    tree: xr.DataTree, target: Target, names: Mapping[str, Sequence[Any]]
+    tree: xr.DataTree, target: Target, names: Mapping[str, Sequence[object]]
 ) -> tuple[xr.Dataset, dict[str, FloatArray]]:
     """Group ``posterior`` in the order of the names of features and outcomes, and draws in it.
 
@@ -306,7 +307,7 @@ def draws_tree(
     inference_method: InferenceMethod,
     sample_stats: Mapping[str, FloatArray] | None = None,
     fit: Mapping[str, FloatArray] | None = None,
-    attrs: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, object] | None = None,
 ) -> xr.DataTree:
     """Tree of draws (chain, draw, ...) by name, components aligned.
 
