@@ -13,13 +13,14 @@ from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_by_laplace, fit_problem
-from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, check_views
-from bsdr_models.bsdr.kernels import KERNELS, Kernel, KernelLike, as_kernel
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
+from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.laplace import Response, check_size
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, make_contrasts
 from bsdr_models.bsdr.select import choose_kernel
 from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.views import check_views
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.chunks import Chunks
@@ -59,11 +60,7 @@ class FullRankEstimator(BaseBSDR):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_components": [COUNT, None],
         "inference": [StrOptions({"hmc", "laplace", "nuts"}), None],
-        "kernel": [
-            StrOptions({"auto", *KERNELS}),
-            Kernel,
-            callable,
-        ],
+        "kernel": [StrOptions({"auto", *KERNELS}), Kernel],
         "temperature": [StrOptions({"auto"}), POSITIVE],
     }
 
@@ -72,7 +69,7 @@ class FullRankEstimator(BaseBSDR):
         n_components: int | None = None,
         *,
         inference: Engine | None = None,
-        kernel: KernelLike = "linear",
+        kernel: str | Kernel = "linear",
         views: Mapping[str, Sequence[object]] | None = None,
         temperature: Literal["auto"] | float = "auto",
         priors: HierarchicalPriors | None = None,
@@ -98,13 +95,11 @@ class FullRankEstimator(BaseBSDR):
 
     def _config(self, **resolved: object) -> dict[str, Any]:
         config = super()._config(**resolved)
-        named = isinstance(self.kernel, str)
-        return config | {"kernel": self.kernel if named else as_kernel(self.kernel).label}
+        kernel = self.kernel
+        return config | {"kernel": kernel if isinstance(kernel, str) else kernel.label}
 
     def _check_params(self) -> None:
         super()._check_params()
-        if not isinstance(self.kernel, str):
-            as_kernel(self.kernel)  # refuses classes
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
@@ -178,7 +173,7 @@ class FullRankEstimator(BaseBSDR):
             progressbar=self.progressbar,
         )
 
-    def _set_fitted(self, fit: Fit, kernel: KernelLike) -> None:
+    def _set_fitted(self, fit: Fit, kernel: str | Kernel) -> None:
         """Set the attributes, given the kernel."""
         self._set_result(fit, self._context)
         posterior = fit.posterior
@@ -292,11 +287,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         approximation around the mode, for at most 10 000 features times contrasts. None is
         ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
         ``"nuts"`` compiles the PyMC model.
-    kernel : str, Kernel or callable, default="linear"
+    kernel : str or Kernel, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
-        :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
-        scikit-learn's Gaussian processes, gets scaled samples. ``"auto"`` selects one of three
+        :class:`bsdr_models.bsdr.Kernel` with its defaults. ``"auto"`` selects one of three
         widths of ``"matern"`` if its held-out log score is more than 1.645 standard errors above
         that of ``"linear"``. Above 1500 training samples kernels have 500 landmarks. Not for Dask
         arrays, as ``views``.
@@ -317,7 +311,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         an average of several that are learned within classes, by how well they predict held-out
         samples: a feature matters by how far it can separate the classes relative to its variation
         within them. ``"unit"`` gives all features unit variance, ``"identity"`` leaves them as
-        they are. For real outputs, and functions given as kernels, ``"auto"`` is ``"unit"``.
+        they are. For real outputs ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 1000 draws of each chain, of ``"hmc"`` fewer above
         some 300 samples of ten classes. A chain of ``"hmc"`` is the draws of two to eight chains,
@@ -340,7 +334,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the linear predictor of class means.
-    kernel_ : str, Kernel or callable
+    kernel_ : str or Kernel
         The kernel of the fit.
     views_ : list of str
         Names of the views, if there are any; with the next.
@@ -351,7 +345,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Temperature of class probabilities.
     metric_weights_ : dict
         Weights of the covariances that the metric averages by name, the largest first; with views
-        a dict for each view. Empty if the kernel is a function.
+        a dict for each view.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels given the metric, in nats, with its standard
         error; NaN unless by ``"hmc"`` or ``"laplace"``; of regressors by ``"conjugate"``. NaN too

@@ -24,7 +24,7 @@ from pytensor.tensor.special import logsumexp
 from bsdr_models import dims
 from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.bsdr.kernels import KernelLike
+from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.inference.declaring import (
@@ -57,7 +57,7 @@ def build_model(
     n_components: int | None = None,
     target: DeclaredTarget = "multiclass",
     priors: HierarchicalPriors | Mapping[str, object] | None = None,
-    kernel: KernelLike = "linear",
+    kernel: str | Kernel = "linear",
     views: Mapping[str, Sequence[object]] | None = None,
     name: str = "",
 ) -> pm.Model:
