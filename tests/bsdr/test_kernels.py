@@ -98,9 +98,7 @@ def test_landmarks_do_not_depend_on_the_order(monkeypatch):
 @pytest.mark.parametrize("kernel", [Kernel, RBF(), len])
 def test_other_kernels_are_refused(kernel):
     X = samples()
-    with pytest.raises(
-        ValueError, match="'kernel' parameter of .* must be a str among"
-    ):
+    with pytest.raises(ValueError, match=r"'kernel' parameter of .* must be"):
         BSDRClassifier(kernel=kernel).fit(X, np.arange(30) % 2)
     with pytest.raises(ValueError, match="kernel must be a name or a"):
         build_model(X, np.arange(30) % 2, kernel=kernel)

@@ -27,6 +27,7 @@ from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, Options, Sampling, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.trees import read
 from bsdr_models.validation import (
     check_samples,
     feature_names,
@@ -207,10 +208,7 @@ class PaperEstimator(BaseBSDR):
         >>> model.predict_proba(X).shape
         (150, 3)
         """
-        if not isinstance(tree, xr.DataTree):
-            raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
-        if "posterior" not in tree.children:
-            raise ValueError(f"the tree has no group 'posterior', it has {sorted(tree.children)}")
+        read(tree, "posterior")  # which raises before X and y are looked at
         model = cls(inference="gibbs", standardize=False)
         check_samples(X, y)
         samples = sample_labels(X)

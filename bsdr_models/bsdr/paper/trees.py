@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -24,6 +23,7 @@ from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
+from bsdr_models.trees import read
 
 # Noise of real targets in draws of other models, and its power that is the precision.
 NOISE = {"noise_precision": 1.0, "noise_scale": -2.0}
@@ -96,9 +96,6 @@ def mean_field_tree(
     projection = posterior.components().T + draw_deviations(
         DenseDesign(context.X), phi.mean, context.latent_scale, (n_draws, r), rng
     )
-    factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
-    noise = rng.standard_normal((n_draws, k, 1 + r))
-    full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
 
     def gammas(q: Gamma) -> FloatArray:
         return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
@@ -107,8 +104,8 @@ def mean_field_tree(
     psi_draws = gammas(state.weight_precision)
     draws = {
         "projection": projection,
-        "weights": full[:, 1:],
-        "bias": full[:, 0],
+        "weights": posterior.weights[:n_draws],
+        "bias": posterior.bias[:n_draws],
         "projection_precision": without_shared_axis(phi_draws, context.projection_prior),
         "weight_precision": psi_draws[:, 1:],
         "bias_precision": psi_draws[:, 0],
@@ -173,7 +170,7 @@ def _build_tree(
     attrs: Mapping[str, object],
     inference_method: InferenceMethod,
     sample_stats: Mapping[str, FloatArray] | None = None,
-    **more: Any,
+    coords: Mapping[str, Sequence[object]] | None = None,
 ) -> xr.DataTree:
     """Tree of draws (chain, draw, ...) and of the means and spread of a fit.
 
@@ -220,7 +217,7 @@ def _build_tree(
             **({} if reference is None else reference.attrs()),
             **attrs,
         },
-        **more,
+        coords=coords,
     )
 
 
@@ -232,8 +229,8 @@ def read_draws(
     These are of projection, weights and bias, (chain, draw, ...), and, for real targets, of the
     precision of the noise. Coordinates are compared as text; numbers from 0 are positions.
     """
-    posterior = tree["posterior"].to_dataset()
     needed = ["projection", "weights", "bias"]
+    posterior = read(tree, "posterior", *needed)
     if target == "regression":
         given = [name for name in NOISE if name in posterior.data_vars]
         if len(given) != 1:
@@ -243,8 +240,6 @@ def read_draws(
             )
         needed += given
     for name in needed:
-        if name not in posterior.data_vars:
-            raise ValueError(f"group 'posterior' has no variable {name!r}")
         axes = (dims.CHAIN, dims.DRAW, *SPEC.variables[name])
         if set(posterior[name].dims) != set(axes):
             raise ValueError(
