@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 # Draws of the parameters that predictions average over.
-N_PREDICT = 500
+N_PREDICT = 2000
 
 
 class PaperEstimator(BaseBSDR):
@@ -220,16 +220,13 @@ class PaperEstimator(BaseBSDR):
         if not 0.0 <= latent_scale < np.inf:
             raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
         model._scaler = Scaler.identity(X.shape[1])
-        config = model._config()
-        del config["priors"]
-        config["sampling"]["tune"] = None
         model._set_context(
             X,
             targets,
             target=cls._target,
             priors=None,
             latent_scale=float(latent_scale),
-            config=config,
+            config={"n_components": model.n_components, "standardize": False},
             samples=samples,
             **context,
         )
@@ -280,7 +277,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
         latent scale. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
-        average over at most 500 evenly spaced draws.
+        average over at most 2000 evenly spaced draws.
     optimization : Optimization, optional
         Initialisation, restarts, iterations and tolerance of mean field, see
         :class:`bsdr_models.bsdr.Optimization`.
