@@ -20,11 +20,11 @@ from threadpoolctl import threadpool_limits
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import machine
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.inference.chunks import Chunks, InMemory, Samples
+from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler
 
 PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "large_data.md"

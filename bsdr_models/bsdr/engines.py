@@ -138,7 +138,7 @@ def fit_problem(
     if engine == "hmc":
         return _fit_hmc(problem, feature_map, learner, build, options, rng)
     if engine != "laplace":
-        return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
+        return _fit_nuts(problem, feature_map, declare(feature_map), options, rng)
     response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
     samples = InMemory(problem.X, problem.y)
     return fit_by_laplace(samples, response, problem, feature_map, options, rng=rng)
@@ -276,10 +276,9 @@ def fit_by_laplace(
     )
 
 
-def _fit_pymc(
+def _fit_nuts(
     problem: Problem,
     feature_map: FeatureMap,
-    engine: Engine,
     model: "pm.Model",
     options: Options,
     rng: np.random.Generator,
@@ -294,7 +293,7 @@ def _fit_pymc(
 
     sample_rng, outside_rng = rng.spawn(2)
     sampled = engines.run_pymc(
-        engine,
+        "nuts",
         model,
         SPEC,
         included={"projection_offset"},
@@ -333,7 +332,7 @@ def _fit_pymc(
         feature_map,
         draws,
         options,
-        engine=engine,
+        engine="nuts",
         log_likelihood=each.sum(axis=1).reshape(len(posterior["bias"]), -1),
         interrupted=sampled.interrupted,
         sample_stats=sampled.sample_stats,
