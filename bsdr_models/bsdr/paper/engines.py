@@ -1,6 +1,6 @@
 """Fits of the paper's model: mean field and Gibbs sampling, and the model in PyMC."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -10,7 +10,6 @@ from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
 from bsdr_models.bsdr.paper.gibbs import GibbsState
 from bsdr_models.bsdr.paper.mean_field import Data, State
-from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.inference import datatree
@@ -63,28 +62,6 @@ class Optimization(Options):
     n_restarts: int = 1
     max_iter: int = 500
     tol: float = 1e-3
-
-
-def fit_by_mean_field(
-    context: PaperContext,
-    *,
-    n_components: int,
-    optimization: Optimization,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> Result[MeanFieldPosterior]:
-    """Fit with the settings of an estimator."""
-    assert context.priors is not None
-    data = context.data(context.projection_prior)
-    found = fit_mean_field(
-        data,
-        context.priors,
-        n_components=n_components,
-        rng=rng,
-        progressbar=progressbar,
-        **asdict(optimization),
-    )
-    return found.with_posterior(MeanFieldPosterior.of(found.posterior, data, context.latent_scale))
 
 
 def fit_mean_field(

@@ -1,5 +1,6 @@
 """Scikit-learn estimators of BSDR as printed, by mean field and Gibbs sampling."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -13,10 +14,10 @@ from bsdr_models.bsdr.paper.engines import (
     Inference,
     Optimization,
     declare,
-    fit_by_mean_field,
+    fit_mean_field,
     sample,
 )
-from bsdr_models.bsdr.paper.posterior import PaperPosterior
+from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior, PaperPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.dask_arrays import not_in_memory
@@ -103,18 +104,20 @@ class PaperEstimator(BaseBSDR):
         # The matrices are small: more threads would be slower, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
             if self.inference == "mean_field":
-                optimization = self._option("optimization")
-                result = fit_by_mean_field(
-                    self._context,
+                data = self._context.data(priors.projection_prior)
+                found = fit_mean_field(
+                    data,
+                    priors,
                     n_components=n_components,
-                    optimization=optimization,
                     rng=fit_rng,
                     progressbar=self.progressbar,
+                    **asdict(self._option("optimization")),
                 )
-                state = result.posterior.state
+                state = found.posterior
+                posterior = MeanFieldPosterior.of(state, data, self._context.latent_scale)
                 contrast = self._context.contrast(state.weights.mean[1:])
                 share = relevance(state.latent.mean, contrast)
-                self._finish(result, result.posterior.components(), share)
+                self._finish(found.with_posterior(posterior), posterior.components(), share)
             else:
                 schedule = self._schedule()
                 tree = sample(
