@@ -143,6 +143,17 @@ def test_label_probabilities_are_marginal():
     np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
 
 
+def test_draws_of_weights_and_biases_have_the_moments_of_q():
+    _, posterior = mean_field("multiclass", n=9)
+    q = posterior.state.weights
+    for k in range(3):
+        draws = np.column_stack([posterior.bias[:, k], posterior.weights[:, :, k]])
+        np.testing.assert_allclose(draws.mean(axis=0), q.mean[:, k], atol=1e-12)
+        size = np.sqrt(np.diag(q.cov[k]))
+        error = (np.cov(draws.T) - q.cov[k]) / np.outer(size, size)
+        assert np.abs(error).max() < 0.02
+
+
 def test_moments_of_outputs_are_those_of_q():
     X, posterior = mean_field("regression")
     new = np.random.default_rng(4).standard_normal((6, 4))
