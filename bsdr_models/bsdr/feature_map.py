@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from sklearn.linear_model import RidgeCV
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
@@ -188,6 +187,8 @@ class FeatureMap:
 
     def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Ridge regression on some whitened features: coefficients, and leave-one-out residuals."""
+        from sklearn.linear_model import RidgeCV  # takes .2 s to load
+
         given = self.training[:, known]
         wanted = self.training[:, ~known]
         penalties = _PENALTIES * np.linalg.norm(given, 2) ** 2

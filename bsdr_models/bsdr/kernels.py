@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import lstsq
-from sklearn.metrics.pairwise import euclidean_distances
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.metric import Metric
@@ -92,6 +91,8 @@ class Kernel(Options):
 
     def _distances(self, A: FloatArray, B: FloatArray) -> FloatArray:
         """Squared distances in units of the length scale."""
+        from sklearn.metrics.pairwise import euclidean_distances  # takes .15 s to load
+
         return np.asarray(euclidean_distances(A, B, squared=True) / (self.width**2 * A.shape[1]))
 
 

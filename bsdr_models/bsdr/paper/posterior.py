@@ -27,7 +27,6 @@ from typing import Self
 
 import numpy as np
 from scipy.special import logsumexp
-from scipy.stats import qmc
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import FloatArray, Target
@@ -58,6 +57,8 @@ _SEED = 20130601
 @lru_cache(maxsize=8)
 def standard_normals(n_draws: int, n_dims: int) -> FloatArray:
     """Quasi-random standard normals, (S, P), whose means are exactly zero."""
+    from scipy.stats import qmc  # takes half a second to load
+
     points = qmc.MultivariateNormalQMC(np.zeros(n_dims), rng=np.random.default_rng(_SEED))
     normal = points.random(1 << (n_draws - 1).bit_length())[:n_draws]
     normal -= normal.mean(axis=0)
