@@ -26,7 +26,7 @@ from bsdr_models.validation import R_HAT_LIMIT
 if TYPE_CHECKING:
     import pymc as pm
 
-type Engine = Literal["hmc", "conjugate", "laplace", "nuts"]
+type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
 # Log densities without features are at least this, whose exponential is positive.
 LEAST_LOG = -700.0
@@ -138,7 +138,7 @@ def fit_problem(
     if engine == "hmc":
         return _fit_hmc(problem, feature_map, learner, build, options, rng)
     if engine != "laplace":
-        return _fit_nuts(problem, feature_map, declare(feature_map), options, rng)
+        return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
     response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
     samples = InMemory(problem.X, problem.y)
     return fit_by_laplace(samples, response, problem, feature_map, options, rng=rng)
@@ -276,14 +276,15 @@ def fit_by_laplace(
     )
 
 
-def _fit_nuts(
+def _fit_pymc(
     problem: Problem,
     feature_map: FeatureMap,
+    engine: Engine,
     model: "pm.Model",
     options: Options,
     rng: np.random.Generator,
 ) -> Fit:
-    """Fit by NUTS.
+    """Fit by NUTS or ADVI.
 
     As for the other engines, the part of the projection outside the row space of the training
     samples enters predictions by its prior.
@@ -293,7 +294,7 @@ def _fit_nuts(
 
     sample_rng, outside_rng = rng.spawn(2)
     sampled = engines.run_pymc(
-        "nuts",
+        engine,
         model,
         SPEC,
         included={"projection_offset"},
@@ -332,7 +333,7 @@ def _fit_nuts(
         feature_map,
         draws,
         options,
-        engine="nuts",
+        engine=engine,
         log_likelihood=each.sum(axis=1).reshape(len(posterior["bias"]), -1),
         interrupted=sampled.interrupted,
         sample_stats=sampled.sample_stats,
@@ -358,7 +359,7 @@ def _assemble(
     width = coordinates.axes.shape[1]
     shown = options.n_components
     r_hat, ess = mixing(problem, draws, log_likelihood)
-    reliable = {"conjugate": True, "laplace": pareto_k < GOOD_K}
+    reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
     fit = Fit(
         posterior=Posterior(
             feature_map=feature_map,

@@ -59,7 +59,7 @@ class FullRankEstimator(BaseBSDR):
     }
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_components": [COUNT, None],
-        "inference": [StrOptions({"hmc", "laplace", "nuts"}), None],
+        "inference": [StrOptions({"hmc", "laplace", "nuts", "advi"}), None],
         "kernel": [StrOptions({"auto", *KERNELS}), Kernel],
         "temperature": [StrOptions({"auto"}), POSITIVE],
     }
@@ -282,11 +282,11 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     n_components : int, optional
         Number of latent coordinates, the leading ones. None is all of them, the number of classes
         less one (for multi-label targets, the number of labels). Predictions do not depend on it.
-    inference : {"hmc", "laplace", "nuts"}, optional
+    inference : {"hmc", "laplace", "nuts", "advi"}, optional
         Inference method: ``"hmc"``, Hamiltonian Monte Carlo, or ``"laplace"``, a normal
         approximation around the mode, for at most 10 000 features times contrasts. None is
         ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
-        ``"nuts"`` compiles the PyMC model.
+        ``"nuts"`` and ``"advi"`` compile the PyMC model.
     kernel : str or Kernel, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
@@ -298,8 +298,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Groups of features, each with a scale of its own: lists of columns by the name of the view.
         A new sample may lack views (NaN), which are integrated out. If every training sample has
         exactly one view, the views are instruments that measure the same classes. Relative scales
-        are those of the largest marginal posterior density, but for ``"nuts"``, which samples
-        them. Not for ``inference="laplace"``.
+        are those of the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``,
+        which sample them. Not for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         The log of class probabilities is divided by it. 1 is the posterior predictive, which is
         under-confident on most real data; ``"auto"`` selects a value by held-out samples
@@ -479,7 +479,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
     ----------
     n_components, kernel, views, priors, metric, sampling, progressbar, random_state
         As for :class:`BSDRClassifier`, with one contrast per output.
-    inference : {"conjugate", "nuts"}, optional
+    inference : {"conjugate", "nuts", "advi"}, optional
         ``"conjugate"``, the default, are independent draws of the exact posterior: all but the
         scales of projection and noise is integrated out, and these are on a grid. Scales of views
         are those of the highest marginal likelihood. Others as for :class:`BSDRClassifier`.
@@ -514,5 +514,5 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **FullRankEstimator._parameter_constraints,
-        "inference": [StrOptions({"conjugate", "nuts"}), None],
+        "inference": [StrOptions({"conjugate", "nuts", "advi"}), None],
     }

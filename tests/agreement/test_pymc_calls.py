@@ -46,6 +46,7 @@ LINEAR = [
     pytest.param(BSDRClassifier(**FULL_RANK), id="hmc"),
     pytest.param(BSDRClassifier(1, inference="laplace", **FULL_RANK), id="laplace"),
     pytest.param(BSDRClassifier(inference="nuts", **FULL_RANK), id="nuts", marks=SLOW),
+    pytest.param(BSDRClassifier(inference="advi", **FULL_RANK), id="advi", marks=SLOW),
 ]
 MAPS = [
     pytest.param(BSDRClassifier(kernel="rbf", **FULL_RANK), id="kernel"),
@@ -373,14 +374,18 @@ def test_any_sampler_of_pymc_draws_what_the_tree_has(sampler):
     assert float(ratio) == pytest.approx(1.0, abs=0.2)
 
 
-def test_draws_by_pymc_hold_every_free_variable(monkeypatch):
+@pytest.mark.parametrize(
+    "kind", [PaperBM2PCAClassifier, pytest.param(PaperBSDRClassifier, marks=SLOW)]
+)
+def test_draws_by_pymc_hold_every_free_variable(kind, monkeypatch):
     """Those of each sample as well; a few steps of ADVI."""
     monkeypatch.setitem(engines.fit_advi.__kwdefaults__, "n_iterations", 100)
     monkeypatch.setattr(pytensor.config, "mode", "FAST_COMPILE")
-    X, y, *_ = samples(None)
     options = {"inference": "advi", "sampling": Sampling(draws=20), "random_state": 0}
-    loss = HingeLoss(C=1.0, calibrate=False)
-    model = PaperBM2PCAClassifier(1, loss=loss, **options).fit(X, y)
+    if kind is PaperBM2PCAClassifier:
+        options["loss"] = HingeLoss(C=1.0, calibrate=False)
+    X, y, *_ = samples(None)
+    model = kind(1, **options).fit(X, y)
     posterior = model.idata_["posterior"]
     for variable in model.model_.free_RVs:
         axes = model.model_.named_vars_to_dims.get(variable.name, ())

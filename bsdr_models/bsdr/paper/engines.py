@@ -1,4 +1,4 @@
-"""Fits of the paper's model: mean field and Gibbs sampling, and the model in PyMC."""
+"""Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -6,25 +6,24 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 import xarray as xr
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
-from bsdr_models.bsdr.paper.gibbs import GibbsState
 from bsdr_models.bsdr.paper.mean_field import Data, State
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.coordinate_ascent import (
     Extrapolation,
     run_coordinate_ascent,
 )
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Schedule, run_gibbs
+from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.options import ITERATIONS, Options
 
 if TYPE_CHECKING:
     import pymc as pm
 
-Inference = Literal["mean_field", "gibbs"]
+Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,41 +94,40 @@ def fit_mean_field(
 
 
 def sample(
+    engine: Inference,
     context: PaperContext,
     *,
     n_components: int,
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> xr.DataTree:
-    """Tree of a fit by Gibbs sampling."""
+    """Tree of a fit by ``engine``: "gibbs", "nuts" or "advi"."""
     data = context.data("entrywise")
     priors = context.priors
     assert priors is not None
     excluded = {"utilities"}
     if schedule.chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
-
-    def record(state: GibbsState) -> dict[str, FloatArray]:
-        values = gibbs.to_variables(state, priors.projection_prior)
-        return {name: each for name, each in values.items() if name not in excluded}
-
-    found = run_gibbs(
-        lambda stream: gibbs.init(
+    found = run_sampler(
+        engine,
+        schedule,
+        init=lambda stream: gibbs.init(
             data, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
         ),
-        lambda state, stream: gibbs.step(state, data, priors, rng=stream),
-        record=record,
+        step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
+        record=lambda state: gibbs.to_variables(state, priors.projection_prior),
         stats=lambda state: gibbs.sample_stats(state, data, priors),
-        draws=schedule.draws,
-        tune=schedule.tune,
+        excluded=excluded,
+        declare=lambda: declare(context, n_components),
+        spec=SPEC,
         rng=rng,
-        progressbar=schedule.progressbar,
     )
     return trees.draws_tree(
-        dict(found.draws),
+        {name: values for name, values in found.draws.items() if name not in SPEC.identified},
         context,
-        inference_method="gibbs",
+        inference_method=engine,
         sample_stats=found.sample_stats,
+        fit=found.fit,
         attrs={"interrupted": int(found.interrupted), **found.attrs},
     )
 

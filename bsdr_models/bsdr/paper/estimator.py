@@ -1,4 +1,4 @@
-"""Scikit-learn estimators of BSDR as printed, by mean field and Gibbs sampling."""
+"""Scikit-learn estimators of BSDR as printed, by every inference method."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
@@ -22,7 +22,6 @@ from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.dask_arrays import not_in_memory
 from bsdr_models.dims import FEATURE, LABEL
-from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
@@ -85,8 +84,8 @@ class PaperEstimator(BaseBSDR):
         self.random_state = random_state
 
     @property
-    def _method(self) -> InferenceMethod:
-        return "nuts" if self._context.priors is None else self.inference
+    def _method(self) -> Inference:
+        return self.inference
 
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
         priors: Priors = self._option("priors")
@@ -121,6 +120,7 @@ class PaperEstimator(BaseBSDR):
             else:
                 schedule = self._schedule()
                 tree = sample(
+                    self.inference,
                     self._context,
                     n_components=n_components,
                     schedule=schedule,
@@ -147,7 +147,7 @@ class PaperEstimator(BaseBSDR):
         fit = tree["fit"].to_dataset().isel(varies)
         result = Result(
             posterior=self._context.posterior(posterior, N_PREDICT),
-            trace=np.array([]),
+            trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),
             converged=converged,
             interrupted=bool(tree.attrs.get("interrupted", 0)),
         )
@@ -212,7 +212,7 @@ class PaperEstimator(BaseBSDR):
         (150, 3)
         """
         read(tree, "posterior")  # which raises before X and y are looked at
-        model = cls(inference="gibbs", standardize=False)
+        model = cls(inference="nuts", standardize=False)
         check_samples(X, y)
         samples = sample_labels(X)
         X = model._samples_of_fit(X)
@@ -273,8 +273,8 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     ----------
     n_components : int, default=2
         R, dimension of the latent space, at most the number of features.
-    inference : {"mean_field", "gibbs"}, default="mean_field"
-        Inference method. Other samplers take the model in PyMC, and `from_posterior` their draws.
+    inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
+        Inference method. NUTS and ADVI compile the PyMC model.
     priors : Priors, optional
         Hyper-parameters, the paper's by default, with the kind of the projection prior and the
         latent scale. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.

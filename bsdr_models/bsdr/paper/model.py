@@ -13,7 +13,7 @@ with Gamma priors (shape, rate) on :math:`\psi` and :math:`\lambda` and one prec
 without the lapse; the noise of real outputs has a precision :math:`\tau_c`, a Gamma.
 
 The *augmented* parametrisation has every variable of the paper, for conjugate samplers. The
-*marginal* one, for NUTS, integrates out the latent utilities t and the entry-wise
+*marginal* one, for NUTS and ADVI, integrates out the latent utilities t and the entry-wise
 precisions, and writes the latent coordinates as offsets.
 """
 
