@@ -292,8 +292,8 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     latent_scale_ : float
         Standard deviation of the latent coordinates given the features.
     lower_bounds_ : ndarray of shape (n_iter,)
-        Exact bound of mean field in nats after each iteration of the best restart; empty for other
-        inference methods.
+        Bound in nats after each iteration of the best restart: exact by mean field, by ADVI an
+        estimate of one draw; empty for samplers.
     n_iter_ : int
         Iterations of mean field, or sweeps of a sampler.
     converged_ : bool
