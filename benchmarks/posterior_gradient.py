@@ -12,9 +12,9 @@ from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr import hmc, probit_choice
-from bsdr_models.bsdr.feature_map import Metric
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
+from bsdr_models.metric import Metric
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5

@@ -33,7 +33,7 @@ from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.bsdr.paper.engines import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
-from bsdr_models.bsdr.paper.predict import DrawPosterior
+from bsdr_models.bsdr.paper.posterior import DrawPosterior
 from bsdr_models.bsdr.paper.trees import draw_deviations
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
@@ -251,7 +251,7 @@ def quantities(
         draws[name] - draws[name].mean(axis=-1, keepdims=True) for name in ("weights", "bias")
     )
     coef = draws["projection"] @ weights  # (S, D, K)
-    posterior = DrawPosterior(
+    posterior = DrawPosterior.of(
         **draws, noise_precision=None, latent_scale=SAMPLING.latent_scale, target="multiclass"
     )
     value = posterior.log_likelihood(X, y).sum(axis=1)

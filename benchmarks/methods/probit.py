@@ -22,9 +22,10 @@ from benchmarks.protocols import Training
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.paper import mean_field
 from bsdr_models.bsdr.paper.mean_field import Data, Utilities
+from bsdr_models.bsdr.paper.posterior import N_DRAWS, standard_normals
 from bsdr_models.bsdr.priors import PAPER
+from bsdr_models.bsdr.probit_choice import probabilities
 from bsdr_models.inference.coordinate_ascent import Bound, run_coordinate_ascent
-from bsdr_models.numerics import orthant
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
 
@@ -89,7 +90,9 @@ class MultinomialProbit:
         rows, psi = self._with_ones(X), self._state.weight_precision.mean
         variance = self._design.row_variance(rows, psi, 1.0)
         eta = rows @ self._state.weights.mean
-        return np.exp(orthant.label_log_probs(eta, np.sqrt(1.0 + variance)))
+        normal = standard_normals(N_DRAWS, eta.shape[1])
+        drawn = (mean + sd * normal for mean, sd in zip(eta, np.sqrt(variance), strict=True))
+        return np.stack([probabilities(each).mean(axis=0) for each in drawn])
 
     def _with_ones(self, X: Any) -> FloatArray:
         scaled = self._scaler.transform(X)

@@ -5,10 +5,11 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import xarray as xr
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.arrays import FloatArray, SamplesLike, Target, TargetLike
 from bsdr_models.base import Estimator
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
@@ -36,7 +37,7 @@ class BaseBSDR(Estimator):
     _context: Any
     _context_type: ClassVar[type[Context]] = Context
 
-    def _samples_of_fit(self, X: Any) -> FloatArray:
+    def _samples_of_fit(self, X: SamplesLike) -> FloatArray:
         """Validate training samples."""
         return validate_samples(self, X, reset=True, least=2)
 
@@ -89,7 +90,7 @@ class BaseBSDR(Estimator):
 class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     """Classes and labels of both classifiers."""
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Fit projection and classifier jointly.
 
         Parameters
@@ -139,10 +140,10 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         return self._fit(X, on, target="multilabel", labels=labels, **more)
 
     @abstractmethod
-    def _fit_chunks(self, X: Any, y: Any) -> Self:
+    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
         """Fit to a Dask array, or raise a TypeError."""
 
-    def _read_given(self, y: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    def _read_given(self, y: TargetLike) -> tuple[np.ndarray, dict[str, Any]]:
         """Index of the class of each sample, (N,), and what the context holds of the classes."""
         self.classes_, index = encode_labels(column_or_1d(read_labels(y), warn=True))
         return index, {"labels": self.classes_}
@@ -151,7 +152,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
     def _exclusive(self) -> bool:  # type: ignore[override]
         return self._context.target != "multilabel"
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
@@ -160,7 +161,7 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
 class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
     """Outputs of both regressors."""
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Fit projection and regression jointly.
 
         Parameters
@@ -195,7 +196,7 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         return self._fit(X, Y, target="regression", **more, **context)
 
     def _read_given(
-        self, y: Any, *, standardize: bool = False
+        self, y: TargetLike, *, standardize: bool = False
     ) -> tuple[FloatArray, dict[str, Any]]:
         """Outputs as the model sees them, (N, K), and what the context holds of them."""
         given, Y = self._scale_outputs(y, standardize=standardize)

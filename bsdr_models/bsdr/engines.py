@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.options import N_CHAINS, N_DRAWS, Sampling
 from bsdr_models.validation import R_HAT_LIMIT
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
@@ -92,10 +95,10 @@ class Fit(Result[Posterior]):
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
     run: Mapping[str, float] = field(default_factory=dict)  # time and warm-up of a sampler
 
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, object]:
         """Attributes of the tree."""
         posterior = self.posterior
-        attrs: dict[str, Any] = {
+        attrs: dict[str, object] = {
             "interrupted": int(self.interrupted),
             "temperature": posterior.temperature,
             "lapse": posterior.lapse,
@@ -118,7 +121,7 @@ def fit_problem(
     engine: Engine | None,
     options: Options,
     *,
-    declare: Callable[[FeatureMap], Any],
+    declare: Callable[[FeatureMap], "pm.Model"],
     rng: np.random.Generator,
 ) -> Fit:
     """Fit by an engine; by default one for the target and size of the problem.
@@ -271,7 +274,7 @@ def _fit_pymc(
     problem: Problem,
     feature_map: FeatureMap,
     engine: Engine,
-    model: Any,
+    model: "pm.Model",
     options: Options,
     rng: np.random.Generator,
 ) -> Fit:

@@ -1,22 +1,26 @@
 """Scikit-learn estimators of BSDR."""
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import xarray as xr
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models import options
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_by_laplace, fit_problem
-from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, check_views
-from bsdr_models.bsdr.kernels import KERNELS, Kernel, as_kernel
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
+from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.laplace import Response, check_size
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, make_contrasts
 from bsdr_models.bsdr.select import choose_kernel
 from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.views import check_views
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.chunks import Chunks
@@ -38,6 +42,9 @@ from bsdr_models.validation import (
     validate_samples,
 )
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 # Samples of a Dask array that the fit keeps in memory, at most.
 N_KEPT = 2000
 
@@ -47,18 +54,14 @@ class FullRankEstimator(BaseBSDR):
 
     _context: Context
     _result: Fit
-    _option_types: ClassVar[dict[str, type[Any]]] = {
+    _option_types: ClassVar[dict[str, type[options.Options]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_components": [COUNT, None],
         "inference": [StrOptions({"hmc", "laplace", "nuts", "advi"}), None],
-        "kernel": [
-            StrOptions({"auto", *KERNELS}),
-            Kernel,
-            callable,
-        ],
+        "kernel": [StrOptions({"auto", *KERNELS}), Kernel],
         "temperature": [StrOptions({"auto"}), POSITIVE],
     }
 
@@ -67,8 +70,8 @@ class FullRankEstimator(BaseBSDR):
         n_components: int | None = None,
         *,
         inference: Engine | None = None,
-        kernel: Any = "linear",
-        views: Any = None,
+        kernel: str | Kernel = "linear",
+        views: Mapping[str, Sequence[object]] | None = None,
         temperature: Literal["auto"] | float = "auto",
         priors: HierarchicalPriors | None = None,
         metric: MetricName = "auto",
@@ -93,15 +96,13 @@ class FullRankEstimator(BaseBSDR):
     def _method(self) -> Engine:
         return self._result.engine
 
-    def _config(self, **resolved: Any) -> dict[str, Any]:
+    def _config(self, **resolved: object) -> dict[str, Any]:
         config = super()._config(**resolved)
-        named = isinstance(self.kernel, str)
-        return config | {"kernel": self.kernel if named else as_kernel(self.kernel).label}
+        kernel = self.kernel
+        return config | {"kernel": kernel if isinstance(kernel, str) else kernel.label}
 
     def _check_params(self) -> None:
         super()._check_params()
-        if not isinstance(self.kernel, str):
-            as_kernel(self.kernel)  # refuses classes
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
@@ -175,7 +176,7 @@ class FullRankEstimator(BaseBSDR):
             progressbar=self.progressbar,
         )
 
-    def _set_fitted(self, fit: Fit, kernel: Any) -> None:
+    def _set_fitted(self, fit: Fit, kernel: str | Kernel) -> None:
         """Set the attributes, given the kernel."""
         self._set_result(fit, self._context)
         posterior = fit.posterior
@@ -195,7 +196,7 @@ class FullRankEstimator(BaseBSDR):
         self.log_evidence_ = fit.log_evidence
         self.log_evidence_error_ = fit.log_evidence_error
 
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, object]:
         return {
             name: getattr(self, f"{name}_")
             for name in ("kernel", "temperature")
@@ -222,11 +223,11 @@ class FullRankEstimator(BaseBSDR):
         linear = self._posterior.feature_map.is_linear
         return self._posterior.mean_effects(self._context.X) if linear else None
 
-    def _attrs(self) -> dict[str, Any]:
+    def _attrs(self) -> dict[str, object]:
         return super()._attrs() | self._result.attrs()
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
         ``idata_`` holds its free variables, so that the functions of PyMC take it. Scale new
@@ -238,7 +239,7 @@ class FullRankEstimator(BaseBSDR):
             raise AttributeError("model_ needs all training samples in memory")
         return self._context.name_dims(self._declare(self._posterior.feature_map))
 
-    def _declare(self, feature_map: FeatureMap) -> Any:
+    def _declare(self, feature_map: FeatureMap) -> "pm.Model":
         """The PyMC model of given whitened features."""
         from bsdr_models.bsdr.model import declare_hierarchical
 
@@ -249,10 +250,10 @@ class FullRankEstimator(BaseBSDR):
         names = context.modelled_names
         return declare_hierarchical(X, y, priors, context.target, feature_map, names)
 
-    def _samples_of_fit(self, X: Any) -> FloatArray:
+    def _samples_of_fit(self, X: SamplesLike) -> FloatArray:
         return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
 
-    def _scale_new(self, X: Any) -> FloatArray:
+    def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)
         if self._context.views is None:
             return super()._scale_new(X)
@@ -265,7 +266,7 @@ class FullRankEstimator(BaseBSDR):
             return super()._outliers(X)
         return {"out_of_range": self._posterior.undetermined(X)}
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.views is not None
         return tags
@@ -289,11 +290,10 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         approximation around the mode, for at most 10 000 features times contrasts. None is
         ``"hmc"`` up to about 25 000 samples (ten classes, 64 features) and ``"laplace"`` beyond.
         ``"nuts"`` and ``"advi"`` compile the PyMC model.
-    kernel : str, Kernel or callable, default="linear"
+    kernel : str or Kernel, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
-        :class:`bsdr_models.bsdr.Kernel` with its defaults. A function, such as a kernel of
-        scikit-learn's Gaussian processes, gets scaled samples. ``"auto"`` selects one of three
+        :class:`bsdr_models.bsdr.Kernel` with its defaults. ``"auto"`` selects one of three
         widths of ``"matern"`` if its held-out log score is more than 1.645 standard errors above
         that of ``"linear"``. Above 1500 training samples kernels have 500 landmarks. Not for Dask
         arrays, as ``views``.
@@ -315,7 +315,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         an average of several that are learned within classes, by how well they predict held-out
         samples: a feature matters by how far it can separate the classes relative to its variation
         within them. ``"unit"`` gives all features unit variance, ``"identity"`` leaves them as
-        they are. For real outputs, and functions given as kernels, ``"auto"`` is ``"unit"``.
+        they are. For real outputs ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 1000 draws of each of four chains, for ``"hmc"`` 500
         draws of each of eight chains, or fewer draws of four chains for more than about 300
@@ -342,7 +342,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the linear predictor of class means.
-    kernel_ : str, Kernel or callable
+    kernel_ : str or Kernel
         The kernel of the fit.
     views_ : list of str
         Names of the views. Without views this attribute and the next are absent.
@@ -353,7 +353,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         Temperature of class probabilities.
     metric_weights_ : dict
         Weights of the covariances that the metric averages by name, the largest first; with views
-        a dict for each view. Empty if the kernel is a function.
+        a dict for each view.
     log_evidence_, log_evidence_error_ : float
         Log marginal likelihood of the training labels given the metric, in nats, with its standard
         error, by ``"hmc"``, ``"laplace"`` and, for regressors, ``"conjugate"``. NaN for the other
@@ -425,7 +425,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     1.0
     """
 
-    def _fit_chunks(self, X: Any, y: Any) -> Self:
+    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
         """Fit to classes, with samples in chunks, by Laplace's method."""
         if not self._is_plain:
             given = f"kernel={self.kernel!r}" if self.views is None else "views"
@@ -436,17 +436,17 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         if self.inference not in (None, "laplace"):
             raise ValueError(f"Dask arrays need inference='laplace', got {self.inference!r}")
         samples = sample_labels(X)
-        X, y = read_chunked(X, y)
-        n_samples, self.n_features_in_ = X.shape
-        self.classes_, y = encode_labels(y)
-        self._scaler = fit_scaler_of_chunks(X, standardize=True)
+        chunks, labels = read_chunked(X, y)
+        n_samples, self.n_features_in_ = chunks.shape
+        self.classes_, index = encode_labels(labels)
+        self._scaler = fit_scaler_of_chunks(chunks, standardize=True)
         check_variation(self._scaler, stacklevel=4)
         self._check_width()
         check_size(int(self._scaler.varies.sum()), len(self.classes_) - 1)
         kept = evenly_spaced(n_samples, N_KEPT)
         rng = self._set_context(
-            self._scaler.transform(np.asarray(X[kept].compute(), dtype=np.float64)),
-            y[kept],
+            self._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
+            index[kept],
             target="multiclass",
             labels=self.classes_,
             config=self._config(inference="laplace"),
@@ -464,7 +464,7 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
             fit = fit_by_laplace(
-                Chunks(self._scaler.select(X), y),
+                Chunks(self._scaler.select(chunks), index),
                 response,
                 self._problem(feature_map, np.arange(len(kept))),
                 feature_map,
@@ -520,7 +520,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
     (442, 1)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **FullRankEstimator._parameter_constraints,
         "inference": [StrOptions({"conjugate", "nuts", "advi"}), None],
     }

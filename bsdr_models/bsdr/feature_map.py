@@ -2,143 +2,29 @@ r"""Whitened features, whose loadings are standard normal a priori.
 
 The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
 :math:`\phi_v` of view v, linear (:class:`~bsdr_models.metric.Metric`) or of a kernel
-(:class:`KernelMap`), and its relative scale :math:`\lambda_v`, so that each matters alike however
-many features it has. Views are groups of features, each with a metric of its own; one of all
-features has no relative scale.
+(:class:`~bsdr_models.bsdr.kernels.KernelMap`), and its relative scale :math:`\lambda_v`, so that
+each matters alike however many features it has. Views are groups of features, each with a metric of
+its own; one of all features has no relative scale.
 
 If every training sample has exactly one view, views are instruments that measure the same classes,
 each with its own projection to one latent space (Gönen 2013, Section V). A constant feature of each
 view then allows for another mean.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from scipy.linalg import lstsq
 from sklearn.utils import gen_batches
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.bsdr.kernels import AnyKernel, UserKernel, as_kernel
+from bsdr_models.bsdr.kernels import Kernel, KernelMap, as_kernel
+from bsdr_models.bsdr.views import Views, lacking_views
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
-from bsdr_models.numerics.folds import sample_keys
 
-# Number of training samples up to which all are landmarks.
-MOST_EXACT = 1500
-# Number of landmarks of more samples.
-N_LANDMARKS = 500
-# Share of the variance of the components that are left out together.
-NEGLIGIBLE = 1e-4
-# Most components, which have 99 % of the variance of a thousand digits or vowels.
-MOST_COMPONENTS = 250
-# Relative size below which an eigenvalue is a rounding error.
-_TINY = 1e-10
-# Relative size above which a negative eigenvalue is none.
-_INDEFINITE = 1e-6
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelMap:
-    r"""Whitened features of a kernel, :math:`\phi(x)^\top \phi(x') = k_c(x, x')`.
-
-    The kernel k_c is centred over the training samples, since the model has biases, and has a mean
-    variance of one there, as the linear one has. With landmarks L,
-    :math:`K_{LL} = V \operatorname{diag}(\kappa) V^\top` and
-    :math:`\psi(x) = \kappa^{-1/2} V^\top k(L, x)` [1]_, the whitened features are the principal
-    components of :math:`\psi` over the training samples, exact if all samples are landmarks, but
-    without the smallest components. What they do not determine of a new sample has the prior
-    variance :math:`k_c(x, x) - |\phi(x)|^2`.
-
-    References
-    ----------
-    .. [1] C. Williams, M. Seeger (2001). Using the Nyström method to speed up kernel machines.
-           Advances in Neural Information Processing Systems 13.
-    """
-
-    kernel: AnyKernel
-    metric: Metric | None  # in which the kernel sees samples; None of a function of the user
-    landmarks: FloatArray  # (P, D)
-    weights: FloatArray  # whitened features are k(x, L) times these, less shift, (P, B)
-    shift: FloatArray  # (B,)
-    to_landmarks: FloatArray  # k(x, L) times these is psi, (P, P')
-    centre: FloatArray  # mean of psi over the training samples, (P',)
-    size: float  # factor of the kernel
-    effects: FloatArray  # of features, by least squares, (D, B)
-
-    @classmethod
-    def learn(cls, X: FloatArray, kernel: AnyKernel, metric: Metric | None = None) -> "KernelMap":
-        """From scaled samples (N, D).
-
-        ValueError if the kernel is not positive semi-definite, or does not vary over the samples.
-        """
-        given = X - X.mean(axis=0)
-        X = _in_metric(X, metric)
-        index = np.arange(len(X))
-        if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
-            index = np.sort(np.argsort(sample_keys(X), kind="stable")[:N_LANDMARKS])
-        landmarks = X[index]
-        inner = kernel.matrix(landmarks, landmarks)
-        value, vector = np.linalg.eigh(0.5 * (inner + inner.T))
-        if value[0] < -_INDEFINITE * max(value[-1], -value[0]) or value[-1] <= 0.0:
-            raise ValueError(
-                f"kernel must be positive semi-definite: an eigenvalue on the training samples is "
-                f"{value[0]:.3g}, the largest {value[-1]:.3g}"
-            )
-        kept = value > _TINY * value[-1]
-        to_landmarks = vector[:, kept] / np.sqrt(value[kept])
-        variance = kernel.variance(X)
-        psi = kernel.matrix(X, landmarks) @ to_landmarks
-        centre = psi.mean(axis=0)
-        centred = psi - centre
-        rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
-        total = float(np.mean(np.sum(centred**2, axis=1) + rest))
-        if total <= _TINY * float(variance.mean()):
-            raise ValueError("kernel is constant over the training samples")
-        spread, axes = np.linalg.eigh(centred.T @ centred / len(X))
-        left_out = np.cumsum(np.maximum(spread, 0.0)) > NEGLIGIBLE * spread.sum()
-        axes = axes[:, left_out][:, ::-1][:, :MOST_COMPONENTS] / np.sqrt(total)
-        return cls(
-            kernel=kernel,
-            metric=metric,
-            landmarks=landmarks,
-            weights=to_landmarks @ axes,
-            shift=centre @ axes,
-            to_landmarks=to_landmarks,
-            centre=centre,
-            size=1.0 / total,
-            effects=lstsq(given, centred @ axes, lapack_driver="gelsy")[0],
-        )
-
-    @property
-    def width(self) -> int:
-        """Number of whitened features, B."""
-        return len(self.shift)
-
-    def whiten(self, X: FloatArray) -> FloatArray:
-        """Whitened features (M, B) of samples (M, D)."""
-        X = _in_metric(X, self.metric)
-        return self.kernel.matrix(X, self.landmarks) @ self.weights - self.shift
-
-    def outside_sd(self, X: FloatArray) -> FloatArray:
-        """Prior standard deviation for tau = 1 of what whitened features do not determine, (M,)."""
-        X = _in_metric(X, self.metric)
-        cross = self.kernel.matrix(X, self.landmarks)
-        psi = cross @ self.to_landmarks
-        variance = self.kernel.variance(X)
-        rest = np.maximum(variance - np.sum(psi**2, axis=1), 0.0)
-        around = np.sum((psi - self.centre) ** 2, axis=1)
-        white = cross @ self.weights - self.shift
-        square = self.size * (rest + around) - np.sum(white**2, axis=1)
-        return np.sqrt(np.where(square < _TINY * self.size * (variance + around), 0.0, square))
-
-
-def _in_metric(X: FloatArray, metric: Metric | None) -> FloatArray:
-    """Scaled samples (M, D) as kernels see them, of unit variance on average."""
-    return X if metric is None else np.sqrt(X.shape[1]) * metric.map(X)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +59,14 @@ class FeatureMap:
         return self.maps[0] if self.n_views == 1 and isinstance(self.maps[0], Metric) else None
 
     @property
-    def metric_weights(self) -> dict[str, Any]:
+    def metric_weights(self) -> Mapping[str, object]:
         """Weights of the candidates of the metric by name, for several views by view and name."""
         metrics = {
             name: own if isinstance(own, Metric) else own.metric
             for name, own in zip(self.names, self.maps, strict=True)
         }
-        shares = {name: metric.shares for name, metric in metrics.items() if metric is not None}
-        return shares if self.n_views > 1 else shares.get(self.names[0], {})
+        shares = {name: metric.shares for name, metric in metrics.items()}
+        return shares if self.n_views > 1 else shares[self.names[0]]
 
     @property
     def index(self) -> IntArray | None:
@@ -336,7 +222,7 @@ class MapLearner:
     X: FloatArray
     classes: IntArray | None
     units: FloatArray
-    kernel: Any
+    kernel: str | Kernel
     views: tuple[tuple[str, IntArray], ...]
     fold: IntArray
     weights: tuple[FloatArray, ...]
@@ -352,8 +238,8 @@ class MapLearner:
         fold: IntArray,
         *,
         metric: MetricName = "auto",
-        kernel: Any = "linear",
-        views: Sequence[tuple[str, IntArray]] | None = None,
+        kernel: str | Kernel = "linear",
+        views: Views | None = None,
         groups: IntArray | None = None,
     ) -> "MapLearner":
         """With weights from all samples that have a view, and from those of all folds but one."""
@@ -361,7 +247,8 @@ class MapLearner:
         weights = []
         share = 1.0 if classes is None else effective_share(np.nan_to_num(X), classes, groups)
         n_folds = int(fold.max(initial=-1)) + 1
-        for columns, absent in zip(*_columns_and_lacking(X, named), strict=True):
+        lacking = lacking_views(X, [columns for _, columns in named])
+        for (_, columns), absent in zip(named, lacking.T, strict=True):
             part = X[np.ix_(~absent, columns)]
             known = None if classes is None else classes[~absent]
             own = fold[~absent]
@@ -385,16 +272,14 @@ class MapLearner:
         kernel = as_kernel(self.kernel)
         row = 0 if fold is None else 1 + fold
         train = np.ones(len(self.X), bool) if fold is None else self.fold != fold
-        all_columns, lacking = _columns_and_lacking(self.X, self.views)
+        names, all_columns = zip(*self.views, strict=True)
+        lacking = lacking_views(self.X, all_columns)
         maps: list[Metric | KernelMap] = []
-        for columns, absent, weights in zip(all_columns, lacking, self.weights, strict=True):
+        for columns, absent, weights in zip(all_columns, lacking.T, self.weights, strict=True):
             own = train & ~absent
             if not own.any():  # all samples of an instrument are in one fold
                 own = ~absent
             part = self.X[np.ix_(own, columns)]
-            if isinstance(kernel, UserKernel):
-                maps.append(KernelMap.learn(part, kernel))
-                continue
             groups = Groups.one(len(part))
             if self.classes is not None:
                 groups = Groups.of(self.classes[own], self.share)
@@ -403,8 +288,8 @@ class MapLearner:
             linear = kernel.name == "linear"
             maps.append(metric if linear else KernelMap.learn(part, kernel, metric))
         learned = FeatureMap(
-            names=tuple(name for name, _ in self.views),
-            columns=tuple(all_columns),
+            names=names,
+            columns=all_columns,
             maps=tuple(maps),
             exclusive=bool(lacking.any()),
             training=np.empty((0, 0)),
@@ -412,56 +297,3 @@ class MapLearner:
         if learned.exclusive or len(maps) == 1:
             return learned
         return replace(learned, training=learned.whiten(self.X[train]))
-
-
-def _columns_and_lacking(
-    X: FloatArray, views: Sequence[tuple[str, IntArray]]
-) -> tuple[list[IntArray], BoolArray]:
-    """Features of each view, and which samples lack it, (V, N)."""
-    columns = [own for _, own in views]
-    return columns, lacking_views(X, columns).T
-
-
-def lacking_views(X: FloatArray, columns: Sequence[IntArray]) -> BoolArray:
-    """Which views each sample has no values of, (N, V)."""
-    return np.stack([np.isnan(X[:, own]).all(axis=1) for own in columns], axis=1)
-
-
-def check_views(
-    X: FloatArray, views: Sequence[tuple[str, IntArray]], exclusive: bool | None = None
-) -> None:
-    """Raise ValueError unless the missing values of samples (M, D) are those of whole views.
-
-    Training samples, with ``exclusive=None``, have all views or exactly one each, and new samples
-    exactly one if these are ``exclusive``, otherwise at least one.
-    """
-    training = exclusive is None
-    incomplete = np.isnan(X).any(axis=1)
-    lacking = lacking_views(X, [columns for _, columns in views])
-    for (name, columns), absent in zip(views, lacking.T, strict=True):
-        partial = np.isnan(X[:, columns]).any(axis=1) & ~absent
-        if partial.any():
-            raise ValueError(
-                f"sample {int(partial.argmax())} has NaN in some features of view {name!r}: only "
-                "whole views may be missing; BM2PCAClassifier takes any missing values"
-            )
-    present = (~lacking).sum(axis=1)
-    if (present == 0).any():
-        raise ValueError(f"sample {int(present.argmin())} has no view: all its values are NaN")
-    several = present != 1
-    if not several.any() or not (incomplete.any() if training else exclusive):
-        return
-    if not training:
-        sample = int(several.argmax())
-        raise ValueError(
-            f"sample {sample} has {present[sample]} views: new samples must have exactly one, as "
-            "the training samples have"
-        )
-    sample = int(incomplete.argmax())
-    absent = [name for (name, _), out in zip(views, lacking[sample], strict=True) if out]
-    raise ValueError(
-        f"{int(incomplete.sum())} of {len(X)} training samples lack views, sample {sample} "
-        f"{absent}: training samples must have all views, or exactly one each. Leave out the "
-        "incomplete samples or these views, or use BM2PCAClassifier, whose training samples may "
-        "lack views"
-    )

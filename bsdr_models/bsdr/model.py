@@ -10,7 +10,7 @@ lapse, a label is independent of the features:
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,9 @@ from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget, FloatArray, TargetLike
+from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
+from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.inference.declaring import (
@@ -51,14 +52,14 @@ RESPONSE_DIMS = (dims.OBS, dims.LABEL)
 
 
 def build_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int | None = None,
     target: DeclaredTarget = "multiclass",
-    priors: HierarchicalPriors | Mapping[str, Any] | None = None,
-    kernel: Any = "linear",
-    views: Any = None,
+    priors: HierarchicalPriors | Mapping[str, object] | None = None,
+    kernel: str | Kernel = "linear",
+    views: Mapping[str, Sequence[object]] | None = None,
     name: str = "",
 ) -> pm.Model:
     """Declare the joint distribution of BSDR as a PyMC model with named dims.
@@ -132,17 +133,26 @@ def build_model(
         kernel=kernel,
         views=read_views(views, features),
     )
-    options: Any = {"n_components": n_components, "own": own, "name": name}
-    return declare_hierarchical(X, y, numbers, target, learner.learn(), features, **options)
+    return declare_hierarchical(
+        X,
+        y,
+        numbers,
+        target,
+        learner.learn(),
+        features,
+        n_components=n_components,
+        own=own,
+        name=name,
+    )
 
 
 def declare_hierarchical(
     X: FloatArray,
-    y: Any,
+    y: TargetLike,
     priors: HierarchicalPriors,
     target: DeclaredTarget,
     feature_map: FeatureMap,
-    features: Iterable[Any],
+    features: Iterable[object],
     *,
     n_components: int | None = None,
     own: OwnPriors = NO_PRIORS,
@@ -163,7 +173,8 @@ def declare_hierarchical(
         dims.CONTRAST: list(range(len(contrasts))),
     }
     with pm.Model(name, coords=coords) as model:
-        y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
+        axes = RESPONSE_DIMS[: y_array.ndim]
+        y_data = pm.Data("y_data", y_array, dims=axes)
         scale = own.declare(pm.HalfNormal, "scale", priors.scale)
         if metric is None:
             projected = _whitened_map(X, scale, priors.view_width, feature_map, own)
@@ -181,21 +192,22 @@ def declare_hierarchical(
         else:
             coef = pm.Deterministic("coef", P @ contrasts, dims=(dims.FEATURE, dims.LABEL))
             eta = X_data @ coef + b
-        observed: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
             location = priors.noise_location
             width = priors.noise_width
             sigma = own.declare(pm.LogNormal, "noise_scale", location, width, dims=dims.LABEL)
-            pm.Normal("y", eta, sigma=sigma, **observed)
+            pm.Normal("y", eta, sigma=sigma, observed=y_data, dims=axes)
         elif target == "multiclass":
-            multinomial_probit("y", eta, n_classes=len(labels), lapse=priors.lapse, **observed)
+            k = len(labels)
+            lapse = priors.lapse
+            multinomial_probit("y", eta, n_classes=k, lapse=lapse, observed=y_data, dims=axes)
         else:
-            binary_probit("y", eta, lapse=priors.lapse, **observed)
+            binary_probit("y", eta, lapse=priors.lapse, observed=y_data, dims=axes)
         own.check()
     return model
 
 
-def metric_projection(offset: Tensor, X: FloatArray, y: Any = None) -> Tensor:
+def metric_projection(offset: Tensor, X: FloatArray, y: TargetLike | None = None) -> Tensor:
     r"""Projection whose prior covariance is the metric of the features.
 
     Parameters
@@ -266,7 +278,7 @@ def _whitened_map(
 
 
 def multinomial_probit(
-    name: str, eta: Tensor, *, n_classes: int, lapse: float = 0.0, **options: Any
+    name: str, eta: Tensor, *, n_classes: int, lapse: float = 0.0, **options: object
 ) -> Tensor:
     r"""Class whose utility :math:`t_c \sim N(\eta_c, 1)` is the largest, as a random variable.
 
@@ -309,7 +321,7 @@ def multinomial_probit(
     return _label(name, eta, draw_choice, log_probability, "(k)->()", n_classes, lapse, options)
 
 
-def binary_probit(name: str, eta: Tensor, *, lapse: float = 0.0, **options: Any) -> Tensor:
+def binary_probit(name: str, eta: Tensor, *, lapse: float = 0.0, **options: object) -> Tensor:
     """Label that is 1 if its utility N(eta, 1) is positive, else 0, of the shape of eta."""
     return _label(name, eta, draw_sign, log_sign_probability, "()->()", 2, lapse, options)
 
@@ -317,12 +329,12 @@ def binary_probit(name: str, eta: Tensor, *, lapse: float = 0.0, **options: Any)
 def _label(
     name: str,
     eta: Tensor,
-    draw: Callable[[Tensor, Any], Tensor],
+    draw: Callable[[Tensor, Tensor], Tensor],
     log_probability: Callable[[Tensor, Tensor], Tensor],
     signature: str,
     k: int,
     lapse: float,
-    options: dict[str, Any],
+    options: dict[str, object],
 ) -> Tensor:
     """A label of k classes that is random with probability ``lapse``."""
 
@@ -330,7 +342,7 @@ def _label(
         log_p = math.log1p(-lapse) + log_probability(y, eta)
         return pt.logaddexp(log_p, math.log(lapse / k))
 
-    def draw_with_lapse(eta: Tensor, size: Any) -> Tensor:
+    def draw_with_lapse(eta: Tensor, size: Tensor) -> Tensor:
         label = draw(eta, size)
         uniform = pm.Uniform.dist(0.0, 1.0, shape=label.shape)
         guess = pt.floor(k * pm.Uniform.dist(0.0, 1.0, shape=label.shape)).astype("int64")
@@ -347,7 +359,7 @@ def _label(
     )
 
 
-def draw_choice(eta: Tensor, size: Any) -> Tensor:
+def draw_choice(eta: Tensor, size: Tensor) -> Tensor:
     """Index of the largest utility N(eta, I), (...,), of linear predictors (..., K)."""
     return pt.argmax(eta + pm.Normal.dist(0.0, 1.0, shape=eta.shape), axis=-1)
 
@@ -404,7 +416,7 @@ def _centre(margin: Tensor, *, n_rivals: int) -> tuple[Tensor, Tensor]:
 
 def read_response(
     y: TargetLike, target: DeclaredTarget, *, n_samples: int
-) -> tuple[np.ndarray, list[Any]]:
+) -> tuple[np.ndarray, Sequence[object]]:
     """Encoded y, (N,) of label indices or (N, K), and names of labels or outputs."""
     values, names = read_declared(y, target, n_samples=n_samples)
     return (values[:, None], names[1:]) if target == "binary" else (values, names)

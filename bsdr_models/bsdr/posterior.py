@@ -242,6 +242,19 @@ def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
     return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
 
 
+def class_log_probabilities(
+    eta: FloatArray, target: Target, lapse: float, temperature: float = 1.0
+) -> FloatArray:
+    """Log probabilities of classes, or of each label being 1, at a temperature, (M, K).
+
+    From linear predictors by draw, (S, M, K).
+    """
+    log_p = temper(log_probabilities(eta, target, lapse), temperature, lapse)
+    if target == "multiclass":
+        return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
+    return np.minimum(log_p[..., 0], 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
     """Posterior draws for predictions, and the number of latent coordinates that are shown."""
@@ -321,11 +334,7 @@ class Posterior:
 
     def _tempered(self, eta: FloatArray) -> FloatArray:
         """Normalised log probabilities at the temperature from eta (S, M, K), (M, K)."""
-        log_p = log_probabilities(eta, self.target, self.lapse)
-        log_p = temper(log_p, self.temperature, self.lapse)
-        if self.target == "multiclass":
-            return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
-        return np.minimum(log_p[..., 0], 0.0)
+        return class_log_probabilities(eta, self.target, self.lapse, self.temperature)
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of real outputs, (M, K) each."""

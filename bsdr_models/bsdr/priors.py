@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from bsdr_models.arrays import ProjectionPrior
 from bsdr_models.options import POSITIVE, Number, Options, StrOptions
@@ -59,11 +59,11 @@ class Priors(Options):
     >>> model = PaperBSDRClassifier(priors=Priors(projection_prior="rowwise"))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {
+    _constraints: ClassVar[dict[str, list[object]]] = {
         "projection_prior": [StrOptions(get_args(ProjectionPrior))],
         "latent_scale": [SCALE],
     }
-    _others: ClassVar[list[Any]] = [POSITIVE]
+    _others: ClassVar[list[object]] = [POSITIVE]
 
     projection_prior: ProjectionPrior = "entrywise"
     projection_shape: float = 1.0
@@ -114,8 +114,11 @@ class HierarchicalPriors(Options):
     >>> model = BSDRClassifier(priors=HierarchicalPriors(lapse=0.02))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = {"lapse": [RATE], "noise_location": [LOG_SCALE]}
-    _others: ClassVar[list[Any]] = [SCALE]
+    _constraints: ClassVar[dict[str, list[object]]] = {
+        "lapse": [RATE],
+        "noise_location": [LOG_SCALE],
+    }
+    _others: ClassVar[list[object]] = [SCALE]
 
     scale: float = 1.5
     view_width: float = 0.1

@@ -11,7 +11,7 @@ For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
 where the rows of C are J = K - 1 orthonormal contrasts of the classes (the identity for multi-label
 and real targets, J = K), P (D, J) is the projection, with one column for each contrast, and
 :math:`\Lambda` depends on the covariance of the features only
-(:class:`~bsdr_models.bsdr.feature_map.Metric`). The response is
+(:class:`~bsdr_models.metric.Metric`). The response is
 
 * ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
   :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from bsdr_models import dims
 from bsdr_models.arrays import FloatArray, IntArray
@@ -16,6 +17,9 @@ from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance
+
+# Arrays by group and name.
+type Groups = dict[str, dict[str, ArrayLike]]
 
 # Dims of free variables of the PyMC models, and of the log prior of all.
 FREE_DIMS = {
@@ -60,7 +64,7 @@ class Context(datatree.Context):
 
     def build(
         self,
-        groups: dict[str, dict[str, Any]],
+        groups: Groups,
         *,
         dims: Mapping[str, tuple[str, ...]] | None = None,
         **options: Any,
@@ -75,7 +79,7 @@ def hierarchical_tree(
     *,
     reference: Reference | None,
     rng: np.random.Generator,
-    attrs: Mapping[str, Any],
+    attrs: Mapping[str, object],
 ) -> xr.DataTree:
     """Tree of a fit at full rank, with further root attributes, and outliers by a reference.
 
@@ -112,7 +116,7 @@ def hierarchical_tree(
     full = np.swapaxes(full, 1, 2)  # (S, P, J)
     loadings = full @ maps[..., :r]
     variables |= {"projection": loadings, "coef": full @ raw.weights}
-    group: dict[str, Any] = {
+    group: dict[str, ArrayLike] = {
         "latent_mean": latent.mean,
         "latent_cov": latent.cov,
         "relevance": posterior.share,
@@ -130,13 +134,13 @@ def hierarchical_tree(
         variables["bias_centered"] = raw.bias
     if raw.noise_scale is not None:
         variables["noise_scale"] = raw.noise_scale
-    groups: dict[str, dict[str, Any]] = {
+    groups: Groups = {
         "posterior": {
             name: each.reshape(*shape, *each.shape[1:]) for name, each in variables.items()
         },
         "fit": group,
     }
-    stats = {name: each[:, one] for name, each in fit.sample_stats.items()}
+    stats: dict[str, ArrayLike] = {name: each[:, one] for name, each in fit.sample_stats.items()}
     total = fit.log_likelihood[:, one] - n * context.log_scale
     if exact := fit.engine not in datatree.APPROXIMATIONS:
         stats["log_likelihood"] = total

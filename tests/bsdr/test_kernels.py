@@ -8,16 +8,25 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics.pairwise import polynomial_kernel
 
 from bsdr_models import BSDRClassifier
-from bsdr_models.bsdr import Kernel, feature_map
-from bsdr_models.bsdr.feature_map import KernelMap
-from bsdr_models.bsdr.kernels import UserKernel
+from bsdr_models.bsdr import Kernel, build_model, kernels
+from bsdr_models.bsdr.feature_map import MapLearner
 
 NAMES = ("rbf", "matern", "polynomial")
 
 
 def samples(n=30, d=4, seed=0):
+    """Centred samples of the mean squared length D, which a metric as they are does not change."""
     X = np.random.default_rng(seed).standard_normal((n, d))
-    return X - X.mean(axis=0)
+    X -= X.mean(axis=0)
+    return X / np.sqrt(np.mean(X**2))
+
+
+def learn(X, kernel):
+    """Whitened features of a kernel of the samples as they are."""
+    fold = np.full(len(X), -1)
+    units = np.ones(X.shape[1])
+    learner = MapLearner.of(X, None, units, fold, metric="identity", kernel=kernel)
+    return learner.learn().maps[0]
 
 
 def centred(K, K_new, variance_new):
@@ -40,9 +49,9 @@ def test_kernels_equal_those_of_scikit_learn():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(30, 4), (12, 40)])
 def test_whitened_features_have_the_centred_kernel(name, shape, monkeypatch):
-    monkeypatch.setattr(feature_map, "NEGLIGIBLE", 0.0)
+    monkeypatch.setattr(kernels, "NEGLIGIBLE", 0.0)
     X, new, kernel = samples(*shape), samples(9, shape[1], seed=1), Kernel(name)
-    found = KernelMap.learn(X, kernel)
+    found = learn(X, kernel)
     inner, cross, variance = centred(
         kernel.matrix(X, X), kernel.matrix(new, X), kernel.variance(new)
     )
@@ -56,37 +65,28 @@ def test_whitened_features_have_the_centred_kernel(name, shape, monkeypatch):
 
 def test_left_out_components_have_little_variance():
     X, kernel = samples(100), Kernel("rbf")
-    found = KernelMap.learn(X, kernel)
+    found = learn(X, kernel)
     inner, _, _ = centred(kernel.matrix(X, X), kernel.matrix(X, X), kernel.variance(X))
     assert found.width < 99
     rest = np.diag(inner) - np.sum(found.whiten(X) ** 2, axis=1)
-    assert 0.0 < rest.mean() < 1.01 * feature_map.NEGLIGIBLE
+    assert 0.0 < rest.mean() < 1.01 * kernels.NEGLIGIBLE
     assert_allclose(found.outside_sd(X) ** 2, rest, atol=1e-8)
 
 
 @pytest.mark.parametrize("shape", [(30, 4), (6, 9)])
 def test_effects_are_those_of_the_closest_linear_function(shape):
     X = samples(*shape) + 1.0
-    found = KernelMap.learn(X, Kernel("rbf"))
+    found = learn(X, Kernel("rbf"))
     expected = LinearRegression().fit(X, found.whiten(X)).coef_
     assert_allclose(found.effects.T, expected, atol=1e-10)
 
 
-def test_linear_kernel_of_a_function_gives_centred_features():
-    X, new = samples(), samples(6, seed=1)
-    found = KernelMap.learn(X, UserKernel(lambda A, B: A @ B.T + 3.0))
-    unit = np.sum(X**2) / len(X)
-    assert_allclose(found.whiten(new) @ found.whiten(X).T, new @ X.T / unit, atol=1e-6)
-    expected, _, _, _ = np.linalg.lstsq(X, found.whiten(X))
-    assert_allclose(found.effects, expected, atol=1e-10)
-
-
 def test_landmarks_do_not_depend_on_the_order(monkeypatch):
-    monkeypatch.setattr(feature_map, "MOST_EXACT", 50)
-    monkeypatch.setattr(feature_map, "N_LANDMARKS", 30)
+    monkeypatch.setattr(kernels, "MOST_EXACT", 50)
+    monkeypatch.setattr(kernels, "N_LANDMARKS", 30)
     X, new = samples(80), samples(5, seed=1)
-    found = KernelMap.learn(X, Kernel("rbf"))
-    again = KernelMap.learn(X[::-1], Kernel("rbf"))
+    found = learn(X, Kernel("rbf"))
+    again = learn(X[::-1], Kernel("rbf"))
     assert found.width <= 30
     one, other = (each.whiten(new) @ each.whiten(X).T for each in (found, again))
     assert_allclose(one, other, atol=1e-6)
@@ -95,46 +95,18 @@ def test_landmarks_do_not_depend_on_the_order(monkeypatch):
     assert np.abs(one - inner).max() < 0.05
 
 
-class WithDiagonal:
-    """A linear kernel whose diagonal is a constant."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __call__(self, A, B):
-        return A @ B.T
-
-    def diag(self, A):
-        return np.array([self.value] * len(A))
+@pytest.mark.parametrize("kernel", [Kernel, RBF(), len])
+def test_other_kernels_are_refused(kernel):
+    X = samples()
+    with pytest.raises(ValueError, match=r"'kernel' parameter of .* must be"):
+        BSDRClassifier(kernel=kernel).fit(X, np.arange(30) % 2)
+    with pytest.raises(ValueError, match="kernel must be a name or a"):
+        build_model(X, np.arange(30) % 2, kernel=kernel)
 
 
-@pytest.mark.parametrize(
-    ("function", "match"),
-    [
-        (lambda A, B: -(A @ B.T), "positive semi-definite"),
-        (lambda A, B: np.ones((len(A), len(B))), "constant"),
-        (lambda A, B: A, r"kernel must return an array of shape \(30, 30\), got \(30, 4\)"),
-        (
-            lambda A, B: np.where(np.eye(len(A)) == 1, np.nan, 1.0),
-            r"finite numbers, got nan at \[0, 0\]",
-        ),
-        (lambda A, B: A @ B.T + 1j, "kernel must return real numbers, got complex128"),
-        (lambda A, B: "x", "kernel must return an array"),
-        (WithDiagonal(np.nan), r"kernel.diag must return finite numbers, got nan at \[0\]"),
-        (WithDiagonal([1.0]), r"kernel.diag must return an array of shape \(30,\), got \(30, 1\)"),
-        (WithDiagonal(-1.0), "kernel.diag must not return negative values, got -1"),
-        (WithDiagonal(1j), "kernel.diag must return real numbers, got complex128"),
-    ],
-)
-def test_bad_functions(function, match):
-    with pytest.raises(ValueError, match=match):
-        KernelMap.learn(samples(), UserKernel(function))
-
-
-@pytest.mark.parametrize("kernel", [Kernel, RBF])
-def test_a_class_in_place_of_a_kernel(kernel):
-    with pytest.raises(ValueError, match=r"kernel is the class (Kernel|RBF): give an object"):
-        BSDRClassifier(kernel=kernel).fit(samples(), np.arange(30) % 2)
+def test_a_constant_kernel_is_refused():
+    with pytest.raises(ValueError, match="constant over the training samples"):
+        learn(samples(), Kernel("rbf", 1e9))
 
 
 @pytest.mark.parametrize("options", [{"name": "rbff"}, {"width": 0.0}])

@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
-from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
@@ -83,7 +82,7 @@ def test_log_density_equals_that_of_pymc(views):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["rbf", "matern", "polynomial", RBF(5.0), Kernel("rbf", 1.0)])
+@pytest.mark.parametrize("kernel", ["rbf", "matern", "polynomial", Kernel("rbf", 1.0)])
 def test_kernels_predict_and_embed(kernel):
     X, y = wine()
     model = fitted(kernel=kernel)

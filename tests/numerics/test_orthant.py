@@ -175,41 +175,9 @@ def test_identities_of_the_cone(data, n_labels):
     assert_allclose(permuted.mean, got.mean[:, order], atol=1e-8)
 
 
-def test_label_probabilities_with_unit_sd_are_those_of_the_cone():
-    eta, _, _ = problem(4)
-    eta[:10] *= 10.0
-    got = orthant.label_log_probs(eta, np.ones_like(eta), n_nodes=32)
-    for label in range(eta.shape[1]):
-        expected = orthant.moments(eta, np.full(len(eta), label)).log_prob
-        assert_allclose(got[:, label], expected, rtol=1e-8, atol=1e-8)
-
-
-def test_label_probabilities_against_simulation_and_normalised():
-    rng = np.random.default_rng(5)
-    mean, sd = rng.normal(size=(6, 4)), rng.uniform(0.8, 2.0, size=(6, 4))
-    n_draws = 200_000
-    scores = mean + sd * rng.normal(size=(n_draws, 6, 4))
-    frequency = (scores.argmax(axis=2)[:, :, None] == np.arange(4)).mean(axis=0)
-
-    got = orthant.label_log_probs(mean, sd)
-    assert_allclose(logsumexp(got, axis=1), 0.0, atol=1e-14)
-    probability = np.exp(got)
-    error = np.sqrt(probability * (1 - probability) / n_draws)
-    assert np.all(np.abs(frequency - probability) < 4.5 * error)
-
-
-def test_tiny_label_probabilities_keep_relative_accuracy():
-    """A shared denominator: with three labels, the middle one never matters."""
-    mean, sd = np.array([[0.0, 30.0, -200.0]]), np.array([[1.2, 0.8, 1.0]])
-    got = orthant.label_log_probs(mean, sd, n_nodes=32)
-    assert got[0, 0] == pytest.approx(log_ndtr(-30.0 / np.hypot(1.2, 0.8)), rel=1e-12)
-
-
 def test_utilities_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match="must be finite"):
         orthant.moments(np.array([[0.0, np.inf]]), [0])
-    with pytest.raises(ValueError, match="must be finite"):
-        orthant.label_log_probs(np.array([[np.nan, 0.0]]), np.ones((1, 2)))
 
 
 def test_inputs_are_left_alone_and_may_be_read_only_or_empty():

@@ -1,14 +1,13 @@
 """Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr.paper import gibbs, mean_field, trees
 from bsdr_models.bsdr.paper.mean_field import Data, State
-from bsdr_models.bsdr.paper.predict import MeanFieldPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import SPEC
@@ -20,6 +19,9 @@ from bsdr_models.inference.coordinate_ascent import (
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule, run_sampler
 from bsdr_models.options import ITERATIONS, Options
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
@@ -54,36 +56,11 @@ class Optimization(Options):
     >>> model = PaperBSDRClassifier(optimization=BSDROptimization(n_restarts=3))
     """
 
-    _constraints: ClassVar[dict[str, list[Any]]] = ITERATIONS
+    _constraints: ClassVar[dict[str, list[object]]] = ITERATIONS
 
     n_restarts: int = 1
     max_iter: int = 500
     tol: float = 1e-3
-
-
-def fit_by_mean_field(
-    context: PaperContext,
-    *,
-    n_components: int,
-    optimization: Optimization,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> Result[MeanFieldPosterior]:
-    """Fit with the settings of an estimator."""
-    assert context.priors is not None
-    data = context.data(context.projection_prior)
-    found = fit_mean_field(
-        data,
-        context.priors,
-        n_components=n_components,
-        rng=rng,
-        progressbar=progressbar,
-        **asdict(optimization),
-    )
-    posterior = MeanFieldPosterior(
-        state=found.posterior, data=data, latent_scale=context.latent_scale
-    )
-    return found.with_posterior(posterior)
 
 
 def fit_mean_field(
@@ -92,9 +69,12 @@ def fit_mean_field(
     *,
     n_components: int,
     rng: np.random.Generator,
-    **options: Any,
+    n_restarts: int = 1,
+    max_iter: int = 500,
+    tol: float = 1e-3,
+    progressbar: bool = False,
 ) -> Result[State]:
-    """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`.
+    """Maximise the bound by sweeps, with settings as in :class:`Optimization`.
 
     Every third sweep is extrapolated; further restarts are random.
     """
@@ -106,12 +86,15 @@ def fit_mean_field(
         rng=rng,
         title="BSDR, mean field",
         extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
-        **options,
+        n_restarts=n_restarts,
+        max_iter=max_iter,
+        tol=tol,
+        progressbar=progressbar,
     )
 
 
 def sample(
-    engine: str,
+    engine: Inference,
     context: PaperContext,
     *,
     n_components: int,
@@ -142,14 +125,14 @@ def sample(
     return trees.draws_tree(
         {name: values for name, values in found.draws.items() if name not in SPEC.identified},
         context,
-        inference_method=cast(datatree.InferenceMethod, engine),
+        inference_method=engine,
         sample_stats=found.sample_stats,
         fit=found.fit,
         attrs={"interrupted": int(found.interrupted), **found.attrs},
     )
 
 
-def declare(context: PaperContext, n_components: int) -> Any:
+def declare(context: PaperContext, n_components: int) -> "pm.Model":
     """The PyMC model of the paper on the training samples of a fit."""
     from bsdr_models.bsdr.paper.model import build_paper_model
 

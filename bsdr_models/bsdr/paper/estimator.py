@@ -1,21 +1,23 @@
 """Scikit-learn estimators of BSDR as printed, by every inference method."""
 
-from typing import Any, ClassVar, Self, get_args
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, Target
+from bsdr_models.arrays import FloatArray, SamplesLike, Target, TargetLike
 from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
 from bsdr_models.bsdr.paper import trees
 from bsdr_models.bsdr.paper.engines import (
     Inference,
     Optimization,
     declare,
-    fit_by_mean_field,
+    fit_mean_field,
     sample,
 )
+from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior, PaperPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.dask_arrays import not_in_memory
@@ -23,8 +25,9 @@ from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.options import COUNT, Options, Sampling, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.trees import read
 from bsdr_models.validation import (
     check_samples,
     feature_names,
@@ -35,23 +38,26 @@ from bsdr_models.validation import (
     warn_unless_mixed,
 )
 
-# Draws that prediction averages over.
-N_PREDICT = 500
+if TYPE_CHECKING:
+    import pymc as pm
+
+# Draws of the parameters that predictions average over.
+N_PREDICT = 2000
 
 
 class PaperEstimator(BaseBSDR):
     """The paper's model: arguments, fit by every inference method, and trees."""
 
     _context: PaperContext
-    _result: Any
+    _result: Result[PaperPosterior]
     _context_type = PaperContext
     _target: ClassVar[Target]
-    _option_types: ClassVar[dict[str, type[Any]]] = {
+    _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": Priors,
         "sampling": Sampling,
         "optimization": Optimization,
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_components": [COUNT],
         "inference": [StrOptions(set(get_args(Inference)))],
     }
@@ -97,18 +103,20 @@ class PaperEstimator(BaseBSDR):
         # The matrices are small: more threads would be slower, and change the rounding.
         with one_thread(), self._fitting(X.shape), units:
             if self.inference == "mean_field":
-                optimization = self._option("optimization")
-                result = fit_by_mean_field(
-                    self._context,
+                data = self._context.data(priors.projection_prior)
+                found = fit_mean_field(
+                    data,
+                    priors,
                     n_components=n_components,
-                    optimization=optimization,
                     rng=fit_rng,
                     progressbar=self.progressbar,
+                    **asdict(self._option("optimization")),
                 )
-                state = result.posterior.state
+                state = found.posterior
+                posterior = MeanFieldPosterior.of(state, data, self._context.latent_scale)
                 contrast = self._context.contrast(state.weights.mean[1:])
                 share = relevance(state.latent.mean, contrast)
-                self._finish(result, result.posterior.components(), share)
+                self._finish(found.with_posterior(posterior), posterior.components(), share)
             else:
                 schedule = self._schedule()
                 tree = sample(
@@ -121,7 +129,9 @@ class PaperEstimator(BaseBSDR):
                 self._set_draws(tree, n_tune=schedule.tune, stacklevel=5)
         return self
 
-    def _finish(self, result: Result[Any], components: FloatArray, share: FloatArray) -> None:
+    def _finish(
+        self, result: Result[PaperPosterior], components: FloatArray, share: FloatArray
+    ) -> None:
         self._set_result(result, self._context)
         self.latent_scale_ = self._context.latent_scale
         self.lower_bounds_ = result.trace
@@ -136,7 +146,7 @@ class PaperEstimator(BaseBSDR):
         posterior = tree["posterior"].to_dataset().isel(varies, missing_dims="ignore")
         fit = tree["fit"].to_dataset().isel(varies)
         result = Result(
-            posterior=self._context.posterior(posterior).thin(N_PREDICT),
+            posterior=self._context.posterior(posterior, N_PREDICT),
             trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),
             converged=converged,
             interrupted=bool(tree.attrs.get("interrupted", 0)),
@@ -147,7 +157,7 @@ class PaperEstimator(BaseBSDR):
 
     @classmethod
     def from_posterior(
-        cls, tree: xr.DataTree, X: Any, y: Any, *, latent_scale: float = 0.0
+        cls, tree: xr.DataTree, X: SamplesLike, y: TargetLike, *, latent_scale: float = 0.0
     ) -> Self:
         """A fitted estimator from draws of a model that was declared or changed by hand.
 
@@ -201,10 +211,7 @@ class PaperEstimator(BaseBSDR):
         >>> model.predict_proba(X).shape
         (150, 3)
         """
-        if not isinstance(tree, xr.DataTree):
-            raise TypeError(f"expected an xarray.DataTree, got {type(tree).__name__}")
-        if "posterior" not in tree.children:
-            raise ValueError(f"the tree has no group 'posterior', it has {sorted(tree.children)}")
+        read(tree, "posterior")  # which raises before X and y are looked at
         model = cls(inference="nuts", standardize=False)
         check_samples(X, y)
         samples = sample_labels(X)
@@ -216,16 +223,13 @@ class PaperEstimator(BaseBSDR):
         if not 0.0 <= latent_scale < np.inf:
             raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
         model._scaler = Scaler.identity(X.shape[1])
-        config = model._config()
-        del config["priors"]
-        config["sampling"]["tune"] = None
         model._set_context(
             X,
             targets,
             target=cls._target,
             priors=None,
             latent_scale=float(latent_scale),
-            config=config,
+            config={"n_components": model.n_components, "standardize": False},
             samples=samples,
             **context,
         )
@@ -241,11 +245,11 @@ class PaperEstimator(BaseBSDR):
         coef, bias = self._posterior.mean_effects()
         return self._context.contrast(coef), self._context.contrast(bias)
 
-    def _attrs(self) -> dict[str, Any]:
+    def _attrs(self) -> dict[str, object]:
         return super()._attrs() | {"latent_scale": self.latent_scale_}
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The ``pymc.Model`` on the scaled training samples, and on standardised real targets.
 
         Scale new samples by ``(X - mean_) / scale_``. ``idata_`` holds the free variables, so that
@@ -276,7 +280,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
         those of the paper. Samplers mix better with ``bsdr_models.bsdr.SAMPLING``.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
-        average over at most 500 evenly spaced draws.
+        average over at most 2000 evenly spaced draws.
     optimization : Optimization, optional
         Initialisation, restarts, iterations and tolerance of mean field, see
         :class:`bsdr_models.bsdr.Optimization`.
@@ -290,8 +294,8 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     latent_scale_ : float
         Standard deviation of the latent coordinates given the features.
     lower_bounds_ : ndarray of shape (n_iter,)
-        Exact bound of mean field in nats after each iteration of the best restart; empty for other
-        inference methods.
+        Bound in nats after each iteration of the best restart: exact by mean field, by ADVI an
+        estimate of one draw; empty for samplers.
     n_iter_ : int
         Iterations of mean field, or sweeps of a sampler.
     converged_ : bool
@@ -330,13 +334,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
 
     _target = "multiclass"
 
-    def _log_proba(self, X: FloatArray) -> FloatArray:
-        log_p = super()._log_proba(X)
-        if not self._exclusive:
-            return np.minimum(log_p, 0.0)
-        return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
-
-    def _fit_chunks(self, X: Any, y: Any) -> Self:
+    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
         raise not_in_memory(self)
 
 

@@ -18,15 +18,14 @@ precisions, and writes the latent coordinates as offsets.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
 from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget
+from bsdr_models.arrays import DeclaredTarget, SamplesLike, TargetLike
 from bsdr_models.bsdr.model import (
     RESPONSE_DIMS,
     Tensor,
@@ -51,12 +50,12 @@ type Dims = tuple[str, ...]
 
 
 def build_paper_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
-    priors: Priors | Mapping[str, Any] | None = None,
+    priors: Priors | Mapping[str, object] | None = None,
     augmented: bool = False,
     name: str = "",
 ) -> pm.Model:
@@ -116,7 +115,7 @@ def build_paper_model(
     numbers, own = read_priors(priors, PAPER)
     X_array, features = check_features(X, y, n_components)
     y_array, labels = read_response(y, target, n_samples=len(X_array))
-    coords: dict[str, list[Any]] = {
+    coords: dict[str, Sequence[object]] = {
         dims.OBS: list(range(len(X_array))),
         dims.FEATURE: features,
         dims.COMPONENT: list(range(n_components)),
@@ -126,7 +125,8 @@ def build_paper_model(
     by_sample = (dims.OBS, dims.COMPONENT)
     with pm.Model(name, coords=coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
-        y_data = pm.Data("y_data", y_array, dims=RESPONSE_DIMS[: y_array.ndim])
+        response = RESPONSE_DIMS[: y_array.ndim]
+        y_data = pm.Data("y_data", y_array, dims=response)
 
         Q = _projection(numbers, own, augmented)
         if augmented:
@@ -148,17 +148,16 @@ def build_paper_model(
         pm.Deterministic("coef", Q @ contrast, dims=(dims.FEATURE, dims.LABEL))
 
         eta = Z @ W + b
-        observed: dict[str, Any] = {"observed": y_data, "dims": RESPONSE_DIMS[: y_array.ndim]}
         if target == "regression":
             prior = (numbers.noise_shape, numbers.noise_rate)
             tau = _precision(own, "noise_precision", prior, axes, augmented)
-            pm.Normal("y", eta, tau=tau, **observed)
+            pm.Normal("y", eta, tau=tau, observed=y_data, dims=response)
         elif augmented:
-            _augmented_label(eta, y_array, len(labels), observed)
+            _augmented_label(eta, y_array, len(labels), y_data)
         elif target == "multiclass":
-            multinomial_probit("y", eta, n_classes=len(labels), **observed)
+            multinomial_probit("y", eta, n_classes=len(labels), observed=y_data, dims=response)
         else:
-            binary_probit("y", eta, **observed)
+            binary_probit("y", eta, observed=y_data, dims=response)
         own.check(**FIXED)
     return model
 
@@ -198,7 +197,7 @@ def _projection(priors: Priors, own: OwnPriors, augmented: bool) -> Tensor:
     return own.declare(pm.Normal, names[0], 0.0, tau=phi, dims=both)
 
 
-def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: dict[str, Any]) -> None:
+def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: Tensor) -> None:
     """Utilities N(eta, I), and y their argmax (obs,), or 1 where they are positive (obs, label)."""
     of_class = y.ndim == 1
     initial = np.eye(n_labels)[y] if of_class else 2.0 * y - 1.0
@@ -211,13 +210,14 @@ def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: dict[s
         logp=lambda y, T: pt.switch(pt.eq(label(T, None), y), 0.0, -np.inf),
         signature=signature,
         dtype="int64",
-        **observed,
+        observed=observed,
+        dims=RESPONSE_DIMS[: y.ndim],
     )
 
 
-def _largest(utilities: Tensor, size: Any) -> Tensor:
+def _largest(utilities: Tensor, size: Tensor) -> Tensor:
     return pt.argmax(utilities, axis=-1)
 
 
-def _positive(utilities: Tensor, size: Any) -> Tensor:
+def _positive(utilities: Tensor, size: Tensor) -> Tensor:
     return pt.gt(utilities, 0.0).astype("int64")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -11,18 +10,20 @@ from bsdr_models import dims
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.bsdr.paper.mean_field import Data, make_data, without_shared_axis
-from bsdr_models.bsdr.paper.predict import DrawPosterior, MeanFieldPosterior
+from bsdr_models.bsdr.paper.posterior import DrawPosterior, MeanFieldPosterior, PaperPosterior
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
-from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.trees import Context, Groups
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
+from bsdr_models.trees import read
 
 # Noise of real targets in draws of other models, and its power that is the precision.
 NOISE = {"noise_precision": 1.0, "noise_scale": -2.0}
@@ -52,31 +53,38 @@ class PaperContext(Context):
             projection_prior=projection_prior,
         )
 
-    def posterior(self, draws: Mapping[str, Any] | xr.Dataset) -> DrawPosterior:
-        """Posterior of draws (chain, draw, ...) of this fit, with stacked chains."""
+    def posterior(
+        self, draws: Mapping[str, FloatArray] | xr.Dataset, most: int | None = None
+    ) -> DrawPosterior:
+        """Posterior of draws (chain, draw, ...) of this fit, evenly spaced ones if there are more.
+
+        Chains are stacked.
+        """
 
         def stacked(name: str) -> FloatArray:
             values = np.ascontiguousarray(draws[name])  # as in a saved model
-            return values.reshape(-1, *values.shape[2:])
+            values = values.reshape(-1, *values.shape[2:])
+            return values if most is None else values[evenly_spaced(len(values), most)]
 
-        return DrawPosterior(
-            projection=stacked("projection"),
-            weights=stacked("weights"),
-            bias=stacked("bias"),
-            noise_precision=stacked("noise_precision") if "noise_precision" in draws else None,
+        return DrawPosterior.of(
+            stacked("projection"),
+            stacked("weights"),
+            stacked("bias"),
+            stacked("noise_precision") if "noise_precision" in draws else None,
             latent_scale=self.latent_scale,
             target=self.target,
         )
 
 
 def mean_field_tree(
-    result: Result[MeanFieldPosterior],
+    result: Result[PaperPosterior],
     context: PaperContext,
     *,
     rng: np.random.Generator,
 ) -> xr.DataTree:
     """Tree of a mean-field fit: draws from q, and the variational parameters in ``fit``."""
-    posterior: MeanFieldPosterior = result.posterior
+    posterior = result.posterior
+    assert isinstance(posterior, MeanFieldPosterior)
     state = posterior.state
     design = posterior.data.design
     phi = state.projection_precision
@@ -88,9 +96,6 @@ def mean_field_tree(
     projection = posterior.components().T + draw_deviations(
         DenseDesign(context.X), phi.mean, context.latent_scale, (n_draws, r), rng
     )
-    factor = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
-    noise = rng.standard_normal((n_draws, k, 1 + r))
-    full = state.weights.mean + np.einsum("kpq,skq->spk", factor, noise)  # (S, 1 + R, K)
 
     def gammas(q: Gamma) -> FloatArray:
         return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
@@ -99,8 +104,8 @@ def mean_field_tree(
     psi_draws = gammas(state.weight_precision)
     draws = {
         "projection": projection,
-        "weights": full[:, 1:],
-        "bias": full[:, 0],
+        "weights": posterior.weights[:n_draws],
+        "bias": posterior.bias[:n_draws],
         "projection_precision": without_shared_axis(phi_draws, context.projection_prior),
         "weight_precision": psi_draws[:, 1:],
         "bias_precision": psi_draws[:, 0],
@@ -162,10 +167,10 @@ def _build_tree(
     spread: FloatArray,
     weights: FloatArray,
     fit: Mapping[str, FloatArray],
-    attrs: Mapping[str, Any],
+    attrs: Mapping[str, object],
     inference_method: InferenceMethod,
     sample_stats: Mapping[str, FloatArray] | None = None,
-    **more: Any,
+    coords: Mapping[str, Sequence[object]] | None = None,
 ) -> xr.DataTree:
     """Tree of draws (chain, draw, ...) and of the means and spread of a fit.
 
@@ -191,7 +196,7 @@ def _build_tree(
         "relevance": relevance(latent.mean, contrast),
         "feature_relevance": feature_relevance(loadings, contrast),
     }
-    groups = {"posterior": posterior, "fit": group | outliers | dict(fit)}
+    groups: Groups = {"posterior": {**posterior}, "fit": {**group, **outliers, **fit}}
     chains, n_draws = draws["bias"].shape[:2]
     exact = inference_method not in datatree.APPROXIMATIONS
     if exact and chains * n_draws * len(context.X) <= datatree.MAX_NUMBERS:
@@ -212,20 +217,20 @@ def _build_tree(
             **({} if reference is None else reference.attrs()),
             **attrs,
         },
-        **more,
+        coords=coords,
     )
 
 
 def read_draws(
-    tree: xr.DataTree, target: Target, names: Mapping[str, Sequence[Any]]
+    tree: xr.DataTree, target: Target, names: Mapping[str, Sequence[object]]
 ) -> tuple[xr.Dataset, dict[str, FloatArray]]:
     """Group ``posterior`` in the order of the names of features and outcomes, and draws in it.
 
     These are of projection, weights and bias, (chain, draw, ...), and, for real targets, of the
     precision of the noise. Coordinates are compared as text; numbers from 0 are positions.
     """
-    posterior = tree["posterior"].to_dataset()
     needed = ["projection", "weights", "bias"]
+    posterior = read(tree, "posterior", *needed)
     if target == "regression":
         given = [name for name in NOISE if name in posterior.data_vars]
         if len(given) != 1:
@@ -235,8 +240,6 @@ def read_draws(
             )
         needed += given
     for name in needed:
-        if name not in posterior.data_vars:
-            raise ValueError(f"group 'posterior' has no variable {name!r}")
         axes = (dims.CHAIN, dims.DRAW, *SPEC.variables[name])
         if set(posterior[name].dims) != set(axes):
             raise ValueError(
@@ -299,7 +302,7 @@ def draws_tree(
     inference_method: InferenceMethod,
     sample_stats: Mapping[str, FloatArray] | None = None,
     fit: Mapping[str, FloatArray] | None = None,
-    attrs: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, object] | None = None,
 ) -> xr.DataTree:
     """Tree of draws (chain, draw, ...) by name, components aligned.
 

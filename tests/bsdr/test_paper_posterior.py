@@ -1,0 +1,247 @@
+"""Predictions of the paper's model, by draws, against quadrature over what they integrate out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.stats import multivariate_normal
+
+from bsdr_models.bsdr.paper import posterior as posterior_module
+from bsdr_models.bsdr.paper.engines import fit_mean_field
+from bsdr_models.bsdr.paper.mean_field import make_data, update_projection
+from bsdr_models.bsdr.paper.posterior import DrawPosterior, MeanFieldPosterior
+from bsdr_models.bsdr.priors import Priors
+
+TARGETS = ("multiclass", "multilabel", "regression")
+# Largest error of a probability that predictions may have.
+ERROR = 0.005
+
+
+def toy(target, *, n=24, d=4, r=2, k=3, seed=0):
+    """Features and targets with signal: X (N, D), y."""
+    rng = np.random.default_rng([41, seed])
+    X = rng.standard_normal((n, d))
+    eta = X @ rng.standard_normal((d, r)) @ rng.standard_normal((r, k))
+    eta = eta + 0.7 * rng.standard_normal((n, k))
+    y = {"multiclass": eta.argmax(axis=1), "multilabel": eta > 0.0, "regression": eta}[target]
+    return X, y
+
+
+def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **sizes):
+    X, y = toy(target, **sizes)
+    data = make_data(X, y, n_labels=3, target=target, projection_prior=prior)
+    priors = Priors(latent_scale=latent_scale, projection_prior=prior)
+    rng = np.random.default_rng(0)
+    found = fit_mean_field(data, priors, n_components=2, rng=rng, max_iter=n_iter).posterior
+    state = replace(found, projection=update_projection(found, data, priors))
+    return X, MeanFieldPosterior.of(state, data, latent_scale)
+
+
+def latent_moments(X, posterior, new):
+    """Means and standard deviations (M, R) of latent coordinates under q, by dense inverses."""
+    state = posterior.state
+    v = posterior.latent_scale**2
+    d, r = X.shape[1], state.latent.mean.shape[1]
+    phi = np.broadcast_to(state.projection_precision.mean, (d, r))
+    cov = np.array([np.linalg.inv(np.diag(column) + X.T @ X / v) for column in phi.T])
+    mean = np.stack([s @ X.T @ z / v for s, z in zip(cov, state.latent.mean.T, strict=True)], 1)
+    return new @ mean, np.sqrt(np.einsum("md,rde,me->mr", new, cov, new) + v)
+
+
+def utilities(X, posterior, new):
+    """Means and standard deviations (M, G, K) of utilities at nodes, and weights of these (G,)."""
+    mean, sd = latent_moments(X, posterior, new)
+    nodes, node_weights = hermite(2)
+    z = mean[:, None] + sd[:, None] * nodes
+    full = np.concatenate([np.ones((*z.shape[:2], 1)), z], axis=2)
+    w = posterior.state.weights
+    variance = 1.0 + np.einsum("mgp,kpq,mgq->mgk", full, w.cov, full)
+    return full @ w.mean, np.sqrt(variance), node_weights
+
+
+def argmax_probabilities(mean, sd):
+    """Probabilities (..., K) that independent normal utilities are the largest."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(30)
+    weights = weights / weights.sum()
+    t = mean[..., None, :] + sd[..., None, :] * nodes[:, None]  # (..., Q, K), of the largest
+    gap = t[..., None] - mean[..., None, None, :]  # (..., Q, K, K)
+    below = log_ndtr(gap / sd[..., None, None, :])
+    below[..., np.arange(mean.shape[-1]), np.arange(mean.shape[-1])] = 0.0
+    return np.einsum("q,...qk->...k", weights, np.exp(below.sum(axis=-1)))
+
+
+def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8):
+    """A posterior of random draws around one value."""
+    rng = np.random.default_rng([43, 0])
+    return DrawPosterior.of(
+        0.7 * rng.standard_normal((d, r)) + 0.2 * rng.standard_normal((size, d, r)),
+        1.2 * rng.standard_normal((r, k)) + 0.3 * rng.standard_normal((size, r, k)),
+        0.4 * rng.standard_normal((size, k)),
+        rng.gamma(5.0, 0.5, size=(size, k)) if target == "regression" else None,
+        latent_scale=latent_scale,
+        target=target,
+    )
+
+
+def at_nodes(posterior, X, n_nodes=20):
+    """Linear predictors (S, M, G, K) at nodes of the latent coordinates, and weights (G,)."""
+    _, W, b = once(posterior)
+    nodes, weights = hermite(W.shape[1], n_nodes)
+    z = (X @ posterior.projection)[:, :, None] + posterior.latent_scale * nodes
+    return np.einsum("smgr,srk->smgk", z, W) + b[:, None, None], weights
+
+
+def once(posterior):
+    """Projection, weights and bias of each draw, without repetition."""
+    step = len(posterior.bias) // len(posterior.projection)
+    return posterior.projection, posterior.weights[::step], posterior.bias[::step]
+
+
+def hermite(n_dims, n_nodes=20):
+    """Nodes (G, P) and weights (G,) of N(0, I)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    grid = np.stack(np.meshgrid(*[nodes] * n_dims, indexing="ij"), axis=-1)
+    return grid.reshape(-1, n_dims), np.prod(
+        np.meshgrid(*[weights / weights.sum()] * n_dims, indexing="ij"), axis=0
+    ).ravel()
+
+
+@pytest.mark.parametrize("latent_scale", [0.1, 0.8])
+@pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
+def test_class_probabilities_are_those_of_the_paper(prior, latent_scale):
+    """Section II-B3, with the latent coordinates integrated out."""
+    X, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
+    new = 1.5 * np.random.default_rng(1).standard_normal((6, 4))
+    mean, sd, weights = utilities(X, posterior, new)
+    expected = np.einsum("mgk,g->mk", argmax_probabilities(mean, sd), weights)
+    got = np.exp(posterior.log_probabilities(new))
+    assert expected.std(axis=0).min() > 0.03
+    np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(got, expected, atol=ERROR)
+
+
+def test_directions_outside_the_row_space_have_their_prior_variance():
+    """Row-space coordinates against dense algebra over all features."""
+    X, posterior = mean_field("multiclass", prior="columnwise", n=9, d=20)
+    new = np.random.default_rng(2).standard_normal((3, 20))
+    mean, sd = latent_moments(X, posterior, new)
+    found = posterior.embed(new)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-8)
+    np.testing.assert_allclose(found.std, sd, rtol=1e-8)
+    np.testing.assert_allclose(found.cov[:, 0, 1], 0.0)
+    mean, sd, weights = utilities(X, posterior, new)
+    expected = np.einsum("mgk,g->mk", argmax_probabilities(mean, sd), weights)
+    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
+
+
+def test_label_probabilities_are_marginal():
+    X, posterior = mean_field("multilabel")
+    new = np.random.default_rng(3).standard_normal((6, 4))
+    mean, sd, weights = utilities(X, posterior, new)
+    expected = np.einsum("mgk,g->mk", ndtr(mean / sd), weights)
+    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
+
+
+def test_draws_of_weights_and_biases_have_the_moments_of_q():
+    _, posterior = mean_field("multiclass", n=9)
+    q = posterior.state.weights
+    for k in range(3):
+        draws = np.column_stack([posterior.bias[:, k], posterior.weights[:, :, k]])
+        np.testing.assert_allclose(draws.mean(axis=0), q.mean[:, k], atol=1e-12)
+        size = np.sqrt(np.diag(q.cov[k]))
+        error = (np.cov(draws.T) - q.cov[k]) / np.outer(size, size)
+        assert np.abs(error).max() < 0.02
+
+
+def test_moments_of_outputs_are_those_of_q():
+    X, posterior = mean_field("regression")
+    new = np.random.default_rng(4).standard_normal((6, 4))
+    mean, sd, weights = utilities(X, posterior, new)
+    tau = posterior.state.noise_precision
+    expected = np.einsum("mgk,g->mk", mean, weights)
+    square = np.einsum("mgk,g->mk", mean**2 + sd**2 - 1.0, weights)  # utilities have unit noise
+    variance = square - expected**2 + tau.rate / (tau.shape - 1.0)
+    got, std = posterior.moments(new)
+    np.testing.assert_allclose(got, expected, atol=0.002 * std.max())
+    np.testing.assert_allclose(std, np.sqrt(variance), rtol=0.002)
+
+
+@pytest.mark.parametrize("r", [1, 2])
+def test_probabilities_by_draws_are_means_over_their_latent_coordinates(r):
+    posterior = random_draws("multiclass", r=r)
+    new = np.random.default_rng(8).standard_normal((3, 4))
+    eta, weights = at_nodes(posterior, new)
+    expected = np.einsum("smgk,g->mk", argmax_probabilities(eta, np.ones_like(eta)), weights) / 30
+    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
+    at = new @ posterior.projection[0]
+    projection, W, b = once(posterior)
+    fixed = np.tile(projection[:1], (30, 1, 1))
+    same = DrawPosterior.of(fixed, W, b, None, latent_scale=0.8, target="multiclass")
+    found = np.exp(posterior.log_probabilities_at(at))
+    np.testing.assert_allclose(found, np.exp(same.log_probabilities(new)), atol=2.0 * ERROR)
+
+
+def test_embedding_by_draws_has_their_moments():
+    posterior = random_draws("multiclass", size=400)
+    new = np.random.default_rng(10).standard_normal((3, 4))
+    z = np.einsum("md,sdr->msr", new, posterior.projection)
+    got = posterior.embed(new)
+    np.testing.assert_allclose(got.mean, z.mean(axis=1), rtol=1e-10)
+    for cov, each in zip(got.cov, z, strict=True):
+        expected = np.cov(each.T, bias=True) + 0.8**2 * np.eye(2)
+        np.testing.assert_allclose(cov, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("target", ["multiclass", "multilabel"])
+def test_log_likelihood_of_labels_is_the_integral_over_the_latent(target):
+    """By tensor quadrature over latent coordinates and utilities, for each draw."""
+    posterior = random_draws(target, size=12)
+    rng = np.random.default_rng(11)
+    X = 1.5 * rng.standard_normal((10, 4))
+    y = np.arange(10) % 3 if target == "multiclass" else rng.random((10, 3)) < 0.5
+    eta, weights = at_nodes(posterior, X)
+    if target == "multiclass":
+        of_classes = argmax_probabilities(eta, np.ones_like(eta))
+        each = np.log(np.maximum(of_classes[:, np.arange(10), :, y], 1e-300)).transpose(1, 0, 2)
+    else:
+        each = log_ndtr(np.where(y, 1.0, -1.0)[:, None] * eta).sum(axis=-1)
+    expected = logsumexp(each, b=weights, axis=-1)
+    got = posterior.log_likelihood(X, y)
+    assert got.shape == (12, 10)
+    assert expected.min() < -6.0
+    np.testing.assert_allclose(got, expected, atol=0.05)
+    assert np.abs(got - expected).mean() < 0.01
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_log_likelihood_of_real_targets_is_the_multivariate_normal(k):
+    posterior = random_draws("regression", size=7, k=k)
+    rng = np.random.default_rng(14)
+    X, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
+    got = posterior.log_likelihood(X, y)
+    for s, (Q, W, b) in enumerate(zip(*once(posterior), strict=True)):
+        cov = np.diag(1.0 / posterior.noise_precision[s]) + 0.8**2 * W.T @ W
+        for n in range(5):
+            mean = X[n] @ Q @ W + b
+            expected = multivariate_normal(mean, cov).logpdf(y[n])
+            np.testing.assert_allclose(got[s, n], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["mean_field", "draws"])
+def test_predictions_do_not_depend_on_the_batch(kind, target, monkeypatch):
+    """Also across blocks of samples."""
+    X, _ = toy(target)
+    by_kind = {
+        "mean_field": lambda: mean_field(target, n_iter=5)[1],
+        "draws": lambda: random_draws(target),
+    }
+    posterior = by_kind[kind]()
+    predict = posterior.moments if target == "regression" else posterior.log_probabilities
+    together = np.asarray(predict(X))
+    alone = np.concatenate([np.asarray(predict(x[None])) for x in X], axis=-2)
+    monkeypatch.setattr(posterior_module, "_BLOCK", 7 * posterior.bias.size)
+    assert np.isfinite(together).all()
+    np.testing.assert_allclose(together, alone, rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(predict(X)), together, rtol=1e-9)
