@@ -73,7 +73,7 @@ def _head(task: Task, tasks: Sequence[Task]) -> str:
     if len({other.sizes for other in tasks if other.source == task.source}) > 1:
         kind = "samples" if task.scheme == "first samples" else "per class"
         parts.append(f"{task.sizes[0]} {kind}")
-    if len({other.scheme for other in tasks}) > 1:
+    if len({other.scheme for other in tasks if other.source == task.source}) > 1:
         parts.append(task.scheme)
     if len({other.n_components for other in tasks}) > 1:
         parts.append(f"R = {task.n_components}")

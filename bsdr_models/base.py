@@ -491,9 +491,14 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         coef = pad(scaled.T, self._scaler.constant, axis=1) / self._scaler.scale
         return coef, intercept - coef @ self._scaler.location
 
+    @property
+    def _observed_samples(self) -> Rows:
+        """Scaled training samples before imputation, (N, P)."""
+        return getattr(self, "_observed", self._context.X)
+
     def _known(self) -> tuple[Rows, FloatArray, IntArray | None]:
         """Training samples before imputation, targets and groups, as of `Context.known`."""
-        return self._context.known(getattr(self, "_observed", self._context).X)
+        return self._context.known(self._observed_samples)
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
         """Effects (P, K) of scaled features on scores or outputs, and intercepts (K,), if linear.

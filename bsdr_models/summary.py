@@ -96,7 +96,7 @@ def _data(model: "Estimator") -> dict[str, str]:
         rows["features"] += ", sparse, as they are"
     elif scaler.constant.any():
         rows["features"] += f", {int(scaler.constant.sum())} of them constant and ignored"
-    given = getattr(model, "_observed", context).X  # before imputation
+    given = model._observed_samples
     missing = 0.0 if issparse(given) else float(np.isnan(given).mean())
     if missing > 0.0:
         rows["missing values"] = f"{missing:.2g} of the entries"

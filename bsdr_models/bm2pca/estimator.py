@@ -207,6 +207,7 @@ class BM2PCAClassifier(MarginClassifier):
         multiclass = common and compares_classes(n, d, int(self.n_components), n_scores)
         X = problem.X
         if not problem.complete:
+            self._observed = X
             self._imputers = (fit_factor_model(problem, np.random.default_rng(self._seed)),)
             X = impute(self._imputers, X)
         return replace(problem, X=X, multiclass=multiclass)
