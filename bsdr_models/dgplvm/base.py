@@ -15,6 +15,7 @@ from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.engines import FitResult
 from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.select import MAX_SAMPLES, subsample
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.groups import warn_of_replicates
@@ -74,10 +75,20 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """
         check_order(X, sequence)
         X, index, described = self._read_training(X, y, self.unlabeled, groups)
-        groups = described["groups"]
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
+            if len(X) > MAX_SAMPLES:
+                raise ValueError(f"sequence needs at most {MAX_SAMPLES} samples, got {len(X)}")
+        if len(X) > MAX_SAMPLES:
+            kept = subsample(index)
+            of_each = ("y", "index", "samples", "groups")
+            given = {name: described[name] for name in of_each if described[name] is not None}
+            described |= {name: values[kept] for name, values in given.items()}
+            described |= {"kept": kept, "n_samples": len(X)}
+            X = X[kept]
+            index = index[kept]
+        groups = described["groups"]
         rng = as_generator(self.random_state)
         n_classes = len(self.classes_)
         n_components = int(self.n_components or min(self._most_components, n_classes - 1))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
@@ -17,6 +17,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
+from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.posterior import Draw, Posterior, log_mean, mixture
 from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
@@ -55,7 +56,7 @@ class FitResult(Result[Posterior]):
 
 
 def make_result(
-    mode: Mode,
+    mode: Mode[Any],
     problem: Problem,
     *,
     posterior: Posterior,
@@ -90,9 +91,9 @@ def fit_problem(
     return fit_draws(engine, problem, schedule, rng)
 
 
-def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitResult:
-    """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
-    mode = fit_map(problem, rng, **options)
+def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = False) -> FitResult:
+    """Fit the posterior mode."""
+    mode = fit_map(problem, rng, progressbar=progressbar)
     log_kernel = mode.log_parameters[:3]
     objective = mode.objective
     decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
@@ -105,7 +106,7 @@ def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitR
         messages.append(collapse(mode))
     messages.append(disagreement(mode.search))
     variables: dict[str, Any] = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
-    if problem.dense and problem.dynamics is None:
+    if problem.dynamics is None:
         variables["latent_raw"] = objective.mapping.raw(mode.latent)
     return make_result(
         mode,
@@ -122,13 +123,17 @@ def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitR
 
 
 def posterior_by_mapping(
-    mode: Mode, latent: FloatArray, problem: Problem, *, kernel_parameters: FloatArray | None = None
+    mode: Mode[WellPosedObjective],
+    latent: FloatArray,
+    problem: Problem,
+    *,
+    kernel_parameters: FloatArray | None = None,
 ) -> tuple[Draw, LatentCoordinates]:
     """Embedder by the mapping, and a classifier fitted to left-out latent coordinates.
 
     For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
     """
-    prior: MappingPrior = mode.objective.mapping
+    prior = mode.objective.mapping
     left_out = leave_one_out(
         prior, latent, problem.y_index, mode.tuples, mode.folds, groups=problem.groups
     )
@@ -152,9 +157,10 @@ def posterior_by_mapping(
     in_fold = problem.in_fold
     variance = prior.left_out_variance()
     variance[in_fold] = left_out.variance[in_fold]
-    embedder = MappingEmbedder.of(
-        prior,
-        latent,
+    embedder = MappingEmbedder(
+        prior=prior,
+        mean=prior.mean_weights @ latent,
+        weights=prior.weights(latent),
         scale=scale,
         typical_variance=left_out.typical_variance,
         left_out_variance=variance,
@@ -254,7 +260,7 @@ def fit_draws(
 
 
 def draws_posterior(
-    latents: FloatArray, mode: Mode, problem: Problem
+    latents: FloatArray, mode: Mode[WellPosedObjective], problem: Problem
 ) -> tuple[Posterior, LatentCoordinates]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 

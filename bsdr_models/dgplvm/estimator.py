@@ -25,7 +25,8 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     The features are smooth functions of latent coordinates in which the classes are separated
     [1]_. A smooth mapping (back-constraint) embeds new samples and a Gaussian process classifier
-    gives class probabilities. The model is nonlinear and meant for few samples with many features.
+    gives class probabilities. The model is nonlinear and meant for few samples with many features;
+    of more than 2000 samples the fit takes a subsample with the same share of every class.
     It is a well-posed version of the paper's objective, which has no optimum; see Notes.
 
     Parameters
@@ -54,7 +55,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        For centres, random initialisations and samplers. A Generator is used as it is, so that
+        For random initialisations and samplers. A Generator is used as it is, so that
         two fits differ.
 
     Attributes

@@ -33,13 +33,8 @@ from pytensor.tensor import linalg
 
 from bsdr_models import dims
 from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import (
-    DenseMapping,
-    centroid_weights,
-    make_mapping,
-    shrink_towards_loo,
-)
-from bsdr_models.dgplvm.criteria import choose_criterion, local_affinity, make_criterion
+from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
+from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
@@ -148,7 +143,6 @@ def build_model(
         noise=map_noise,
         mean_variance=numbers.map_mean_variance,
     )
-    assert isinstance(mapping, DenseMapping)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
@@ -165,7 +159,7 @@ def build_model(
         a, ell, b = (_log_normal(own, each, prior) for each, prior in pairs)
 
         latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
-        J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion, features=Y))
+        J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion))
         K = kernel(latent, gram.variance * a, ell, gram.variance * b)
         log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
         pm.Potential("generative", gram.temper * log_density)
@@ -242,7 +236,6 @@ def back_constraint(
     """
     weights = np.full(len(X), 1.0 / len(X))
     mapping = make_mapping(X, weights, width=width, noise=noise, mean_variance=0.0)
-    assert isinstance(mapping, DenseMapping)
     return pt.as_tensor(mapping.factor) @ raw
 
 
@@ -289,13 +282,7 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
     return -0.5 * (n_features * (log_det + constant) + square)
 
 
-def class_separation(
-    latent: Tensor,
-    y: IntArray,
-    criterion: str = "trace_ratio",
-    *,
-    features: FloatArray | None = None,
-) -> Tensor:
+def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio") -> Tensor:
     r"""Overlap J of classes in latent coordinates: Fisher's criterion and others, for a potential.
 
     Parameters
@@ -304,13 +291,10 @@ def class_separation(
         Latent coordinates of the samples.
     y : ndarray of shape (N,)
         Indices of the classes, -1 without a label.
-    criterion : {"trace_ratio", "total", "inverse_trace", "local_fisher", "mcml"}
+    criterion : {"trace_ratio", "total", "inverse_trace", "mcml"}
         :math:`tr(S_b^{-1} S_w)`, for fewer components than classes; :math:`tr(S_t^{-1} S_w)`, for
-        any number; :math:`1 / tr(S_w^{-1} S_b)`; the first with local scatter matrices; or that of
-        maximally collapsing metric learning. All but the first two are NumPy code, with gradients,
-        which JAX cannot compile.
-    features : ndarray of shape (N, D), optional
-        Samples whose neighbours the local scatter matrices weigh.
+        any number; :math:`1 / tr(S_w^{-1} S_b)`; or that of maximally collapsing metric learning.
+        All but the first two are NumPy code, with gradients, which JAX cannot compile.
 
     Returns
     -------
@@ -334,12 +318,7 @@ def class_separation(
     True
     """
     if criterion not in ("trace_ratio", "total"):
-        affinity = None
-        if criterion == "local_fisher":
-            if features is None:
-                raise ValueError("criterion='local_fisher' needs features")
-            affinity = local_affinity(features, y)
-        measure = make_criterion(criterion, y, affinity=affinity)
+        measure = make_criterion(criterion, y)
 
         def value_and_gradient(X: FloatArray) -> tuple[float, FloatArray]:
             try:
@@ -360,12 +339,12 @@ def class_separation(
     return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
 
 
-def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:
+def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: MappingPrior, r: int) -> FloatArray:
     """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
     latent = whitened_indicators(y_index)[:, :r]
     if latent.shape[1] < r:
         latent = with_principal_components(latent, Y, r)
-    U = mapping.raw(shrink_towards_loo(mapping, latent))
+    U = mapping.raw(mapping.shrink_towards_loo(latent))
     return U / np.sqrt((U**2).mean(axis=0))
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from bsdr_models.options import POSITIVE, Number, Options, StrOptions
 
-CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
+CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "mcml"]
 
 # Variables of the kernel of the features.
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
@@ -63,6 +63,22 @@ class LogNormal(Options):
         return 0.5 * z * z + constant, z / self.log_sd
 
 
+@dataclass(frozen=True, slots=True)
+class LogUniform:
+    """Density 1 / theta of a positive number, within bounds of its logarithm."""
+
+    log_median: float
+    bounds: tuple[float, float]
+
+    def negative_log_density(self, log_value: float) -> tuple[float, float]:
+        """Negative log density of theta, in nats up to a constant; its derivative in log theta."""
+        return log_value, 1.0
+
+
+# Prior of a parameter of an objective.
+type ParameterPrior = LogNormal | LogUniform
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors(Options):
     """Hyper-parameters of D-GPLVM.
@@ -74,12 +90,12 @@ class Priors(Options):
     weight : float, default=10
         Weight of the discriminative prior, per labelled sample and effective feature;
         ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
         Measure of class separation in the discriminative prior. "auto" is the paper's
-        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). Local Fisher lets a
-        class have several clusters. "mcml", maximally collapsing metric learning, compares each
+        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). "mcml",
+        maximally collapsing metric learning, compares each
         sample with all others, so that only close classes are moved apart: often more accurate for
-        ten classes in five components. At most 2000 labelled samples.
+        ten classes in five components.
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
         samples of curved classes are explained without noise.

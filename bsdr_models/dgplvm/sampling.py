@@ -16,9 +16,9 @@ from scipy.linalg import block_diag
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.map_search import Mode, make_objective
-from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
-from bsdr_models.dgplvm.problem import EXACT_SAMPLES, Problem
+from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.linalg import cholesky
 
@@ -42,15 +42,14 @@ def check_declared(problem: Problem) -> None:
         raise ValueError(
             "the PyMC model of a fit has no sequences; dgplvm.build_model(sequence=) has them"
         )
-    if not problem.dense:
-        raise ValueError(
-            "the PyMC model needs a dense mapping (n_centres=None, at most "
-            f"{EXACT_SAMPLES} samples)"
-        )
 
 
 def sample(
-    engine: str, problem: Problem, mode: Mode, schedule: Schedule, rng: np.random.Generator
+    engine: str,
+    problem: Problem,
+    mode: Mode[WellPosedObjective],
+    schedule: Schedule,
+    rng: np.random.Generator,
 ) -> Sampled:
     """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
@@ -101,7 +100,9 @@ def declare_model(problem: Problem, settings: Mapping[str, float]) -> Any:
     )
 
 
-def curvature(objective: Objective, mode: Mode) -> tuple[FloatArray, FloatArray]:
+def curvature(
+    objective: WellPosedObjective, mode: Mode[WellPosedObjective]
+) -> tuple[FloatArray, FloatArray]:
     """The mode with U'U = N I, (N R + 3,), and the inverse curvature there.
 
     By 2 (N R + 3) gradients; without correlations of coordinates and parameters.
@@ -123,7 +124,7 @@ def curvature(objective: Objective, mode: Mode) -> tuple[FloatArray, FloatArray]
 
 
 def _initial_values(
-    objective: Objective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
+    objective: WellPosedObjective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
 ) -> dict[str, Any]:
     """A draw of the normal at the mode, by variable."""
     x = x + cholesky(covariance, name="covariance at the mode") @ rng.standard_normal(len(x))

@@ -372,7 +372,6 @@ def test_draws_are_aligned_to_the_mode():
     ("changes", "message"),
     [
         ({"priors": Priors(weight=np.inf)}, "finite weight"),
-        ({"mapping": Mapping(n_centres=3)}, "dense mapping"),
     ],
 )
 def test_improper_densities_raise_before_the_mode_is_sought(changes, message, monkeypatch):
@@ -415,14 +414,13 @@ def test_a_few_draws(engine, monkeypatch):
 # Other criteria, and the paper's model.
 
 
-@pytest.mark.parametrize("criterion", ["inverse_trace", "local_fisher", "mcml"])
+@pytest.mark.parametrize("criterion", ["inverse_trace", "mcml"])
 def test_other_criteria_have_their_values_and_gradients(criterion):
     """Those of the criteria, which are tested by themselves; in two components."""
     y = np.array([0, 1, 2, 0, 1, 2, 0, -1, 2])
-    affinity = criteria.local_affinity(features(), y) if criterion == "local_fisher" else None
-    expected = criteria.make_criterion(criterion, y, affinity=affinity)
+    expected = criteria.make_criterion(criterion, y)
     latent = pt.dmatrix()
-    J = class_separation(latent, y, criterion, features=features())
+    J = class_separation(latent, y, criterion)
     compiled = pytensor.function([latent], [J, pytensor.grad(J, latent)], **FAST)
     Z = np.random.default_rng(1).standard_normal((9, 2))
     for found, wanted in zip(compiled(Z), expected(Z), strict=True):

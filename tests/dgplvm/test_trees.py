@@ -19,7 +19,6 @@ MODELS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
     "three": {"n_components": 3},
-    "centres": {"mapping__n_centres": 12},
     "paper": {"optimization__max_iter": 40},
     "unlabelled": {"unlabeled": "?"},
     "starts": {"optimization__n_restarts": 4},

@@ -23,7 +23,7 @@ Approximation = Literal["ep", "laplace"]
 
 def fit_problem(
     problem: Problem,
-    mapping: KernelMapping | None,
+    mapping: KernelMapping,
     *,
     placement: Placement,
     approximation: Approximation,
@@ -53,7 +53,7 @@ def fit_problem(
         priors=problem.priors,
         approximate=APPROXIMATIONS[approximation],
     )
-    if mapping is not None and placement == "map":
+    if placement == "map":
         embedder: Any = mapping.embedder(raw)
     else:
         embedder = LikelihoodEmbedder.of(fit.latent, problem.X, theta)

@@ -41,7 +41,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         R, dimension of the latent space; by default 2, and 1 for two classes.
     weight : float, default=1e4
         1 / sigma_d**2, weight of the discriminative prior.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
         Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`; "auto" is
         tr(S_b^-1 S_w), Eq. (13), with fewer components than classes.
     mapping : {"kernel", "none"}, default="kernel"
@@ -151,15 +151,15 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     def _problem_options(self) -> dict[str, Any]:
         return {"priors": Priors(weight=self.weight, criterion=self.criterion)}
 
-    def _kernel_mapping(self, problem: Problem) -> KernelMapping | None:
-        return KernelMapping.of(problem.X, self.width) if self.mapping == "kernel" else None
+    def _kernel_mapping(self, problem: Problem) -> KernelMapping:
+        return KernelMapping.of(problem.X, self.width if self.mapping == "kernel" else None)
 
     def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
         self._check_data(problem.X, problem.y_index)
         return fit_problem(
             problem,
             self._kernel_mapping(problem),
-            placement=self.placement,
+            placement=self.placement if self.mapping == "kernel" else "likelihood",
             approximation=self.approximation,
             rng=rng,
             progressbar=self.progressbar,

@@ -87,7 +87,7 @@ def build_paper_model(
         Priors of variables by name, as for :func:`bsdr_models.bsdr.build_model`.
     weight : float, default=1e4
         1 / sigma_d**2, weight of the discriminative prior.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
         J of the labelled samples; "auto" is tr(S_b^-1 S_w), Eq. (13), with fewer components than
         classes.
     width : float or None, default=2
@@ -152,14 +152,14 @@ def build_paper_model(
         criterion=choose_criterion(criterion, n_components, len(classes), known),
         priors=Priors(weight=weight, criterion=criterion),
     )
-    mapping = None if width is None else KernelMapping.of(X_array, width)
+    mapping = KernelMapping.of(X_array, width)
     options: Any = {"sequence": sequence, "classifier": classifier, "X_new": X_new, "name": name}
     return declare(problem, mapping, {FEATURE: features, LABEL: classes}, own, **options)
 
 
 def declare(
     problem: Problem,
-    mapping: KernelMapping | None,
+    mapping: KernelMapping,
     coords: dict[str, Any] | None = None,
     own: OwnPriors = NO_PRIORS,
     *,
@@ -168,7 +168,7 @@ def declare(
     X_new: FloatArray | None = None,
     name: str = "",
 ) -> pm.Model:
-    """The model of a problem, with its mapping, if any, and names of features and classes."""
+    """The model of a problem, with its mapping and names of features and classes."""
     n, d = problem.X.shape
     mean = problem.X.mean(axis=0)
     gram = FeatureGram.of(problem.X - mean)
@@ -176,8 +176,7 @@ def declare(
     low, high = np.array([prior.bounds for prior in priors]).T + MARGIN
     medians = [prior.log_median for prior in priors]
     start = problem.starts(1, np.random.default_rng(0))[0]
-    basis = np.eye(n) if mapping is None else mapping.factor
-    raw = start if mapping is None else mapping.raw(start)
+    raw = mapping.raw(start)
     if coords is None:
         coords = {FEATURE: range(d), LABEL: range(problem.n_labels)}
     coords = coords | {
@@ -191,8 +190,10 @@ def declare(
         pm.Data("y_data", problem.y_index, dims=OBS)
         theta = own.declare(_log_uniform, "theta", low, high, np.exp(medians), dims=THETA_DIM)
         U = normal_from("latent_raw", 0.0, RAW_SCALE, start=raw, dims=(BASIS, COMPONENT))
-        latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=shared.LATENT_DIMS)
-        J = shared.class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
+        latent = pm.Deterministic(
+            "latent", pt.as_tensor(mapping.factor) @ U, dims=shared.LATENT_DIMS
+        )
+        J = shared.class_separation(latent, problem.y_index, problem.criterion)
         pm.Deterministic("criterion", J)
         output, inverse_width, bias, inverse_noise = (theta[i] for i in range(4))
         lengthscale = inverse_width**-0.5
