@@ -97,7 +97,6 @@ def objective_of(case: Problem) -> Work:
         weight=100.0,
         known=np.arange(n_samples),
         parameter_priors=Priors().kernel,
-        map_dof=Priors().map_dof,
         n_components=N_COMPONENTS,
         temper=case.gram.temper,
     )

@@ -50,36 +50,44 @@ class FitResult(Result[Posterior]):
 
     latent: FloatArray
     left_out: LatentCoordinates
-    variables: Mapping[str, Any]
+    variables: Mapping[str, float | FloatArray]
     decoder: Decoder
     settings: Mapping[str, float]
 
 
 def make_result(
     mode: Mode[Any],
+    posterior: Posterior,
     problem: Problem,
     *,
-    posterior: Posterior,
-    messages: Sequence[str | None],
-    **fields: Any,
+    latent: FloatArray,
+    left_out: LatentCoordinates,
+    variables: Mapping[str, float | FloatArray],
+    decoder: Decoder,
+    messages: Sequence[str | None] = (),
 ) -> FitResult:
-    """Result with what the search of the mode determines, unless it is given."""
+    """Result whose trace, terms and convergence are those of the search of the mode."""
     search = mode.search
-    found: dict[str, Any] = {
-        "posterior": posterior,
-        "trace": -search.trace,
-        "converged": search.converged and posterior.classified,
-        "interrupted": search.interrupted,
-        "terms": mode.terms.values,
-        "restarts": tuple(-value for value in search.values),
-        "settings": mode.settings,
-        "messages": tuple(message for message in messages if message is not None),
-    }
+    advice = ""
     if not posterior.classified:
-        found["advice"] = NOT_CLASSIFIED
+        advice = NOT_CLASSIFIED
     elif not (search.converged or search.interrupted):
-        found["advice"] = advise(len(search.trace), int(problem.optimization.max_iter))
-    return FitResult(**found | fields)
+        advice = advise(len(search.trace), int(problem.optimization.max_iter))
+    return FitResult(
+        posterior=posterior,
+        latent=latent,
+        left_out=left_out,
+        variables=variables,
+        decoder=decoder,
+        trace=-search.trace,
+        terms=mode.terms.values,
+        restarts=tuple(-value for value in search.values),
+        settings=mode.settings,
+        converged=search.converged and posterior.classified,
+        interrupted=search.interrupted,
+        messages=tuple(message for message in messages if message is not None),
+        advice=advice,
+    )
 
 
 def fit_problem(
@@ -105,21 +113,22 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
     if np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels:
         messages.append(collapse(mode))
     messages.append(disagreement(mode.search))
-    variables: dict[str, Any] = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
+    variables: dict[str, float | FloatArray] = dict(
+        zip(KERNEL, np.exp(log_kernel).tolist(), strict=True)
+    )
     if problem.dynamics is None:
         variables["latent_raw"] = objective.mapping.raw(mode.latent)
-    return make_result(
+    result = make_result(
         mode,
+        posterior,
         problem,
-        posterior=posterior,
         latent=mode.latent,
         left_out=left_out,
         variables=variables | {"criterion": mode.terms.criterion},
         decoder=decoder,
-        held_out=held_out,
-        held_out_log_proba=log_p,
         messages=messages,
     )
+    return replace(result, held_out=held_out, held_out_log_proba=log_p)
 
 
 def posterior_by_mapping(
@@ -142,7 +151,6 @@ def posterior_by_mapping(
     classifier = fit_gp_classifier(
         ordered,
         problem.y_index,
-        priors=problem.priors,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
         fold=problem.group_fold,
@@ -241,17 +249,19 @@ def fit_draws(
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
     log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
-    return make_result(
+    result = make_result(
         mode,
+        posterior,
         problem,
-        posterior=posterior,
         latent=mean,
         left_out=left_out,
         variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
         decoder=make_decoder(latents[typical], problem.features, log_kernel, mode.objective.gram),
+    )
+    return replace(
+        result,
         held_out=held_out,
         held_out_log_proba=log_p,
-        messages=(),
         advice="" if posterior.classified else NOT_CLASSIFIED,
         sampled=sampled,
         converged=False,

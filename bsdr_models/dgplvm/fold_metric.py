@@ -9,14 +9,14 @@ import numpy as np
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.leave_one_out import Fold
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import make_folds
 
-# Mappings by which candidates of the metric are weighted: the prior medians of the width and of the
-# variance of the constant, and noises about that of the noise.
+# Mappings by which candidates of the metric are weighted: the prior median of the width, and noises
+# about that of the noise.
 JUDGE_WIDTH = 2.0
-JUDGE_MEAN_VARIANCE = 0.3
 JUDGE_NOISES = (0.003, 0.03, 0.3)
 
 
@@ -148,7 +148,7 @@ def mapping_predictions(
     found = []
     for noise in JUDGE_NOISES:
         prior = make_mapping(
-            X, weights, width=JUDGE_WIDTH, noise=noise / share, mean_variance=JUDGE_MEAN_VARIANCE
+            X, weights, width=JUDGE_WIDTH, noise=noise / share, mean_variance=MAP_MEAN_VARIANCE
         )
         found.append(prior.predict(targets, prior.covariances(X_new)))
     return np.stack(found)

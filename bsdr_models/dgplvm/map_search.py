@@ -22,6 +22,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.select import SETTING_SAMPLES, choose_settings
 from bsdr_models.dgplvm.settings import Optimization
@@ -95,9 +96,7 @@ def fit_map(
         parts = problem.metric.parts()
     shared = len(known) == len(problem.X) <= SETTING_SAMPLES
     width, noise = choose_settings(problem, tuples, parts if shared else ())
-    make = partial(
-        make_mapping, width=width, noise=noise, mean_variance=problem.priors.map_mean_variance
-    )
+    make = partial(make_mapping, width=width, noise=noise, mean_variance=MAP_MEAN_VARIANCE)
     prior, latent = _mapping_and_initial(problem, tuples, make)
     objective = make_objective(problem, prior, N_MODELLED)
     if np.isinf(problem.priors.weight):
@@ -195,7 +194,6 @@ def make_objective(
         n_components=problem.n_components,
         parameter_priors=problem.priors.kernel + problem.dynamics_priors,
         mapping=prior,
-        map_dof=problem.priors.map_dof,
         known=known,
         dynamics=problem.dynamics,
     )

@@ -32,13 +32,13 @@ import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
 from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray
+from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import KERNEL, LogNormal, Priors
+from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.options import TOLERANCE, check_number
@@ -55,16 +55,16 @@ DYNAMICS = ("transition_variance", "transition_lengthscale", "transition_slope",
 
 
 def build_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
-    priors: Priors | Mapping[str, Any] | None = None,
+    priors: Priors | Mapping[str, object] | None = None,
     width: float = 2.0,
     map_noise: float = 0.02,
-    unlabeled: Any = None,
-    sequence: Any = None,
+    unlabeled: object = None,
+    sequence: TargetLike | None = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of D-GPLVM as a PyMC model with named dims.
@@ -141,7 +141,7 @@ def build_model(
         centroid_weights(y_index),
         width=width,
         noise=map_noise,
-        mean_variance=numbers.map_mean_variance,
+        mean_variance=MAP_MEAN_VARIANCE,
     )
     coords = {
         dims.OBS: list(range(len(Y))),
@@ -166,9 +166,8 @@ def build_model(
         pm.Potential("discriminative", -numbers.weight * n_labeled * gram.n_effective * J)
         E = np.eye(len(Y)) - np.outer(np.ones(len(Y)), mapping.mean_weights)
         half = np.linalg.solve(mapping.factor, E)  # the square is Pi
-        nu = numbers.map_dof
-        size = (len(Y) - 1) * n_components + nu
-        pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / nu))
+        size = (len(Y) - 1) * n_components + MAP_DOF
+        pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / MAP_DOF))
         declare_dynamics(latent, sequence, own)
         own.check(**FIXED)
     return model
@@ -179,7 +178,7 @@ def _log_normal(own: OwnPriors, name: str, prior: LogNormal) -> Tensor:
     return own.declare(pm.LogNormal, name, mu=prior.log_median, sigma=sd)
 
 
-def declare_dynamics(latent: Tensor, sequence: Any, own: OwnPriors) -> None:
+def declare_dynamics(latent: Tensor, sequence: TargetLike | None, own: OwnPriors) -> None:
     """The potential of the transitions between latent coordinates (N, R), if there are any."""
     if sequence is None:
         return
@@ -349,7 +348,7 @@ def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: MappingPrior, r: int
 
 
 def check_labels(
-    y: Any, unlabeled: Any, target: DeclaredTarget, *, n_samples: int
+    y: TargetLike, unlabeled: object, target: DeclaredTarget, *, n_samples: int
 ) -> tuple[IntArray, list[Any]]:
     """Class indices (N,), -1 for no label, and the classes."""
     if target not in ("multiclass", "binary"):

@@ -25,7 +25,7 @@ from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.criteria import Criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
-from bsdr_models.dgplvm.priors import LogNormal, ParameterPrior
+from bsdr_models.dgplvm.priors import MAP_DOF, LogNormal, ParameterPrior
 
 type Gradient = Callable[[FloatArray], FloatArray]
 
@@ -149,13 +149,11 @@ class WellPosedObjective(Objective):
     """That of the recommended model.
 
     The ``known`` samples are whitened. The density is that of the ``modelled`` ones, of which
-    ``gram`` is, to the power ``temper``, tau, times their number over that of all. The prior of the
-    mapping has ``map_dof`` nu degrees of freedom.
+    ``gram`` is, to the power ``temper``, tau, times their number over that of all.
     """
 
     parameter_priors: Sequence[LogNormal]
     mapping: MappingPrior
-    map_dof: float
     known: IntArray
     temper: float
     modelled: IntArray | slice = slice(None)
@@ -182,10 +180,10 @@ class WellPosedObjective(Objective):
 
     def mapping_terms(self, latent: FloatArray) -> dict[str, tuple[float, FloatArray]]:
         """Negative log prior of the mapping, its scale integrated out."""
-        size = (len(latent) - 1) * latent.shape[1] + self.map_dof
+        size = (len(latent) - 1) * latent.shape[1] + MAP_DOF
         square, product = self.mapping.energy(latent)
-        value = 0.5 * size * float(np.log1p(square / self.map_dof))
-        return {"map": (value, size / (self.map_dof + square) * product)}
+        value = 0.5 * size * float(np.log1p(square / MAP_DOF))
+        return {"map": (value, size / (MAP_DOF + square) * product)}
 
 
 def whiten(raw: FloatArray, known: IntArray) -> tuple[FloatArray, Gradient]:

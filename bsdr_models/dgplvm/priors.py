@@ -13,6 +13,11 @@ CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "mcml"]
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
 # Bound of the mode, in standard deviations of the logarithm.
 BOX = 5.0
+# nu: degrees of freedom of the scale of the mapping from features to latent coordinates, whose
+# variance is InvGamma(nu / 2, nu / 2).
+MAP_DOF = 4.0
+# omega: prior variance of the constant of the mapping, relative to the rest.
+MAP_MEAN_VARIANCE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +109,6 @@ class Priors(Options):
         coordinates have unit variance.
     noise_variance : LogNormal
         b: residual variance. With a wide prior the classes contract instead.
-    map_dof : float
-        nu: degrees of freedom of the scale of the mapping from features to latent coordinates,
-        whose variance is InvGamma(nu / 2, nu / 2).
-    map_mean_variance : float
-        omega: prior variance of the constant of the mapping, relative to the rest.
-    nonlinear_variance : LogNormal
-        Variance of the smooth part of the kernel of the classifier.
-    classifier_lengthscale : LogNormal
-        In units of the root mean square distance of the class centroids from their mean.
-    linear_variance : LogNormal
-        Variance of its linear part.
 
     Raises
     ------
@@ -134,8 +128,6 @@ class Priors(Options):
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "weight": [Number(Real, 0.0, math.inf, closed="right")],
         "criterion": [StrOptions(get_args(CriterionName))],
-        "map_dof": [POSITIVE],
-        "map_mean_variance": [POSITIVE],
     }
     _others: ClassVar[list[Any]] = [LogNormal]
 
@@ -144,18 +136,17 @@ class Priors(Options):
     signal_variance: LogNormal = LogNormal(0.3, 0.15)
     lengthscale: LogNormal = LogNormal(1.0, 0.02)
     noise_variance: LogNormal = LogNormal(0.7, 0.3)
-    map_dof: float = 4.0
-    map_mean_variance: float = 0.3
-    nonlinear_variance: LogNormal = LogNormal(math.exp(-1.6), 1.5)
-    classifier_lengthscale: LogNormal = LogNormal(1.0, 0.35)
-    linear_variance: LogNormal = LogNormal(math.exp(3.0), 0.7)
 
     @property
     def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal]:
         """Priors of the generative part: signal variance, length-scale, noise variance."""
         return self.signal_variance, self.lengthscale, self.noise_variance
 
-    @property
-    def classifier(self) -> tuple[LogNormal, LogNormal, LogNormal]:
-        """Priors of the classifier: smooth variance, length-scale, linear variance."""
-        return self.nonlinear_variance, self.classifier_lengthscale, self.linear_variance
+
+# Priors of the kernel of the classifier: variance of its smooth part, length-scale in units of the
+# root mean square distance of the class centroids from their mean, variance of its linear part.
+CLASSIFIER_PRIORS = (
+    LogNormal(math.exp(-1.6), 1.5),
+    LogNormal(1.0, 0.35),
+    LogNormal(math.exp(3.0), 0.7),
+)

@@ -8,7 +8,7 @@ averaged over the rotations of U, to which the posterior is invariant. Warm-up a
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -21,6 +21,9 @@ from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.linalg import cholesky
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Variables stored for every draw.
 NAMES = ("latent_raw", "latent", *KERNEL, "criterion")
@@ -84,7 +87,7 @@ def sample(
     return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
 
 
-def declare_model(problem: Problem, settings: Mapping[str, float]) -> Any:
+def declare_model(problem: Problem, settings: Mapping[str, float]) -> "pm.Model":
     """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
@@ -125,7 +128,7 @@ def curvature(
 
 def _initial_values(
     objective: WellPosedObjective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
-) -> dict[str, Any]:
+) -> dict[str, FloatArray]:
     """A draw of the normal at the mode, by variable."""
     x = x + cholesky(covariance, name="covariance at the mode") @ rng.standard_normal(len(x))
     raw, log_kernel = objective.unpack(x)

@@ -14,7 +14,7 @@ from bsdr_models.dgplvm.leave_one_out import (
     leave_out_tuples,
     whitened_indicators,
 )
-from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE, LogNormal
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 
@@ -23,22 +23,20 @@ WIDTH_PRIOR = LogNormal(2.0, 0.5)
 
 NOISE_PRIOR = LogNormal(0.03, 1.5)
 
-# Maximum number of samples of a fit, which keeps a subsample of more.
-MAX_SAMPLES = 2000
 # Maximum number of labelled samples for this choice, whose cost is cubic.
 SETTING_SAMPLES = 1000
 
 
-def subsample(y_index: IntArray) -> IntArray:
-    """Indices of about ``MAX_SAMPLES`` samples at most, of classes (N,), -1 without a label.
+def subsample(y_index: IntArray, most: int) -> IntArray:
+    """Indices of about so many samples at most, of classes (N,), -1 without a label.
 
     Labelled ones first, the same share of every class, then as many of the others as are left.
     """
     known = np.flatnonzero(y_index >= 0)
     unknown = np.flatnonzero(y_index < 0)
-    n_others = max(MAX_SAMPLES - len(known), 0)
+    n_others = max(most - len(known), 0)
     others = unknown[evenly_spaced(len(unknown), n_others)] if n_others else unknown[:0]
-    return np.sort(np.append(known[stratified_subset(y_index[known], MAX_SAMPLES)], others))
+    return np.sort(np.append(known[stratified_subset(y_index[known], most)], others))
 
 
 def choose_settings(
@@ -63,7 +61,7 @@ def choose_settings(
     weights = centroid_weights(y)
     if problem.metric is not None:
         parts = parts or problem.metric.take(some).parts()
-    make = partial(make_mapping, mean_variance=problem.priors.map_mean_variance)
+    make = partial(make_mapping, mean_variance=MAP_MEAN_VARIANCE)
 
     def loss(settings: tuple[float, float]) -> float:
         width, noise = settings

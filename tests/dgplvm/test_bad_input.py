@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm import base, map_search, select
+from bsdr_models.dgplvm import map_search
 from bsdr_models.inference.optimise import run_map
 from bsdr_models.papers import PaperDGPLVMClassifier
 
@@ -230,8 +230,7 @@ def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch
 @pytest.mark.parametrize("n_samples", [44, 45])
 def test_sample_sizes_around_the_largest_number(iris, assert_finite, monkeypatch, n_samples):
     """Above it the fit takes a subsample; few samples have a density."""
-    for module in (base, select):
-        monkeypatch.setattr(module, "MAX_SAMPLES", 44)
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 44)
     monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris
     model = fit(make(), X[:n_samples], y[:n_samples], EXPLAINED)
@@ -240,7 +239,7 @@ def test_sample_sizes_around_the_largest_number(iris, assert_finite, monkeypatch
 
 
 def test_sequences_of_too_many_samples_are_refused(iris, monkeypatch):
-    monkeypatch.setattr(base, "MAX_SAMPLES", 44)
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 44)
     X, y = iris
     with pytest.raises(ValueError, match=f"sequence needs at most 44 samples, got {len(y)}"):
         DGPLVMClassifier().fit(X, y, sequence=np.arange(len(y)) // 5)

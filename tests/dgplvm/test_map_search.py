@@ -9,7 +9,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import base, map_search, select, settings
+from bsdr_models.dgplvm import map_search, settings
 from bsdr_models.dgplvm.back_constraint import centroid_weights, median_distance
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
@@ -287,8 +287,7 @@ def test_more_samples_than_the_largest_number_are_a_subsample(monkeypatch, group
     """The fit is that of the subsample, with the same share of every class, in its order."""
     X, y = make_data(90, 6)
     y = np.array(["c", "a", "b"])[y]
-    for module in (base, select):
-        monkeypatch.setattr(module, "MAX_SAMPLES", 30)
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 30)
     model = DGPLVMClassifier(random_state=0).fit(X, y, groups=groups)
     kept = model._context.kept
     assert np.all(np.diff(kept) > 0)
@@ -307,8 +306,7 @@ def test_more_samples_than_the_largest_number_are_a_subsample(monkeypatch, group
 def test_unlabelled_samples_fill_the_subsample(monkeypatch):
     X, y = make_data(90, 6)
     given = np.where(np.arange(90) < 12, y, -1)
-    for module in (base, select):
-        monkeypatch.setattr(module, "MAX_SAMPLES", 30)
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 30)
     model = DGPLVMClassifier(unlabeled=-1).fit(X, given)
     assert np.all(model._context.kept[:12] == np.arange(12))
     assert len(model._context.kept) == 30

@@ -22,7 +22,7 @@ from bsdr_models.dgplvm.model import DYNAMICS, build_model, class_separation
 from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
 from bsdr_models.dgplvm.paper.map import KernelMapping, fit_paper
 from bsdr_models.dgplvm.paper.model import RAW_SCALE, build_paper_model, declare
-from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.priors import MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.inference.sampling import Schedule
@@ -33,8 +33,6 @@ PRIORS = Priors(
     signal_variance=LogNormal(0.4, 0.5),
     lengthscale=LogNormal(1.3, 0.2),
     noise_variance=LogNormal(0.6, 0.4),
-    map_dof=3.0,
-    map_mean_variance=0.7,
 )
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
 # Labels unsorted and not contiguous; a class of one sample; unlabelled samples.
@@ -89,7 +87,7 @@ def whitened(U, X, known, *, width, noise):
     distance = ((X[:, None] - X[None]) ** 2).sum(axis=2)
     pairs = [distance[i, j] for i in range(len(X)) for j in range(i)]
     K_b = np.exp(-0.5 * width * distance / np.median(pairs))
-    K_b += PRIORS.map_mean_variance + noise * np.eye(len(X))
+    K_b += MAP_MEAN_VARIANCE + noise * np.eye(len(X))
     A = np.linalg.cholesky(K_b) @ U
     A = A - A[known].mean(axis=0)
     root = np.real(sqrtm(np.atleast_2d(np.cov(A[known].T, bias=True))))
@@ -136,8 +134,8 @@ def log_joint(point, y, **options):
     centroids = [latent[known & (y == label)].mean(axis=0) for label in set(y[known])]
     centred = latent - np.mean(centroids, axis=0)
     square = np.trace(centred.T @ np.linalg.inv(K_b) @ centred)
-    exponent = (len(X) - 1) * latent.shape[1] + PRIORS.map_dof
-    return total - 0.5 * exponent * np.log(1.0 + square / PRIORS.map_dof), J
+    exponent = (len(X) - 1) * latent.shape[1] + MAP_DOF
+    return total - 0.5 * exponent * np.log(1.0 + square / MAP_DOF), J
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import WellPosedObjective, whiten
-from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.priors import MAP_DOF, Priors
 
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
 
@@ -29,7 +29,6 @@ def make_objective(X, y, *, criterion="trace_ratio", modelled=slice(None), r=2):
         weight=7.0,
         known=np.flatnonzero(y >= 0),
         parameter_priors=Priors().kernel,
-        map_dof=Priors().map_dof,
         n_components=r,
         temper=gram.temper,
         modelled=modelled,
@@ -104,7 +103,7 @@ def test_value_is_the_sum_of_reference_densities(problem):
     z = (E @ latent).T.ravel()
     # The density of the t without its constants.
     square = z @ np.kron(np.eye(2), np.linalg.inv(K_b)) @ z
-    nu = objective.map_dof
+    nu = MAP_DOF
     dof = (n - 1) * 2 + nu
     t = multivariate_t(np.zeros(1), [[1.0]], df=dof - 1)
     reference = t.logpdf([np.sqrt(square * (dof - 1) / nu)]) - t.logpdf([0.0])

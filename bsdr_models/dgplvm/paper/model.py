@@ -14,7 +14,7 @@ depends on them. Optional are dynamics, Eqs. (19) and (20), the classifier, whos
 have the covariance K, Eqs. (1) to (3), and new samples, Eqs. (14) to (16).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import pytensor.tensor as pt
 from pymc.distributions import transforms
 from pytensor.tensor import linalg
 
-from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray
+from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.dgplvm import model as shared
 from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.likelihood import FeatureGram
@@ -55,19 +55,19 @@ MARGIN = np.array([[-1e-9], [1e-9]])
 
 
 def build_paper_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
-    priors: Mapping[str, Any] | None = None,
+    priors: Mapping[str, object] | None = None,
     weight: float = 1e4,
     criterion: CriterionName = "auto",
     width: float | None = 2.0,
-    unlabeled: Any = None,
-    sequence: Any = None,
+    unlabeled: object = None,
+    sequence: TargetLike | None = None,
     classifier: bool = False,
-    X_new: Any = None,
+    X_new: SamplesLike | None = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare Eq. (13) of the paper as a PyMC model with named dims, within bounds.
@@ -141,10 +141,11 @@ def build_paper_model(
     known = int((y_index >= 0).sum())
     if classifier and known < len(X_array):
         raise ValueError("classifier=True needs a label of every sample")
+    new = None
     if X_new is not None:
-        X_new = check_features(X_new, None, 1)[0]
-        if X_new.shape[1] != X_array.shape[1]:
-            raise ValueError(f"X_new has {X_new.shape[1]} features, and X {X_array.shape[1]}")
+        new = check_features(X_new, None, 1)[0]
+        if new.shape[1] != X_array.shape[1]:
+            raise ValueError(f"X_new has {new.shape[1]} features, and X {X_array.shape[1]}")
     problem = Problem(
         X=X_array,
         y_index=y_index,
@@ -153,17 +154,25 @@ def build_paper_model(
         priors=Priors(weight=weight, criterion=criterion),
     )
     mapping = KernelMapping.of(X_array, width)
-    options: Any = {"sequence": sequence, "classifier": classifier, "X_new": X_new, "name": name}
-    return declare(problem, mapping, {FEATURE: features, LABEL: classes}, own, **options)
+    return declare(
+        problem,
+        mapping,
+        {FEATURE: features, LABEL: classes},
+        own,
+        sequence=sequence,
+        classifier=classifier,
+        X_new=new,
+        name=name,
+    )
 
 
 def declare(
     problem: Problem,
     mapping: KernelMapping,
-    coords: dict[str, Any] | None = None,
+    coords: Mapping[str, Sequence[object]] | None = None,
     own: OwnPriors = NO_PRIORS,
     *,
-    sequence: Any = None,
+    sequence: TargetLike | None = None,
     classifier: bool = False,
     X_new: FloatArray | None = None,
     name: str = "",
@@ -179,7 +188,7 @@ def declare(
     raw = mapping.raw(start)
     if coords is None:
         coords = {FEATURE: range(d), LABEL: range(problem.n_labels)}
-    coords = coords | {
+    coords = dict(coords) | {
         OBS: range(n),
         COMPONENT: range(problem.n_components),
         BASIS: range(len(raw)),
@@ -207,8 +216,8 @@ def declare(
         if X_new is not None:
             model.add_coord(NEW_OBS, range(len(X_new)))
             nearest = squared_distances(X_new, problem.X).argmin(axis=1)
-            places: Any = {"start": start[nearest], "dims": (NEW_OBS, COMPONENT)}
-            x = normal_from("new_latent", 0.0, np.float64(1.0), **places)
+            dims = (NEW_OBS, COMPONENT)
+            x = normal_from("new_latent", 0.0, np.float64(1.0), start=start[nearest], dims=dims)
             k = shared.rbf(latent, x, output, lengthscale) + bias  # (N, M)
             half = linalg.solve_triangular(L, k, lower=True)
             Y = linalg.solve_triangular(L, pt.as_tensor(problem.X - mean), lower=True)
@@ -234,7 +243,7 @@ def _classify(L: Tensor, y_index: IntArray, own: OwnPriors) -> None:
 
 
 def _log_uniform(
-    name: str, low: FloatArray, high: FloatArray, start: FloatArray, *, dims: Any
+    name: str, low: FloatArray, high: FloatArray, start: FloatArray, *, dims: str
 ) -> Tensor:
     """Positive variables (4,) of density 1 / theta within bounds of their logarithms."""
     ends = [pt.constant(end, dtype=pytensor.config.floatX) for end in (low, high)]
