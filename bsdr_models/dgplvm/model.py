@@ -17,9 +17,12 @@ in the features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its sca
     \exp\{-w J(X)\}, \qquad
     \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
 
+X depends on the axes of U only, which are independent of U'U under any density of U'U. The factor
+:math:`|U^\top U|` therefore changes no distribution of X; without it the mode would be at U = 0.
+
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
 this model. The likelihood is raised to a power :math:`\tau \le 1` because correlated features are
-not independent. So these three factors are potentials, which predictive draws ignore.
+not independent. So these factors are potentials, which predictive draws ignore.
 """
 
 import math
@@ -100,9 +103,9 @@ def build_model(
         Free variables: ``latent_raw`` (obs, component), U, and ``signal_variance``,
         ``lengthscale`` and ``noise_variance``, sampled as logarithms; the MAP engine maximises
         the density on that scale, too. Deterministic: ``latent`` (obs, component), identified up
-        to a rotation, and ``criterion``, J. The potentials are ``generative``, ``discriminative``
-        and ``map``, the latter two without constants. ``y_data`` has indices into the coordinate
-        ``outcome``, -1 for no label. ``pymc.set_data`` does not change the potentials.
+        to a rotation, and ``criterion``, J. The potentials are ``generative``, ``discriminative``,
+        ``map`` and ``scale``, all but the first without constants. ``y_data`` has indices into the
+        coordinate ``outcome``, -1 for no label. ``pymc.set_data`` does not change the potentials.
 
     Raises
     ------
@@ -168,6 +171,8 @@ def build_model(
         half = np.linalg.solve(mapping.factor, E)  # the square is Pi
         size = (len(Y) - 1) * n_components + MAP_DOF
         pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / MAP_DOF))
+        scale = linalg.cholesky(U.T @ U, lower=True)
+        pm.Potential("scale", 2.0 * pt.log(pt.diagonal(scale)).sum())
         declare_dynamics(latent, sequence, own)
         own.check(**FIXED)
     return model

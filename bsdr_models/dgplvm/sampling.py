@@ -1,9 +1,10 @@
 r"""Posterior draws of D-GPLVM by PyMC: NUTS and ADVI, initialised at the mode.
 
-The target is exp(-F) N(U; 0, I): the objective of :mod:`~bsdr_models.dgplvm.objective` and the
-auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes, differ
-tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U such that U'U = N I,
-averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the step size.
+The target is exp(-F) N(U; 0, I) |U'U|: the objective of :mod:`~bsdr_models.dgplvm.objective` and
+the auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes,
+differ tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U such that
+U'U = N I, averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the
+step size.
 """
 
 from collections.abc import Mapping
