@@ -1,4 +1,4 @@
-"""Engines of the recommended model: its mode, and draws by NUTS through PyMC."""
+"""Engines of the recommended model: its mode, and draws by NUTS and ADVI through PyMC."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,10 +93,10 @@ def make_result(
 def fit_problem(
     problem: Problem, engine: Inference, schedule: Schedule, *, rng: np.random.Generator
 ) -> FitResult:
-    """Fit by "map", or by "nuts" with draws of the length of a schedule."""
+    """Fit by "map", or by "nuts" or "advi" with draws of the length of a schedule."""
     if engine == "map":
         return fit_mode(problem, rng, progressbar=schedule.progressbar)
-    return fit_draws(problem, schedule, rng)
+    return fit_draws(engine, problem, schedule, rng)
 
 
 def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = False) -> FitResult:
@@ -231,8 +231,10 @@ def disagreement(search: MapResult) -> str | None:
 N_DRAWS = 200
 
 
-def fit_draws(problem: Problem, schedule: Schedule, rng: np.random.Generator) -> FitResult:
-    """Posterior draws of the whole model by NUTS; the density must be proper.
+def fit_draws(
+    engine: str, problem: Problem, schedule: Schedule, rng: np.random.Generator
+) -> FitResult:
+    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper.
 
     An interrupt of the search of the mode is raised again: there are no draws yet to return.
     """
@@ -240,7 +242,7 @@ def fit_draws(problem: Problem, schedule: Schedule, rng: np.random.Generator) ->
     mode = fit_map(replace(problem, optimization=replace(problem.optimization, n_restarts=1)), rng)
     if mode.search.interrupted:
         raise KeyboardInterrupt
-    sampled = sample(problem, mode, schedule, rng)
+    sampled = sample(engine, problem, mode, schedule, rng)
     latents = stack_chains(sampled.draws["latent"])
     posterior, left_out = draws_posterior(latents, mode, problem)
     log_p, held_out = predict_left_out(posterior, problem)

@@ -37,8 +37,8 @@ class DGPLVMClassifier(BaseDGPLVM):
     ----------
     n_components : int, optional
         R, dimension of the latent space; by default one less than there are classes, at most 50.
-    inference : {"map", "nuts"}, default="map"
-        Maximum a posteriori, or NUTS, which compiles the PyMC model.
+    inference : {"map", "nuts", "advi"}, default="map"
+        Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model.
     priors : Priors, optional
         Hyper-parameters, such as weight and criterion of the discriminative prior, see
         :class:`bsdr_models.dgplvm.Priors`.
@@ -149,7 +149,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     map_noise_: float
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
-        "inference": [StrOptions({"map", "nuts"})],
+        "inference": [StrOptions({"map", "nuts", "advi"})],
     }
 
     def __init__(

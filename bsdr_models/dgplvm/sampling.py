@@ -1,4 +1,4 @@
-r"""Posterior draws of D-GPLVM by PyMC: NUTS, initialised at the mode.
+r"""Posterior draws of D-GPLVM by PyMC: NUTS and ADVI, initialised at the mode.
 
 The target is exp(-F) N(U; 0, I) |U'U|: the objective of :mod:`~bsdr_models.dgplvm.objective` and
 the auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes,
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 NAMES = ("latent_raw", "latent", *KERNEL, "criterion")
 # Target acceptance rate of NUTS.
 TARGET_ACCEPT = 0.9
+# Steps of ADVI from each initialisation.
+ADVI_STEPS = 5_000
+# Initialisations are draws of the normal at the mode with its covariance times these factors.
+ADVI_STARTS = (1e-6, 1.0)
 # Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
 
@@ -45,30 +49,45 @@ def check_declared(problem: Problem) -> None:
 
 
 def sample(
+    engine: str,
     problem: Problem,
     mode: Mode[WellPosedObjective],
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> Sampled:
-    """Posterior draws by NUTS, from initial values at the mode and aligned to it."""
+    """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
     from bsdr_models.inference import engines
 
     objective = make_objective(problem, mode.objective.mapping)
     x, covariance = curvature(objective, mode)
-    starts = [_initial_values(objective, x, covariance, rng) for _ in range(schedule.chains)]
-    sampled = engines.sample_nuts(
-        declare_model(problem, mode.settings),
-        var_names=NAMES,
-        rng=rng,
-        draws=schedule.draws,
-        tune=schedule.tune,
-        chains=schedule.chains,
-        target_accept=TARGET_ACCEPT,
-        covariance=covariance,
-        starts=starts,
-        progressbar=schedule.progressbar,
-    )
+    # ADVI does not converge from a draw of the prior, where J is huge.
+    spreads = ADVI_STARTS if engine == "advi" else (1.0,) * schedule.chains
+    starts = [_initial_values(objective, x, scale * covariance, rng) for scale in spreads]
+    model = declare_model(problem, mode.settings)
+    if engine == "advi":
+        sampled = engines.fit_advi(
+            model,
+            var_names=NAMES,
+            rng=rng,
+            draws=schedule.draws,
+            n_iterations=ADVI_STEPS,
+            starts=starts,
+            progressbar=schedule.progressbar,
+        )
+    else:
+        sampled = engines.sample_nuts(
+            model,
+            var_names=NAMES,
+            rng=rng,
+            draws=schedule.draws,
+            tune=schedule.tune,
+            chains=schedule.chains,
+            target_accept=TARGET_ACCEPT,
+            covariance=covariance,
+            starts=starts,
+            progressbar=schedule.progressbar,
+        )
     latent = align_draws(sampled.draws["latent"], mode.latent)
     raw = sampled.draws["latent_raw"]
     raw = turn_raw(raw, mode.objective.mapping.factor @ raw, latent, problem.known)

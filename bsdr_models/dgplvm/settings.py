@@ -11,7 +11,7 @@ from bsdr_models.options import (
     StrOptions,
 )
 
-Inference = Literal["map", "nuts"]
+Inference = Literal["map", "nuts", "advi"]
 
 # Candidates of width and noise of the mapping.
 WIDTHS = (0.5, 1.0, 2.0, 4.0)

@@ -49,6 +49,7 @@ def make_tree(
         if sampled.draws["latent"].size > datatree.MAX_NUMBERS:
             del groups["posterior"]["latent"], groups["posterior"]["latent_raw"]
         groups["sample_stats"] = dict(sampled.sample_stats)
+        group |= sampled.fit
     tree = context.fit_tree(
         groups,
         SPEC,

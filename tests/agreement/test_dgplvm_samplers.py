@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
+from scipy.stats import spearmanr
 from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm import sampling
@@ -48,8 +49,9 @@ def mode_of(problem):
     return fit_map(problem, np.random.default_rng(83))
 
 
-def by_nuts(problem, mode, *, seed, draws):
+def by_engine(engine, problem, mode, *, seed, draws):
     return sampling.sample(
+        engine,
         problem,
         mode,
         schedule=Schedule(draws=draws, tune=300, chains=2),
@@ -119,7 +121,7 @@ def by_slices(problem, mode, *, seed, n_moves, burn):
 def test_nuts_agrees_with_slices_from_the_prior():
     problem = curved()
     mode = mode_of(problem)
-    a = of_draws(by_nuts(problem, mode, seed=85, draws=1600).draws)
+    a = of_draws(by_engine("nuts", problem, mode, seed=85, draws=1600).draws)
     b = np.concatenate(
         [by_slices(problem, mode, seed=[86, k], n_moves=3000, burn=300) for k in range(3)]
     )
@@ -132,11 +134,11 @@ def test_nuts_agrees_with_slices_from_the_prior():
         assert np.abs(z).max() < 4.5, (power, np.abs(z).max())
 
 
-def test_nuts_mixes():
+def test_nuts_mixes_and_advi_is_near(monkeypatch):
     problem = wine()
     mode = mode_of(problem)
     objective = make_objective(problem, mode.objective.mapping)
-    nuts = by_nuts(problem, mode, seed=87, draws=600)
+    nuts = by_engine("nuts", problem, mode, seed=87, draws=600)
     values = of_draws(nuts.draws)
     # The largest of 70, of two chains of 600 draws.
     assert each(array_stats.rhat, values).max() < 1.02
@@ -157,3 +159,13 @@ def test_nuts_mixes():
     assert min(worse) > 0.0
     n_dimensions = mode.latent.size - problem.n_components * (problem.n_components + 1) + 3
     np.testing.assert_allclose(np.mean(worse), 0.5 * n_dimensions, rtol=0.2)
+
+    # Independent normals find the kernel and the order of the distances; classes come out wider by
+    # one to two standard deviations of the criterion.
+    monkeypatch.setattr(sampling, "ADVI_STEPS", 3000)
+    advi = of_draws(by_engine("advi", problem, mode, seed=88, draws=1000).draws)
+    mean, sd = values.mean(axis=(0, 1)), values.std(axis=(0, 1))
+    shift = (advi.mean(axis=(0, 1)) - mean) / sd
+    assert np.abs(shift[-4:-1]).max() < 0.75
+    assert np.abs(shift[-1]) < 2.5
+    assert spearmanr(advi.mean(axis=(0, 1))[:-4], mean[:-4]).statistic > 0.9

@@ -405,6 +405,7 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
     monkeypatch.setattr(engines, "fit_map", None)
     with pytest.raises(ValueError, match=message):
         engines.fit_draws(
+            "nuts",
             replace(task, **changes),
             Schedule(draws=10, tune=10, chains=1),
             np.random.default_rng(12),
@@ -412,9 +413,12 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
 
 
 @pytest.mark.slow
-def test_a_few_draws():
+@pytest.mark.parametrize("engine", ["nuts", "advi"])
+def test_a_few_draws(engine, monkeypatch):
+    monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
     task, mode = task_and_mode("two classes")
     sampled = sampling.sample(
+        engine,
         task,
         mode,
         schedule=Schedule(draws=10, tune=10, chains=1),
@@ -426,7 +430,8 @@ def test_a_few_draws():
     assert latent.shape == (1, 10, len(TWO), 1)
     np.testing.assert_allclose((latent**2).mean(axis=2), 1.0, rtol=1e-10)
     assert all(np.isfinite(values).all() for values in sampled.draws.values())
-    assert "diverging" in sampled.sample_stats
+    assert ("diverging" in sampled.sample_stats) == (engine == "nuts")
+    assert ("elbo" in sampled.fit) == (engine == "advi")
     declared = sampling.declare_model(task, mode.settings)
     values = {declared["latent_raw"]: sampled.draws["latent_raw"][0, 3]}
     np.testing.assert_allclose(declared["latent"].eval(values, mode="FAST_COMPILE"), latent[0, 3])
