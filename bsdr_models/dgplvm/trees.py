@@ -49,7 +49,10 @@ def make_tree(
         if sampled.draws["latent"].size > datatree.MAX_NUMBERS:
             del groups["posterior"]["latent"], groups["posterior"]["latent_raw"]
         groups["sample_stats"] = dict(sampled.sample_stats)
-        group |= sampled.fit
+        if sampled.fit:
+            # Iterations and restarts are those of ADVI, not of the search of its initial values.
+            del group["log_density"]
+            group |= sampled.fit
     tree = context.fit_tree(
         groups,
         SPEC,
