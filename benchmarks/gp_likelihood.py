@@ -10,7 +10,7 @@ from benchmarks.timing import Work, medians
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
-from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.numerics.kernels import squared_distances
 
@@ -90,14 +90,13 @@ def objective_of(case: Problem) -> Work:
     n_samples = len(case.X)
     y = np.arange(n_samples) % N_LABELS
     weights = centroid_weights(y)
-    objective = Objective(
+    objective = WellPosedObjective(
         gram=case.gram,
         mapping=make_mapping(case.X, weights, width=2.0, noise=0.03, mean_variance=0.3),
         criterion=make_criterion("trace_ratio", y),
         weight=100.0,
         known=np.arange(n_samples),
         parameter_priors=Priors().kernel,
-        map_dof=Priors().map_dof,
         n_components=N_COMPONENTS,
         temper=case.gram.temper,
     )

@@ -94,7 +94,14 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         chose; NaN of samples that were not held out, and None if none was.
         """
         check_is_fitted(self)
-        return self._result.held_out_log_proba
+        log_p = self._result.held_out_log_proba
+        kept = self._context.kept
+        if log_p is None or kept is None:
+            return log_p
+        assert self._context.n_samples is not None
+        every = np.full((self._context.n_samples, log_p.shape[1]), np.nan)
+        every[kept] = log_p
+        return every
 
     @property
     def plane_(self) -> PredictionPlane:

@@ -103,7 +103,7 @@ VARIANTS = {
     "bm2pca, gibbs": (PaperBM2PCAClassifier(2), MARGINS | GIBBS, "dense", "class"),
     "bm2pca, reals": (BM2PCARegressor(2), {"random_state": 0}, "gaps", "reals"),
     "dgplvm": (DGPLVMClassifier(), MAP, "frame", "text"),
-    "dgplvm, centres": (DGPLVMClassifier(), MAP | {"mapping__n_centres": 6}, "dense", "partly"),
+    "dgplvm, unlabelled": (DGPLVMClassifier(), MAP, "dense", "partly"),
     "dgplvm, inducing": (DGPLVMClassifier(), MAP, "many", "class"),
     "dgplvm, sequences": (DGPLVMClassifier(), MAP, "dense", "sequence"),
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),

@@ -9,7 +9,24 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
 
-from bsdr_models.dgplvm.criteria import local_affinity
+# The neighbour in its class whose distance is the local scale of a sample.
+NEIGHBOUR = 7
+
+
+def local_affinity(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Affinity (N, N) of samples of one class with local scaling; 1 of copies, 0 between classes.
+
+    A sample whose local scale is 0 has affinity 0 to all but its copies.
+    """
+    affinity = np.zeros((len(X), len(X)))
+    for label in np.unique(y):
+        members = np.flatnonzero(y == label)
+        distance = cdist(X[members], X[members])
+        scale = np.sort(distance, axis=1)[:, min(NEIGHBOUR, len(members) - 1)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            near = np.exp(-(distance**2) / np.outer(scale, scale))
+        affinity[np.ix_(members, members)] = np.where(distance == 0.0, 1.0, near)
+    return affinity
 
 
 class LFDA(TransformerMixin, BaseEstimator):
@@ -27,7 +44,7 @@ class LFDA(TransformerMixin, BaseEstimator):
         """Find the directions, (R, D)."""
         _, index, counts = np.unique(y, return_inverse=True, return_counts=True)
         n, d = X.shape
-        affinity = local_affinity(X, index).toarray()
+        affinity = local_affinity(X, index)
         within = affinity / counts[index]
         between = np.where(index[:, None] == index, affinity / n - within, 1.0 / n)
         scatter_within, scatter_between = (

@@ -1,4 +1,4 @@
-r"""Back-constraint: a Gaussian process from features to latent coordinates, dense or low-rank.
+r"""Back-constraint: a Gaussian process from features to latent coordinates.
 
 The paper's Eqs. (17)-(18), with as many kernels as samples, constrain nothing. Here, for features y
 in a metric and each component j of the latent coordinates x,
@@ -8,14 +8,12 @@ in a metric and each component j of the latent coordinates x,
     K_b = \exp(-g\,|y - y'|^2 / 2\,\mathrm{med}) + \omega\,1 1^\top + \lambda I,
 
 where :math:`m_j = c^\top x_{\cdot j}` is the mean of the class centroids, med the median squared
-distance of the training samples, and s has an inverse Gamma prior and is integrated out. With
-centres the first term is of low rank (Nyström), and cost and memory are linear in the number of
-samples. M is the inverse of K_b and :math:`E = I - 1 c^\top`.
+distance of the training samples, and s has an inverse Gamma prior and is integrated out. M is the
+inverse of K_b and :math:`E = I - 1 c^\top`.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
@@ -25,24 +23,12 @@ from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-# Maximum number of samples for the median distance.
-MEDIAN_SAMPLES = 2000
 # Array elements in memory at a time for derivatives.
 CHUNK_NUMBERS = 2**15
-# Added to the diagonal of the kernel of the centres, of unit variance.
-CENTRE_JITTER = 1e-8
-
-# Prior of one component of the latent coordinates given the features, up to its scale.
-type MappingPrior = DenseMapping | LowRankMapping
 
 
 def median_distance(X: FloatArray) -> float:
-    """Median squared distance between samples (N, D), or their mean if the median is 0, or 1.
-
-    Of evenly spaced samples if there are more than ``MEDIAN_SAMPLES``.
-    """
-    if len(X) > MEDIAN_SAMPLES:
-        X = X[np.linspace(0, len(X) - 1, MEDIAN_SAMPLES).astype(int)]
+    """Median squared distance between samples (N, D), or their mean if the median is 0, or 1."""
     distances = squared_distances(X)[np.triu_indices(len(X), 1)]
     median = float(np.median(distances))
     return median if median > 0.0 else float(distances.mean()) or 1.0
@@ -57,44 +43,20 @@ def centroid_weights(y_index: IntArray) -> FloatArray:
     return weights
 
 
-def energy(prior: MappingPrior, latent: FloatArray) -> tuple[float, FloatArray]:
-    """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""
-    solved = prior.solve(latent - prior.mean_weights @ latent)
-    product = solved - np.outer(prior.mean_weights, solved.sum(axis=0))
-    return float(np.vdot(latent, product)), product
+@dataclass(frozen=True, kw_only=True)
+class MappingPrior:
+    """Prior of a component of the latent coordinates of samples (N, D), up to its scale.
 
-
-def shrink_towards_loo(prior: MappingPrior, latent: FloatArray) -> FloatArray:
-    """Class indicators (N, R), shrunk halfway to their leave-one-out predictions.
-
-    At the indicators themselves the gradient of the criterion is zero.
-    """
-    residual = prior.solve(latent - prior.mean_weights @ latent)
-    return latent - 0.5 * residual / prior.diagonal()[:, None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mapping:
-    """Kernels exp(-decay d2) at centres (m, D), of squared distances; ``decay`` is g / (2 med).
-
-    ``mean_variance`` is omega, ``noise`` lambda, and ``mean_weights`` c (N,).
+    Its smooth part is exp(-decay d2) of squared distances; ``decay`` is g / (2 med).
+    ``mean_variance`` is omega, ``noise`` lambda, ``mean_weights`` c (N,), and ``factor`` (N, N) the
+    lower Cholesky factor of K_b.
     """
 
+    samples: FloatArray
     decay: float
     mean_variance: float
     noise: float
     mean_weights: FloatArray
-    centres: FloatArray
-
-    def kernel(self, X: FloatArray) -> FloatArray:
-        """Kernels of samples (M, D) at the centres, (M, m)."""
-        return np.exp(-self.decay * squared_distances(X, self.centres))
-
-
-@dataclass(frozen=True, kw_only=True)
-class DenseMapping(_Mapping):
-    """With kernels at all training samples, and the lower factor of K_b, (N, N)."""
-
     factor: FloatArray
 
     @cached_property
@@ -104,160 +66,78 @@ class DenseMapping(_Mapping):
         return np.asarray(np.triu(upper) + np.triu(upper, 1).T)
 
     def root(self, raw: FloatArray) -> FloatArray:
-        """Product of a root of K_b and raw coordinates, (N, R)."""
+        """Product of the factor and raw coordinates, (N, R)."""
         return np.asarray(blas.dtrmm(1.0, self.factor.T, raw, lower=0, trans_a=1))
 
     def root_transposed(self, values: FloatArray) -> FloatArray:
-        """Product of the transposed root and values (N, R)."""
+        """Product of the transposed factor and values (N, R)."""
         return np.asarray(blas.dtrmm(1.0, self.factor.T, values, lower=0))
 
     def raw(self, values: FloatArray) -> FloatArray:
-        """Raw coordinates of least norm whose product with the root is values (N, R)."""
+        """Raw coordinates (N, R) of values."""
         return np.asarray(solve_triangular(self.factor, values, lower=True))
 
     def solve(self, values: FloatArray) -> FloatArray:
         """M times values, (N, R)."""
         return np.asarray(blas.dsymm(1.0, self.inverse.T, values))
 
-    def blocks(self, index: IntArray) -> FloatArray:
-        """Square blocks M_II for sets of samples, (B, L) -> (B, L, L)."""
-        return self.inverse[index[:, :, None], index[:, None, :]]
+    def kernel(self, X: FloatArray) -> FloatArray:
+        """Smooth part of the covariances of new samples (M, D), (M, N)."""
+        return np.exp(-self.decay * squared_distances(X, self.samples))
 
-    def diagonal(self) -> FloatArray:
-        """Diagonal of M, (N,)."""
-        return np.diagonal(self.inverse)
+    def covariances(self, X: FloatArray) -> FloatArray:
+        """Covariances of new samples (M, D) with those of the prior, (M, N)."""
+        return self.kernel(X) + self.mean_variance
 
-    def features(self, kernel: FloatArray) -> FloatArray:
-        """Features, of which the mean is linear, of samples with such kernels, (M, m) -> (M, P)."""
-        return kernel + self.mean_variance
+    def weights(self, latent: FloatArray) -> FloatArray:
+        """Coefficients (N, R) of the covariances in the mean, given latent coordinates (N, R)."""
+        return np.asarray(cho_solve((self.factor, True), latent - self.mean_weights @ latent))
 
-    def weights(self, values: FloatArray) -> FloatArray:
-        """Coefficients of the features in the mean, given centred latent coordinates, (P, R)."""
-        return np.asarray(cho_solve((self.factor, True), values))
+    def predict(self, values: FloatArray, covariances: FloatArray) -> FloatArray:
+        """Values (M, R) of samples of such covariances (M, N), given those of (N, R)."""
+        return self.mean_weights @ values + covariances @ self.weights(values)
 
-    def kernel_weights(self, weights: FloatArray) -> FloatArray:
-        """Coefficients of the kernels at the centres, (P, R) -> (m, R)."""
-        return weights
-
-    def variance(self, features: FloatArray) -> FloatArray:
-        """Predictive variance of new samples, without the scale, (M, P) -> (M,)."""
-        half = solve_triangular(self.factor, features.T, lower=True)
+    def variance(self, covariances: FloatArray) -> FloatArray:
+        """Predictive variance of new samples, without the scale, (M, N) -> (M,)."""
+        half = solve_triangular(self.factor, covariances.T, lower=True)
         left = 1.0 + self.mean_variance + self.noise - (half**2).sum(axis=0)
         return np.maximum(left, self.noise)
 
     def left_out_variance(self) -> FloatArray:
         """Predictive variance of each training sample given the others, (N,)."""
-        return np.maximum(1.0 / self.diagonal(), self.noise)
+        return np.maximum(1.0 / np.diagonal(self.inverse), self.noise)
 
+    def energy(self, latent: FloatArray) -> tuple[float, FloatArray]:
+        """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""
+        solved = self.solve(latent - self.mean_weights @ latent)
+        product = solved - np.outer(self.mean_weights, solved.sum(axis=0))
+        return float(np.vdot(latent, product)), product
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LowRankMapping(_Mapping):
-    r"""Of low rank but for the noise: :math:`K_b = \Psi \Psi^\top + \lambda I`.
+    def shrink_towards_loo(self, latent: FloatArray) -> FloatArray:
+        """Class indicators (N, R), shrunk halfway to their leave-one-out predictions.
 
-    ``psi`` (N, P), P = m + 1, are the Nyström features of the samples and a column of the root of
-    omega; ``centre_factor`` and ``inner`` are the lower Cholesky factors of the kernel of the
-    centres and of lambda I + Psi' Psi, and ``theta`` is Psi times the inverse transpose of
-    ``inner``, so that M = (I - theta theta') / lambda. The root is [Psi, sqrt(lambda) I].
-    """
-
-    centre_factor: FloatArray
-    psi: FloatArray
-    inner: FloatArray
-    theta: FloatArray
-
-    def root(self, raw: FloatArray) -> FloatArray:
-        """Product of a root of K_b and raw coordinates, (N, R)."""
-        p = self.psi.shape[1]
-        return self.psi @ raw[:p] + np.sqrt(self.noise) * raw[p:]
-
-    def root_transposed(self, values: FloatArray) -> FloatArray:
-        """Product of the transposed root and values (N, R)."""
-        return np.concatenate([self.psi.T @ values, np.sqrt(self.noise) * values])
-
-    def raw(self, values: FloatArray) -> FloatArray:
-        """Raw coordinates of least norm whose product with the root is values (N, R)."""
-        return self.root_transposed(self.solve(values))
-
-    def solve(self, values: FloatArray) -> FloatArray:
-        """M times values, (N, R)."""
-        return (values - self.theta @ (self.theta.T @ values)) / self.noise
-
-    def blocks(self, index: IntArray) -> FloatArray:
-        """Square blocks M_II for sets of samples, (B, L) -> (B, L, L)."""
-        theta = self.theta[index]
-        return (np.eye(index.shape[1]) - theta @ theta.mT) / self.noise
-
-    def diagonal(self) -> FloatArray:
-        """Diagonal of M, (N,)."""
-        return (1.0 - (self.theta**2).sum(axis=1)) / self.noise
-
-    def features(self, kernel: FloatArray) -> FloatArray:
-        """Nyström features and the constant, (M, m) -> (M, P)."""
-        return _nystroem(kernel, self.centre_factor, self.mean_variance)
-
-    def weights(self, values: FloatArray) -> FloatArray:
-        """Coefficients of the features in the mean, given centred latent coordinates, (P, R)."""
-        return cho_solve((self.inner, True), self.psi.T @ values)
-
-    def kernel_weights(self, weights: FloatArray) -> FloatArray:
-        """Coefficients of the kernels at the centres, (P, R) -> (m, R)."""
-        return solve_triangular(self.centre_factor, weights[:-1], lower=True, trans="T")
-
-    def variance(self, features: FloatArray) -> FloatArray:
-        """Predictive variance of new samples, without the scale, (M, P) -> (M,)."""
-        half = solve_triangular(self.inner, features.T, lower=True)
-        return self._residual_variance(features) + self.noise * (half**2).sum(axis=0)
-
-    def left_out_variance(self) -> FloatArray:
-        """Predictive variance of each training sample given the others, (N,)."""
-        return 1.0 / self.diagonal() - self.noise + self._residual_variance(self.psi)
-
-    def _residual_variance(self, features: FloatArray) -> FloatArray:
-        """1 + omega + lambda minus psi psi', at least lambda."""
-        left = 1.0 + self.mean_variance + self.noise - (features**2).sum(axis=1)
-        return np.maximum(left, self.noise)
+        At the indicators themselves the gradient of the criterion is zero.
+        """
+        residual = self.solve(latent - self.mean_weights @ latent)
+        return latent - 0.5 * residual / np.diagonal(self.inverse)[:, None]
 
 
 def make_mapping(
-    X: FloatArray,
-    mean_weights: FloatArray,
-    centres: FloatArray | None = None,
-    *,
-    width: float,
-    noise: float,
-    mean_variance: float,
+    X: FloatArray, mean_weights: FloatArray, *, width: float, noise: float, mean_variance: float
 ) -> MappingPrior:
-    """Prior on samples (N, D) with kernels at all of them or at centres (m, D); width is g."""
+    """Prior on samples (N, D) of at least two; width is g."""
     decay = width / (2.0 * median_distance(X))
-    places = X if centres is None else centres
-    common: dict[str, Any] = {
-        "decay": decay,
-        "mean_variance": mean_variance,
-        "noise": noise,
-        "mean_weights": mean_weights,
-        "centres": places,
-    }
-    cov = np.exp(-decay * squared_distances(places))
-    diagonal = np.diag_indices_from(cov)
-    if centres is None:
-        cov += mean_variance
-        cov[diagonal] += noise
-        return DenseMapping(factor=cholesky(cov, name="covariance of the mapping"), **common)
-    cov[diagonal] += CENTRE_JITTER
-    centre_factor = cholesky(cov, name="kernel of the centres")
-    kernel = np.exp(-decay * squared_distances(X, centres))
-    psi = _nystroem(kernel, centre_factor, mean_variance)
-    gram = psi.T @ psi
-    gram[np.diag_indices_from(gram)] += noise
-    inner = cholesky(gram, name="inner matrix of the mapping")
-    theta = np.ascontiguousarray(solve_triangular(inner, psi.T, lower=True).T)
-    return LowRankMapping(centre_factor=centre_factor, psi=psi, inner=inner, theta=theta, **common)
-
-
-def _nystroem(kernel: FloatArray, factor: FloatArray, mean_variance: float) -> FloatArray:
-    """Nyström features from kernels at the centres (N, m), and the constant, (N, m + 1)."""
-    psi = solve_triangular(factor, kernel.T, lower=True).T
-    return np.column_stack([psi, np.full(len(kernel), np.sqrt(mean_variance))])
+    cov = np.exp(-decay * squared_distances(X))
+    cov += mean_variance
+    cov[np.diag_indices_from(cov)] += noise
+    return MappingPrior(
+        samples=X,
+        decay=decay,
+        mean_variance=mean_variance,
+        noise=noise,
+        mean_weights=mean_weights,
+        factor=cholesky(cov, name="covariance of the mapping"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,36 +148,26 @@ class MappingEmbedder:
         x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
         s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
 
-    ``weights`` (P, R) are coefficients of the features of the mapping, and ``scale`` is s**2.
+    ``weights`` (N, R) are coefficients of the covariances, and ``scale`` is s**2.
     Without the scale, ``typical_variance`` is the mean variance of left-out latent coordinates, and
-    ``left_out_variance`` (N,) are those of all training samples, by default each without itself.
+    ``left_out_variance`` (N,) are those of all training samples.
     """
 
     prior: MappingPrior
     mean: FloatArray
     weights: FloatArray
-    scale: float = 1.0
-    typical_variance: float = 1.0
-    left_out_variance: FloatArray | None = None
-
-    @classmethod
-    def of(cls, prior: MappingPrior, latent: FloatArray, **more: Any) -> "MappingEmbedder":
-        """Condition the mapping on the latent coordinates of the training samples, (N, R)."""
-        mean = prior.mean_weights @ latent
-        return cls(prior=prior, mean=mean, weights=prior.weights(latent - mean), **more)
-
-    def _features(self, X: FloatArray) -> FloatArray:
-        """Features of the mapping, (M, P)."""
-        return self.prior.features(self.prior.kernel(X))
+    scale: float
+    typical_variance: float
+    left_out_variance: FloatArray
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (M, R), and variances (M,) without the scale."""
-        features = self._features(X)
-        return self.mean + features @ self.weights, self.prior.variance(features)
+        covariances = self.prior.covariances(X)
+        return self.mean + covariances @ self.weights, self.prior.variance(covariances)
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Means of the latent coordinates of samples (M, D), (M, R)."""
-        return self.mean + self._features(X) @ self.weights
+        return self.mean + self.prior.covariances(X) @ self.weights
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of the latent coordinates of samples (M, D)."""
@@ -312,15 +182,14 @@ class MappingEmbedder:
 
     def out_of_range(self, X: FloatArray) -> FloatArray:
         """Variance relative to that of an infinitely distant sample, (M,)."""
-        return self._relative(self.prior.variance(self._features(X)))
+        return self._relative(self.prior.variance(self.prior.covariances(X)))
 
     def out_of_range_left_out(self) -> FloatArray:
         """Relative variance of each training sample given the others, (N,)."""
-        variance = self.left_out_variance
-        return self._relative(self.prior.left_out_variance() if variance is None else variance)
+        return self._relative(self.left_out_variance)
 
     def _relative(self, variance: FloatArray) -> FloatArray:
-        far = self.prior.features(np.zeros((1, len(self.prior.centres))))
+        far = np.full((1, len(self.prior.samples)), self.prior.mean_variance)
         return np.minimum(variance / self.prior.variance(far), 1.0)
 
     def outliers(self, out_of_range: FloatArray) -> dict[str, FloatArray]:
@@ -343,13 +212,13 @@ class MappingEmbedder:
         """
         prior = self.prior
         n = len(X)
-        factors = prior.kernel_weights(self.weights).T
-        places = prior.centres
+        factors = self.weights.T
+        places = prior.samples
         total, square = np.zeros((2, len(factors), len(effects)))
         size = max(1, CHUNK_NUMBERS // max(len(effects), len(places)))
         for start in range(0, n, size):
             chunk = X[start : start + size]
-            kernel = prior.kernel(chunk)[:, None] * factors  # (M, R, m)
+            kernel = prior.kernel(chunk)[:, None] * factors  # (M, R, N)
             moved = kernel.sum(axis=2, keepdims=True) * chunk[:, None] - kernel @ places
             gradient = -2.0 * prior.decay * moved @ effects.T  # (M, R, D)
             total += gradient.sum(axis=0)

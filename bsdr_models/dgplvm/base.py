@@ -1,20 +1,26 @@
 """What the recommended classifier and that of the paper have in common."""
 
+import sys
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.engines import FitResult
+from bsdr_models.dgplvm.fold_metric import FoldMetric
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.select import subsample
+from bsdr_models.dgplvm.settings import Mapping
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.groups import warn_of_replicates
@@ -40,12 +46,20 @@ class BaseDGPLVM(ProbabilisticClassifier):
     # Dims of free variables of the PyMC model, if not those of the specification.
     _free_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
     _most_components: ClassVar[int]  # of the default
+    _most_samples: ClassVar[int] = sys.maxsize  # of more a fit takes a subsample
     n_components: int | None
     optimization: settings.Optimization | None
-    unlabeled: Any
+    unlabeled: object
     _metric: Metric
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sequence: Any = None) -> Self:
+    def fit(
+        self,
+        X: SamplesLike,
+        y: TargetLike,
+        *,
+        groups: TargetLike | None = None,
+        sequence: TargetLike | None = None,
+    ) -> Self:
         """Fit latent coordinates, mapping and classifier.
 
         Parameters
@@ -74,30 +88,43 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """
         check_order(X, sequence)
         X, index, described = self._read_training(X, y, self.unlabeled, groups)
-        groups = described["groups"]
+        most = self._most_samples
         if sequence is not None:
             check_consistent_length(X, sequence)
             check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
+            if len(X) > most:
+                raise ValueError(f"sequence needs at most {most} samples, got {len(X)}")
+        if len(X) > most:
+            kept = subsample(index, most)
+            of_each = ("y", "index", "samples", "groups")
+            given = {name: described[name] for name in of_each if described[name] is not None}
+            described |= {name: values[kept] for name, values in given.items()}
+            described |= {"kept": kept, "n_samples": len(X)}
+            X = X[kept]
+            index = index[kept]
+        group_index: IntArray | None = described["groups"]
         rng = as_generator(self.random_state)
         n_classes = len(self.classes_)
         n_components = int(self.n_components or min(self._most_components, n_classes - 1))
-        options = self._problem_options()
-        name = options["priors"].criterion
+        priors, mapping = self._model_options()
         n_labelled = int((index >= 0).sum())
-        criterion = choose_criterion(name, n_components, n_classes, n_labelled)
+        criterion = choose_criterion(priors.criterion, n_components, n_classes, n_labelled)
         self._scaler = self._choose_scale(fit_scaler(X, standardize=True))
         X = self._scaler.transform(X)
-        if groups is None:
+        if group_index is None:
             warn_of_replicates(X, index, stacklevel=3)
         with one_thread(), self._fitting(X.shape):
+            Z, metric = self._in_metric(X, index, group_index)
             problem = self._problem = Problem(
-                **self._in_metric(X, index, groups),
+                X=Z,
+                metric=metric,
                 y_index=index,
                 n_components=n_components,
                 criterion=criterion,
                 optimization=self._option("optimization"),
                 dynamics=None if sequence is None else Dynamics.of(sequence),
-                **options,
+                priors=priors,
+                mapping=mapping,
             )
             result = self._learn(problem, rng)
             context = Context(
@@ -119,12 +146,14 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """Scaler of the features, of one that scales each to unit variance."""
         return scaler
 
-    def _in_metric(self, X: FloatArray, index: IntArray, groups: IntArray | None) -> dict[str, Any]:
+    def _in_metric(
+        self, X: FloatArray, index: IntArray, groups: IntArray | None
+    ) -> tuple[FloatArray, FoldMetric | None]:
         """Samples of the problem, and their metric, from scaled samples (N, D) and classes (N,)."""
-        return {"X": X}
+        return X, None
 
     @abstractmethod
-    def _problem_options(self) -> dict[str, Any]:
+    def _model_options(self) -> tuple[Priors, Mapping]:
         """Hyper-parameters and mapping of the problem."""
 
     @abstractmethod
@@ -151,7 +180,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             derivative = self._sensitivity()[0]
             self.components_ = pad(derivative, context.constant, axis=0).T
 
-    def inverse_transform(self, Z: Any) -> FloatArray:
+    def inverse_transform(self, Z: ArrayLike) -> FloatArray:
         """Mean features at latent coordinates, Eq. (15) of the paper.
 
         Parameters
@@ -164,13 +193,14 @@ class BaseDGPLVM(ProbabilisticClassifier):
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        Z = check_latent(Z, self._n_features_out)
-        return self._scaler.inverse(self._result.decoder.features(Z))
+        latent = check_latent(Z, self._n_features_out)
+        return self._scaler.inverse(self._result.decoder.features(latent))
 
     def _sensitivity(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Derivatives of the mapping in the scaled features, over the training samples."""
         effects = np.pad(self._metric.effects, ((0, 0), (0, 1)))  # none outside of their span
-        embedder: MappingEmbedder = self._posterior.embedder
+        embedder = self._posterior.embedder
+        assert isinstance(embedder, MappingEmbedder)
         return embedder.sensitivity(self._problem.X, effects)
 
     def _latent_means(self, X: FloatArray) -> FloatArray:
@@ -186,7 +216,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
 
     def _make_tree(self) -> xr.DataTree:
         embedder = self._posterior.embedder
-        fit: dict[str, Any] = {"relevance": self.relevance_}
+        fit: dict[str, FloatArray] = {"relevance": self.relevance_}
         if isinstance(embedder, MappingEmbedder):
             with one_thread():
                 derivative, sd, share = self._sensitivity()

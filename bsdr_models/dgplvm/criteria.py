@@ -9,22 +9,11 @@ name            J                                            in the paper
 trace_ratio     :math:`tr(S_b^{-1} S_w)`                     eq. (13)
 inverse_trace   :math:`1 / tr(S_w^{-1} S_b)`                 eq. (12)
 total           :math:`tr(S_t^{-1} S_w)`                     -
-local_fisher    :math:`tr(S_{lb}^{-1} S_{lw})` [1]_          -
-mcml            :math:`\min_s` KL divergence [2]_            -
+mcml            :math:`\min_s` KL divergence [1]_            -
 =============== ============================================ ==================
 
-The local matrices weight pairs of samples by an affinity :math:`A_{ij} \in [0, 1]` of their
-features,
-
-.. math::
-    S_{lw} = \tfrac{1}{2 N_l} \sum_{ij} \frac{A_{ij}}{N_{y_i}} [y_i = y_j] \Delta_{ij}, \qquad
-    S_{lb} = \tfrac{1}{2 N_l} \sum_{ij} \Big( \frac{1}{N_l}
-        - [y_i = y_j] \big( \tfrac{1 - A_{ij}}{N_l} + \tfrac{A_{ij}}{N_{y_i}} \big) \Big)
-        \Delta_{ij}, \qquad
-    \Delta_{ij} = (x_i - x_j)(x_i - x_j)^\top ,
-
-and A = 1 gives :math:`S_w` and :math:`S_b`. All but mcml are invariant under :math:`X \to XQ +
-1b^\top` for every invertible Q. Maximally collapsing metric learning compares pairs of samples,
+All but mcml are invariant under :math:`X \to XQ + 1b^\top` for every
+invertible Q. Maximally collapsing metric learning compares pairs of samples,
 
 .. math::
     p_s(j | i) \propto \exp(-s |x_i - x_j|^2 / m), \quad j \ne i, \qquad
@@ -36,9 +25,7 @@ one; it is invariant to rotation, translation and scale.
 
 References
 ----------
-.. [1] M. Sugiyama (2006). Local Fisher discriminant analysis for supervised dimensionality
-       reduction. ICML.
-.. [2] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
+.. [1] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
        Information Processing Systems 18.
 """
 
@@ -47,10 +34,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from scipy import sparse
 from scipy.optimize import brentq
-from scipy.sparse import csgraph
-from scipy.spatial.distance import cdist
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.priors import CriterionName
@@ -60,8 +44,6 @@ NAMES = tuple(name for name in get_args(CriterionName) if name != "auto")
 
 # A matrix is singular if an eigenvalue is below this share of the largest.
 _SINGULAR = 1e-12
-# Largest number of labelled samples of mcml, which takes some matrices of all pairs.
-MAX_PAIRED = 2000
 # Bounds of log s, beyond which the softmax is uniform or selects the nearest sample.
 _LOG_SCALE = (float(np.log(1e-3)), float(np.log(1e4)))
 
@@ -94,16 +76,9 @@ class Criterion(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterCriterion(Criterion):
-    """A criterion of scatter matrices, by its name.
-
-    ``within`` and ``between`` (N_l, N_l) are the Laplacians of the weights A_ij / N_c of pairs of
-    one class, and A_ij (1 / N_l - 1 / N_c), the part of S_lb that depends on A; only for
-    local_fisher.
-    """
+    """A criterion of scatter matrices, by its name."""
 
     name: str
-    within: sparse.csr_array | None = None
-    between: sparse.csr_array | None = None
 
     def _evaluate(self, X: FloatArray) -> tuple[float, FloatArray]:
         r"""J and its gradient.
@@ -115,27 +90,22 @@ class ScatterCriterion(Criterion):
             \frac{dJ}{dX} = \frac{2}{N_l} \big[ (BX)\, V diag(f'(1 - l)) V^\top
                 - (WX)\, V diag(f'\, l) V^\top \big] .
         """
-        WX, BX = self._apply(X)
+        starts = np.cumsum(self.counts) - self.counts
+        means = np.add.reduceat(X, starts, axis=0) / self.counts[:, None]
+        BX = np.repeat(means, self.counts, axis=0)
+        WX = X - BX
         V, w, b = self._axes(X, WX, BX)  # (R, R), (R,), (R,), with w + b = 1
         value, by_b = _combine(self.name, w, b)
         turned = (BX @ V) * (by_b * w) - (WX @ V) * (by_b * b)
         return value, (2.0 / len(self.order)) * turned @ V.T
 
-    def _apply(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """WX and BX, (N_l, R) each, with N_l S_w = X' W X and N_l S_b = X' B X."""
-        starts = np.cumsum(self.counts) - self.counts
-        means = np.add.reduceat(X, starts, axis=0) / self.counts[:, None]
-        BX = np.repeat(means, self.counts, axis=0)
-        WX = X - BX
-        if self.within is None or self.between is None:
-            return WX, BX
-        share = np.repeat(self.counts, self.counts)[:, None] / len(self.order)
-        return self.within @ X, X - share * WX + self.between @ X
-
     def _axes(
         self, X: FloatArray, WX: FloatArray, BX: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Axes V (R, R) that diagonalise both matrices, and the diagonals of both."""
+        """Axes V (R, R) that diagonalise S_w and S_b, and the diagonals of both.
+
+        WX and BX (N_l, R) are such that N_l S_w = X' W X and N_l S_b = X' B X.
+        """
         n = len(self.order)
         S_w = X.T @ WX / n
         S_b = X.T @ BX / n
@@ -149,14 +119,14 @@ class ScatterCriterion(Criterion):
             raise np.linalg.LinAlgError("total scatter of the latent coordinates is singular")
         white = axes / np.sqrt(size)
         b, V = np.linalg.eigh(white.T @ (S_b / scale) @ white)
-        if self.name in ("trace_ratio", "local_fisher") and b[0] < _SINGULAR:
+        if self.name == "trace_ratio" and b[0] < _SINGULAR:
             raise np.linalg.LinAlgError(
                 "between-class scatter of the latent coordinates is singular"
             )
         V = (white @ V) / sd[:, None]
         # 1 - b would lose precision for a class that has nearly collapsed to a point.
-        left = WX if self.within is None else X
-        w = np.maximum(np.einsum("nr,nr->r", left @ V, WX @ V) / n, 0.0)
+        within = WX @ V
+        w = np.einsum("nr,nr->r", within, within) / n
         return V, w, b
 
 
@@ -230,16 +200,10 @@ class MCMLCriterion(Criterion):
         return max(value, 0.0), gradient / size
 
 
-def make_criterion(
-    name: str,
-    y_index: IntArray,
-    *,
-    affinity: sparse.csr_array | None = None,
-) -> Criterion:
+def make_criterion(name: str, y_index: IntArray) -> Criterion:
     """The named criterion for classes (N,), -1 without a label.
 
-    Classes without samples are ignored. ``affinity`` (N, N), for local_fisher only, is symmetric,
-    between 0 and 1, and 0 between classes.
+    Classes without samples are ignored.
     """
     labelled = np.flatnonzero(y_index >= 0)
     order = labelled[np.argsort(y_index[labelled], kind="stable")]
@@ -248,35 +212,7 @@ def make_criterion(
         raise ValueError(f"a criterion needs samples of at least two classes, got {len(present)}")
     if name == "mcml":
         return MCMLCriterion(order=order, counts=counts)
-    within = between = None
-    if affinity is not None:
-        sorted_affinity = affinity[order][:, order]
-        size = np.repeat(counts, counts)[:, None]
-        within = csgraph.laplacian(sorted_affinity / size)
-        between = csgraph.laplacian(sorted_affinity * (1.0 / len(order) - 1.0 / size))
-    return ScatterCriterion(order=order, counts=counts, name=name, within=within, between=between)
-
-
-def local_affinity(X: FloatArray, y_index: IntArray, n_neighbors: int = 7) -> sparse.csr_array:
-    r"""Affinity (N, N) of pairs of samples (N, D) of one class with local scaling [1]_.
-
-    :math:`A_{ij} = \exp(-|x_i - x_j|^2 / (s_i s_j))` with :math:`s_i` the distance from sample i to
-    its ``n_neighbors``-th nearest neighbour in its class (to the farthest sample of a class with
-    fewer). If that distance is 0, a sample has affinity 1 to its copies and 0 to the others.
-    """
-    order = np.argsort(y_index, kind="stable")
-    n_unlabelled = int((y_index < 0).sum())
-    blocks = [sparse.csr_array((n_unlabelled, n_unlabelled))]
-    for label in np.unique(y_index[y_index >= 0]):
-        members = X[y_index == label]
-        distance = cdist(members, members)
-        nearest = min(n_neighbors, len(members) - 1)
-        radius = np.partition(distance, nearest, axis=1)[:, nearest]  # column 0: the sample itself
-        with np.errstate(divide="ignore", invalid="ignore"):
-            exponent = distance**2 / np.outer(radius, radius)
-        blocks.append(sparse.csr_array(np.where(distance == 0.0, 1.0, np.exp(-exponent))))
-    back = np.argsort(order)
-    return sparse.csr_array(sparse.block_diag(blocks, format="csr"))[back][:, back]
+    return ScatterCriterion(order=order, counts=counts, name=name)
 
 
 def class_centroids(values: FloatArray, y_index: IntArray) -> FloatArray:
@@ -289,7 +225,7 @@ def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: i
     """The paper's criterion for fewer components than classes, else ``"total"``, if "auto".
 
     A ValueError says that there are too many components, for the labelled samples or the given
-    criterion, or that this would compare the pairs of too many labelled samples.
+    criterion.
     """
     if n_components >= n_labelled:
         raise ValueError(
@@ -299,11 +235,6 @@ def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: i
     few = n_components <= n_classes - 1
     if name == "auto":
         return "trace_ratio" if few else "total"
-    if name == "mcml" and n_labelled > MAX_PAIRED:
-        raise ValueError(
-            f"criterion='mcml' compares all pairs of labelled samples, at most {MAX_PAIRED}, "
-            f"got {n_labelled}: use another criterion, or label fewer samples"
-        )
     if name in ("trace_ratio", "inverse_trace") and not few:
         raise ValueError(
             f"criterion={name!r} needs n_components <= {n_classes - 1}, one less than the number "

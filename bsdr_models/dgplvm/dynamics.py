@@ -15,10 +15,9 @@ Given the first samples of the sequences, exp(-L_d) is a density of the others.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.linalg import blas
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, TargetLike
 from bsdr_models.dgplvm.likelihood import Evaluation, factorise, normal_density
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
@@ -42,7 +41,7 @@ class Dynamics:
     after: IntArray
 
     @classmethod
-    def of(cls, sequence: ArrayLike) -> "Dynamics":
+    def of(cls, sequence: TargetLike) -> "Dynamics":
         """From the name or number (N,) of the sequence of each sample.
 
         Samples of one sequence are in order of time; sequences may be interleaved.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
@@ -17,6 +17,7 @@ from bsdr_models.dgplvm.leave_one_out import (
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
+from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.posterior import Draw, Posterior, log_mean, mixture
 from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
@@ -49,36 +50,44 @@ class FitResult(Result[Posterior]):
 
     latent: FloatArray
     left_out: LatentCoordinates
-    variables: Mapping[str, Any]
+    variables: Mapping[str, float | FloatArray]
     decoder: Decoder
     settings: Mapping[str, float]
 
 
 def make_result(
-    mode: Mode,
+    mode: Mode[Any],
+    posterior: Posterior,
     problem: Problem,
     *,
-    posterior: Posterior,
-    messages: Sequence[str | None],
-    **fields: Any,
+    latent: FloatArray,
+    left_out: LatentCoordinates,
+    variables: Mapping[str, float | FloatArray],
+    decoder: Decoder,
+    messages: Sequence[str | None] = (),
 ) -> FitResult:
-    """Result with what the search of the mode determines, unless it is given."""
+    """Result whose trace, terms and convergence are those of the search of the mode."""
     search = mode.search
-    found: dict[str, Any] = {
-        "posterior": posterior,
-        "trace": -search.trace,
-        "converged": search.converged and posterior.classified,
-        "interrupted": search.interrupted,
-        "terms": mode.terms.values,
-        "restarts": tuple(-value for value in search.values),
-        "settings": mode.settings,
-        "messages": tuple(message for message in messages if message is not None),
-    }
+    advice = ""
     if not posterior.classified:
-        found["advice"] = NOT_CLASSIFIED
+        advice = NOT_CLASSIFIED
     elif not (search.converged or search.interrupted):
-        found["advice"] = advise(len(search.trace), int(problem.optimization.max_iter))
-    return FitResult(**found | fields)
+        advice = advise(len(search.trace), int(problem.optimization.max_iter))
+    return FitResult(
+        posterior=posterior,
+        latent=latent,
+        left_out=left_out,
+        variables=variables,
+        decoder=decoder,
+        trace=-search.trace,
+        terms=mode.terms.values,
+        restarts=tuple(-value for value in search.values),
+        settings=mode.settings,
+        converged=search.converged and posterior.classified,
+        interrupted=search.interrupted,
+        messages=tuple(message for message in messages if message is not None),
+        advice=advice,
+    )
 
 
 def fit_problem(
@@ -90,9 +99,9 @@ def fit_problem(
     return fit_draws(engine, problem, schedule, rng)
 
 
-def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitResult:
-    """Fit the posterior mode; options are of :func:`~bsdr_models.inference.optimise.run_map`."""
-    mode = fit_map(problem, rng, **options)
+def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = False) -> FitResult:
+    """Fit the posterior mode."""
+    mode = fit_map(problem, rng, progressbar=progressbar)
     log_kernel = mode.log_parameters[:3]
     objective = mode.objective
     decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
@@ -104,31 +113,36 @@ def fit_mode(problem: Problem, rng: np.random.Generator, **options: Any) -> FitR
     if np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels:
         messages.append(collapse(mode))
     messages.append(disagreement(mode.search))
-    variables: dict[str, Any] = dict(zip(KERNEL, np.exp(log_kernel).tolist(), strict=True))
-    if problem.dense and problem.dynamics is None:
+    variables: dict[str, float | FloatArray] = dict(
+        zip(KERNEL, np.exp(log_kernel).tolist(), strict=True)
+    )
+    if problem.dynamics is None:
         variables["latent_raw"] = objective.mapping.raw(mode.latent)
-    return make_result(
+    result = make_result(
         mode,
+        posterior,
         problem,
-        posterior=posterior,
         latent=mode.latent,
         left_out=left_out,
         variables=variables | {"criterion": mode.terms.criterion},
         decoder=decoder,
-        held_out=held_out,
-        held_out_log_proba=log_p,
         messages=messages,
     )
+    return replace(result, held_out=held_out, held_out_log_proba=log_p)
 
 
 def posterior_by_mapping(
-    mode: Mode, latent: FloatArray, problem: Problem, *, kernel_parameters: FloatArray | None = None
+    mode: Mode[WellPosedObjective],
+    latent: FloatArray,
+    problem: Problem,
+    *,
+    kernel_parameters: FloatArray | None = None,
 ) -> tuple[Draw, LatentCoordinates]:
     """Embedder by the mapping, and a classifier fitted to left-out latent coordinates.
 
     For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
     """
-    prior: MappingPrior = mode.objective.mapping
+    prior = mode.objective.mapping
     left_out = leave_one_out(
         prior, latent, problem.y_index, mode.tuples, mode.folds, groups=problem.groups
     )
@@ -137,7 +151,6 @@ def posterior_by_mapping(
     classifier = fit_gp_classifier(
         ordered,
         problem.y_index,
-        priors=problem.priors,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
         fold=problem.group_fold,
@@ -152,9 +165,10 @@ def posterior_by_mapping(
     in_fold = problem.in_fold
     variance = prior.left_out_variance()
     variance[in_fold] = left_out.variance[in_fold]
-    embedder = MappingEmbedder.of(
-        prior,
-        latent,
+    embedder = MappingEmbedder(
+        prior=prior,
+        mean=prior.mean_weights @ latent,
+        weights=prior.weights(latent),
         scale=scale,
         typical_variance=left_out.typical_variance,
         left_out_variance=variance,
@@ -235,17 +249,19 @@ def fit_draws(
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
     log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
-    return make_result(
+    result = make_result(
         mode,
+        posterior,
         problem,
-        posterior=posterior,
         latent=mean,
         left_out=left_out,
         variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
         decoder=make_decoder(latents[typical], problem.features, log_kernel, mode.objective.gram),
+    )
+    return replace(
+        result,
         held_out=held_out,
         held_out_log_proba=log_p,
-        messages=(),
         advice="" if posterior.classified else NOT_CLASSIFIED,
         sampled=sampled,
         converged=False,
@@ -254,7 +270,7 @@ def fit_draws(
 
 
 def draws_posterior(
-    latents: FloatArray, mode: Mode, problem: Problem
+    latents: FloatArray, mode: Mode[WellPosedObjective], problem: Problem
 ) -> tuple[Posterior, LatentCoordinates]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
 

@@ -1,13 +1,14 @@
 """Scikit-learn classifier of the recommended model."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike
 from bsdr_models.dgplvm import settings
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.engines import FitResult, fit_problem
 from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
@@ -19,13 +20,17 @@ from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 
+if TYPE_CHECKING:
+    import pymc as pm
+
 
 class DGPLVMClassifier(BaseDGPLVM):
     r"""Classification by a discriminative Gaussian process latent variable model (D-GPLVM).
 
     The features are smooth functions of latent coordinates in which the classes are separated
     [1]_. A smooth mapping (back-constraint) embeds new samples and a Gaussian process classifier
-    gives class probabilities. The model is nonlinear and meant for few samples with many features.
+    gives class probabilities. The model is nonlinear and meant for few samples with many features;
+    of more than 2000 samples the fit takes a subsample with the same share of every class.
     It is a well-posed version of the paper's objective, which has no optimum; see Notes.
 
     Parameters
@@ -54,7 +59,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        For centres, random initialisations and samplers. A Generator is used as it is, so that
+        For random initialisations and samplers. A Generator is used as it is, so that
         two fits differ.
 
     Attributes
@@ -134,6 +139,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     """
 
     _most_components: ClassVar[int] = 50
+    _most_samples: ClassVar[int] = 2000
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": Priors,
         "mapping": Mapping,
@@ -154,7 +160,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         inference: settings.Inference = "map",
         priors: Priors | None = None,
         mapping: Mapping | None = None,
-        unlabeled: Any = None,
+        unlabeled: object = None,
         metric: MetricName = "auto",
         sampling: Sampling | None = None,
         optimization: Optimization | None = None,
@@ -172,25 +178,27 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _problem_options(self) -> dict[str, Any]:
-        return {"priors": self._option("priors"), "mapping": self._option("mapping")}
+    def _model_options(self) -> tuple[Priors, Mapping]:
+        return self._option("priors"), self._option("mapping")
 
-    def _in_metric(self, X: FloatArray, index: IntArray, groups: IntArray | None) -> dict[str, Any]:
+    def _in_metric(
+        self, X: FloatArray, index: IntArray, groups: IntArray | None
+    ) -> tuple[FloatArray, FoldMetric]:
         metric = FoldMetric.of(self.metric, X, index, self._scaler.units, groups)
         self._metric = metric.learn()
         self.metric_weights_ = self._metric.shares
-        return {"X": in_metric(self._metric, X), "metric": metric}
+        return in_metric(self._metric, X), metric
 
-    def _prepare(self, X: Any, *, bounded: bool = True) -> Any:
+    def _prepare(self, X: FloatArray, *, bounded: bool = True) -> FloatArray:
         return in_metric(self._metric, X)
 
     def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
         return fit_problem(problem, self.inference, self._schedule(), rng=rng)
 
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, float]:
         return {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
 
-    def out_of_range(self, X: Any) -> FloatArray:
+    def out_of_range(self, X: SamplesLike) -> FloatArray:
         """Predictive variance of the mapping: how far samples are from the training samples.
 
         Parameters
@@ -203,16 +211,17 @@ class DGPLVMClassifier(BaseDGPLVM):
         ndarray of shape (n_samples,)
             Relative to an infinitely distant sample, between 0 and 1; near 1 the class is a guess.
         """
-        X = self._samples(X)  # raises NotFittedError
-        out_of_range: FloatArray = self._posterior.embedder.out_of_range(X)
-        return out_of_range
+        samples = self._samples(X)  # raises NotFittedError
+        embedder = self._posterior.embedder
+        assert isinstance(embedder, MappingEmbedder)
+        return embedder.out_of_range(samples)
 
     @property
     def _method(self) -> settings.Inference:
         return self.inference
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The model on the training samples as a ``pymc.Model``.
 
         Its factors are potentials. It has no observed variable, so that

@@ -1,6 +1,6 @@
 """Samples in a metric of the features, which folds learn without their left-out samples."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -8,16 +8,20 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.leave_one_out import Fold, predict
+from bsdr_models.dgplvm.leave_one_out import Fold
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import make_folds
 
-# Mappings by which candidates of the metric are weighted: the prior medians of the width and of the
-# variance of the constant, and noises about that of the noise.
+# Mappings by which candidates of the metric are weighted: the prior median of the width, and noises
+# about that of the noise.
 JUDGE_WIDTH = 2.0
-JUDGE_MEAN_VARIANCE = 0.3
 JUDGE_NOISES = (0.003, 0.03, 0.3)
+
+
+# Makes the prior of samples (N, B) and of their weights (N,) in the mean of the class centroids.
+type MakePrior = Callable[[FloatArray, FloatArray], MappingPrior]
 
 
 class Part(NamedTuple):
@@ -27,6 +31,12 @@ class Part(NamedTuple):
     rest: IntArray  # (N - M,)
     X_new: FloatArray  # (M, B + 1)
     X: FloatArray  # (N - M, B + 1)
+
+    def fold(self, y_index: IntArray, make: MakePrior) -> Fold:
+        """The mapping of the others, of classes (N,)."""
+        prior = make(self.X, centroid_weights(y_index[self.rest]))
+        covariances = prior.covariances(self.X_new)
+        return Fold(left_out=self.left_out, rest=self.rest, prior=prior, covariances=covariances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +117,16 @@ class FoldMetric:
             groups=groups,
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> list[Part]:
         """The parts of all folds that have samples."""
+        parts = []
         for fold in np.unique(self.fold[self.fold >= 0]):
             metric = self.learn(fold)
             left_out = np.flatnonzero(self.fold == fold)
             rest = np.flatnonzero(self.fold != fold)
             X_new, X = (in_metric(metric, self.features[some]) for some in (left_out, rest))
-            yield Part(left_out, rest, X_new, X)
+            parts.append(Part(left_out, rest, X_new, X))
+        return parts
 
 
 def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
@@ -136,31 +148,7 @@ def mapping_predictions(
     found = []
     for noise in JUDGE_NOISES:
         prior = make_mapping(
-            X, weights, width=JUDGE_WIDTH, noise=noise / share, mean_variance=JUDGE_MEAN_VARIANCE
+            X, weights, width=JUDGE_WIDTH, noise=noise / share, mean_variance=MAP_MEAN_VARIANCE
         )
-        found.append(predict(prior, targets, prior.features(prior.kernel(X_new))))
+        found.append(prior.predict(targets, prior.covariances(X_new)))
     return np.stack(found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folds:
-    """Mappings without each fold, with kernels at all samples or at the centres among them.
-
-    They are made whenever they are needed, of ``parts`` if there are any: those of many samples
-    take much memory.
-    """
-
-    data: FoldMetric
-    centres: IntArray | None
-    make: Callable[..., MappingPrior]
-    parts: tuple[Part, ...] = ()
-
-    def __iter__(self) -> Iterator[Fold]:
-        for left_out, rest, X_new, X in self.parts or self.data.parts():
-            places = None if self.centres is None else X[np.isin(rest, self.centres)]
-            prior = self.make(X, centroid_weights(self.data.y_index[rest]), places)
-            features = prior.features(prior.kernel(X_new))
-            variance = prior.variance(features)
-            yield Fold(
-                left_out=left_out, rest=rest, prior=prior, features=features, variance=variance
-            )

@@ -33,7 +33,7 @@ from scipy.special import log_ndtr, log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
 from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features, row_squares
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances
@@ -210,7 +210,6 @@ def fit_gp_classifier(
     latent: FloatArray,
     y_index: IntArray,
     *,
-    priors: Priors,
     kernel_parameters: FloatArray | None = None,
     approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | float = 1.0,
@@ -230,14 +229,14 @@ def fit_gp_classifier(
     labelled = latent[known]
     y = y_index[known]
     signs = one_against_rest(y)
-    kernel = kernel_at_prior(labelled, y, priors)
+    kernel = kernel_at_prior(labelled, y)
     if kernel_parameters is not None:
         kernel = replace(kernel, log_values=kernel_parameters)
     else:
         some = stratified_subset(y, SEARCH_SAMPLES)
         typical = _typical_problems(kernel, labelled, signs)
         kernel = _optimise_kernel(
-            kernel, labelled[some], typical[:, some], approximate, priors, len(signs) / len(typical)
+            kernel, labelled[some], typical[:, some], approximate, len(signs) / len(typical)
         )
     inducing = stratified_subset(y, INDUCING_SAMPLES)
     functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
@@ -288,12 +287,12 @@ def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | float) -
     return log_odds / np.reshape(relative_variance, (-1, 1)) ** DAMPING
 
 
-def kernel_at_prior(latent: FloatArray, y: IntArray, priors: Priors) -> Kernel:
+def kernel_at_prior(latent: FloatArray, y: IntArray) -> Kernel:
     """The kernel at the mean of its prior; its scale is 1 if all class centroids coincide."""
     centroids = class_centroids(latent, y)
     centre = centroids.mean(axis=0)
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
-    log_values = np.array([prior.log_median for prior in priors.classifier])
+    log_values = np.array([prior.log_median for prior in CLASSIFIER_PRIORS])
     return Kernel(centre=centre, scale=scale or 1.0, log_values=log_values)
 
 
@@ -310,7 +309,6 @@ def _optimise_kernel(
     latent: FloatArray,
     signs: FloatArray,
     approximate: Approximate,
-    priors: Priors,
     count: float,
 ) -> Kernel:
     """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean.
@@ -320,7 +318,7 @@ def _optimise_kernel(
     u = start.inputs(latent)
     squares = squared_distances(u)
     products = u @ u.T
-    sd = np.array([prior.log_sd for prior in priors.classifier])
+    sd = np.array([prior.log_sd for prior in CLASSIFIER_PRIORS])
     sites: list[Sites | None] = [None] * len(signs)
 
     def value_and_gradient(x: FloatArray) -> tuple[float, FloatArray]:

@@ -35,25 +35,17 @@ MIN_SLOPE = 0.15
 class Fold:
     """Samples left out of a mapping and of the metric in which it is, and the other samples.
 
-    ``features`` (M, P) are those of the left-out samples in the mapping, ``variance`` (M,) their
-    predictive variances without the scale.
+    ``covariances`` (M, N) are those of the left-out samples in the mapping of the N others.
     """
 
     left_out: IntArray
     rest: IntArray
     prior: MappingPrior
-    features: FloatArray
-    variance: FloatArray
+    covariances: FloatArray
 
-    def predict(self, latent: FloatArray) -> FloatArray:
-        """Latent coordinates (M, R) of the left-out samples, given those of the others."""
-        return predict(self.prior, latent, self.features)
-
-
-def predict(prior: MappingPrior, values: FloatArray, features: FloatArray) -> FloatArray:
-    """Values (M, R) of samples of features (M, P) in a mapping, given those of N samples."""
-    mean = prior.mean_weights @ values
-    return mean + features @ prior.weights(values - mean)
+    def predict(self, values: FloatArray) -> FloatArray:
+        """Values (M, R) of the left-out samples, given those of all samples."""
+        return self.prior.predict(values[self.rest], self.covariances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,15 +127,16 @@ def leave_one_out(
     step = max(1, BLOCK_SAMPLES // (size * n_tuples))
     for start in range(0, len(tuples), step):
         index = tuples[start : start + step]
-        blocks = prior.blocks(index.reshape(-1, size))
+        of_tuple = index.reshape(-1, size)
+        blocks = prior.inverse[of_tuple[:, :, None], of_tuple[:, None, :]]
         # First row of the inverse.
         column = np.linalg.solve(blocks, unit)[..., 0].reshape(-1, n_tuples, size)
         sample = index[:, 0, 0]
         left_out[sample] -= np.einsum("btl,btlr->br", column, residual[index]) / n_tuples
         variance[sample] = column[:, :, 0].mean(axis=1)
     for fold in folds:
-        left_out[fold.left_out] = fold.predict(latent[fold.rest])
-        variance[fold.left_out] = fold.variance
+        left_out[fold.left_out] = fold.predict(latent)
+        variance[fold.left_out] = fold.prior.variance(fold.covariances)
     fitted = _centred_centroids(latent, y_index)
     known = y_index >= 0
     _, own, count = np.unique(y_index[known], return_inverse=True, return_counts=True)

@@ -1,38 +1,34 @@
 """Maximum a posteriori (MAP) estimation of the well-posed model."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import (
-    MappingEmbedder,
     MappingPrior,
     centroid_weights,
     make_mapping,
     median_distance,
-    shrink_towards_loo,
 )
-from bsdr_models.dgplvm.fold_metric import Folds, Part
+from bsdr_models.dgplvm.fold_metric import Part
 from bsdr_models.dgplvm.leave_one_out import (
     Fold,
     initial_coordinates,
     leave_out_tuples,
 )
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.objective import Objective, Terms
+from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.select import SETTING_SAMPLES, choose_settings
 from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.folds import evenly_spaced
 
-# Number of centres of the mapping of more samples.
-N_CENTRES = 300
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.
 N_MODELLED = 700
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
@@ -42,7 +38,7 @@ NO_SCATTER = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mode:
+class Mode[O: Objective]:
     """Optimum of an objective: latent coordinates (N, R) and log parameters.
 
     Of the well-posed model also the ``settings`` of the mapping, by the names that the PyMC model
@@ -50,13 +46,13 @@ class Mode:
     samples in no fold.
     """
 
-    objective: Objective
+    objective: O
     latent: FloatArray
     log_parameters: FloatArray
     search: MapResult
     settings: MappingType[str, float] = field(default_factory=dict)
     tuples: IntArray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.int64))
-    folds: Iterable[Fold] = ()
+    folds: Sequence[Fold] = ()
 
     @cached_property
     def terms(self) -> Terms:
@@ -64,7 +60,7 @@ class Mode:
         return self.objective.terms(self.latent, self.log_parameters)
 
 
-def collapse(mode: Mode) -> str | None:
+def collapse(mode: Mode[WellPosedObjective]) -> str | None:
     """A warning if the mode of the well-posed model is degenerate, or None."""
     signal, _, noise = np.exp(mode.log_parameters[:3])
     if signal / noise < NO_SIGNAL:
@@ -85,47 +81,44 @@ def collapsed_classes(criterion: float, least: float) -> str | None:
     )
 
 
-def fit_map(problem: Problem, rng: np.random.Generator, **options: Any) -> Mode:
-    """Choose the settings of the mapping, then compute the mode; options are of :func:`run_map`.
+def fit_map(
+    problem: Problem, rng: np.random.Generator, *, progressbar: bool = False
+) -> Mode[WellPosedObjective]:
+    """Choose the settings of the mapping, then compute the mode.
 
     Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
-    those of :meth:`Problem.starts`. The generator is for centres and random initialisations.
+    those of :meth:`Problem.starts`. The generator is for random initialisations.
     """
     known = problem.known
     tuples = leave_out_tuples(problem.y_index[known], problem.features[known])
-    centres = None
-    if not problem.dense:
-        size = min(problem.mapping.n_centres or N_CENTRES, len(known))
-        centres = np.sort(rng.choice(known, size, replace=False))
-    parts: tuple[Part, ...] = ()
-    if problem.metric is not None and len(known) == len(problem.X) <= SETTING_SAMPLES:
-        parts = tuple(problem.metric.parts())
-    width, noise = choose_settings(problem, tuples, parts)
-    make = partial(
-        make_mapping, width=width, noise=noise, mean_variance=problem.priors.map_mean_variance
-    )
-    prior, latent = _mapping_and_initial(problem, tuples, centres, make)
+    parts: list[Part] = []
+    if problem.metric is not None:
+        parts = problem.metric.parts()
+    shared = len(known) == len(problem.X) <= SETTING_SAMPLES
+    width, noise = choose_settings(problem, tuples, parts if shared else ())
+    make = partial(make_mapping, width=width, noise=noise, mean_variance=MAP_MEAN_VARIANCE)
+    prior, latent = _mapping_and_initial(problem, tuples, make)
     objective = make_objective(problem, prior, N_MODELLED)
     if np.isinf(problem.priors.weight):
         mode = _fit_kernel(objective, latent, problem.optimization)
     else:
-        initial = [shrink_towards_loo(prior, latent)]
+        initial = [prior.shrink_towards_loo(latent)]
         initial += problem.starts(int(problem.optimization.n_restarts) - 1, rng)
-        mode = find_mode(objective, initial, problem.optimization, **options)
+        mode = find_mode(objective, initial, problem.optimization, progressbar=progressbar)
     if problem.metric is not None:
-        folds = Folds(data=problem.metric, centres=centres, make=make, parts=parts)
-        mode = replace(mode, folds=tuple(folds) if problem.dense else folds)
+        mode = replace(mode, folds=[part.fold(problem.y_index, make) for part in parts])
         tuples = tuples[~problem.in_fold[known]]
     settings = {"map_width": width, "map_noise": noise}
     return replace(mode, tuples=known[tuples], settings=settings)
 
 
-def find_mode(
-    objective: Objective,
+def find_mode[O: Objective](
+    objective: O,
     initial: Sequence[FloatArray],
     optimization: Optimization,
-    **options: Any,
-) -> Mode:
+    *,
+    progressbar: bool = False,
+) -> Mode[O]:
     """Minimise an objective from initial latent coordinates (N, R)."""
     packed = [objective.pack(start, objective.log_medians) for start in initial]
     search = run_map(
@@ -134,14 +127,16 @@ def find_mode(
         bounds=objective.bounds(len(packed[0])),
         max_iter=int(optimization.max_iter),
         tol=optimization.tol,
-        **options,
+        progressbar=progressbar,
     )
     latent = objective.latent(search.x)
     log_parameters = objective.unpack(search.x)[1]
     return Mode(objective=objective, latent=latent, log_parameters=log_parameters, search=search)
 
 
-def _fit_kernel(objective: Objective, latent: FloatArray, optimization: Optimization) -> Mode:
+def _fit_kernel(
+    objective: WellPosedObjective, latent: FloatArray, optimization: Optimization
+) -> Mode[WellPosedObjective]:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
 
     def value_and_gradient(log_parameters: FloatArray) -> tuple[float, FloatArray]:
@@ -159,27 +154,28 @@ def _fit_kernel(objective: Objective, latent: FloatArray, optimization: Optimiza
 
 
 def _mapping_and_initial(
-    problem: Problem, tuples: IntArray, centres: IntArray | None, make: Callable[..., MappingPrior]
+    problem: Problem, tuples: IntArray, make: Callable[..., MappingPrior]
 ) -> tuple[MappingPrior, FloatArray]:
     """Prior of the mapping, and initial latent coordinates."""
     X = problem.X
     y = problem.y_index
     known = problem.known
-    places = None if centres is None else X[centres]
-    whole = labelled = make(X, centroid_weights(y), places)
+    whole = labelled = make(X, centroid_weights(y))
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
         same = 2.0 * whole.decay * median_distance(X[known])
-        labelled = make(X[known], centroid_weights(y[known]), places, width=same)
+        labelled = make(X[known], centroid_weights(y[known]), width=same)
     initial = initial_coordinates(labelled, X[known], y[known], problem.n_components, tuples)
     latent = np.empty((len(X), problem.n_components))
     latent[known] = initial
     if len(known) < len(X):
-        latent[y < 0] = MappingEmbedder.of(labelled, initial).latent(X[y < 0])
+        latent[y < 0] = labelled.predict(initial, labelled.covariances(X[y < 0]))
     return whole, latent
 
 
-def make_objective(problem: Problem, prior: MappingPrior, most: int | None = None) -> Objective:
+def make_objective(
+    problem: Problem, prior: MappingPrior, most: int | None = None
+) -> WellPosedObjective:
     """The objective F of a problem, in which at most so many samples have a density."""
     n = len(problem.X)
     known = problem.known
@@ -189,7 +185,7 @@ def make_objective(problem: Problem, prior: MappingPrior, most: int | None = Non
         modelled = evenly_spaced(n, most)
     X = problem.X[modelled]
     gram = FeatureGram.of(X - X.mean(axis=0))
-    return Objective(
+    return WellPosedObjective(
         gram=gram,
         temper=gram.temper * n / len(X),
         modelled=modelled,
@@ -198,7 +194,6 @@ def make_objective(problem: Problem, prior: MappingPrior, most: int | None = Non
         n_components=problem.n_components,
         parameter_priors=problem.priors.kernel + problem.dynamics_priors,
         mapping=prior,
-        map_dof=problem.priors.map_dof,
         known=known,
         dynamics=problem.dynamics,
     )

@@ -17,9 +17,12 @@ in the features by the mapping of covariance :math:`K_b = L_b L_b^\top`, its sca
     \exp\{-w J(X)\}, \qquad
     \{1 + \operatorname{tr}(X^\top \Pi X) / \nu\}^{-((N - 1) R + \nu) / 2}.
 
+X depends on the axes of U only, which are independent of U'U under any density of U'U. The factor
+:math:`|U^\top U|` therefore changes no distribution of X; without it the mode would be at U = 0.
+
 *Pseudo-likelihood.* The labels enter the prior of X and are not an outcome: y cannot be drawn from
 this model. The likelihood is raised to a power :math:`\tau \le 1` because correlated features are
-not independent. So these three factors are potentials, which predictive draws ignore.
+not independent. So these factors are potentials, which predictive draws ignore.
 """
 
 import math
@@ -32,18 +35,13 @@ import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
 from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import (
-    DenseMapping,
-    centroid_weights,
-    make_mapping,
-    shrink_towards_loo,
-)
-from bsdr_models.dgplvm.criteria import choose_criterion, local_affinity, make_criterion
+from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
+from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import KERNEL, LogNormal, Priors
+from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.options import TOLERANCE, check_number
@@ -60,16 +58,16 @@ DYNAMICS = ("transition_variance", "transition_lengthscale", "transition_slope",
 
 
 def build_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
-    priors: Priors | Mapping[str, Any] | None = None,
+    priors: Priors | Mapping[str, object] | None = None,
     width: float = 2.0,
     map_noise: float = 0.02,
-    unlabeled: Any = None,
-    sequence: Any = None,
+    unlabeled: object = None,
+    sequence: TargetLike | None = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of D-GPLVM as a PyMC model with named dims.
@@ -105,9 +103,9 @@ def build_model(
         Free variables: ``latent_raw`` (obs, component), U, and ``signal_variance``,
         ``lengthscale`` and ``noise_variance``, sampled as logarithms; the MAP engine maximises
         the density on that scale, too. Deterministic: ``latent`` (obs, component), identified up
-        to a rotation, and ``criterion``, J. The potentials are ``generative``, ``discriminative``
-        and ``map``, the latter two without constants. ``y_data`` has indices into the coordinate
-        ``outcome``, -1 for no label. ``pymc.set_data`` does not change the potentials.
+        to a rotation, and ``criterion``, J. The potentials are ``generative``, ``discriminative``,
+        ``map`` and ``scale``, all but the first without constants. ``y_data`` has indices into the
+        coordinate ``outcome``, -1 for no label. ``pymc.set_data`` does not change the potentials.
 
     Raises
     ------
@@ -146,9 +144,8 @@ def build_model(
         centroid_weights(y_index),
         width=width,
         noise=map_noise,
-        mean_variance=numbers.map_mean_variance,
+        mean_variance=MAP_MEAN_VARIANCE,
     )
-    assert isinstance(mapping, DenseMapping)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
@@ -165,16 +162,17 @@ def build_model(
         a, ell, b = (_log_normal(own, each, prior) for each, prior in pairs)
 
         latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
-        J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion, features=Y))
+        J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion))
         K = kernel(latent, gram.variance * a, ell, gram.variance * b)
         log_density = log_likelihood(K, gram.root, n_features=gram.n_features)
         pm.Potential("generative", gram.temper * log_density)
         pm.Potential("discriminative", -numbers.weight * n_labeled * gram.n_effective * J)
         E = np.eye(len(Y)) - np.outer(np.ones(len(Y)), mapping.mean_weights)
         half = np.linalg.solve(mapping.factor, E)  # the square is Pi
-        nu = numbers.map_dof
-        size = (len(Y) - 1) * n_components + nu
-        pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / nu))
+        size = (len(Y) - 1) * n_components + MAP_DOF
+        pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / MAP_DOF))
+        scale = linalg.cholesky(U.T @ U, lower=True)
+        pm.Potential("scale", 2.0 * pt.log(pt.diagonal(scale)).sum())
         declare_dynamics(latent, sequence, own)
         own.check(**FIXED)
     return model
@@ -185,7 +183,7 @@ def _log_normal(own: OwnPriors, name: str, prior: LogNormal) -> Tensor:
     return own.declare(pm.LogNormal, name, mu=prior.log_median, sigma=sd)
 
 
-def declare_dynamics(latent: Tensor, sequence: Any, own: OwnPriors) -> None:
+def declare_dynamics(latent: Tensor, sequence: TargetLike | None, own: OwnPriors) -> None:
     """The potential of the transitions between latent coordinates (N, R), if there are any."""
     if sequence is None:
         return
@@ -242,7 +240,6 @@ def back_constraint(
     """
     weights = np.full(len(X), 1.0 / len(X))
     mapping = make_mapping(X, weights, width=width, noise=noise, mean_variance=0.0)
-    assert isinstance(mapping, DenseMapping)
     return pt.as_tensor(mapping.factor) @ raw
 
 
@@ -289,13 +286,7 @@ def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
     return -0.5 * (n_features * (log_det + constant) + square)
 
 
-def class_separation(
-    latent: Tensor,
-    y: IntArray,
-    criterion: str = "trace_ratio",
-    *,
-    features: FloatArray | None = None,
-) -> Tensor:
+def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio") -> Tensor:
     r"""Overlap J of classes in latent coordinates: Fisher's criterion and others, for a potential.
 
     Parameters
@@ -304,13 +295,10 @@ def class_separation(
         Latent coordinates of the samples.
     y : ndarray of shape (N,)
         Indices of the classes, -1 without a label.
-    criterion : {"trace_ratio", "total", "inverse_trace", "local_fisher", "mcml"}
+    criterion : {"trace_ratio", "total", "inverse_trace", "mcml"}
         :math:`tr(S_b^{-1} S_w)`, for fewer components than classes; :math:`tr(S_t^{-1} S_w)`, for
-        any number; :math:`1 / tr(S_w^{-1} S_b)`; the first with local scatter matrices; or that of
-        maximally collapsing metric learning. All but the first two are NumPy code, with gradients,
-        which JAX cannot compile.
-    features : ndarray of shape (N, D), optional
-        Samples whose neighbours the local scatter matrices weigh.
+        any number; :math:`1 / tr(S_w^{-1} S_b)`; or that of maximally collapsing metric learning.
+        All but the first two are NumPy code, with gradients, which JAX cannot compile.
 
     Returns
     -------
@@ -334,12 +322,7 @@ def class_separation(
     True
     """
     if criterion not in ("trace_ratio", "total"):
-        affinity = None
-        if criterion == "local_fisher":
-            if features is None:
-                raise ValueError("criterion='local_fisher' needs features")
-            affinity = local_affinity(features, y)
-        measure = make_criterion(criterion, y, affinity=affinity)
+        measure = make_criterion(criterion, y)
 
         def value_and_gradient(X: FloatArray) -> tuple[float, FloatArray]:
             try:
@@ -360,17 +343,17 @@ def class_separation(
     return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
 
 
-def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: DenseMapping, r: int) -> FloatArray:
+def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: MappingPrior, r: int) -> FloatArray:
     """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
     latent = whitened_indicators(y_index)[:, :r]
     if latent.shape[1] < r:
         latent = with_principal_components(latent, Y, r)
-    U = mapping.raw(shrink_towards_loo(mapping, latent))
+    U = mapping.raw(mapping.shrink_towards_loo(latent))
     return U / np.sqrt((U**2).mean(axis=0))
 
 
 def check_labels(
-    y: Any, unlabeled: Any, target: DeclaredTarget, *, n_samples: int
+    y: TargetLike, unlabeled: object, target: DeclaredTarget, *, n_samples: int
 ) -> tuple[IntArray, list[Any]]:
     """Class indices (N,), -1 for no label, and the classes."""
     if target not in ("multiclass", "binary"):

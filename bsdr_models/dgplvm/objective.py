@@ -1,6 +1,6 @@
-r"""The objective of latent coordinates and log parameters, well-posed or as the paper prints it.
+r"""The objective of latent coordinates and log parameters.
 
-In the well-posed one (docs/derivations/dgplvm.md) the n labelled samples are whitened,
+In that of the recommended model (docs/derivations/dgplvm.md) the n labelled samples are whitened,
 
 .. math::
     X = \sqrt n\,(A - 1 \bar a^\top)\,(A_c^\top A_c)^{-1/2}, \qquad A = L_b U, \\
@@ -14,16 +14,18 @@ the criterion, the third term the prior of the mapping with its scale integrated
 kernel parameters.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import energy
-from bsdr_models.dgplvm.dynamics import Dynamics
+from bsdr_models.dgplvm.back_constraint import MappingPrior
+from bsdr_models.dgplvm.criteria import Criterion
+from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
+from bsdr_models.dgplvm.priors import MAP_DOF, LogNormal, ParameterPrior
 
 type Gradient = Callable[[FloatArray], FloatArray]
 
@@ -44,28 +46,18 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
+class Objective(ABC):
     """F of a vector of raw coordinates and log parameters, for the optimiser.
 
     The log parameters are those of the kernel of the features, followed by the four of the
-    dynamics, if any. ``density`` is that of the ``modelled`` samples, to the power ``temper``, and
-    ``gram`` that of their features; ``weight`` is w. A mapping, which has methods `root`,
-    `root_transposed` and `raw`, gives latent coordinates from raw ones; it has a prior with
-    ``map_dof`` nu degrees of freedom, unless that is None. ``known`` are the samples that are
-    whitened, if any.
+    dynamics, if any. ``gram`` is that of the features, and ``weight`` w.
     """
 
     gram: FeatureGram
-    density: Callable[[FloatArray, FloatArray, FeatureGram], Evaluation] = evaluate
-    temper: float = 1.0
-    modelled: IntArray | slice = slice(None)
-    criterion: Callable[[FloatArray], tuple[float, FloatArray]]
+    criterion: Criterion
     weight: float
     n_components: int
-    parameter_priors: Sequence[Any]
-    mapping: Any = None
-    map_dof: float | None = None
-    known: IntArray | None = None
+    parameter_priors: Sequence[ParameterPrior]
     dynamics: Dynamics | None = None
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
@@ -76,27 +68,30 @@ class Objective:
         by_raw = gradient_to_raw(terms.latent)
         return terms.total, np.concatenate([by_raw.ravel(), terms.log_parameters])
 
+    @abstractmethod
+    def raw(self, latent: FloatArray) -> FloatArray:
+        """Raw coordinates of latent ones, (N, R) each."""
+
+    @abstractmethod
+    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
+        """Latent coordinates (N, R) of raw ones, and the map of gradients back to these."""
+
+    @abstractmethod
+    def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
+        """Negative log density of the features, given latent coordinates (N, R)."""
+
+    @abstractmethod
+    def mapping_terms(self, latent: FloatArray) -> dict[str, tuple[float, FloatArray]]:
+        """Terms of the mapping by name, with gradients in latent coordinates (N, R)."""
+
     def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
         """Optimisation vector of latent coordinates (N, R), before whitening."""
-        raw = latent if self.mapping is None else self.mapping.raw(latent)
-        return np.concatenate([raw.ravel(), log_parameters])
+        return np.concatenate([self.raw(latent).ravel(), log_parameters])
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Raw coordinates and log parameters."""
         size = len(x) - len(self.parameter_priors)
         return x[:size].reshape(-1, self.n_components), x[size:]
-
-    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
-        """Latent coordinates (N, R) of raw ones, and the map of gradients back to these."""
-        mapping = self.mapping
-        image = raw if mapping is None else mapping.root(raw)
-        latent = image
-        to_image: Gradient = _unchanged
-        if self.known is not None:
-            latent, to_image = whiten(image, self.known)
-        if mapping is None:
-            return latent, to_image
-        return latent, lambda gradient: mapping.root_transposed(to_image(gradient))
 
     def latent(self, x: FloatArray) -> FloatArray:
         """Latent coordinates (N, R) of an optimisation vector."""
@@ -104,19 +99,16 @@ class Objective:
 
     def terms(self, latent: FloatArray, log_parameters: FloatArray) -> Terms:
         """Terms of F, and gradients in latent coordinates (N, R) and log parameters."""
-        n_kernel = len(log_parameters) - (0 if self.dynamics is None else 4)
+        n_kernel = len(log_parameters) - (0 if self.dynamics is None else len(DYNAMICS_PRIORS))
         J, by_criterion = self.criterion(latent)
-        density = self.density(latent[self.modelled], log_parameters[:n_kernel], self.gram)
-        values = {"likelihood": self.temper * density.value, "criterion": self.weight * J}
-        gradient = self.weight * by_criterion
+        density = self.likelihood(latent, log_parameters[:n_kernel])
+        values = {"likelihood": density.value, "criterion": self.weight * J}
+        gradient = self.weight * by_criterion + density.latent
         by_log = np.zeros(len(log_parameters))
-        gradient[self.modelled] += self.temper * density.latent
-        by_log[:n_kernel] = self.temper * density.log_parameters
-        if self.mapping is not None and self.map_dof is not None:
-            size = (len(latent) - 1) * latent.shape[1] + self.map_dof
-            square, product = energy(self.mapping, latent)
-            values["map"] = 0.5 * size * float(np.log1p(square / self.map_dof))
-            gradient += size / (self.map_dof + square) * product
+        by_log[:n_kernel] = density.log_parameters
+        for name, (value, by_latent) in self.mapping_terms(latent).items():
+            values[name] = value
+            gradient += by_latent
         if self.dynamics is not None:
             transitions = self.dynamics.evaluate(latent, log_parameters[n_kernel:])
             values["dynamics"] = transitions.value
@@ -152,9 +144,46 @@ class Objective:
         return np.concatenate([-free, low]), np.concatenate([free, high])
 
 
-def _unchanged(gradient: FloatArray) -> FloatArray:
-    """The gradient in raw coordinates, if these are the latent coordinates."""
-    return gradient
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WellPosedObjective(Objective):
+    """That of the recommended model.
+
+    The ``known`` samples are whitened. The density is that of the ``modelled`` ones, of which
+    ``gram`` is, to the power ``temper``, tau, times their number over that of all.
+    """
+
+    parameter_priors: Sequence[LogNormal]
+    mapping: MappingPrior
+    known: IntArray
+    temper: float
+    modelled: IntArray | slice = slice(None)
+
+    def raw(self, latent: FloatArray) -> FloatArray:
+        """Raw coordinates of latent ones, (N, R) each."""
+        return self.mapping.raw(latent)
+
+    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
+        """Whitened latent coordinates (N, R) of raw ones, and the map of gradients back."""
+        latent, to_image = whiten(self.mapping.root(raw), self.known)
+        return latent, lambda gradient: self.mapping.root_transposed(to_image(gradient))
+
+    def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
+        """Density of the modelled samples to a power, with the means of the features integrated."""
+        density = evaluate(latent[self.modelled], log_kernel, self.gram)
+        gradient = np.zeros(latent.shape)
+        gradient[self.modelled] = self.temper * density.latent
+        return Evaluation(
+            value=self.temper * density.value,
+            latent=gradient,
+            log_parameters=self.temper * density.log_parameters,
+        )
+
+    def mapping_terms(self, latent: FloatArray) -> dict[str, tuple[float, FloatArray]]:
+        """Negative log prior of the mapping, its scale integrated out."""
+        size = (len(latent) - 1) * latent.shape[1] + MAP_DOF
+        square, product = self.mapping.energy(latent)
+        value = 0.5 * size * float(np.log1p(square / MAP_DOF))
+        return {"map": (value, size / (MAP_DOF + square) * product)}
 
 
 def whiten(raw: FloatArray, known: IntArray) -> tuple[FloatArray, Gradient]:

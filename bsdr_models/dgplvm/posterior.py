@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -13,15 +13,24 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.validation import one_thread
 
 
+class Embedder(Protocol):
+    """Embeds samples (M, D) of the features."""
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Means of the latent coordinates, (M, R)."""
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Means and covariances of the latent coordinates."""
+
+    def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+        """Means, (M, R), and variances relative to the typical one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Embedder and classifier, given one set of latent coordinates of the training samples.
+    """Embedder and classifier, given one set of latent coordinates of the training samples."""
 
-    The embedder has methods `latent` and `embed`, and `to_classify`: latent coordinates and their
-    relative variance.
-    """
-
-    embedder: Any
+    embedder: Embedder
     classifier: GPClassifier
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
@@ -44,7 +53,7 @@ class Posterior:
         return all(draw.classifier.functions.converged for draw in self.draws)
 
     @property
-    def embedder(self) -> Any:
+    def embedder(self) -> Embedder:
         """The embedder of the last draw."""
         return self.draws[-1].embedder
 

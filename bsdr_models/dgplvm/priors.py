@@ -7,12 +7,17 @@ from typing import Any, ClassVar, Literal, get_args
 
 from bsdr_models.options import POSITIVE, Number, Options, StrOptions
 
-CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"]
+CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "mcml"]
 
 # Variables of the kernel of the features.
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
 # Bound of the mode, in standard deviations of the logarithm.
 BOX = 5.0
+# nu: degrees of freedom of the scale of the mapping from features to latent coordinates, whose
+# variance is InvGamma(nu / 2, nu / 2).
+MAP_DOF = 4.0
+# omega: prior variance of the constant of the mapping, relative to the rest.
+MAP_MEAN_VARIANCE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,22 @@ class LogNormal(Options):
         return 0.5 * z * z + constant, z / self.log_sd
 
 
+@dataclass(frozen=True, slots=True)
+class LogUniform:
+    """Density 1 / theta of a positive number, within bounds of its logarithm."""
+
+    log_median: float
+    bounds: tuple[float, float]
+
+    def negative_log_density(self, log_value: float) -> tuple[float, float]:
+        """Negative log density of theta, in nats up to a constant; its derivative in log theta."""
+        return log_value, 1.0
+
+
+# Prior of a parameter of an objective.
+type ParameterPrior = LogNormal | LogUniform
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priors(Options):
     """Hyper-parameters of D-GPLVM.
@@ -74,12 +95,12 @@ class Priors(Options):
     weight : float, default=10
         Weight of the discriminative prior, per labelled sample and effective feature;
         ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
         Measure of class separation in the discriminative prior. "auto" is the paper's
-        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). Local Fisher lets a
-        class have several clusters. "mcml", maximally collapsing metric learning, compares each
+        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). "mcml",
+        maximally collapsing metric learning, compares each
         sample with all others, so that only close classes are moved apart: often more accurate for
-        ten classes in five components. At most 2000 labelled samples.
+        ten classes in five components.
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
         samples of curved classes are explained without noise.
@@ -88,17 +109,6 @@ class Priors(Options):
         coordinates have unit variance.
     noise_variance : LogNormal
         b: residual variance. With a wide prior the classes contract instead.
-    map_dof : float
-        nu: degrees of freedom of the scale of the mapping from features to latent coordinates,
-        whose variance is InvGamma(nu / 2, nu / 2).
-    map_mean_variance : float
-        omega: prior variance of the constant of the mapping, relative to the rest.
-    nonlinear_variance : LogNormal
-        Variance of the smooth part of the kernel of the classifier.
-    classifier_lengthscale : LogNormal
-        In units of the root mean square distance of the class centroids from their mean.
-    linear_variance : LogNormal
-        Variance of its linear part.
 
     Raises
     ------
@@ -118,8 +128,6 @@ class Priors(Options):
     _constraints: ClassVar[dict[str, list[Any]]] = {
         "weight": [Number(Real, 0.0, math.inf, closed="right")],
         "criterion": [StrOptions(get_args(CriterionName))],
-        "map_dof": [POSITIVE],
-        "map_mean_variance": [POSITIVE],
     }
     _others: ClassVar[list[Any]] = [LogNormal]
 
@@ -128,18 +136,17 @@ class Priors(Options):
     signal_variance: LogNormal = LogNormal(0.3, 0.15)
     lengthscale: LogNormal = LogNormal(1.0, 0.02)
     noise_variance: LogNormal = LogNormal(0.7, 0.3)
-    map_dof: float = 4.0
-    map_mean_variance: float = 0.3
-    nonlinear_variance: LogNormal = LogNormal(math.exp(-1.6), 1.5)
-    classifier_lengthscale: LogNormal = LogNormal(1.0, 0.35)
-    linear_variance: LogNormal = LogNormal(math.exp(3.0), 0.7)
 
     @property
     def kernel(self) -> tuple[LogNormal, LogNormal, LogNormal]:
         """Priors of the generative part: signal variance, length-scale, noise variance."""
         return self.signal_variance, self.lengthscale, self.noise_variance
 
-    @property
-    def classifier(self) -> tuple[LogNormal, LogNormal, LogNormal]:
-        """Priors of the classifier: smooth variance, length-scale, linear variance."""
-        return self.nonlinear_variance, self.classifier_lengthscale, self.linear_variance
+
+# Priors of the kernel of the classifier: variance of its smooth part, length-scale in units of the
+# root mean square distance of the class centroids from their mean, variance of its linear part.
+CLASSIFIER_PRIORS = (
+    LogNormal(math.exp(-1.6), 1.5),
+    LogNormal(1.0, 0.35),
+    LogNormal(math.exp(3.0), 0.7),
+)

@@ -5,15 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.dgplvm.criteria import Criterion, local_affinity, make_criterion
+from bsdr_models.dgplvm.criteria import Criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.fold_metric import FoldMetric
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.numerics.design import SpectralDesign, standardise
-
-# Maximum number of samples with a dense mapping.
-EXACT_SAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +69,13 @@ class Problem:
         return int(self.y_index.max()) + 1
 
     @property
-    def dense(self) -> bool:
-        """Whether all samples are centres of the mapping."""
-        return self.mapping.n_centres is None and len(self.X) <= EXACT_SAMPLES
-
-    @property
     def dynamics_priors(self) -> tuple[LogNormal, ...]:
         """Priors of the parameters of the dynamics, if any."""
         return () if self.dynamics is None else DYNAMICS_PRIORS
 
     def make_criterion(self) -> Criterion:
         """Measure of class separation of latent coordinates."""
-        local = self.criterion == "local_fisher"
-        affinity = local_affinity(self.X, self.y_index) if local else None
-        return make_criterion(self.criterion, self.y_index, affinity=affinity)
+        return make_criterion(self.criterion, self.y_index)
 
     def starts(self, n_starts: int, rng: np.random.Generator) -> list[FloatArray]:
         """Initial latent coordinates (N, R): principal components, then normal draws.

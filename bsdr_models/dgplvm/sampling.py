@@ -1,14 +1,15 @@
 r"""Posterior draws of D-GPLVM by PyMC: NUTS and ADVI, initialised at the mode.
 
-The target is exp(-F) N(U; 0, I): the objective of :mod:`~bsdr_models.dgplvm.objective` and the
-auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes, differ
-tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U such that U'U = N I,
-averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the step size.
+The target is exp(-F) N(U; 0, I) |U'U|: the objective of :mod:`~bsdr_models.dgplvm.objective` and
+the auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes,
+differ tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U such that
+U'U = N I, averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the
+step size.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -16,11 +17,14 @@ from scipy.linalg import block_diag
 from bsdr_models.alignment import rotations
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.map_search import Mode, make_objective
-from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
-from bsdr_models.dgplvm.problem import EXACT_SAMPLES, Problem
+from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.linalg import cholesky
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Variables stored for every draw.
 NAMES = ("latent_raw", "latent", *KERNEL, "criterion")
@@ -42,15 +46,14 @@ def check_declared(problem: Problem) -> None:
         raise ValueError(
             "the PyMC model of a fit has no sequences; dgplvm.build_model(sequence=) has them"
         )
-    if not problem.dense:
-        raise ValueError(
-            "the PyMC model needs a dense mapping (n_centres=None, at most "
-            f"{EXACT_SAMPLES} samples)"
-        )
 
 
 def sample(
-    engine: str, problem: Problem, mode: Mode, schedule: Schedule, rng: np.random.Generator
+    engine: str,
+    problem: Problem,
+    mode: Mode[WellPosedObjective],
+    schedule: Schedule,
+    rng: np.random.Generator,
 ) -> Sampled:
     """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
@@ -60,24 +63,30 @@ def sample(
     x, covariance = curvature(objective, mode)
     # ADVI does not converge from a draw of the prior, where J is huge.
     spreads = ADVI_STARTS if engine == "advi" else (1.0,) * schedule.chains
-    options: dict[str, Any] = {
-        "rng": rng,
-        "draws": schedule.draws,
-        "var_names": NAMES,
-        "starts": [_initial_values(objective, x, scale * covariance, rng) for scale in spreads],
-        "progressbar": schedule.progressbar,
-    }
+    starts = [_initial_values(objective, x, scale * covariance, rng) for scale in spreads]
     model = declare_model(problem, mode.settings)
     if engine == "advi":
-        sampled = engines.fit_advi(model, n_iterations=ADVI_STEPS, **options)
+        sampled = engines.fit_advi(
+            model,
+            var_names=NAMES,
+            rng=rng,
+            draws=schedule.draws,
+            n_iterations=ADVI_STEPS,
+            starts=starts,
+            progressbar=schedule.progressbar,
+        )
     else:
         sampled = engines.sample_nuts(
             model,
+            var_names=NAMES,
+            rng=rng,
+            draws=schedule.draws,
             tune=schedule.tune,
             chains=schedule.chains,
             target_accept=TARGET_ACCEPT,
             covariance=covariance,
-            **options,
+            starts=starts,
+            progressbar=schedule.progressbar,
         )
     latent = align_draws(sampled.draws["latent"], mode.latent)
     raw = sampled.draws["latent_raw"]
@@ -85,7 +94,7 @@ def sample(
     return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
 
 
-def declare_model(problem: Problem, settings: Mapping[str, float]) -> Any:
+def declare_model(problem: Problem, settings: Mapping[str, float]) -> "pm.Model":
     """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
@@ -101,7 +110,9 @@ def declare_model(problem: Problem, settings: Mapping[str, float]) -> Any:
     )
 
 
-def curvature(objective: Objective, mode: Mode) -> tuple[FloatArray, FloatArray]:
+def curvature(
+    objective: WellPosedObjective, mode: Mode[WellPosedObjective]
+) -> tuple[FloatArray, FloatArray]:
     """The mode with U'U = N I, (N R + 3,), and the inverse curvature there.
 
     By 2 (N R + 3) gradients; without correlations of coordinates and parameters.
@@ -123,8 +134,8 @@ def curvature(objective: Objective, mode: Mode) -> tuple[FloatArray, FloatArray]
 
 
 def _initial_values(
-    objective: Objective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
-) -> dict[str, Any]:
+    objective: WellPosedObjective, x: FloatArray, covariance: FloatArray, rng: np.random.Generator
+) -> dict[str, FloatArray]:
     """A draw of the normal at the mode, by variable."""
     x = x + cholesky(covariance, name="covariance at the mode") @ rng.standard_normal(len(x))
     raw, log_kernel = objective.unpack(x)

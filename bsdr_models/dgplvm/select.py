@@ -1,27 +1,22 @@
 """Width and noise of the mapping, chosen by samples that are left out of it."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm.back_constraint import (
-    MappingPrior,
-    centroid_weights,
-    make_mapping,
-)
+from bsdr_models.arrays import IntArray
+from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.fold_metric import Part
 from bsdr_models.dgplvm.leave_one_out import (
     leave_one_out,
     leave_out_tuples,
-    predict,
     whitened_indicators,
 )
-from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE, LogNormal
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.numerics.folds import stratified_subset
+from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 
 # Weak priors of the settings; without that of the width the choice is poor for many samples.
 WIDTH_PRIOR = LogNormal(2.0, 0.5)
@@ -32,8 +27,20 @@ NOISE_PRIOR = LogNormal(0.03, 1.5)
 SETTING_SAMPLES = 1000
 
 
+def subsample(y_index: IntArray, most: int) -> IntArray:
+    """Indices of about so many samples at most, of classes (N,), -1 without a label.
+
+    Labelled ones first, the same share of every class, then as many of the others as are left.
+    """
+    known = np.flatnonzero(y_index >= 0)
+    unknown = np.flatnonzero(y_index < 0)
+    n_others = max(most - len(known), 0)
+    others = unknown[evenly_spaced(len(unknown), n_others)] if n_others else unknown[:0]
+    return np.sort(np.append(known[stratified_subset(y_index[known], most)], others))
+
+
 def choose_settings(
-    problem: Problem, tuples: IntArray, parts: tuple[Part, ...] = ()
+    problem: Problem, tuples: IntArray, parts: Sequence[Part] = ()
 ) -> tuple[float, float]:
     """Width g and noise lambda, relative to the variance of the smooth part, of the mapping.
 
@@ -53,14 +60,15 @@ def choose_settings(
     targets = whitened_indicators(y)
     weights = centroid_weights(y)
     if problem.metric is not None:
-        parts = parts or tuple(problem.metric.take(some).parts())
-    make = partial(make_mapping, mean_variance=problem.priors.map_mean_variance)
+        parts = parts or problem.metric.take(some).parts()
+    make = partial(make_mapping, mean_variance=MAP_MEAN_VARIANCE)
 
     def loss(settings: tuple[float, float]) -> float:
         width, noise = settings
         own = partial(make, width=width, noise=noise)
         if parts:
-            residual = [_left_out_residual(part, y, targets, own) for part in parts]
+            folds = (part.fold(y, own) for part in parts)
+            residual = [targets[fold.left_out] - fold.predict(targets) for fold in folds]
         else:
             residual = [targets - leave_one_out(own(X, weights), targets, y, tuples).latent]
         square = np.concatenate(residual) ** 2
@@ -69,12 +77,3 @@ def choose_settings(
         return float(error) + penalty + NOISE_PRIOR.negative_log_density(np.log(noise))[0]
 
     return min(candidates, key=loss)
-
-
-def _left_out_residual(
-    part: Part, y_index: IntArray, targets: FloatArray, make: Callable[..., MappingPrior]
-) -> FloatArray:
-    """Targets (N, P) of the left-out samples less their predictions from the others, (M, P)."""
-    prior = make(part.X, centroid_weights(y_index[part.rest]))
-    features = prior.features(prior.kernel(part.X_new))
-    return targets[part.left_out] - predict(prior, targets[part.rest], features)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from bsdr_models.options import (
-    COUNT,
     ITERATIONS,
     POSITIVE,
     Options,
@@ -25,9 +24,6 @@ class Mapping(Options):
 
     Parameters
     ----------
-    n_centres : int, optional
-        Training samples at which the mapping has kernels: by default all, or 300 of more than
-        2000; the cost is then linear in the number of samples.
     width, noise : float or "cv", default="cv"
         Width g and noise lambda of the mapping; "cv" minimises the error of left-out class
         indicators.
@@ -44,16 +40,14 @@ class Mapping(Options):
     Examples
     --------
     >>> from bsdr_models import DGPLVMClassifier, DGPLVMMapping
-    >>> model = DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=100))
+    >>> model = DGPLVMClassifier(mapping=DGPLVMMapping(width=1.0))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_centres": [COUNT, None],
         "width": [POSITIVE, StrOptions({"cv"})],
         "noise": [POSITIVE, StrOptions({"cv"})],
     }
 
-    n_centres: int | None = None
     width: float | Literal["cv"] = "cv"
     noise: float | Literal["cv"] = "cv"
 

@@ -1,7 +1,6 @@
 """Fits of D-GPLVM as ``xarray.DataTree``."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,7 +18,7 @@ def make_tree(
     result: FitResult,
     context: Context,
     *,
-    fit: Mapping[str, Any],
+    fit: Mapping[str, FloatArray],
     method: InferenceMethod,
     dims: Mapping[str, tuple[str, ...]],
 ) -> xr.DataTree:
@@ -32,7 +31,7 @@ def make_tree(
     index = context.index
     sampled = result.sampled
     assert index is not None
-    group: dict[str, Any] = {
+    group: dict[str, object] = {
         "latent_mean": result.left_out.mean,
         "latent_cov": result.left_out.cov,
         "log_density": result.trace,
@@ -41,7 +40,7 @@ def make_tree(
         "class_size": np.bincount(index[index >= 0], minlength=len(context.labels)),
         **fit,
     }
-    groups: dict[str, dict[str, Any]] = {"fit": group}
+    groups: dict[str, dict[str, object]] = {"fit": group}
     if sampled is None:
         mode = {"latent": result.latent, **result.variables}
         groups["posterior"] = {name: np.array(v)[None, None] for name, v in mode.items()}
@@ -50,7 +49,10 @@ def make_tree(
         if sampled.draws["latent"].size > datatree.MAX_NUMBERS:
             del groups["posterior"]["latent"], groups["posterior"]["latent_raw"]
         groups["sample_stats"] = dict(sampled.sample_stats)
-        group |= sampled.fit
+        if sampled.fit:
+            # Iterations and restarts are those of ADVI, not of the search of its initial values.
+            del group["log_density"]
+            group |= sampled.fit
     tree = context.fit_tree(
         groups,
         SPEC,

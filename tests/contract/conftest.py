@@ -19,7 +19,6 @@ from bsdr_models import (
     BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
-    DGPLVMMapping,
     DGPLVMOptimization,
     DGPLVMPriors,
     EpsilonInsensitiveLoss,
@@ -70,7 +69,6 @@ CLASSIFIERS = {
     ),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_limit": DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf), random_state=0),
-    "dgplvm_centres": DGPLVMClassifier(mapping=DGPLVMMapping(n_centres=12), random_state=0),
     "dgplvm_paper": PaperDGPLVMClassifier(
         optimization=DGPLVMOptimization(max_iter=25), random_state=0
     ),
@@ -110,7 +108,6 @@ OF_ENGINES = {
 # Labels are read as by another form of the same class.
 ALIKE = {
     *("bsdr_laplace", "bm2pca_paper_one_vs_rest", "bm2pca_gibbs"),
-    "dgplvm_centres",
 }
 # The estimators of each parameter of the tests.
 FORMS = {

@@ -494,7 +494,7 @@ FLAGS = ("no", 2, None)
 ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         (
-            *("n_components", "max_iter", "mapping__n_centres"),
+            *("n_components", "max_iter"),
             *("optimization__n_restarts", "optimization__max_iter"),
             *("sampling__draws", "sampling__tune", "sampling__chains"),
         ),

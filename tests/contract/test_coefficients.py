@@ -9,7 +9,7 @@ from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.bsdr import Kernel
 
 pytestmark = pytest.mark.usefixtures("short_runs", "explained")
-NONLINEAR = ("dgplvm", "dgplvm_limit", "dgplvm_centres", "dgplvm_paper")
+NONLINEAR = ("dgplvm", "dgplvm_limit", "dgplvm_paper")
 # Draws are aligned: the mean over draws of a product is not the product of means.
 BY_DRAWS = ("bsdr_gibbs", "bm2pca_gibbs")
 

@@ -72,7 +72,7 @@ GRIDS = {
     "BSDRRegressor": {"n_components": [1, 2], "sampling__chains": [1]},
     "BM2PCAClassifier": {"loss__C": [1.0, 10.0], "max_iter": [30]},
     "BM2PCARegressor": {"loss__C": [1.0, 3.0], "priors": [BM2PCAPriors()]},
-    "DGPLVMClassifier": {"priors__weight": [1.0, np.inf], "priors": [DGPLVMPriors(map_dof=8.0)]},
+    "DGPLVMClassifier": {"priors__weight": [1.0, np.inf], "priors": [DGPLVMPriors(weight=8.0)]},
 }
 
 

@@ -70,9 +70,8 @@ CHOICES = {
     ),
     "DGPLVMClassifier": (
         {"priors__weight": np.inf},
-        {"priors__weight": np.inf, "mapping__n_centres": 3, "metric": "identity"},
+        {"priors__weight": np.inf, "metric": "identity"},
         {**SHORT, "mapping__width": 1.0, "mapping__noise": 0.1},
-        {**SHORT, "priors__criterion": "local_fisher"},
         {**SHORT, "priors__criterion": "mcml"},
     ),
     "PaperDGPLVMClassifier": ({"optimization__max_iter": 3},),

@@ -37,7 +37,6 @@ SEEDED = {
     "bsdr": {},
     "bsdr_gibbs": {"sampling__draws": 4, "sampling__tune": 4},
     "bsdr_regressor": {},
-    "dgplvm_centres": {},
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm import map_search, problem
+from bsdr_models.dgplvm import map_search
 from bsdr_models.inference.optimise import run_map
 from bsdr_models.papers import PaperDGPLVMClassifier
 
@@ -17,7 +17,6 @@ MODELS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
     "paper": {"optimization__max_iter": 25},
-    "centres": {"mapping__n_centres": 12},
 }
 each_model = pytest.mark.parametrize("name", ["default", "paper"])
 
@@ -175,7 +174,7 @@ def test_repeated_samples(iris, assert_finite, name, kind):
 
 @pytest.mark.parametrize(
     ("name", "marker"),
-    [("default", -1), ("default", None), ("default", "?"), ("centres", -1), ("paper", "?")],
+    [("default", -1), ("default", None), ("default", "?"), ("paper", "?")],
 )
 def test_unlabelled_samples(iris, assert_finite, name, marker):
     """Half of the labels are enough here; None and NA are as NaN."""
@@ -229,12 +228,18 @@ def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch
 
 
 @pytest.mark.parametrize("n_samples", [44, 45])
-def test_sample_sizes_around_the_exact_limit(iris, assert_finite, monkeypatch, n_samples):
-    """Above the limit the mapping has few centres; few samples have a density."""
-    monkeypatch.setattr(problem, "EXACT_SAMPLES", 44)
-    monkeypatch.setattr(map_search, "N_CENTRES", 12)
+def test_sample_sizes_around_the_largest_number(iris, assert_finite, monkeypatch, n_samples):
+    """Above it the fit takes a subsample; few samples have a density."""
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 44)
     monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris
     model = fit(make(), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.9
+
+
+def test_sequences_of_too_many_samples_are_refused(iris, monkeypatch):
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 44)
+    X, y = iris
+    with pytest.raises(ValueError, match=f"sequence needs at most 44 samples, got {len(y)}"):
+        DGPLVMClassifier().fit(X, y, sequence=np.arange(len(y)) // 5)

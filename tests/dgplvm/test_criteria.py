@@ -7,8 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm import criteria
-from bsdr_models.dgplvm.criteria import NAMES, local_affinity, make_criterion
+from bsdr_models.dgplvm.criteria import NAMES, make_criterion
 from bsdr_models.papers import PaperDGPLVMClassifier
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
@@ -16,7 +15,7 @@ labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
 K = 5
 
 # Largest tested number of components.
-WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "local_fisher": 5, "mcml": 5}
+WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "mcml": 5}
 
 every_criterion = pytest.mark.parametrize("name", NAMES)
 # Criteria of scatter matrices.
@@ -27,11 +26,8 @@ def rng_of(*key):
     return np.random.default_rng([41, *key])
 
 
-def make(name, y=labels, seed=0):
-    affinity = None
-    if name == "local_fisher":
-        affinity = local_affinity(rng_of(9, seed).standard_normal((len(y), 4)), y, 2)
-    return make_criterion(name, y, affinity=affinity)
+def make(name, y=labels):
+    return make_criterion(name, y)
 
 
 def make_latent(r, y=labels, seed=0):
@@ -53,23 +49,6 @@ def scatters(X, y):
     return S_w, S_b
 
 
-def local_scatters(X, y, A):
-    """S_lw and S_lb by Sugiyama's double sum over pairs, divided by the number of samples."""
-    known = np.flatnonzero(y >= 0)
-    n = len(known)
-    S_w = S_b = 0.0
-    for i in known:
-        n_c = np.sum(y == y[i])
-        for j in known:
-            delta = np.outer(X[i] - X[j], X[i] - X[j]) / (2.0 * n)
-            if y[i] == y[j]:
-                S_w = S_w + A[i, j] / n_c * delta
-                S_b = S_b + A[i, j] * (1.0 / n - 1.0 / n_c) * delta
-            else:
-                S_b = S_b + delta / n
-    return S_w, S_b
-
-
 def ratio(numerator, denominator):
     return np.trace(np.linalg.solve(denominator, numerator))
 
@@ -83,15 +62,6 @@ def test_values_are_traces_of_scatter_matrices():
     assert make("trace_ratio")(X)[0] == pytest.approx(ratio(S_w, S_b), rel=1e-11)
     assert make("inverse_trace")(X)[0] == pytest.approx(1.0 / ratio(S_b, S_w), rel=1e-11)
     assert make("total")(X)[0] == pytest.approx(ratio(S_w, S_w + S_b), rel=1e-11)
-
-
-def test_local_value_is_a_sum_over_pairs():
-    X = make_latent(5)
-    features = rng_of(2).standard_normal((len(labels), 4))
-    A = local_affinity(features, labels, 3)
-    S_w, S_b = local_scatters(X, labels, A.toarray())
-    expected = pytest.approx(ratio(S_w, S_b), rel=1e-10)
-    assert make_criterion("local_fisher", labels, affinity=A)(X)[0] == expected
 
 
 # ------------------------------------------------------------------------- gradient, invariance
@@ -133,16 +103,12 @@ def test_invariant_to_affine_transformations(name):
 @every_criterion
 def test_invariant_to_unlabelled_samples_and_class_names(name):
     X = make_latent(WIDTH[name])
-    affinity = local_affinity(rng_of(9).standard_normal((len(labels), 4)), labels, 2)
-    extra = {"affinity": affinity} if name == "local_fisher" else {}
-    value, gradient = make_criterion(name, labels, **extra)(X)
+    value, gradient = make_criterion(name, labels)(X)
     other = X.copy()
     other[labels < 0] = 1e5
     known = labels >= 0
-    if extra:
-        extra = {"affinity": affinity[known][:, known]}
     renamed = np.array([7, 3, 0, 6, 1])[labels[known]]
-    alone = make_criterion(name, renamed, **extra)(X[known])
+    alone = make_criterion(name, renamed)(X[known])
     assert make(name)(other)[0] == pytest.approx(value, rel=1e-12)
     assert alone[0] == pytest.approx(value, rel=1e-10)
     np.testing.assert_allclose(
@@ -154,7 +120,7 @@ def test_invariant_to_unlabelled_samples_and_class_names(name):
 def test_collapsed_classes_have_value_and_gradient_zero(name):
     X = rng_of(10).standard_normal((K, 3))[labels]
     value, gradient = make(name)(X)
-    assert 0.0 <= value < (1e-15 if name == "local_fisher" else 1e-25)
+    assert 0.0 <= value < 1e-25
     assert np.abs(gradient).max() < 1e-12
     singles = make(name, np.arange(6))
     value, gradient = singles(rng_of(11).standard_normal((6, 3)))
@@ -204,36 +170,6 @@ def test_singular_between_class_scatter_raises():
     with pytest.raises(np.linalg.LinAlgError, match="between-class scatter"):
         make("trace_ratio")(X)
     assert make("total")(X)[0] > 1.0
-
-
-# ---------------------------------------------------------------------------------- the affinity
-
-
-def test_affinity_has_local_scaling_within_classes():
-    X = rng_of(14).standard_normal((len(labels), 3))
-    A = local_affinity(X, labels, 2).toarray()
-    for i in range(len(labels)):
-        for j in range(len(labels)):
-            if labels[i] != labels[j] or labels[i] < 0:
-                assert A[i, j] == 0.0
-                continue
-            distances = [
-                np.sort(np.linalg.norm(X[labels == labels[i]] - X[k], axis=1)) for k in (i, j)
-            ]
-            s = [d[min(2, len(d) - 1)] for d in distances]
-            square = np.sum((X[i] - X[j]) ** 2)
-            expected = 1.0 if i == j else np.exp(-square / (s[0] * s[1]))
-            assert A[i, j] == pytest.approx(expected, rel=1e-12)
-
-
-def test_affinity_of_copies_is_one():
-    X = np.array([[0.0], [0.0], [0.0], [1.0], [2.0]])
-    A = local_affinity(X, np.zeros(5, dtype=int), 2).toarray()
-    np.testing.assert_array_equal(A[0], [1.0, 1.0, 1.0, 0.0, 0.0])
-    assert 0.0 < A[3, 4] < 1.0
-    assert A[3, 0] == 0.0
-    np.testing.assert_array_equal(A, A.T)
-    assert local_affinity(X, np.full(5, -1)).nnz == 0
 
 
 # -------------------------------------------- maximally collapsing metric learning, by pairs
@@ -360,11 +296,3 @@ def test_mcml_in_the_model_of_the_paper_and_with_unlabelled_samples(wine):
     priors = DGPLVMPriors(criterion="mcml")
     model = DGPLVMClassifier(2, priors=priors, unlabeled=-1).fit(np.concatenate([X, new]), half)
     assert model.score(new, y_new) > 0.9
-
-
-def test_too_many_samples_raise_before_any_work(digits, monkeypatch):
-    X, _, y, _ = digits
-    monkeypatch.setattr(criteria, "MAX_PAIRED", 59)
-    monkeypatch.setattr("bsdr_models.dgplvm.estimator.fit_problem", None)
-    with pytest.raises(ValueError, match=r"'mcml' compares all pairs.*at most 59, got 60"):
-        fit(X, y)

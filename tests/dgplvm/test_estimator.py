@@ -13,10 +13,8 @@ from bsdr_models.papers import PaperDGPLVMClassifier
 FORMS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
-    "centres": {"mapping__n_centres": 25},
     "total": {"priors__criterion": "total"},
     "inverse_trace": {"priors__criterion": "inverse_trace"},
-    "local_fisher": {"priors__criterion": "local_fisher"},
     "mcml": {"priors__criterion": "mcml"},
 }
 PAPER = {

@@ -16,11 +16,10 @@ from bsdr_models.dgplvm.gp_classifier import (
     one_against_rest,
     probit_log_odds,
 )
-from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
 from bsdr_models.numerics.folds import stratified_subset
 
-PRIORS = Priors()
 both = pytest.mark.parametrize("approximate", [laplace_by_features, ep_by_features])
 
 
@@ -65,7 +64,7 @@ def inputs_of(latent, y):
 
 
 def prior_mean():
-    return np.array([prior.log_median for prior in PRIORS.classifier])
+    return np.array([prior.log_median for prior in CLASSIFIER_PRIORS])
 
 
 def log_loss(log_p, y):
@@ -75,9 +74,7 @@ def log_loss(log_p, y):
 @both
 def test_two_classes_are_one_probit(approximate):
     latent, y, new, _ = problem(2)
-    got = fit_gp_classifier(
-        latent, y, approximate=approximate, priors=PRIORS, kernel_parameters=prior_mean()
-    )
+    got = fit_gp_classifier(latent, y, approximate=approximate, kernel_parameters=prior_mean())
     scale, t = inputs_of(latent, y), prior_mean()
     K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
     mean, variance = ByMatrix(approximate, K, 2.0 * y - 1.0).predict(
@@ -96,7 +93,7 @@ def test_two_classes_are_one_probit(approximate):
 def test_probabilities_are_normalised_odds_of_the_problems(approximate):
     """p_c is proportional to (odds of c)^(1/T)."""
     latent, y, new, _ = problem(4)
-    got = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
+    got = fit_gp_classifier(latent, y, approximate=approximate)
     mean, variance = got.functions.moments(new)
     assert mean.shape == variance.shape == (400, 4)
     p = norm.cdf(mean / np.sqrt(1.0 + variance))
@@ -113,7 +110,7 @@ def test_without_a_signal_the_class_frequencies_are_predicted(n_classes, why):
     latent = rng.standard_normal((len(y), 1))
     if why == "not predictive":
         latent += 3.0 * y[:, None]
-    got = fit_gp_classifier(latent, y, priors=PRIORS, predictive=why != "not predictive")
+    got = fit_gp_classifier(latent, y, predictive=why != "not predictive")
     frequency = np.bincount(y) / len(y)
     for log_p in (got.left_out, got.log_probabilities(10.0 * latent)):
         np.testing.assert_allclose(np.exp(log_p), np.tile(frequency, (len(y), 1)))
@@ -123,9 +120,9 @@ def test_without_a_signal_the_class_frequencies_are_predicted(n_classes, why):
 def test_kernel_parameters_maximise_evidence_and_prior(approximate):
     """Against an optimiser without gradients."""
     latent, y, _, _ = problem(3, n=30)
-    got = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
+    got = fit_gp_classifier(latent, y, approximate=approximate)
     scale = inputs_of(latent, y)
-    sd = np.array([prior.log_sd for prior in PRIORS.classifier])
+    sd = np.array([prior.log_sd for prior in CLASSIFIER_PRIORS])
 
     def value(t):
         K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
@@ -147,7 +144,7 @@ def test_kernel_parameters_maximise_evidence_and_prior(approximate):
 def test_leave_one_out_approximates_a_fit_without_the_sample(approximate):
     """With kernel and temperature held fixed; cavities ignore changes of the other sites."""
     latent, y, _, _ = problem(3, n=40)
-    got = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
+    got = fit_gp_classifier(latent, y, approximate=approximate)
     loo = got.left_out
     kernel = got.functions.kernel
     expected = np.empty((40, 3))
@@ -170,8 +167,8 @@ def test_unlabelled_samples_are_ignored(approximate):
     where = np.sort(rng.permutation(50)[:45])
     more, labels = rng.standard_normal((50, 2)), np.full(50, -1)
     more[where], labels[where] = latent, y
-    a = fit_gp_classifier(latent, y, approximate=approximate, priors=PRIORS)
-    b = fit_gp_classifier(more, labels, approximate=approximate, priors=PRIORS)
+    a = fit_gp_classifier(latent, y, approximate=approximate)
+    b = fit_gp_classifier(more, labels, approximate=approximate)
     np.testing.assert_array_equal(a.log_probabilities(new), b.log_probabilities(new))
     np.testing.assert_array_equal(a.left_out, b.left_out[where])
     others = labels < 0
@@ -183,7 +180,7 @@ def test_some_inducing_points_approximate_the_exact_fit(approximate, n):
     """Probabilities agree to 0.01, with a considerable smooth part."""
     latent, y, new, _ = problem(3, n=n)
     signs = one_against_rest(y)[:1]
-    kernel = kernel_at_prior(latent, y, PRIORS)
+    kernel = kernel_at_prior(latent, y)
     kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
     exact, exact_probits = fit_functions(kernel, latent, signs, np.arange(n), approximate)
     some = stratified_subset(y, 150)
@@ -202,9 +199,9 @@ def test_many_samples_use_inducing_points(monkeypatch):
     some = stratified_subset(y, 40)
     assert len(np.unique(some)) == len(some) <= 43
     assert set(y[some]) == {0, 1, 2}
-    got = fit_gp_classifier(latent, y, priors=PRIORS)
+    got = fit_gp_classifier(latent, y)
     monkeypatch.undo()
-    exact = fit_gp_classifier(latent, y, priors=PRIORS)
+    exact = fit_gp_classifier(latent, y)
     a, b = (log_loss(fit.log_probabilities(new), y_new) for fit in (got, exact))
     assert a == pytest.approx(b, abs=0.01)
 
@@ -212,13 +209,13 @@ def test_many_samples_use_inducing_points(monkeypatch):
 def test_the_kernel_of_many_classes_is_that_of_some_problems(monkeypatch):
     """It depends on no order of the classes, and new samples have nearly the same probabilities."""
     latent, y, new, y_new = problem(14, 112)
-    found = fit_gp_classifier(latent, y, priors=PRIORS)
+    found = fit_gp_classifier(latent, y)
     order = np.random.default_rng(0).permutation(14)
-    renamed = fit_gp_classifier(latent, order[y], priors=PRIORS)
+    renamed = fit_gp_classifier(latent, order[y])
     log_p = found.log_probabilities(new)
     np.testing.assert_allclose(renamed.log_probabilities(new)[:, order], log_p, atol=1e-3)
     monkeypatch.setattr(gp_classifier, "SEARCH_PROBLEMS", 14)
-    every = fit_gp_classifier(latent, y, priors=PRIORS)
+    every = fit_gp_classifier(latent, y)
     assert not np.array_equal(every.functions.kernel.log_values, found.functions.kernel.log_values)
     own = np.arange(len(new)), y_new
     assert log_p[own].mean() == pytest.approx(every.log_probabilities(new)[own].mean(), abs=0.02)

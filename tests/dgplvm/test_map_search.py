@@ -9,12 +9,8 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import map_search, problem, settings
-from bsdr_models.dgplvm.back_constraint import (
-    centroid_weights,
-    median_distance,
-    shrink_towards_loo,
-)
+from bsdr_models.dgplvm import map_search, settings
+from bsdr_models.dgplvm.back_constraint import centroid_weights, median_distance
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
 from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
@@ -144,9 +140,7 @@ def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     prior = make_mapping(X, y, settings)
     codes = whitened_indicators(y)
     left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
-    np.testing.assert_allclose(
-        shrink_towards_loo(prior, codes), 0.5 * (codes + left_out), rtol=1e-9
-    )
+    np.testing.assert_allclose(prior.shrink_towards_loo(codes), 0.5 * (codes + left_out), rtol=1e-9)
 
 
 # ------------------------------------------------------------------------ settings of the mapping
@@ -281,35 +275,50 @@ def test_all_initialisations_agree_on_wine(wine, weight):
     assert disagreement(found.search) is None
 
 
-# --------------------------------------------------------------- few centres, few densities
+# ------------------------------------------------------------------- many samples
 
 
 def fitted(X, y, **more):
     return DGPLVMClassifier().set_params(**{"random_state": 0} | more).fit(X, y)
 
 
-@pytest.mark.parametrize("weight", [10.0, np.inf])
-def test_all_samples_as_centres_give_the_dense_mapping(wine, weight):
-    X, new, y, _ = wine
-    dense = fitted(X, y, priors__weight=weight)
-    low_rank = fitted(X, y, priors__weight=weight, mapping__n_centres=len(X))
-    np.testing.assert_allclose(low_rank.predict_proba(new), dense.predict_proba(new), atol=1e-4)
-    np.testing.assert_allclose(low_rank.transform(new), dense.transform(new), atol=1e-4)
-    np.testing.assert_allclose(low_rank.components_, dense.components_, atol=1e-4)
-    np.testing.assert_allclose(low_rank.out_of_range(new), dense.out_of_range(new), atol=1e-4)
+@pytest.mark.parametrize("groups", [None, np.arange(90) // 6])
+def test_more_samples_than_the_largest_number_are_a_subsample(monkeypatch, groups):
+    """The fit is that of the subsample, with the same share of every class, in its order."""
+    X, y = make_data(90, 6)
+    y = np.array(["c", "a", "b"])[y]
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 30)
+    model = DGPLVMClassifier(random_state=0).fit(X, y, groups=groups)
+    kept = model._context.kept
+    assert np.all(np.diff(kept) > 0)
+    assert np.all(np.unique(y[kept], return_counts=True)[1] == 10)
+    monkeypatch.undo()
+    of_kept = None if groups is None else groups[kept]
+    alone = DGPLVMClassifier(random_state=0).fit(X[kept], y[kept], groups=of_kept)
+    np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
+    held_out = model.held_out_log_proba_
+    np.testing.assert_array_equal(held_out[kept], alone.held_out_log_proba_)
+    assert held_out.shape == (90, 3)
+    assert np.isnan(np.delete(held_out, kept, axis=0)).all()
+    np.testing.assert_array_equal(model.idata_["fit"]["obs"], kept)
+
+
+def test_unlabelled_samples_fill_the_subsample(monkeypatch):
+    X, y = make_data(90, 6)
+    given = np.where(np.arange(90) < 12, y, -1)
+    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 30)
+    model = DGPLVMClassifier(unlabeled=-1).fit(X, given)
+    assert np.all(model._context.kept[:12] == np.arange(12))
+    assert len(model._context.kept) == 30
+    assert np.isfinite(model.predict_proba(X)).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [10.0, np.inf])
 def test_fit_of_many_samples_approximates_the_exact_fit(monkeypatch, weight):
-    """300 samples: with the density of half of them and 300 or 60 centres, and exactly."""
+    """300 samples: with the density of half of them, and exactly."""
     X, y = make_data(300, 8, distance=1.0)
     exact = fitted(X, y, priors__weight=weight)
-    monkeypatch.setattr(problem, "EXACT_SAMPLES", 100)
     monkeypatch.setattr(map_search, "N_MODELLED", 150)
     some = fitted(X, y, priors__weight=weight)
     np.testing.assert_allclose(some.predict_proba(X), exact.predict_proba(X), atol=0.03)
-    monkeypatch.setattr(map_search, "N_CENTRES", 60)
-    few = fitted(X, y, priors__weight=weight)
-    assert np.abs(few.predict_proba(X) - exact.predict_proba(X)).mean() < 0.03
-    assert (few.predict(X) == exact.predict(X)).mean() > 0.97

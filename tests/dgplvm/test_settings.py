@@ -23,7 +23,6 @@ def test_criterion():
     assert choose("auto", 3, 3) == "total"
     assert choose("auto", 1, 2) == "trace_ratio"
     assert choose("total", 1, 2) == "total"
-    assert choose("local_fisher", 9, 2) == "local_fisher"
     assert choose("mcml", 9, 2) == "mcml"
     for name in ("trace_ratio", "inverse_trace"):
         assert choose(name, 2, 3) == name

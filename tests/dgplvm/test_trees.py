@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bsdr_models import DGPLVMClassifier
-from bsdr_models.dgplvm import base
+from bsdr_models import DGPLVMClassifier, Sampling
+from bsdr_models.dgplvm import base, sampling
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.papers import PaperDGPLVMClassifier
 
@@ -19,7 +19,6 @@ MODELS = {
     "default": {},
     "limit": {"priors__weight": np.inf},
     "three": {"n_components": 3},
-    "centres": {"mapping__n_centres": 12},
     "paper": {"optimization__max_iter": 40},
     "unlabelled": {"unlabeled": "?"},
     "starts": {"optimization__n_restarts": 4},
@@ -134,6 +133,18 @@ def test_trace_and_terms_are_consistent(fitted, name):
     assert fit.sizes["restart"] == (4 if name == "starts" else 1)
     terms = {"likelihood", "criterion"} | (set() if name == "paper" else {"priors"})
     assert terms <= set(fit["term"].values.tolist())
+
+
+@pytest.mark.slow
+def test_iterations_of_advi_are_those_of_its_bound(monkeypatch):
+    monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
+    X, y = toy("default")
+    model = DGPLVMClassifier(inference="advi", sampling=Sampling(draws=20), random_state=0)
+    fit = model.fit(X, y).idata_["fit"]
+    assert fit["elbo"].sizes == {"iteration": 50}
+    assert fit["restarts"].sizes == {"restart": len(sampling.ADVI_STARTS)}
+    assert "log_density" not in fit
+    assert np.isfinite(model.predict_proba(X)).all()
 
 
 def test_leave_one_out_is_distributed_as_new_samples():

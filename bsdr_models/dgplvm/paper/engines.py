@@ -1,16 +1,16 @@
 """Engine of the paper's model: a local minimum of its objective, and a classifier."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.engines import FitResult, disagreement, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
 from bsdr_models.dgplvm.paper.map import KernelMapping, certain, collapse, fit_paper
-from bsdr_models.dgplvm.posterior import Draw, Posterior
-from bsdr_models.dgplvm.priors import KERNEL
+from bsdr_models.dgplvm.posterior import Draw, Embedder, Posterior
 from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
 from bsdr_models.dgplvm.problem import Problem
 
@@ -23,7 +23,7 @@ Approximation = Literal["ep", "laplace"]
 
 def fit_problem(
     problem: Problem,
-    mapping: KernelMapping | None,
+    mapping: KernelMapping,
     *,
     placement: Placement,
     approximation: Approximation,
@@ -50,22 +50,24 @@ def fit_problem(
     classifier = fit_gp_classifier(
         fit.latent,
         problem.y_index,
-        priors=problem.priors,
         approximate=APPROXIMATIONS[approximation],
     )
-    if mapping is not None and placement == "map":
-        embedder: Any = mapping.embedder(raw)
+    if placement == "map":
+        embedder: Embedder = mapping.embedder(raw)
     else:
         embedder = LikelihoodEmbedder.of(fit.latent, problem.X, theta)
-    kernel = (signal / gram.variance, lengthscale, noise / gram.variance)
-    variables: dict[str, Any] = dict(zip(KERNEL, kernel, strict=True))
-    variables["criterion"] = fit.terms.criterion
-    variables["theta"] = np.exp(fit.log_parameters[:4])
-    variables["latent_raw"] = raw
+    variables: dict[str, float | FloatArray] = {
+        "signal_variance": signal / gram.variance,
+        "lengthscale": lengthscale,
+        "noise_variance": noise / gram.variance,
+        "criterion": fit.terms.criterion,
+        "theta": theta,
+        "latent_raw": raw,
+    }
     return make_result(
         fit,
+        Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
         problem,
-        posterior=Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
         latent=fit.latent,
         left_out=certain(fit.latent),
         variables=variables,

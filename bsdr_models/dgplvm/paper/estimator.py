@@ -1,7 +1,7 @@
 """Scikit-learn classifier of the model as the paper prints it."""
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -16,10 +16,13 @@ from bsdr_models.dgplvm.paper.engines import Approximation, Placement, fit_probl
 from bsdr_models.dgplvm.paper.map import KernelMapping
 from bsdr_models.dgplvm.priors import CriterionName, Priors
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Relative participation ratio of the variances below which features have different units.
 SAME_UNITS = 0.25
@@ -41,7 +44,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         Dimension R of the latent space; by default 2, and 1 for two classes.
     weight : float, default=1e4
         1 / sigma_d**2, weight of the discriminative prior.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
         Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`; "auto" is
         tr(S_b^-1 S_w), Eq. (13), with fewer components than classes.
     mapping : {"kernel", "none"}, default="kernel"
@@ -121,7 +124,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         width: float = 2.0,
         placement: Placement = "map",
         approximation: Approximation = "ep",
-        unlabeled: Any = None,
+        unlabeled: object = None,
         standardize: bool | Literal["auto"] = "auto",
         optimization: Optimization | None = None,
         progressbar: bool = False,
@@ -145,21 +148,21 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.standardized_ = bool(of_each)
         return scaler if of_each else common_scale(scaler)
 
-    def _selected_params(self) -> dict[str, Any]:
+    def _selected_params(self) -> dict[str, bool]:
         return {"standardize": self.standardized_}
 
-    def _problem_options(self) -> dict[str, Any]:
-        return {"priors": Priors(weight=self.weight, criterion=self.criterion)}
+    def _model_options(self) -> tuple[Priors, Mapping]:
+        return Priors(weight=self.weight, criterion=self.criterion), Mapping()
 
-    def _kernel_mapping(self, problem: Problem) -> KernelMapping | None:
-        return KernelMapping.of(problem.X, self.width) if self.mapping == "kernel" else None
+    def _kernel_mapping(self, problem: Problem) -> KernelMapping:
+        return KernelMapping.of(problem.X, self.width if self.mapping == "kernel" else None)
 
     def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
         self._check_data(problem.X, problem.y_index)
         return fit_problem(
             problem,
             self._kernel_mapping(problem),
-            placement=self.placement,
+            placement=self.placement if self.mapping == "kernel" else "likelihood",
             approximation=self.approximation,
             rng=rng,
             progressbar=self.progressbar,
@@ -179,7 +182,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         return "map"
 
     @property
-    def model_(self) -> Any:
+    def model_(self) -> "pm.Model":
         """The objective within bounds as a ``pymc.Model`` on the training samples.
 
         Its factors are potentials: labels and features have no draws and no log likelihood.

@@ -24,7 +24,6 @@ no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -33,9 +32,10 @@ from scipy.spatial.distance import pdist
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate_paper
+from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
-from bsdr_models.dgplvm.objective import Objective
+from bsdr_models.dgplvm.objective import Gradient, Objective
+from bsdr_models.dgplvm.priors import LogUniform
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import cholesky
@@ -58,18 +58,6 @@ NO_SCATTER = 1e-6
 _AT_BOUND = 1e-3
 
 
-@dataclass(frozen=True, slots=True)
-class LogUniform:
-    """Density 1 / theta of a positive number, within bounds of its logarithm."""
-
-    log_median: float
-    bounds: tuple[float, float]
-
-    def negative_log_density(self, log_value: float) -> tuple[float, float]:
-        """Negative log density of theta, in nats up to a constant; its derivative in log theta."""
-        return log_value, 1.0
-
-
 def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
     """Priors of theta, 1 / theta within bounds, for features of the variance in a Gram matrix."""
     units = float(np.log(gram.variance)) * _UNITS
@@ -89,19 +77,16 @@ class KernelMapping:
     factor: FloatArray
 
     @classmethod
-    def of(cls, X: FloatArray, width: float) -> "KernelMapping":
-        """The width is gamma in units of 1 / the median squared distance."""
+    def of(cls, X: FloatArray, width: float | None) -> "KernelMapping":
+        """The width is gamma in units of 1 / the median squared distance.
+
+        None is its limit at infinity, in which K_bc is the identity and a are the coordinates.
+        """
+        if width is None:
+            return cls(X=X, lengthscale=0.0, factor=np.eye(len(X)))
         lengthscale = (width / median_distance(X)) ** -0.5
         factor = cholesky(rbf(X, None, lengthscale), name="kernel matrix of the mapping")
         return cls(X=X, lengthscale=lengthscale, factor=factor)
-
-    def root(self, u: FloatArray) -> FloatArray:
-        """Latent coordinates of coordinates u, both (N, R)."""
-        return self.factor @ u
-
-    def root_transposed(self, gradient: FloatArray) -> FloatArray:
-        """Gradient in u from that in latent coordinates, both (N, R)."""
-        return self.factor.T @ gradient
 
     def raw(self, latent: FloatArray) -> FloatArray:
         """The u of latent coordinates, both (N, R)."""
@@ -139,14 +124,37 @@ def certain(latent: FloatArray) -> LatentCoordinates:
     return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperObjective(Objective):
+    """Eq. (13) of the paper by coordinates u of the mapping; with dynamics, Eq. (19)."""
+
+    mapping: KernelMapping
+
+    def raw(self, latent: FloatArray) -> FloatArray:
+        """The u of latent coordinates, both (N, R)."""
+        return self.mapping.raw(latent)
+
+    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
+        """Latent coordinates of coordinates u, both (N, R), and the map of gradients back."""
+        factor = self.mapping.factor
+        return factor @ raw, lambda gradient: factor.T @ gradient
+
+    def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
+        """Eq. (8), without the prior of theta."""
+        return evaluate_paper(latent, log_kernel, self.gram)
+
+    def mapping_terms(self, latent: FloatArray) -> dict[str, tuple[float, FloatArray]]:
+        """None: the mapping has no prior."""
+        return {}
+
+
 def fit_paper(
-    problem: Problem, mapping: KernelMapping | None, rng: np.random.Generator, **options: Any
-) -> Mode:
-    """Minimise the paper's objective within bounds; options are of `run_map`."""
+    problem: Problem, mapping: KernelMapping, rng: np.random.Generator, *, progressbar: bool = False
+) -> Mode[PaperObjective]:
+    """Minimise the paper's objective within bounds."""
     gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
-    objective = Objective(
+    objective = PaperObjective(
         gram=gram,
-        density=evaluate_paper,
         criterion=problem.make_criterion(),
         weight=problem.priors.weight,
         n_components=problem.n_components,
@@ -155,10 +163,10 @@ def fit_paper(
         mapping=mapping,
     )
     initial = problem.starts(int(problem.optimization.n_restarts), rng)
-    return find_mode(objective, initial, problem.optimization, **options)
+    return find_mode(objective, initial, problem.optimization, progressbar=progressbar)
 
 
-def collapse(mode: Mode, problem: Problem) -> str | None:
+def collapse(mode: Mode[PaperObjective], problem: Problem) -> str | None:
     r"""A warning if the mode is degenerate, or None.
 
     The share of the signal is the prior variance of a feature explained by the latent coordinates,

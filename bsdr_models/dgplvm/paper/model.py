@@ -14,7 +14,7 @@ depends on them. Optional are dynamics, Eqs. (19) and (20), the classifier, whos
 have the covariance K, Eqs. (1) to (3), and new samples, Eqs. (14) to (16).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import pytensor.tensor as pt
 from pymc.distributions import transforms
 from pytensor.tensor import linalg
 
-from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray
+from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.dgplvm import model as shared
 from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.likelihood import FeatureGram
@@ -55,19 +55,19 @@ MARGIN = np.array([[-1e-9], [1e-9]])
 
 
 def build_paper_model(
-    X: Any,
-    y: Any,
+    X: SamplesLike,
+    y: TargetLike,
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
-    priors: Mapping[str, Any] | None = None,
+    priors: Mapping[str, object] | None = None,
     weight: float = 1e4,
     criterion: CriterionName = "auto",
     width: float | None = 2.0,
-    unlabeled: Any = None,
-    sequence: Any = None,
+    unlabeled: object = None,
+    sequence: TargetLike | None = None,
     classifier: bool = False,
-    X_new: Any = None,
+    X_new: SamplesLike | None = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare Eq. (13) of the paper as a PyMC model with named dims, within bounds.
@@ -87,7 +87,7 @@ def build_paper_model(
         Priors of variables by name, as for :func:`bsdr_models.bsdr.build_model`.
     weight : float, default=1e4
         1 / sigma_d**2, weight of the discriminative prior.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "local_fisher", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
         J of the labelled samples; "auto" is tr(S_b^-1 S_w), Eq. (13), with fewer components than
         classes.
     width : float or None, default=2
@@ -141,10 +141,11 @@ def build_paper_model(
     known = int((y_index >= 0).sum())
     if classifier and known < len(X_array):
         raise ValueError("classifier=True needs a label of every sample")
+    new = None
     if X_new is not None:
-        X_new = check_features(X_new, None, 1)[0]
-        if X_new.shape[1] != X_array.shape[1]:
-            raise ValueError(f"X_new has {X_new.shape[1]} features, and X {X_array.shape[1]}")
+        new = check_features(X_new, None, 1)[0]
+        if new.shape[1] != X_array.shape[1]:
+            raise ValueError(f"X_new has {new.shape[1]} features, and X {X_array.shape[1]}")
     problem = Problem(
         X=X_array,
         y_index=y_index,
@@ -152,23 +153,31 @@ def build_paper_model(
         criterion=choose_criterion(criterion, n_components, len(classes), known),
         priors=Priors(weight=weight, criterion=criterion),
     )
-    mapping = None if width is None else KernelMapping.of(X_array, width)
-    options: Any = {"sequence": sequence, "classifier": classifier, "X_new": X_new, "name": name}
-    return declare(problem, mapping, {FEATURE: features, LABEL: classes}, own, **options)
+    mapping = KernelMapping.of(X_array, width)
+    return declare(
+        problem,
+        mapping,
+        {FEATURE: features, LABEL: classes},
+        own,
+        sequence=sequence,
+        classifier=classifier,
+        X_new=new,
+        name=name,
+    )
 
 
 def declare(
     problem: Problem,
-    mapping: KernelMapping | None,
-    coords: dict[str, Any] | None = None,
+    mapping: KernelMapping,
+    coords: Mapping[str, Sequence[object]] | None = None,
     own: OwnPriors = NO_PRIORS,
     *,
-    sequence: Any = None,
+    sequence: TargetLike | None = None,
     classifier: bool = False,
     X_new: FloatArray | None = None,
     name: str = "",
 ) -> pm.Model:
-    """The model of a problem, with its mapping, if any, and names of features and classes."""
+    """The model of a problem, with its mapping and names of features and classes."""
     n, d = problem.X.shape
     mean = problem.X.mean(axis=0)
     gram = FeatureGram.of(problem.X - mean)
@@ -176,11 +185,10 @@ def declare(
     low, high = np.array([prior.bounds for prior in priors]).T + MARGIN
     medians = [prior.log_median for prior in priors]
     start = problem.starts(1, np.random.default_rng(0))[0]
-    basis = np.eye(n) if mapping is None else mapping.factor
-    raw = start if mapping is None else mapping.raw(start)
+    raw = mapping.raw(start)
     if coords is None:
         coords = {FEATURE: range(d), LABEL: range(problem.n_labels)}
-    coords = coords | {
+    coords = dict(coords) | {
         OBS: range(n),
         COMPONENT: range(problem.n_components),
         BASIS: range(len(raw)),
@@ -191,8 +199,10 @@ def declare(
         pm.Data("y_data", problem.y_index, dims=OBS)
         theta = own.declare(_log_uniform, "theta", low, high, np.exp(medians), dims=THETA_DIM)
         U = normal_from("latent_raw", 0.0, RAW_SCALE, start=raw, dims=(BASIS, COMPONENT))
-        latent = pm.Deterministic("latent", pt.as_tensor(basis) @ U, dims=shared.LATENT_DIMS)
-        J = shared.class_separation(latent, problem.y_index, problem.criterion, features=problem.X)
+        latent = pm.Deterministic(
+            "latent", pt.as_tensor(mapping.factor) @ U, dims=shared.LATENT_DIMS
+        )
+        J = shared.class_separation(latent, problem.y_index, problem.criterion)
         pm.Deterministic("criterion", J)
         output, inverse_width, bias, inverse_noise = (theta[i] for i in range(4))
         lengthscale = inverse_width**-0.5
@@ -206,8 +216,8 @@ def declare(
         if X_new is not None:
             model.add_coord(NEW_OBS, range(len(X_new)))
             nearest = squared_distances(X_new, problem.X).argmin(axis=1)
-            places: Any = {"start": start[nearest], "dims": (NEW_OBS, COMPONENT)}
-            x = normal_from("new_latent", 0.0, np.float64(1.0), **places)
+            dims = (NEW_OBS, COMPONENT)
+            x = normal_from("new_latent", 0.0, np.float64(1.0), start=start[nearest], dims=dims)
             k = shared.rbf(latent, x, output, lengthscale) + bias  # (N, M)
             half = linalg.solve_triangular(L, k, lower=True)
             Y = linalg.solve_triangular(L, pt.as_tensor(problem.X - mean), lower=True)
@@ -233,7 +243,7 @@ def _classify(L: Tensor, y_index: IntArray, own: OwnPriors) -> None:
 
 
 def _log_uniform(
-    name: str, low: FloatArray, high: FloatArray, start: FloatArray, *, dims: Any
+    name: str, low: FloatArray, high: FloatArray, start: FloatArray, *, dims: str
 ) -> Tensor:
     """Positive variables (4,) of density 1 / theta within bounds of their logarithms."""
     ends = [pt.constant(end, dtype=pytensor.config.floatX) for end in (low, high)]
