@@ -25,7 +25,6 @@ from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.inference.chunks import Chunks, InMemory, Samples
-from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler
 
 PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "large_data.md"

@@ -2,7 +2,7 @@
 
 import sys
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -88,6 +88,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
         """
         check_order(X, sequence)
         X, index, described = self._read_training(X, y, self.unlabeled, groups)
+        known: dict[str, Any] = {**described}
         most = self._most_samples
         if sequence is not None:
             check_consistent_length(X, sequence)
@@ -97,12 +98,12 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if len(X) > most:
             kept = subsample(index, most)
             of_each = ("y", "index", "samples", "groups")
-            given = {name: described[name] for name in of_each if described[name] is not None}
-            described |= {name: values[kept] for name, values in given.items()}
-            described |= {"kept": kept, "n_samples": len(X)}
+            given = {name: known[name] for name in of_each if known[name] is not None}
+            known |= {name: values[kept] for name, values in given.items()}
+            known |= {"kept": kept, "n_samples": len(X)}
             X = X[kept]
             index = index[kept]
-        group_index: IntArray | None = described["groups"]
+        group_index: IntArray | None = known["groups"]
         rng = as_generator(self.random_state)
         n_classes = len(self.classes_)
         n_components = int(self.n_components or min(self._most_components, n_classes - 1))
@@ -131,7 +132,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
                 X=X,
                 constant=self._scaler.constant,
                 config=self._config(),
-                **described,
+                **known,
                 attrs={
                     "weight": problem.priors.weight,
                     "criterion": criterion,

@@ -195,7 +195,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
         return fit_problem(problem, self.inference, self._schedule(), rng=rng)
 
-    def _selected_params(self) -> dict[str, float]:
+    def _selected_params(self) -> dict[str, object]:
         return {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
 
     def out_of_range(self, X: SamplesLike) -> FloatArray:

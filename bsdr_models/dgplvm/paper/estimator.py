@@ -148,7 +148,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.standardized_ = bool(of_each)
         return scaler if of_each else common_scale(scaler)
 
-    def _selected_params(self) -> dict[str, bool]:
+    def _selected_params(self) -> dict[str, object]:
         return {"standardize": self.standardized_}
 
     def _model_options(self) -> tuple[Priors, Mapping]:
