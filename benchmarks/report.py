@@ -51,10 +51,14 @@ def by_method(rows: Sequence[Row], table: Table) -> str:
     if table.ranked:
         head.append("mean rank")
         found = {
-            method: [values(rows, task, method, table.score).mean() for task in tasks]
+            method: [values(rows, task, method, table.score) for task in tasks]
             for method, tasks in asked.items()
         }
-        known = {method: means for method, means in found.items() if np.isfinite(means).all()}
+        known = {
+            method: [each.mean() for each in scores]
+            for method, scores in found.items()
+            if all(len(each) for each in scores)
+        }
         ranks = rankdata(np.array(list(known.values())), axis=0).mean(axis=1)
         rank = dict(zip(known, ranks, strict=True))
         cells = {
