@@ -212,15 +212,13 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         ]
         folds = self._make_folds(labels, group_index, rng)
         with self._fitting(table.shape):
-            outcome = run_tasks(
+            fits = run_tasks(
                 lambda member: _fit_member(member, X, labels, folds, group_index),
                 members,
                 n_jobs=self.n_jobs,
                 what="members",
-            )
-            if outcome.interrupted:
-                raise KeyboardInterrupt
-            models, held_out, warned = zip(*outcome.results.values(), strict=True)
+            ).complete()
+            models, held_out, warned = zip(*fits, strict=True)
             for (name, _), own in zip(members, warned, strict=True):
                 for each in own:
                     warnings.warn(f"{name}: {each.message}", each.category, stacklevel=2)
