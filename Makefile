@@ -14,7 +14,7 @@ export MKL_NUM_THREADS ?= 1
 # Modules are compiled once, not by each worker.
 export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= auto
-# Tests evaluate PyMC models a few times, which takes less time than compiling them.
+# Fast tests evaluate PyMC models once or twice, which takes less time than compiling them.
 QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE
 # Tests in which other packages take part: fits, checks of scikit-learn, tables, PyMC models, trees,
 # files, plots and Dask arrays.
@@ -47,7 +47,7 @@ test: $(STAMP)  ## The fast tests
 	$(QUICK) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" --durations=20
 
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
-	$(QUICK) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow --durations=20
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow --durations=20
 
 # With a cache of compiled functions of its own: the versions of Numba delete each other's.
 test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
