@@ -353,7 +353,7 @@ def task_and_mode(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_objective_is_the_declared_density(case):
-    """Minus F, and the normal prior of the raw coordinates."""
+    """Minus F, the normal prior of the raw coordinates U, and log |U'U|."""
     task, mode = task_and_mode(case)
     objective, model = make_objective(task, mode.objective.mapping), declared(case)
     density = model.logp_dlogp_function(ravel_inputs=True, **FAST)
@@ -361,9 +361,11 @@ def test_the_objective_is_the_declared_density(case):
         point = DictToArrayBijection.map(random_point(model, seed))
         (value, gradient), (F, by_x) = density(point), objective(point.data)
         raw = objective.unpack(point.data)[0]
-        np.testing.assert_allclose(value, stats.norm.logpdf(raw).sum() - F, rtol=1e-10)
+        square = raw.T @ raw
+        prior = stats.norm.logpdf(raw).sum() + np.linalg.slogdet(square)[1]
+        np.testing.assert_allclose(value, prior - F, rtol=1e-10)
         expected = -by_x
-        expected[: raw.size] -= raw.ravel()
+        expected[: raw.size] += (2.0 * raw @ np.linalg.inv(square) - raw).ravel()
         atol = 1e-9 * np.abs(expected).max()
         np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=atol)
 
