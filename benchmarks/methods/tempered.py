@@ -21,6 +21,7 @@ from sklearn.svm import SVC, LinearSVC
 from benchmarks.methods.base import N_FOLDS, Fitted, Method, UnitSize, scalers, spread
 from benchmarks.protocols import Training
 from bsdr_models.baselines import PLSScores
+from bsdr_models.bm2pca.select import rows_to_hold_out
 from bsdr_models.metrics import log_losses
 from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys
 from bsdr_models.numerics.temperature import fit_temperature
@@ -31,8 +32,6 @@ GAMMAS, KERNEL_COSTS = (0.03, 0.1, 0.3, 1.0), (1.0, 10.0, 100.0)
 # Thresholds of shrunken centroids, in standard errors; shares of features tried at a split.
 THRESHOLDS, SHARES = (None, 0.5, 1.0, 2.0, 4.0), ("sqrt", 0.1)
 N_TREES = 100
-# Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
-ENOUGH_SAMPLES = 500
 
 # Machine with fixed settings: training samples, classes, new samples -> scores (M, K) or (M,).
 Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -96,12 +95,7 @@ def _held_out(training: Training, samples: np.ndarray, y: np.ndarray) -> list[np
         fold = assign_folds(y, sample_keys(samples), n_folds=N_FOLDS)
     else:
         fold = make_folds(samples, y, training.groups)
-    rows: list[np.ndarray] = []
-    for number in np.unique(fold[fold >= 0]):
-        rows.append(np.flatnonzero(fold == number))
-        if sum(map(len, rows)) >= ENOUGH_SAMPLES:
-            break
-    return rows
+    return rows_to_hold_out(fold, y)
 
 
 def _probabilities(scores: np.ndarray) -> np.ndarray:
