@@ -73,15 +73,6 @@ def short_pymc():
     return cut_short
 
 
-@pytest.fixture
-def compiled():
-    """By the default of PyTensor, for many steps of one model."""
-    import pytensor
-
-    with pytensor.config.change_flags(mode="Mode"):
-        yield
-
-
 @pytest.fixture(scope="module", autouse=True)
 def coarse_grid():
     """Maps of trees have few grid points; each takes a prediction per draw."""

@@ -14,7 +14,7 @@ from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Schedule
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compiled")]
+pytestmark = pytest.mark.slow
 
 SCALARS = (*sampling.KERNEL, "criterion")
 

@@ -602,7 +602,6 @@ def test_the_warning_of_unmixed_draws_names_the_line_of_the_user(linear):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("compiled")
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")  # the draws have it
 def test_a_regressor_from_draws_of_a_changed_model():
     """Predictions against those that PyMC computes itself."""

@@ -153,7 +153,7 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
 
 
 @pytest.mark.slow
-def test_nuts_agrees_with_importance_sampling(one_core, compiled):
+def test_nuts_agrees_with_importance_sampling(one_core):
     """One feature, one component, two classes: weigh a million draws of the prior.
 
     Given Q, W and b the latent integrates out, p(y = 1 | x) = Phi(m / s) with
