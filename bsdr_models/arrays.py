@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 FloatArray = NDArray[np.float64]
+SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 

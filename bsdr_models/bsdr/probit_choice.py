@@ -24,7 +24,7 @@ phi. A short loop must not have a constant number of nodes either, or it is unro
 
 import math
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import polynomial
@@ -55,7 +55,7 @@ _DENSITY = 2 * N_NODES
 ROW = 3 * N_NODES
 # Values of Phi that are in memory at once.
 _BLOCK = 1 << 18
-_OPTIONS: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "cache": True,
     "fastmath": {"contract", "nnan", "ninf", "nsz", "arcp", "reassoc"},
     "error_model": "numpy",
@@ -79,9 +79,7 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
     """
     value = np.empty(eta.shape[:2], eta.dtype)
     slope = np.zeros(eta.shape, eta.dtype)
-    weight, table = (each.astype(eta.dtype, copy=False) for each in _tables())
-    far = _DECIDED_SINGLE if eta.dtype == np.float32 else _DECIDED
-    _log_likelihood(np.ascontiguousarray(eta), y, lapse, far, weight, table, value, slope)
+    fill_log_likelihood(np.ascontiguousarray(eta), y, lapse, nodes(eta.dtype), value, slope)
     return value, slope
 
 
@@ -95,7 +93,7 @@ def curvature(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArray, F
 
 def _hessian(eta: FloatArray, y: IntArray, lapse: float, slope: FloatArray) -> FloatArray:
     """Second derivatives (N, K, K), given the first (N, K)."""
-    weight, table = _tables()
+    weight, table, _ = nodes(eta.dtype)
     own = np.arange(len(y)), y
     gap = eta[own][:, None] - eta
     near = (gap < _DECIDED) & (gap > -_DECIDED).all(axis=1, keepdims=True)
@@ -125,14 +123,22 @@ def probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
     eta = np.ascontiguousarray(eta, dtype=np.float64)
     flat = eta.reshape(-1, eta.shape[-1])
     out = np.empty(flat.shape)
-    _, table = _tables()
+    table = nodes(eta.dtype).table
     _probabilities(flat, lapse, np.ones(N_NODES), table, out)
     return out.reshape(eta.shape)
 
 
+class Nodes(NamedTuple):
+    """Nodes of the integral, and the polynomials of Phi there."""
+
+    weight: FloatArray  # normal density, (Q,)
+    table: FloatArray  # coefficients of the pieces, (J, P, I), flat
+    far: float  # classes are skipped whose utility is smaller by more than this
+
+
 @cache
-def _tables() -> tuple[FloatArray, FloatArray]:
-    """Weights of the nodes (normal density), (Q,); coefficients of the pieces, (J, P, I), flat.
+def nodes(dtype: np.dtype) -> Nodes:
+    """Nodes for utilities of a precision.
 
     The piece (j, i) is of x = FIRST - FAR + STEP (i + (j + g + 1/2) / J), |g| <= 1/2.
     """
@@ -144,10 +150,14 @@ def _tables() -> tuple[FloatArray, FloatArray]:
     power = polynomial.polyfit(2.0 * place, ndtr(x), _DEGREE)
     power *= 2.0 ** np.arange(_DEGREE + 1)[:, None]
     by_part = power.reshape(_DEGREE + 1, _N_PIECES, N_PARTS).transpose(2, 0, 1)
-    return weight / weight.sum(), by_part.ravel()
+    return Nodes(
+        weight=(weight / weight.sum()).astype(dtype),
+        table=by_part.ravel().astype(dtype),
+        far=dtype.type(_DECIDED_SINGLE if dtype == np.float32 else _DECIDED),
+    )
 
 
-@njit(forceinline=True, **_OPTIONS)
+@njit(forceinline=True, **OPTIONS)
 def _multiply(gap: float, table: FloatArray, work: FloatArray) -> None:
     """Fill Phi and phi at all nodes shifted by ``gap``, and the product before the next class."""
     at = (gap + _DECIDED) / STEP
@@ -172,7 +182,7 @@ def _multiply(gap: float, table: FloatArray, work: FloatArray) -> None:
         work[ROW + q] = work[q] * value
 
 
-@njit(forceinline=True, **_OPTIONS)
+@njit(forceinline=True, **OPTIONS)
 def _divide(work: FloatArray, n_nodes: int) -> float:
     """Integral with phi in place of Phi; Phi becomes the product from this class on."""
     total = work.dtype.type(0.0)
@@ -183,14 +193,12 @@ def _divide(work: FloatArray, n_nodes: int) -> float:
     return total
 
 
-@njit(**_OPTIONS)
-def _log_likelihood(
+@njit(**OPTIONS)
+def fill_log_likelihood(
     eta: FloatArray,
     y: IntArray,
     lapse: float,
-    far: float,
-    weight: FloatArray,
-    table: FloatArray,
+    nodes: Nodes,
     value: FloatArray,
     slope: FloatArray,
 ) -> None:
@@ -199,7 +207,7 @@ def _log_likelihood(
     work = np.empty((k + 1) * ROW, eta.dtype)
     near = np.empty(k, np.int64)
     for q in range(N_NODES):  # an assignment of slices would take three times as long to compile
-        work[q] = weight[q]
+        work[q] = nodes.weight[q]
     impossible = math.log(lapse / k)
     certain = math.log(1.0 - lapse + lapse / k)
     for s in range(n_particles):
@@ -207,7 +215,7 @@ def _log_likelihood(
             own = y[n]
             n_near = 0
             hopeless = False
-            least = eta[s, n, own] - far
+            least = eta[s, n, own] - nodes.far
             most = eta[s, n, own] + _DECIDED
             # Without branches, which would be mispredicted.
             for j in range(k):
@@ -219,23 +227,23 @@ def _log_likelihood(
                 continue
             for i in range(n_near):
                 gap = eta[s, n, own] - eta[s, n, near[i]]
-                _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
+                _multiply(gap, nodes.table, work[i * ROW : (i + 2) * ROW])
             total = work.dtype.type(0.0)
             last = work[n_near * ROW : (n_near + 1) * ROW]
-            for q in range(len(weight)):
+            for q in range(len(nodes.weight)):
                 total += last[q]
                 last[_BELOW + q] = 1.0
             # The polynomials may be slightly negative far out.
             mixed = (1.0 - lapse) * max(total, 0.0) + lapse / k
             value[s, n] = math.log(mixed)
             for i in range(n_near - 1, -1, -1):
-                part = _divide(work[i * ROW : (i + 2) * ROW], len(weight))
+                part = _divide(work[i * ROW : (i + 2) * ROW], len(nodes.weight))
                 part *= (1.0 - lapse) / mixed
                 slope[s, n, near[i]] = -part
                 slope[s, n, own] += part
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _factors(
     gap: FloatArray, near: BoolArray, table: FloatArray, product: FloatArray, hazard: FloatArray
 ) -> None:
@@ -251,7 +259,7 @@ def _factors(
                     hazard[n, j, q] = work[_DENSITY + q] / below if below != 0.0 else 0.0
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _probabilities(
     eta: FloatArray, lapse: float, weight: FloatArray, table: FloatArray, out: FloatArray
 ) -> None:

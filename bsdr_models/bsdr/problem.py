@@ -32,6 +32,7 @@ classes or outputs, J contrasts.
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import helmert
@@ -39,22 +40,19 @@ from scipy.special import ndtr
 
 from bsdr_models.arrays import BoolArray, DeclaredTarget, FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
+from bsdr_models.bsdr.leapfrog import DECIDED, FARTHEST, Density
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.parallel import run_in_threads
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.scaling import single_precision
 
-# Log scales are clipped to this, so that exp does not overflow.
-_FARTHEST = 30.0
 # Parameters with an entry beyond this have zero prior density in double precision.
 _IMPOSSIBLE = 1e6
-# Linear predictors of labels are clipped to this; probabilities beyond are those of the lapse.
-_DECIDED = 30.0
 LOG_SQRT_2PI = 0.5 * LOG_2PI
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """Log joint density of labels and parameters, as a function of vectors of parameters.
 
@@ -133,6 +131,26 @@ class Problem:
         n, b = self.X.shape
         return n * len(self.contrasts) * (1.0 + b / 20.0)
 
+    @cached_property
+    def single(self) -> Density:
+        """The log density for trajectories."""
+        matrices = (self.X, self.X.T, self.contrasts, self.contrasts.T)
+        X, X_t, contrasts, contrasts_t = (a.astype(np.float32, order="C") for a in matrices)
+        priors = self.priors
+        return Density(
+            X=X,
+            X_t=X_t,
+            y=self.y,
+            contrasts=contrasts,
+            contrasts_t=contrasts_t,
+            views=np.zeros(X.shape[1], np.int64) if self.views is None else self.views,
+            lapse=np.float32(priors.lapse),
+            bias_scale=np.float32(priors.bias_scale),
+            view_width=np.float32(priors.view_width),
+            scale=np.float32(priors.scale),
+            nodes=probit_choice.nodes(np.dtype(np.float32)),
+        )
+
     def split(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Standard normals (S, B, J), (S, J) and (S, V), and log tau (S,), as views."""
         n = self.n_loadings
@@ -146,7 +164,7 @@ class Problem:
         log_scale = log_scale[:, None]
         if self.views is not None:
             log_scale = log_scale + self.priors.view_width * views[:, self.views]
-        return np.exp(np.clip(log_scale, -_FARTHEST, _FARTHEST))
+        return np.exp(np.clip(log_scale, -FARTHEST, FARTHEST))
 
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
@@ -300,7 +318,7 @@ def _label_probability(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Signed linear predictor, probability of the label, and gradient of its log in eta."""
     sign = np.where(y, 1.0, -1.0).astype(eta.dtype)
-    margin = np.clip(sign * eta, -_DECIDED, _DECIDED)
+    margin = np.clip(sign * eta, -DECIDED, DECIDED)
     total = (1.0 - lapse) * ndtr(margin) + 0.5 * lapse
     slope = sign * np.exp(-0.5 * margin**2 - LOG_SQRT_2PI) * ((1.0 - lapse) / total)
     return margin, total, slope

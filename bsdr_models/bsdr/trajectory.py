@@ -17,12 +17,13 @@ References
        spaces. Stochastic Processes and their Applications 121(10).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray, SingleArray
+from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.problem import Problem
 from bsdr_models.inference.parallel import run_in_threads
 
@@ -85,16 +86,10 @@ class States:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whitening:
-    """Normal approximation of the posterior, theta = centre + L z.
-
-    L has single precision. It is diagonal but for the last M of loadings and biases: all of them,
-    the biases, whose mean depends on the other parameters, or none.
-    """
+    """Normal approximation of the posterior, theta = centre + L z."""
 
     centre: FloatArray  # (P,)
-    deviations: FloatArray  # (P,); 1 of the M, 0 of what is fixed: views, and log tau on the path
-    cross: FloatArray  # decrease of the mean of the M for each loading before them, (M, .)
-    root: FloatArray  # of the covariance of the M given the loadings before them, (M, M)
+    normal: leapfrog.Normal  # L
 
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
@@ -121,36 +116,38 @@ class Whitening:
         precision = np.eye(dense.shape[1] * j) + _information(dense, dense, curvature)
         mutual = _information(before, dense, curvature)
         root = np.linalg.cholesky(precision)
-        return cls(
-            centre=theta.mean(axis=0),
+        cross = cho_solve((root, True), mutual.T)
+        inverse = np.linalg.inv(root)
+        normal = leapfrog.Normal(
             deviations=deviations.astype(np.float32),
-            cross=cho_solve((root, True), mutual.T).astype(np.float32),
-            root=np.linalg.inv(root).T.astype(np.float32),
+            cross=cross.astype(np.float32, order="C"),
+            cross_t=cross.T.astype(np.float32, order="C"),
+            root=inverse.T.astype(np.float32, order="C"),
+            root_t=inverse.astype(np.float32, order="C"),
         )
+        return cls(centre=theta.mean(axis=0), normal=normal)
 
-    def product(self, z: FloatArray) -> FloatArray:
-        """L z of vectors (C, P)."""
-        m, n = self.cross.shape
-        out = self.deviations * z
-        out[:, n : n + m] = z[:, n : n + m] @ self.root.T - out[:, :n] @ self.cross.T
+    def transposed(self, gradient: FloatArray) -> SingleArray:
+        """L' times gradients (C, P)."""
+        out: SingleArray = np.empty(gradient.shape, np.float32)
+        leapfrog.transposed(self.normal, gradient.astype(np.float32), out)
         return out
 
-    def transposed(self, gradient: FloatArray) -> FloatArray:
-        """L' times gradients (C, P)."""
-        m, n = self.cross.shape
-        out = self.deviations * gradient
-        bias = gradient[:, n : n + m]
-        out[:, :n] -= self.deviations[:n] * (bias @ self.cross)
-        out[:, n : n + m] = bias @ self.root
+    def product(self, z: SingleArray) -> SingleArray:
+        """L z of vectors (C, P)."""
+        out = np.empty_like(z)
+        leapfrog.product(self.normal, z, out)
         return out
 
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
-        m, n = self.cross.shape
-        free = self.deviations > 0.0
-        out = np.where(free, difference, 0.0) / np.where(free, self.deviations, 1.0)
-        bias = difference[:, n : n + m] + difference[:, :n] @ self.cross.T
-        out[:, n : n + m] = np.linalg.solve(self.root, bias.T).T
+        cross = self.normal.cross
+        m, n = cross.shape
+        deviations = self.normal.deviations
+        free = deviations > 0.0
+        out = np.where(free, difference, 0.0) / np.where(free, deviations, 1.0)
+        bias = difference[:, n : n + m] + difference[:, :n] @ cross.T
+        out[:, n : n + m] = np.linalg.solve(self.normal.root, bias.T).T
         return out
 
 
@@ -199,28 +196,22 @@ def move(
     w = whitening
     step = step * float(np.exp(_JITTER * rng.standard_normal()))
     n_steps = int(np.clip(round(angle * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
-    single = {name: getattr(problem, name).astype(np.float32) for name in ("X", "contrasts")}
-    inside = replace(problem, **single)
-    free = w.deviations > 0.0
+    free = w.normal.deviations > 0.0
     centre = np.where(free, w.centre, states.theta)
     normal = rng.standard_normal(states.theta.shape, dtype=np.float32)
     normal = np.where(free, normal, np.float32(0.0))
-    kick, cos, sin = (np.float32(each) for each in (step, np.cos(step), np.sin(step)))
-    half = np.float32(0.5) * kick
+    half = np.float32(0.5 * step)
+    density = problem.single
 
-    def integrate(chains: IntArray) -> tuple[FloatArray, ...]:
+    def integrate(chains: IntArray) -> tuple[np.ndarray, ...]:
         """Ends of some trajectories, their log densities and gradient, and momenta."""
-        z: FloatArray = w.standardised(states.theta[chains] - centre[chains]).astype(np.float32)
+        z: SingleArray = w.standardised(states.theta[chains] - centre[chains]).astype(np.float32)
+        p = normal[chains] + half * (w.transposed(states.gradient[chains]) + z)
         start = centre[chains].astype(np.float32)
-        gradient = states.gradient[chains]
-        p = normal[chains] + half * (w.transposed(gradient).astype(np.float32) + z)
-        for i in range(n_steps):
-            z, p = cos * z + sin * p, cos * p - sin * z
-            if i < n_steps - 1:
-                p += kick * (w.transposed(inside.evaluate(start + w.product(z))[1]) + z)
-        theta = centre[chains] + w.product(z)
+        leapfrog.leapfrog(density, w.normal, start, z, p, np.float32(step), n_steps)
+        theta: FloatArray = centre[chains] + w.product(z)
         log_likelihood, log_prior, gradient = problem.log_density(theta)
-        p += half * (w.transposed(gradient).astype(np.float32) + z)
+        p += half * (w.transposed(gradient) + z)
         return theta, log_likelihood, log_prior, gradient, p
 
     n_chains = len(normal)

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import ndtr
 
+from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.model import declare_hierarchical
 from bsdr_models.bsdr.priors import HierarchicalPriors
@@ -105,6 +106,20 @@ def test_gradient(target, k, views):
             log_likelihood(problem, at) + log_prior(at) for at in (theta + move, theta - move)
         )
         assert_allclose(gradient[:, i], (up - down) / (2.0 * h), rtol=2e-5, atol=2e-5)
+
+
+@every_case
+def test_compiled_gradient(target, k, views):
+    """In single precision, as inside trajectories."""
+    problem = make_problem(target, k, views)
+    theta = draw(problem, 4, seed=2)
+    value, gradient = problem.evaluate(theta)
+    single = theta.astype(np.float32)
+    found = np.empty((len(problem.X), 4), np.float32)
+    slope = np.empty_like(single)
+    leapfrog.evaluate(problem.single, single, found, slope)
+    assert_allclose(found.T, value, rtol=1e-4, atol=1e-4)
+    assert_allclose(slope, gradient, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("target", "k"), [("multiclass", 4), ("multiclass", 2), ("multilabel", 3)])
