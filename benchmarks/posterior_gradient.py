@@ -1,4 +1,4 @@
-"""Microseconds per log likelihood and gradient of BSDR's default, and its lower bound.
+"""Microseconds per gradient of BSDR's default inside trajectories, and its lower bound.
 
 The floor is the four matrix products, and Phi and phi at all nodes for every sample and competing
 class that is not decided, each timed alone.
@@ -10,11 +10,11 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.datasets import load
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
-from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr import hmc, probit_choice
+from bsdr_models.arrays import SingleArray
+from bsdr_models.bsdr import hmc, leapfrog, probit_choice
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.metric import Metric
+from bsdr_models.metric import NAMES, Groups, Metric
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5
@@ -25,7 +25,7 @@ CASES = {"wine": 20, "digits": 10, "25 normal classes": 10}
 
 
 @njit(cache=False, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
-def evaluate_factors(gaps: FloatArray, table: FloatArray, work: FloatArray) -> None:
+def evaluate_factors(gaps: SingleArray, table: SingleArray, work: SingleArray) -> None:
     """Phi and phi at all nodes for each difference of utilities."""
     for i in range(len(gaps)):
         probit_choice._multiply(gaps[i], table, work)
@@ -44,8 +44,11 @@ def problem(name: str, n_per_class: int) -> Problem:
     labels = np.unique(y)
     kept = np.concatenate([order[y[order] == label][:n_per_class] for label in labels])
     X = StandardScaler().fit_transform(X[kept])
+    X = X[:, X.any(axis=0)]
+    weights = np.full(len(NAMES), 1.0 / len(NAMES))
+    metric = Metric.learn(X, Groups.of(y[kept]), weights, np.ones(X.shape[1]), centred=True)
     return Problem.build(
-        Metric.learn(X).whiten(X),
+        metric.whiten(X),
         y[kept],
         n_labels=len(labels),
         target="multiclass",
@@ -56,25 +59,34 @@ def problem(name: str, n_per_class: int) -> Problem:
 def measure(name: str, n_per_class: int) -> list[str]:
     """A line of the table, at draws from the posterior, which decide most comparisons."""
     posed = problem(name, n_per_class)
-    sampled = hmc.sample(posed, n_chains=16, n_draws=8, rng=np.random.default_rng(0))
+    sampled = hmc.sample(posed, n_chains=8, n_draws=1, rng=np.random.default_rng(0))
     theta = sampled.theta.reshape(-1, posed.n_parameters)
     s, n = len(theta), len(posed.y)
+    density = posed.single
+    eta = posed.linear_predictor(theta).astype(np.float32)
     scaled = posed.split(theta)[0] * posed.column_scale(theta)[:, :, None]
-    z, eta = posed.X @ scaled, posed.linear_predictor(theta)
-    slope = probit_choice.log_likelihood(eta, posed.y, posed.priors.lapse)[1]
+    loadings = scaled.astype(np.float32)
+    weights = (loadings @ density.contrasts).transpose(1, 0, 2).reshape(loadings.shape[1], -1)
+    slope = eta.transpose(1, 0, 2).reshape(n, -1)
+    by_class = loadings @ density.contrasts
 
     def products(_: object) -> None:
-        posed.X @ scaled
-        z @ posed.contrasts
-        posed.X.T @ (slope @ posed.contrasts.T)
+        loadings @ density.contrasts
+        density.X @ weights
+        density.X_t @ slope
+        by_class @ density.contrasts_t
 
     own = np.take_along_axis(eta, np.broadcast_to(posed.y[None, :, None], (s, n, 1)), axis=2)
-    gap, decided = own - eta, probit_choice._DECIDED
+    gap = own - eta
+    decided = density.nodes.far
     counted = (gap < decided) & (gap.min(axis=2, keepdims=True) >= -decided)
     counted[:, np.arange(n), posed.y] = False
-    arguments = gap[counted], probit_choice._tables()[1], np.ones(2 * probit_choice.ROW)
+    work = np.ones(2 * probit_choice.ROW, np.float32)
+    arguments = gap[counted], density.nodes.table, work
+    vectors = theta.astype(np.float32)
+    filled = np.empty((n, s), np.float32), np.empty_like(vectors)
     seconds, multiplied, factors = medians(
-        Work(run=lambda _: posed.log_density(theta)),
+        Work(run=lambda _: leapfrog.evaluate(density, vectors, *filled)),
         Work(run=products),
         Work(run=lambda _: evaluate_factors(*arguments)),
     )
