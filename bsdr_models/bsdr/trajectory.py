@@ -26,6 +26,7 @@ from bsdr_models.arrays import BoolArray, FloatArray, IntArray, SingleArray
 from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.problem import Problem
 from bsdr_models.inference.parallel import run_in_threads
+from bsdr_models.numerics.folds import evenly_spaced
 
 # Target acceptance of the step size.
 _ACCEPTANCE = 0.75
@@ -94,7 +95,7 @@ class Whitening:
     @classmethod
     def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
         """From states of the chains (C, P); ``sd_log_scale`` is 0 where log tau is fixed."""
-        curvature = problem.curvature(theta[:: max(1, len(theta) // _N_CURVED)])
+        curvature = problem.curvature(theta[evenly_spaced(len(theta), _N_CURVED)])
         n = problem.n_loadings
         j = len(problem.contrasts)
         scaled = problem.X * np.exp(np.mean(np.log(problem.column_scale(theta)), axis=0))
