@@ -1,6 +1,7 @@
-"""Lines of results as rows: the newest of every task, method and seed."""
+"""Lines of results as rows, of one code of every method."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from benchmarks import datasets
 from benchmarks.methods import METHODS
 from benchmarks.tables import Table, Task
 
+# Of the file, and its task, method, seed and result.
+Line = dict[str, Any]
 Row = dict[str, Any]
 
 # Each score from a row, in displayed units.
@@ -26,27 +29,70 @@ NAMES = {
 }
 
 
-def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) -> list[Row]:
-    """Rows with ``task``, ``method``, ``seed`` and the result; of all seeds if None.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a table shows: lines of one code of each method, as rows, of its complete splits."""
 
-    Lines of removed methods do not count.
+    lines: list[Line]
+    rows: list[Row]
+    seeds: range
+
+    @property
+    def splits(self) -> str:
+        """Number of splits, and the version of the package that recorded each method."""
+        by: dict[str, list[str]] = {}
+        newest = {line["key"]["method"]: line["by"] for line in self.lines}
+        for method, version in newest.items():
+            by.setdefault(version, []).append(method)
+        first, *others = sorted(by, key=lambda version: -len(by[version]))
+        number = f"{len(self.seeds)} split{'s' if len(self.seeds) > 1 else ''}"
+        parts = [f"{number}, recorded by version {first}"]
+        parts += [f"{', '.join(by[version])} by version {version}" for version in others]
+        return f"*{'; '.join(parts)}.*"
+
+
+def recorded(table: Table, lines: Iterable[Line]) -> Recorded:
+    """The newest code of each method; what was recorded before if its first split has a gap.
+
+    Code is not mixed within a method. Lines of removed methods do not count.
     """
-    found: dict[tuple[Any, ...], Row] = {}
-    wanted = None if seeds is None else set(seeds)
-    for line in lines:
-        part = line["key"]
-        if part["method"] not in METHODS or (wanted is not None and part["seed"] not in wanted):
-            continue
-        task = Task(
-            source=part["source"],
-            scheme=part["scheme"],
-            sizes=tuple(part["sizes"]),
-            n_components=part["n_components"],
-        )
-        row = {"task": task.asked_of(part["method"])}
-        row |= {"method": part["method"], "seed": part["seed"]}
-        found[tuple(row.values())] = {**row, **line["result"]}
-    return list(found.values())
+    pairs = set(table.pairs())
+    seeds = range(*table.seeds)
+    own = [line for line in lines if line["key"]["seed"] in seeds and _pair(line) in pairs]
+    while own:
+        newest = {line["key"]["method"]: line["key"]["code"] for line in own}
+        kept = {
+            (*_pair(line), line["key"]["seed"]): line
+            for line in own
+            if line["key"]["code"] == newest[line["key"]["method"]]
+        }
+        whole = complete(table, [_row(line) for line in kept.values()])
+        if whole:
+            found = [line for line in kept.values() if line["key"]["seed"] in whole]
+            return Recorded(lines=found, rows=[_row(line) for line in found], seeds=whole)
+        own = [line for line in own if line["by"] != own[-1]["by"]]
+    raise ValueError("fits of the first split are missing")
+
+
+def _pair(line: Line) -> tuple[Task, str] | None:
+    """Task and method of a line; None of a removed method."""
+    part = line["key"]
+    if part["method"] not in METHODS:
+        return None
+    task = Task(
+        source=part["source"],
+        scheme=part["scheme"],
+        sizes=tuple(part["sizes"]),
+        n_components=part["n_components"],
+    )
+    return task, part["method"]
+
+
+def _row(line: Line) -> Row:
+    """Task, method, seed and result of a line."""
+    pair = _pair(line)
+    assert pair is not None
+    return {"task": pair[0], "method": pair[1], "seed": line["key"]["seed"], **line["result"]}
 
 
 def of(rows: Sequence[Row], task: Task, method: str) -> list[Row]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from benchmarks import fingerprint
 from benchmarks.evidence import agreement, coverage, null, sbc
 from benchmarks.page import command, write
 
@@ -23,6 +24,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "null": null.report,
     "weak": null.report_weak,
     "coverage": coverage.report,
+    "metric": coverage.report_metric,
     "sbc": sbc.report,
 }
 ON_REQUEST = {"agreement": agreement.report}
@@ -42,7 +44,8 @@ def main() -> None:
         for name, remake in parts.items():
             begin = time.process_time()
             text = remake(pictures)
-            write(DOCS / "evidence.md", name, text)
+            recorded = f"*Recorded by version {fingerprint.version()}.*"
+            write(DOCS / "evidence.md", name, f"{recorded}\n\n{text}")
             print(f"{name}: {time.process_time() - begin:.0f} s of CPU\n\n{text}\n", flush=True)
 
 
