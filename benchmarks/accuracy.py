@@ -213,11 +213,11 @@ def missing(
 def run(jobs: list[Job], path: Path = RESULTS, *, n_jobs: int = 1) -> None:
     """Evaluate in parallel; this process alone writes, one line per finished fit.
 
-    Jobs are shuffled for a better estimate of the remaining time and a balanced load. A fit that
-    raises is recorded with its error.
+    Jobs of a split are shuffled for a better estimate of the remaining time and a balanced load;
+    whole splits come first. A fit that raises is recorded with its error.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    jobs = random.Random(0).sample(jobs, len(jobs))
+    jobs = sorted(random.Random(0).sample(jobs, len(jobs)), key=lambda job: job[2])
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with path.open("a") as file, Progress(*columns, TimeRemainingColumn()) as progress:
         bar = progress.add_task("fits", total=len(jobs))

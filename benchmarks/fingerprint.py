@@ -12,6 +12,8 @@ import bsdr_models
 
 ROOTS = {"bsdr_models": Path(bsdr_models.__file__).parent, "benchmarks": Path(__file__).parent}
 REPOSITORY = Path(__file__).parents[1]
+# Files whose commit counts: lines and pages that a run writes are others.
+CODE = ("bsdr_models", "benchmarks/*.py")
 # The data have a separate digest.
 ELSEWHERE = {"benchmarks.datasets"}
 
@@ -33,14 +35,20 @@ def code(modules: Iterable[str]) -> str:
 
 @cache
 def version() -> str:
-    """Version of the package, and its commit in brackets, with a plus for changes beyond it."""
+    """Version of the package, and the commit of its code, with a plus for changes since then."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    command = ("git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=8")
     try:
-        found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+        commit = _git("log", "-1", "--format=%h", "--abbrev=8", "--", *CODE)
+        changed = _git("status", "--porcelain", "--", *CODE)
     except (OSError, subprocess.CalledProcessError):
         return str(project["version"])
-    return f"{project['version']} ({found.stdout.strip()})"
+    return f"{project['version']} ({commit}{'+' if changed else ''})"
+
+
+def _git(*arguments: str) -> str:
+    command = ("git", *arguments)
+    found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return found.stdout.strip()
 
 
 @cache
