@@ -74,8 +74,13 @@ def machine() -> str:
         for lib in threadpool_info()
         if lib["user_api"] == "blas"
     }
-    versions = f"NumPy {numpy.__version__}, SciPy {scipy.__version__}, numba {numba.__version__}"
-    return f"Version {fingerprint.version()} on {_processor()}; Python {platform.python_version()}, {versions}; {', '.join(sorted(blas))}"
+    parts = (
+        f"Version {fingerprint.version()} on {_processor()}",
+        f"Python {platform.python_version()}, NumPy {numpy.__version__}, "
+        f"SciPy {scipy.__version__}, numba {numba.__version__}",
+        ", ".join(sorted(blas)),
+    )
+    return "; ".join(parts)
 
 
 def _processor() -> str:
