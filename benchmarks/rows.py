@@ -1,18 +1,19 @@
 """Lines of results as rows, of one code of every method."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from benchmarks import datasets
 from benchmarks.methods import METHODS
 from benchmarks.tables import Table, Task
 
 # Of the file, and its task, method, seed and result.
 Line = dict[str, Any]
 Row = dict[str, Any]
+# Task, method and seed.
+Fit = tuple[Task, str, int]
 
 # Each score from a row, in displayed units.
 VALUES: dict[str, Callable[[Row], float]] = {
@@ -54,19 +55,16 @@ class Recorded:
 def recorded(table: Table, lines: Iterable[Line]) -> Recorded:
     """The newest code of each method; what was recorded before if its first split has a gap.
 
-    Code is not mixed within a method. Lines of removed methods do not count.
+    Code is not mixed within a method.
     """
-    pairs = set(table.pairs())
-    seeds = range(*table.seeds)
-    own = [line for line in lines if line["key"]["seed"] in seeds and _pair(line) in pairs]
+    wanted = {(*pair, seed) for pair in table.pairs() for seed in range(*table.seeds)}
+    own = [line for line in lines if _fit(line) in wanted]
     while own:
         newest = {line["key"]["method"]: line["key"]["code"] for line in own}
         kept = {
-            (*_pair(line), line["key"]["seed"]): line
-            for line in own
-            if line["key"]["code"] == newest[line["key"]["method"]]
+            _fit(line): line for line in own if line["key"]["code"] == newest[line["key"]["method"]]
         }
-        whole = complete(table, [_row(line) for line in kept.values()])
+        whole = complete(table, kept)
         if whole:
             found = [line for line in kept.values() if line["key"]["seed"] in whole]
             return Recorded(lines=found, rows=[_row(line) for line in found], seeds=whole)
@@ -74,25 +72,21 @@ def recorded(table: Table, lines: Iterable[Line]) -> Recorded:
     raise ValueError("fits of the first split are missing")
 
 
-def _pair(line: Line) -> tuple[Task, str] | None:
-    """Task and method of a line; None of a removed method."""
+def _fit(line: Line) -> Fit:
+    """Which fit a line is of."""
     part = line["key"]
-    if part["method"] not in METHODS:
-        return None
     task = Task(
         source=part["source"],
         scheme=part["scheme"],
         sizes=tuple(part["sizes"]),
         n_components=part["n_components"],
     )
-    return task, part["method"]
+    return task, part["method"], part["seed"]
 
 
 def _row(line: Line) -> Row:
     """Task, method, seed and result of a line."""
-    pair = _pair(line)
-    assert pair is not None
-    return {"task": pair[0], "method": pair[1], "seed": line["key"]["seed"], **line["result"]}
+    return dict(zip(("task", "method", "seed"), _fit(line), strict=True)) | line["result"]
 
 
 def of(rows: Sequence[Row], task: Task, method: str) -> list[Row]:
@@ -129,20 +123,9 @@ def series(table: Table, task: Task, method: str) -> str:
     return method if table.curve in ("n_components", "samples") else f"R = {task.n_components}"
 
 
-def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
-    """Number of fits of a table that have no line, unavailable sets excluded."""
-    have = {(row["task"], row["method"], row["seed"]) for row in rows}
-    wanted = {
-        (task, method, seed)
-        for task, method in table.pairs()
-        if not datasets.is_lost(task.source)
-        for seed in seeds
-    }
-    return len(wanted - have)
-
-
-def complete(table: Table, rows: Sequence[Row]) -> range:
-    """Seeds from the first of a table up to one for which a fit has no line."""
+def complete(table: Table, fits: Collection[Fit]) -> range:
+    """Seeds from the first of a table up to one for which a fit is not among these."""
     seeds = range(*table.seeds)
-    gaps = (n for n, seed in enumerate(seeds) if lacking(table, rows, [seed]))
+    pairs = table.pairs()
+    gaps = (n for n, seed in enumerate(seeds) if any((*pair, seed) not in fits for pair in pairs))
     return seeds[: next(gaps, len(seeds))]

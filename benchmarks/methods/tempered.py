@@ -39,16 +39,8 @@ Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 Reduction = Callable[[int, int], Any]
 # Number of components -> one machine for each setting.
 Settings = Callable[[int], list[Machine]]
-# Training samples and classes -> one preparation of the samples for each scaling.
-Preparation = Callable[[Training, np.ndarray], list[Any]]
 # Share of the largest variance below which coordinates are left out.
 NO_VARIANCE = 1e-12
-
-
-def scaled(training: Training, y: np.ndarray, *, rotated: bool = True) -> list["Prepared"]:
-    """Samples in each scaling that there is; if not rotated, in one, as scales do not matter."""
-    scalings = scalers(training)[: None if rotated else 1]
-    return [Prepared(scaler, training.X, rotated) for scaler in scalings]
 
 
 def fit(
@@ -57,18 +49,23 @@ def fit(
     seed: int,
     *,
     settings: Settings,
-    prepare: Preparation = scaled,
+    rotated: bool = True,
 ) -> Fitted:
-    """Choose a scaling and a setting, then fit their machine to all training samples."""
+    """Choose a scaling and a setting, then fit their machine to all training samples.
+
+    Machines that rotations of the features would change get one scaling, which does not matter to
+    them.
+    """
     classes, y = np.unique(training.y, return_inverse=True)
-    prepared = prepare(training, y)
+    scalings = scalers(training)[: None if rotated else 1]
+    prepared = [Prepared(scaler, training.X, rotated) for scaler in scalings]
     choices = list(product(prepared, settings(n_components)))
     scores, best, temperature = [], 0, 1.0
     rows = _held_out(training, prepared[0].samples, y)
     for test in rows:
         train = np.setdiff1d(np.arange(len(y)), test)
-        parts = product([each.split(train, test) for each in prepared], settings(n_components))
-        found = [_column(machine(A, y[train], B)) for (A, B), machine in parts]
+        parts = product([each.samples for each in prepared], settings(n_components))
+        found = [_column(machine(A[train], y[train], A[test])) for A, machine in parts]
         scores.append(np.stack(found))
     if rows:
         truth = y[np.concatenate(rows)]
@@ -122,10 +119,6 @@ class Prepared:
             size = UnitSize().fit(scale(X))
             self.transform = lambda new: size.transform(scale(new))
         self.samples = self.transform(X)
-
-    def split(self, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Training and held-out samples; their labels play no part."""
-        return self.samples[train], self.samples[test]
 
 
 def _span(rows: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -232,12 +225,11 @@ REDUCTIONS: dict[str, Reduction] = {
     "PLS": lambda size, _: PLSScores(size, scale=False),
     "LDA": _discriminants,
 }
-UNROTATED = partial(scaled, rotated=False)
 _FITS: dict[str, Any] = {
     "linear SVM": partial(fit, settings=plain),
     "RBF support vectors": partial(fit, settings=gaussian),
-    "nearest shrunken centroids": partial(fit, settings=centroids, prepare=UNROTATED),
-    "random forest": partial(fit, settings=forests, prepare=UNROTATED),
+    "nearest shrunken centroids": partial(fit, settings=centroids, rotated=False),
+    "random forest": partial(fit, settings=forests, rotated=False),
     **{
         f"{name} + SVM": partial(fit, settings=partial(reduced, reduce=reduce))
         for name, reduce in REDUCTIONS.items()
