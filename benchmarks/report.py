@@ -28,7 +28,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "benchmarks.md"
 # Folder of pictures and further pages.
 FOLDER = DOCS / "benchmarks"
-PAPERS_PAGE = FOLDER / "papers.md"
 # The page with the summary of all methods.
 CHOICE = DOCS / "how_to" / "choose_a_model.md"
 # The lines behind the pages.

@@ -56,9 +56,9 @@ def test_coverage_has_a_row_per_engine(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("n_strong", [None, 5])
 def test_intervals_of_effects_hold_them_under_either_metric(n_strong):
-    """Of six data sets; intervals a fifth as wide would hold a quarter of the effects."""
+    """Of three data sets; intervals a fifth as wide would hold a quarter of the effects."""
     for metric in coverage.METRICS.values():
-        streams = np.random.default_rng(3).spawn(6)
+        streams = np.random.default_rng(3).spawn(3)
         held = [coverage.held_by_default(metric, n_strong, rng) for rng in streams]
         assert np.mean([effects for effects, _ in held]) > 0.7
 
