@@ -50,8 +50,10 @@ NCA_ITERATIONS, LMNN_ITERATIONS, TARGETS = (50, 10, 3), (50, 20), (3, 2)
 NEIGHBOURS, TARGET_WEIGHT = (15, 5), 0.2
 # Shrinkage of the within-class covariance, beside that by Ledoit and Wolf.
 SHRINKAGE = (0.3, 0.7, 0.95)
-# Widths of Gaussian kernels, in root mean squared distances; numbers of selected features.
-WIDTHS = (0.3, 0.6, 1.2, 2.4)
+# Widths of Gaussian kernels, in root mean squared distances. None below was chosen; without the
+# largest the log loss was .438 for .430 (nine sets, tuning seeds 200 and 201).
+WIDTHS = (1.2, 2.4, 4.8)
+# Numbers of selected features.
 SELECTED = (5, 20, 80, 320)
 
 # Number of components, training samples, seed -> transformers, one for each setting.
