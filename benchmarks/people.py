@@ -39,14 +39,15 @@ LEVEL, N_RESAMPLES = 0.95, 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean and its 95 % interval."""
+    """A mean and its 95 % interval, which a single split does not have."""
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+        known = f" [{self.low:+.3f}, {self.high:+.3f}]" if np.isfinite(self.low) else ""
+        return f"{self.mean:+.3f}{known}"
 
 
 def paired(differences: np.ndarray) -> Interval:

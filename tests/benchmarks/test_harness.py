@@ -175,6 +175,11 @@ def test_mean_ranks_and_their_intervals():
     assert 2.0 <= second.low < second.mean < second.high <= 3.0
 
 
+def test_a_single_split_has_no_interval():
+    assert str(people.paired(np.array([0.1]))) == "+0.100"
+    assert str(people.paired(np.array([0.1, 0.2]))).startswith("+0.150 [-0.485, ")
+
+
 def test_maps_are_scored_by_what_is_drawn():
     """Clusters are read by both; on a ring within another neighbours read what a line cannot."""
     rng, y = np.random.default_rng(0), np.arange(200) % 2
