@@ -67,6 +67,7 @@ bench: $(STAMP)  ## Accuracy with few samples, and speed: ten minutes, data of s
 bench-full: $(STAMP)  ## All tables and pictures of the benchmarks (hours of one core; needs BSDR_MODELS_DATA)
 	-$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python -m benchmarks accuracy --table all --jobs $(JOBS)
+	$(BIN)/python -m benchmarks model_choice --jobs 2
 	$(BIN)/python -m benchmarks report --write
 	$(BIN)/python -m benchmarks pictures
 	$(BIN)/python -m benchmarks speed --write

@@ -1,6 +1,7 @@
 """Benchmarks of the package; each has ``--help``.
 
 python -m benchmarks accuracy   fits on many splits, one line each
+python -m benchmarks model_choice  models that compare_models recommends, one line each
 python -m benchmarks report     tables and curves from these lines
 python -m benchmarks pictures   plots of single fits, as in the papers
 python -m benchmarks speed      times and their lower bounds
@@ -10,7 +11,7 @@ python -m benchmarks scale      Laplace's method in memory, from disk and on wor
 import importlib
 import sys
 
-BENCHMARKS = ("accuracy", "report", "pictures", "speed", "scale")
+BENCHMARKS = ("accuracy", "model_choice", "report", "pictures", "speed", "scale")
 
 
 def main() -> None:

@@ -18,15 +18,13 @@ from sklearn.feature_extraction.text import TfidfTransformer
 class DataSet:
     """A function of scikit-learn or an archive in the folder that BSDR_MODELS_DATA names.
 
-    `rows` is the transformation of each sample; of some `classes` only these are kept. `missing`
-    says why a set of the papers is not available.
+    `rows` is the transformation of each sample; of some `classes` only these are kept.
     """
 
     bundled: Callable[..., Any] | None = None
     archive: str = ""
     rows: Literal["as they are", "unit length", "tf-idf"] = "as they are"
     classes: tuple[int, ...] = ()
-    missing: str = ""
 
 
 SETS = {
@@ -38,7 +36,6 @@ SETS = {
     "vowel": DataSet(archive="vowel_vj"),
     "mfeat": DataSet(archive="mfeat"),
     "usps": DataSet(archive="usps"),
-    "Flickr": DataSet(missing="13 animals of 3411 x 634: no public copy found"),
     # Du et al. (2015), by their names, and sets that they did not use
     "ORL": DataSet(archive="orl_32x32", rows="unit length"),
     "Yale": DataSet(archive="yale_64x64"),
@@ -58,16 +55,9 @@ def archive_folder() -> Path | None:
     return Path(name) if name and Path(name).is_dir() else None
 
 
-def is_lost(name: str) -> bool:
-    """Whether no copy of a set could be found."""
-    return bool(SETS.get(name, DataSet()).missing)
-
-
 def why_not(name: str) -> str:
     """Reason for which a set cannot be read here; empty if it can."""
     found = SETS.get(name, DataSet())
-    if found.missing:
-        return found.missing
     folder = archive_folder()
     if found.archive and (folder is None or not _file(name).exists()):
         return "BSDR_MODELS_DATA names no folder that has it"

@@ -1,7 +1,9 @@
-"""Digest of the code behind a result, without comments and docstrings."""
+"""Digest of the code behind a result, without comments and docstrings; version and commit."""
 
 import ast
 import hashlib
+import subprocess
+import tomllib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -9,6 +11,9 @@ from pathlib import Path
 import bsdr_models
 
 ROOTS = {"bsdr_models": Path(bsdr_models.__file__).parent, "benchmarks": Path(__file__).parent}
+REPOSITORY = Path(__file__).parents[1]
+# Files whose commit counts: lines and pages that a run writes are others.
+CODE = ("bsdr_models", "benchmarks/*.py")
 # The data have a separate digest.
 ELSEWHERE = {"benchmarks.datasets"}
 
@@ -26,6 +31,24 @@ def code(modules: Iterable[str]) -> str:
     for name in sorted(found):
         digest.update(f"{name}\n{_read(name)[0]}\n".encode())
     return digest.hexdigest()[:12]
+
+
+@cache
+def version() -> str:
+    """Version of the package, and the commit of its code, with a plus for changes since then."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    try:
+        commit = _git("log", "-1", "--format=%h", "--abbrev=8", "--", *CODE)
+        changed = _git("status", "--porcelain", "--", *CODE)
+    except (OSError, subprocess.CalledProcessError):
+        return str(project["version"])
+    return f"{project['version']} ({commit}{'+' if changed else ''})"
+
+
+def _git(*arguments: str) -> str:
+    command = ("git", *arguments)
+    found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return found.stdout.strip()
 
 
 @cache

@@ -1,29 +1,32 @@
 """How good the model is that ``compare_models`` recommends, on samples that it has not seen.
 
-    python -m benchmarks.model_choice --seeds 300:301
+    python -m benchmarks model_choice --seeds 300:302
 
-The sets of ``docs/benchmarks.md``, with their training samples, and noise. Printed are the log loss
-on the test samples of the recommended model, that of the best one, the difference, and CPU seconds
-of the comparison.
+The sets of ``docs/benchmarks.md``, with their training samples, and noise. Each comparison is a
+line of ``choices.jsonl``: its CPU seconds, and the log loss of all its models on the test samples.
+Lines of the same code are not repeated. ``python -m benchmarks report`` makes the table.
 """
 
+import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from pathlib import Path
+from typing import Any
 
-import pandas as pd
+import numpy as np
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
+from benchmarks import fingerprint
 from benchmarks.page import command, table
 from benchmarks.protocols import REPORTING_SEEDS, seed_range
 from benchmarks.tables import SETS, Task
 from bsdr_models import compare_models
-from bsdr_models.comparison import Comparison
 from bsdr_models.metrics import log_losses
 
+LINES = Path(__file__).parent / "choices.jsonl"
 # Nats below which the recommended model is as good as the best.
 CLOSE = 0.02
 TASKS = (
@@ -35,10 +38,11 @@ TASKS = (
 )
 
 
-def choose(task: Task, seed: int) -> tuple[Comparison, float, pd.Series]:
-    """The comparison by training samples, its CPU seconds, and the log loss of each model."""
+def choose(task: Task, seed: int) -> dict[str, Any]:
+    """The recommended model by training samples, CPU seconds, and the log loss of each model."""
     split = task.split(seed)
-    X, y = split.X_train, split.y_train
+    X = split.X_train
+    y = split.y_train
     losses = {}
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
@@ -48,36 +52,80 @@ def choose(task: Task, seed: int) -> tuple[Comparison, float, pd.Series]:
         for name, model in found.models.items():
             probability = clone(model).fit(X, y).predict_proba(split.X_test)
             losses[name] = float(log_losses(probability, split.y_test).mean())
-    return found, seconds, pd.Series(losses)
+    return {
+        "set": task.source,
+        "seed": seed,
+        "code": _code(),
+        "by": fingerprint.version(),
+        "recommended": found.recommended,
+        "seconds": round(seconds, 1),
+        "losses": losses,
+    }
 
 
-def lines(seeds: range, jobs: int) -> Iterator[list[str]]:
-    """Lines of the table, one for each set and seed."""
-    for task in TASKS:
-        if task.why_not:
+def _code() -> str:
+    return fingerprint.code(("bsdr_models.comparison", "benchmarks.protocols"))
+
+
+def read(path: Path = LINES) -> list[dict[str, Any]]:
+    """Comparisons of the code of the last one, one for each set and seed."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    own = {(line["set"], line["seed"]): line for line in lines if line["code"] == lines[-1]["code"]}
+    return list(own.values())
+
+
+def text(lines: Sequence[dict[str, Any]]) -> str:
+    """Sentence, and a line for each set: means over its splits of the log losses."""
+    if not lines:
+        return "No comparison is recorded."
+    body = []
+    gaps = []
+    for name in (task.source for task in TASKS):
+        own = [line for line in lines if line["set"] == name]
+        if not own:
             continue
-        with ProcessPoolExecutor(jobs) as pool:
-            for found, seconds, losses in pool.map(partial(choose, task), seeds):
-                own, best = losses[found.recommended], losses.min()
-                line = [task.source, found.recommended, f"{own:.3f}", str(losses.idxmin())]
-                yield [*line, f"{best:.3f}", f"{own - best:.3f}", f"{seconds:.0f}"]
+        recommended = dict.fromkeys(line["recommended"] for line in own)
+        means = {
+            model: np.mean([line["losses"][model] for line in own]) for model in own[0]["losses"]
+        }
+        best = min(means, key=means.__getitem__)
+        mean = np.mean([line["losses"][line["recommended"]] for line in own])
+        seconds = np.mean([line["seconds"] for line in own])
+        gaps.append(mean - means[best])
+        cells = (f"{mean:.3f}", best, f"{means[best]:.3f}", f"{gaps[-1]:+.3f}", f"{seconds:.0f}")
+        body.append([name, ", ".join(recommended), *cells])
+    seeds = {line["seed"] for line in lines}
+    head = ["data", "recommended", "its log loss", "best", "its log loss", "difference", "CPU s"]
+    return (
+        f"*{len(seeds)} split{'s' if len(seeds) > 1 else ''}, recorded by version "
+        f"{', '.join(dict.fromkeys(line['by'] for line in lines))}.*\n\n"
+        f"The recommended model is within {CLOSE} nats of the best one on "
+        f"{np.sum(np.array(gaps) <= CLOSE)} of {len(gaps)} sets, and at worst {max(gaps):.3f} "
+        f"behind.\n\n{table(head, body)}"
+    )
 
 
 def main() -> None:
-    """Print the table."""
-    parser = command("benchmarks.model_choice", __doc__)
+    """Compare on all sets and print the table."""
+    parser = command("benchmarks model_choice", __doc__)
     parser.add_argument(
-        "--seeds", type=seed_range, default=REPORTING_SEEDS, help="first:past the last"
+        "--seeds", type=seed_range, default=REPORTING_SEEDS[:2], help="first:past the last"
     )
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
-    body = []
-    for line in lines(arguments.seeds, arguments.jobs):
-        body.append(line)
-        print(*line, sep=", ", flush=True)
-    head = ["data", "recommended", "its log loss", "best", "its log loss", "difference", "CPU s"]
-    close = sum(float(line[5]) <= CLOSE for line in body)
-    print(table(head, body), f"\n{close} of {len(body)} within {CLOSE} nats of the best.")
+    done = {(line["set"], line["seed"]) for line in read() if line["code"] == _code()}
+    jobs = [
+        (task, seed)
+        for seed in arguments.seeds
+        for task in TASKS
+        if not task.why_not and (task.source, seed) not in done
+    ]
+    with ProcessPoolExecutor(arguments.jobs) as pool, LINES.open("a") as file:
+        for line in pool.map(choose, *zip(*jobs, strict=True)) if jobs else ():
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            print(line["set"], line["seed"], line["recommended"], line["seconds"], flush=True)
+    print(text(read()))
 
 
 if __name__ == "__main__":

@@ -39,14 +39,15 @@ LEVEL, N_RESAMPLES = 0.95, 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean and its 95 % interval."""
+    """A mean and its 95 % interval, which a single split does not have."""
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+        known = f" [{self.low:+.3f}, {self.high:+.3f}]" if np.isfinite(self.low) else ""
+        return f"{self.mean:+.3f}{known}"
 
 
 def paired(differences: np.ndarray) -> Interval:
@@ -83,8 +84,8 @@ class People:
     scores: pd.DataFrame
 
     @classmethod
-    def of(cls, rows: Sequence[Row], seeds: range, table: Table) -> "People":
-        """From rows of results, of the given splits."""
+    def of(cls, rows: Sequence[Row], table: Table) -> "People":
+        """From rows of results."""
         lines = [
             {
                 "set": task.source,
@@ -96,7 +97,6 @@ class People:
             }
             for task, method in table.pairs()
             for row in of(rows, task, method)
-            if row["seed"] in seeds
         ]
         return cls(pd.DataFrame(lines))
 
@@ -142,7 +142,8 @@ def _label(entry: Entry, *, bold: bool = False) -> str:
     return f"{shown}, R = {r}" if r else shown
 
 
-def _number(interval: Interval) -> str:
+def number(interval: Interval) -> str:
+    """A mean rank and its interval."""
     return f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
 
 
@@ -150,11 +151,11 @@ def _join(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
 
 
-def _places(ranks: dict[Entry, Interval]) -> str:
+def places(ranks: dict[Entry, Interval]) -> str:
     """Mean ranks of the models of the package and of the best other method."""
     rival = next(entry for entry in ranks if entry not in PACKAGE)
     named = [entry for entry in ranks if entry in PACKAGE or entry == rival]
-    return _join([f"{_label(entry)} {_number(ranks[entry])}" for entry in named])
+    return _join([f"{_label(entry)} {number(ranks[entry])}" for entry in named])
 
 
 def summary(people: People) -> str:
@@ -163,7 +164,7 @@ def summary(people: People) -> str:
     return (
         f"Mean ranks by log loss among {len(ranks)} methods, over {len(people.sets)} data sets and "
         f"{people.n_splits} splits, of the models of this package with their defaults and of the "
-        f"best other method: {_places(ranks)}."
+        f"best other method: {places(ranks)}."
     )
 
 
@@ -204,7 +205,7 @@ def predictions_table(people: People) -> str:
         body.append(
             [
                 _label(entry, bold=True),
-                _number(rank),
+                number(rank),
                 f"{100 * own['accuracy'].mean():.1f}",
                 f"{own['log_loss'].mean():.2f}",
                 f"{own['ece'].mean():.3f}",
@@ -222,8 +223,8 @@ def of_maps(people: People) -> str:
     ranks = people.ranks(MAPS, "neighbours", -1.0)
     projected = next(entry for entry in ranks if entry[1])
     return (
-        f"Mean ranks by neighbours among {len(ranks)} maps: {_places(ranks)}; the best map of two "
-        f"fitted dimensions is that of {_label(projected)}, {_number(ranks[projected])}."
+        f"Mean ranks by neighbours among {len(ranks)} maps: {places(ranks)}; the best map of two "
+        f"fitted dimensions is that of {_label(projected)}, {number(ranks[projected])}."
     )
 
 
@@ -236,7 +237,7 @@ def maps_table(people: People) -> str:
         body.append(
             [
                 _label(entry, bold=True),
-                _number(rank),
+                number(rank),
                 f"{100 * own['neighbours'].mean():.1f}",
                 f"{100 * own['linear'].mean():.1f}",
                 f"{own['linear_ece'].mean():.3f}",
@@ -256,7 +257,7 @@ def of_components(people: People) -> str:
         cells = []
         for r in (2, 5):
             own = people.means.loc[(method, r)]
-            cells += [_number(both[r][method, r]), f"{100 * own['accuracy'].mean():.1f}"]
+            cells += [number(both[r][method, r]), f"{100 * own['accuracy'].mean():.1f}"]
             cells.append(f"{own['log_loss'].mean():.2f}")
         body.append([_label((method, 0), bold=True), *cells])
     head = [name for r in (2, 5) for name in (f"mean rank, R = {r}", "accuracy", "log loss")]
@@ -297,6 +298,8 @@ PARTS = {
     "calibration": of_calibration,
     "cost": of_cost,
 }
+# Those that are tables.
+TABLES = ("predictions-table", "maps-table", "components")
 
 
 def _shade(entry: Entry) -> str:

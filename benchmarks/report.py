@@ -4,28 +4,30 @@
     python -m benchmarks report --write                       # into the pages, with pictures
 
 A cell is a mean ± standard deviation over splits. Differences are paired, split by split, with 95 %
-t intervals. A table has as many splits, from the first, as have a line for every fit.
+t intervals. A table has as many splits, from the first, as have a line of the newest code for every
+fit, and says which version recorded them. Writing all tables also writes the lines behind them.
 """
 
-from collections.abc import Iterator, Sequence
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import rankdata
 
-from benchmarks import charts, people
+from benchmarks import charts, model_choice, people
 from benchmarks.accuracy import RESULTS, read
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
-from benchmarks.rows import NAMES, Row, complete, newest, spread, values
-from benchmarks.tables import SINGLE, TABLES, Table, Task
+from benchmarks.rows import NAMES, Line, Recorded, Row, of, recorded, spread, values
+from benchmarks.tables import TABLES, Table, Task
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "benchmarks.md"
 # Folder of pictures and further pages.
 FOLDER = DOCS / "benchmarks"
-PAPERS_PAGE = FOLDER / "papers.md"
 # The page with the summary of all methods.
 CHOICE = DOCS / "how_to" / "choose_a_model.md"
 # The lines behind the pages.
@@ -41,34 +43,63 @@ def by_method(rows: Sequence[Row], table: Table) -> str:
     A score that is ranked is a loss.
     """
     head = [NAMES[table.score], *(_head(task, table.tasks) for task in table.tasks)]
-    own = [replace(task, n_components=0) for task in table.tasks]
-    asked = dict.fromkeys(table.defaults, own)
-    asked |= {method: list(table.tasks) for method in table.methods}
     cells = {
         method: [_cell(rows, task, method, table) for task in tasks]
-        for method, tasks in asked.items()
+        for method, tasks in _asked(table).items()
     }
     if table.ranked:
         head.append("mean rank")
-        found = {
-            method: [values(rows, task, method, table.score) for task in tasks]
-            for method, tasks in asked.items()
-        }
-        known = {
-            method: [each.mean() for each in scores]
-            for method, scores in found.items()
-            if all(len(each) for each in scores)
-        }
-        ranks = rankdata(np.array(list(known.values())), axis=0).mean(axis=1)
-        rank = dict(zip(known, ranks, strict=True))
+        ranks = mean_ranks(rows, table)
         cells = {
-            method: [*cells[method], f"{rank[method]:.1f}" if method in rank else "-"]
-            for method in sorted(cells, key=lambda name: rank.get(name, np.inf))
+            method: [*cells[method], people.number(ranks[method]) if method in ranks else "-"]
+            for method in sorted(cells, key=lambda name: getattr(ranks.get(name), "mean", np.inf))
         }
     lines = [[method, *each] for method, each in cells.items()]
     published = table.published.items()
     lines += [[f"*in the paper:* {name}", *each.split(", ")] for name, each in published]
     return as_markdown(head, lines)
+
+
+def mean_ranks(rows: Sequence[Row], table: Table) -> dict[str, people.Interval]:
+    """Mean ranks over the tasks of a table of the methods that have all scores, best first."""
+    means = {
+        method: [values(rows, task, method, table.score).mean() for task in tasks]
+        for method, tasks in _asked(table).items()
+        if all(of(rows, task, method) for task in tasks)
+    }
+    found = zip(means, people.mean_ranks(np.transpose(list(means.values()))), strict=True)
+    return dict(sorted(found, key=lambda item: item[1].mean))
+
+
+def of_ranks(rows: Sequence[Row], table: Table) -> str:
+    """Mean ranks of the models of the package and of the best other method."""
+    ranks = {(method, 0): rank for method, rank in mean_ranks(rows, table).items()}
+    return (
+        f"Mean ranks by {NAMES[table.score]} among {len(ranks)} methods, over "
+        f"the {len(table.tasks)} columns: {people.places(ranks)}."
+    )
+
+
+def of_groups(rows: Sequence[Row], table: Table) -> str:
+    """What it changes that groups are given, of the models of the package."""
+    known = {task.source: task for task in table.tasks if task.scheme == "groups given"}
+    unknown = {task.source: task for task in table.tasks if task.scheme == "groups unknown"}
+    parts = []
+    for source in known:
+        gains = []
+        for method, _ in people.PACKAGE:
+            given = values(rows, known[source], method, table.score)
+            without = values(rows, unknown[source], method, table.score)
+            gains.append(f"{method} {people.paired(given - without)}")
+        parts.append(f"on {source} {', '.join(gains)}")
+    return f"{NAMES[table.score].capitalize()} with groups less that without: {'; '.join(parts)}."
+
+
+def _asked(table: Table) -> dict[str, list[Task]]:
+    """Tasks of each method of a table."""
+    own = [replace(task, n_components=0) for task in table.tasks]
+    asked = dict.fromkeys(table.defaults, own)
+    return asked | {method: list(table.tasks) for method in table.methods}
 
 
 def _head(task: Task, tasks: Sequence[Task]) -> str:
@@ -112,55 +143,51 @@ def left_out(rows: Sequence[Row], table: Table) -> str:
     )
 
 
-def people_of(lines: Sequence[dict], seeds: range | None = None) -> people.People:
-    """The comparison of all methods, of the complete splits if not of given ones."""
-    table = TABLES["people"]
-    rows = newest(lines, seeds or range(*table.seeds))
-    return people.People.of(rows, seeds or complete(table, rows), table)
+def people_of(found: Recorded) -> people.People:
+    """The comparison of all methods."""
+    return people.People.of(found.rows, TABLES["people"])
 
 
-def single_text(name: str, rows: Sequence[Row], seeds: range) -> str:
-    """Number of splits, then the table of an experiment, or its picture."""
+def single_text(name: str, found: Recorded) -> str:
+    """Splits and version, sentences, then the table of an experiment, or its picture."""
     table = TABLES[name]
-    shown = f"![{name}]({name}.png)" if table.curve else by_method(rows, table)
-    return "\n\n".join(part for part in (head(seeds), shown, left_out(rows, table)) if part)
+    shown = f"![{name}]({name}.png)" if table.curve else by_method(found.rows, table)
+    ranks = of_ranks(found.rows, table) if table.ranked else ""
+    grouped = any(task.scheme == "groups given" for task in table.tasks)
+    groups = of_groups(found.rows, table) if grouped else ""
+    told = (found.splits, ranks, groups, shown, left_out(found.rows, table))
+    return "\n\n".join(part for part in told if part)
 
 
-def head(seeds: range) -> str:
-    """Splits that a table has."""
-    return f"*{len(seeds)} split{'s' if len(seeds) > 1 else ''}.*"
+def parts(name: str, found: Recorded) -> Iterator[tuple[Path, str, str]]:
+    """Yield the page, the marks and the text of each part of a table."""
+    if name != "people":
+        yield DOCS / f"{TABLES[name].page}.md", name, single_text(name, found)
+        return
+    all_methods = people_of(found)
+    for part, text in people.PARTS.items():
+        head = f"{found.splits}\n\n" if part in people.TABLES else ""
+        yield PAGE, part, head + text(all_methods)
+    yield CHOICE, "summary", people.summary(all_methods)
 
 
-def parts(lines: Sequence[dict], names: Sequence[str]) -> Iterator[tuple[Path, str, str]]:
-    """Yield the page, the marks and the text of each part of the given tables."""
-    for name in names:
-        if name == "people":
-            found = people_of(lines)
-            yield from ((PAGE, part, text(found)) for part, text in people.PARTS.items())
-            yield CHOICE, "summary", people.summary(found)
-            continue
-        rows, seeds = _rows(TABLES[name], lines)
-        yield DOCS / f"{TABLES[name].page}.md", name, single_text(name, rows, seeds)
+def draw(name: str, found: Recorded) -> None:
+    """Write the pictures of a table; of all methods the means as a CSV file, too."""
+    if name == "people":
+        people.draw(people_of(found), FOLDER)
+        people.write_csv(people_of(found), FOLDER / "people.csv")
+    elif TABLES[name].curve:
+        charts.save(charts.curves(found.rows, TABLES[name]), FOLDER / f"{name}.png")
 
 
-def _rows(table: Table, lines: Sequence[dict]) -> tuple[list[Row], range]:
-    """Rows of the complete splits of a table."""
-    seeds = complete(table, newest(lines, range(*table.seeds)))
-    if not seeds:
-        raise ValueError("fits of the first split are missing")
-    return newest(lines, seeds), seeds
-
-
-def draw(lines: Sequence[dict], names: Sequence[str]) -> None:
-    """Write the pictures of the given tables, and the means of all methods as a CSV file."""
-    for name in names:
-        if name == "people":
-            found = people_of(lines)
-            people.draw(found, FOLDER)
-            people.write_csv(found, FOLDER / "people.csv")
-        elif TABLES[name].curve:
-            rows, _ = _rows(TABLES[name], lines)
-            charts.save(charts.curves(rows, TABLES[name]), FOLDER / f"{name}.png")
+def store(lines: Sequence[Line], shown: Iterable[Recorded], path: Path = LINES) -> None:
+    """Write the lines behind the pages, and the newest of each fit, with which a run goes on."""
+    newest = {json.dumps([*islice(line["key"].values(), 6)]): line for line in lines}
+    kept = {id(line) for line in newest.values()}
+    kept |= {id(line) for found in shown for line in found.lines}
+    text = "".join(json.dumps(line) + "\n" for line in lines if id(line) in kept)
+    # Without the time, equal lines are equal files.
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def main() -> None:
@@ -169,15 +196,19 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", action="store_true", help="put into the pages")
     arguments = parser.parse_args()
-    names = arguments.table or ["people", *SINGLE]
     lines = read(arguments.results)
-    for page, name, text in parts(lines, names):
+    shown = {name: recorded(TABLES[name], lines) for name in arguments.table or TABLES}
+    for name, found in shown.items():
+        for page, part, text in parts(name, found):
+            if arguments.write:
+                write(page, part, text)
+            else:
+                print(f"### {part}\n\n{text}\n")
         if arguments.write:
-            write(page, name, text)
-        else:
-            print(f"### {name}\n\n{text}\n")
-    if arguments.write:
-        draw(lines, names)
+            draw(name, found)
+    if arguments.write and not arguments.table:
+        write(PAGE, "choice", model_choice.text(model_choice.read()))
+        store(lines, shown.values())
 
 
 if __name__ == "__main__":

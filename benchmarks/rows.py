@@ -1,15 +1,19 @@
-"""Lines of results as rows: the newest of every task, method and seed."""
+"""Lines of results as rows, of one code of every method."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from benchmarks import datasets
 from benchmarks.methods import METHODS
 from benchmarks.tables import Table, Task
 
+# Of the file, and its task, method, seed and result.
+Line = dict[str, Any]
 Row = dict[str, Any]
+# Task, method and seed.
+Fit = tuple[Task, str, int]
 
 # Each score from a row, in displayed units.
 VALUES: dict[str, Callable[[Row], float]] = {
@@ -26,27 +30,63 @@ NAMES = {
 }
 
 
-def newest(lines: Iterable[dict[str, Any]], seeds: Iterable[int] | None = None) -> list[Row]:
-    """Rows with ``task``, ``method``, ``seed`` and the result; of all seeds if None.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a table shows: lines of one code of each method, as rows, of its complete splits."""
 
-    Lines of removed methods do not count.
+    lines: list[Line]
+    rows: list[Row]
+    seeds: range
+
+    @property
+    def splits(self) -> str:
+        """Number of splits, and the version of the package that recorded each method."""
+        by: dict[str, list[str]] = {}
+        newest = {line["key"]["method"]: line["by"] for line in self.lines}
+        for method, version in newest.items():
+            by.setdefault(version, []).append(method)
+        first, *others = sorted(by, key=lambda version: -len(by[version]))
+        number = f"{len(self.seeds)} split{'s' if len(self.seeds) > 1 else ''}"
+        parts = [f"{number}, recorded by version {first}"]
+        parts += [f"{', '.join(by[version])} by version {version}" for version in others]
+        return f"*{'; '.join(parts)}.*"
+
+
+def recorded(table: Table, lines: Iterable[Line]) -> Recorded:
+    """The newest code of each method; what was recorded before if its first split has a gap.
+
+    Code is not mixed within a method.
     """
-    found: dict[tuple[Any, ...], Row] = {}
-    wanted = None if seeds is None else set(seeds)
-    for line in lines:
-        part = line["key"]
-        if part["method"] not in METHODS or (wanted is not None and part["seed"] not in wanted):
-            continue
-        task = Task(
-            source=part["source"],
-            scheme=part["scheme"],
-            sizes=tuple(part["sizes"]),
-            n_components=part["n_components"],
-        )
-        row = {"task": task.asked_of(part["method"])}
-        row |= {"method": part["method"], "seed": part["seed"]}
-        found[tuple(row.values())] = {**row, **line["result"]}
-    return list(found.values())
+    wanted = {(*pair, seed) for pair in table.pairs() for seed in range(*table.seeds)}
+    own = [line for line in lines if _fit(line) in wanted]
+    while own:
+        newest = {line["key"]["method"]: line["key"]["code"] for line in own}
+        kept = {
+            _fit(line): line for line in own if line["key"]["code"] == newest[line["key"]["method"]]
+        }
+        whole = complete(table, kept)
+        if whole:
+            found = [line for line in kept.values() if line["key"]["seed"] in whole]
+            return Recorded(lines=found, rows=[_row(line) for line in found], seeds=whole)
+        own = [line for line in own if line["by"] != own[-1]["by"]]
+    raise ValueError("fits of the first split are missing")
+
+
+def _fit(line: Line) -> Fit:
+    """Which fit a line is of."""
+    part = line["key"]
+    task = Task(
+        source=part["source"],
+        scheme=part["scheme"],
+        sizes=tuple(part["sizes"]),
+        n_components=part["n_components"],
+    )
+    return task, part["method"], part["seed"]
+
+
+def _row(line: Line) -> Row:
+    """Task, method, seed and result of a line."""
+    return dict(zip(("task", "method", "seed"), _fit(line), strict=True)) | line["result"]
 
 
 def of(rows: Sequence[Row], task: Task, method: str) -> list[Row]:
@@ -83,20 +123,9 @@ def series(table: Table, task: Task, method: str) -> str:
     return method if table.curve in ("n_components", "samples") else f"R = {task.n_components}"
 
 
-def lacking(table: Table, rows: Sequence[Row], seeds: Iterable[int]) -> int:
-    """Number of fits of a table that have no line, unavailable sets excluded."""
-    have = {(row["task"], row["method"], row["seed"]) for row in rows}
-    wanted = {
-        (task, method, seed)
-        for task, method in table.pairs()
-        if not datasets.is_lost(task.source)
-        for seed in seeds
-    }
-    return len(wanted - have)
-
-
-def complete(table: Table, rows: Sequence[Row]) -> range:
-    """Seeds from the first of a table up to one for which a fit has no line."""
+def complete(table: Table, fits: Collection[Fit]) -> range:
+    """Seeds from the first of a table up to one for which a fit is not among these."""
     seeds = range(*table.seeds)
-    gaps = (n for n, seed in enumerate(seeds) if lacking(table, rows, [seed]))
+    pairs = table.pairs()
+    gaps = (n for n, seed in enumerate(seeds) if any((*pair, seed) not in fits for pair in pairs))
     return seeds[: next(gaps, len(seeds))]

@@ -32,10 +32,8 @@ CLASSIFIERS = (
     "random forest",
     "gradient boosting",
     "RBF support vectors",
-    "GPC",
+    "linear SVM",
 )
-# Classifiers that choose settings by folds, which may hold out whole groups.
-TUNED_BY_FOLDS = tuple(name for name in CLASSIFIERS if name != "GPC")
 MARGIN = ("paper, one-vs-rest", "paper, shared", "BM2PCA, one-vs-rest", "BM2PCA")
 MARGIN_RIVALS = ("linear SVM", "PCA + SVM", "PLS + SVM", "LDA + SVM")
 
@@ -94,7 +92,7 @@ class Table:
     score: str = "accuracy"
     ranked: bool = False
     curve: Literal["", "n_components", "samples", "C", "weight"] = ""
-    seeds: tuple[int, int] = (300, 303)
+    seeds: tuple[int, int] = (300, 305)
     page: str = "benchmarks/papers"
 
     def pairs(self) -> list[tuple[Task, str]]:
@@ -157,17 +155,15 @@ TABLES = {
         methods=("BM2PCA", "D-GPLVM", *PROJECTIONS, *CLASSIFIERS, STACK),
         defaults=OURS,
         score="log_loss",
-        seeds=(300, 304),
     ),
     "designs": Table(
         tasks=tuple(
             Task(source=name, scheme="design", sizes=(10, 300), n_components=3) for name in DESIGNS
         ),
-        methods=(STACK, *PROJECTIONS, *CLASSIFIERS, "linear SVM"),
+        methods=(STACK, *PROJECTIONS, *CLASSIFIERS),
         defaults=OURS,
         score="log_loss",
         ranked=True,
-        seeds=(300, 305),
         page="benchmarks",
     ),
     "groups": Table(
@@ -176,10 +172,9 @@ TABLES = {
             for source, sizes in (("repeated measures", (24, 5)), ("studies", (6, 10)))
             for scheme in ("groups given", "groups unknown")
         ),
-        methods=(*OURS, STACK, *TUNED_BY_FOLDS, "linear SVM"),
+        methods=(*OURS, STACK, *CLASSIFIERS),
         score="log_loss",
         ranked=True,
-        seeds=(300, 305),
         page="benchmarks",
     ),
     "views": Table(
@@ -228,7 +223,6 @@ TABLES = {
         ),
         methods=("mean field", "BSDR", "BM2PCA", "PCA + k-NN", "PLS-DA + k-NN", "full k-NN"),
         score="map",
-        seeds=(300, 302),
     ),
     # Du et al. (2015)
     "bm2pca": Table(
@@ -285,5 +279,3 @@ TABLES = {
         score="error",
     ),
 }
-# Those of one part and page; all but views are experiments of the papers.
-SINGLE = tuple(name for name in TABLES if name != "people")

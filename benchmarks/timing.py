@@ -15,6 +15,8 @@ import numpy
 import scipy
 from threadpoolctl import threadpool_info
 
+from benchmarks import fingerprint
+
 MIB = 1024.0**2
 
 
@@ -66,16 +68,19 @@ def reset_peak() -> bool:
 
 
 def machine() -> str:
-    """Processor, libraries and threads, for the head of a report."""
+    """Version of the package, processor and libraries, for the head of a report."""
     blas = {
         f"{lib['internal_api']} {lib['version']}"
         for lib in threadpool_info()
         if lib["user_api"] == "blas"
     }
-    versions = f"NumPy {numpy.__version__}, SciPy {scipy.__version__}, numba {numba.__version__}"
-    return (
-        f"{_processor()}; Python {platform.python_version()}, {versions}; {', '.join(sorted(blas))}"
+    parts = (
+        f"Version {fingerprint.version()} on {_processor()}",
+        f"Python {platform.python_version()}, NumPy {numpy.__version__}, "
+        f"SciPy {scipy.__version__}, numba {numba.__version__}",
+        ", ".join(sorted(blas)),
     )
+    return "; ".join(parts)
 
 
 def _processor() -> str:

@@ -54,6 +54,24 @@ def test_coverage_has_a_row_per_engine(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_strong", [None, 5])
+def test_intervals_of_effects_hold_them_under_either_metric(n_strong):
+    """Of three data sets; intervals a fifth as wide would hold a quarter of the effects."""
+    for metric in coverage.METRICS.values():
+        streams = np.random.default_rng(3).spawn(3)
+        held = [coverage.held_by_default(metric, n_strong, rng) for rng in streams]
+        assert np.mean([effects for effects, _ in held]) > 0.7
+
+
+def test_the_shares_inside_are_those_of_the_draws():
+    rng = np.random.default_rng(4)
+    draws = rng.standard_normal((2000, 500))
+    true = rng.standard_normal(500)
+    assert coverage.inside(draws, true) == pytest.approx(0.9, abs=0.05)
+    assert coverage.inside(0.2 * draws, true) == pytest.approx(0.26, abs=0.07)
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_runs")
 def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
     plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=4, n_kept=5, thin=1, tune=5)

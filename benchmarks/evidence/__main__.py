@@ -2,10 +2,8 @@
 
     python -m benchmarks.evidence
     python -m benchmarks.evidence --only null sbc
-    python -m benchmarks.evidence --agreement
 
-One BLAS thread, a few minutes for each part; every number is fixed by its seeds. The table of
-agreement with NUTS takes longer than all others, and is made on request only.
+One BLAS thread, a few minutes for each part; every number is fixed by its seeds.
 """
 
 import time
@@ -15,6 +13,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
+from benchmarks import fingerprint
 from benchmarks.evidence import agreement, coverage, null, sbc
 from benchmarks.page import command, write
 
@@ -23,26 +22,26 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "null": null.report,
     "weak": null.report_weak,
     "coverage": coverage.report,
+    "metric": coverage.report_metric,
     "sbc": sbc.report,
+    "agreement": agreement.report,
 }
-ON_REQUEST = {"agreement": agreement.report}
 
 
 def main() -> None:
     parser = command("benchmarks.evidence", __doc__)
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
-    parser.add_argument("--agreement", action="store_true", help="the table beside NUTS, alone")
     arguments = parser.parse_args()
-    parts = ON_REQUEST if arguments.agreement else {name: PARTS[name] for name in arguments.only}
     pictures = DOCS / "evidence"
     pictures.mkdir(exist_ok=True)
     with threadpool_limits(1), warnings.catch_warnings():
         # "No signal" on noise, and chains that have not mixed, are counted by the tables.
         warnings.simplefilter("ignore")
-        for name, remake in parts.items():
+        for name in arguments.only:
             begin = time.process_time()
-            text = remake(pictures)
-            write(DOCS / "evidence.md", name, text)
+            text = PARTS[name](pictures)
+            recorded = f"*Recorded by version {fingerprint.version()}.*"
+            write(DOCS / "evidence.md", name, f"{recorded}\n\n{text}")
             print(f"{name}: {time.process_time() - begin:.0f} s of CPU\n\n{text}\n", flush=True)
 
 

@@ -1,8 +1,11 @@
-"""Coverage of 90 % ellipses of latent coordinates, on data simulated from the model.
+"""Coverage of 90 % ellipses of latent coordinates, and of 90 % intervals of effects, by simulation.
 
 The order and signs of components are not identified: the posterior has 2^R R! equal modes. Draws of
 Gibbs, and the truth like one more draw, are aligned by signed permutations chosen by projection and
 weights, independently of the latent coordinates.
+
+Effects and class scores of new samples are those of the default model, with the metric under which
+they are simulated or with one that is learned.
 """
 
 import itertools
@@ -14,18 +17,28 @@ import numpy as np
 import xarray as xr
 from scipy.stats import chi2
 
-from benchmarks.evidence.simulate import Truths, features, simulate
+from benchmarks.evidence.simulate import (
+    Truths,
+    features,
+    simulate,
+    simulate_hierarchical,
+    varying_together,
+)
 from benchmarks.page import table
-from bsdr_models import Sampling
+from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bsdr.priors import SAMPLING
+from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.papers import PaperBSDRClassifier
 
 N, D, R, K = 60, 10, 2, 3
 SEED, N_SETS, PROB = 30, 40, 0.9
 # Arguments that every engine gets.
 COMMON: dict[str, Any] = {"n_components": R, "priors": SAMPLING}
-
+# Samples and features of the default model; features with an effect, None for all.
+N_DEFAULT, D_DEFAULT = 60, 100
+EFFECTS = {"all features": None, "five strong features": 5}
+# With the first one the prior of the effects is that of the simulation.
+METRICS = {"known": "identity", "learned": "auto"}
 
 ENGINES: dict[str, dict[str, Any]] = {
     "mean field": {"optimization__n_restarts": 3},
@@ -64,6 +77,48 @@ def report(
         )
     head = ["engine", "inside ± s.e.", "worst, median, best set", "mean s.d.", "converged"]
     return f"{n_sets} data sets, N = {N}, D = {D}, R = {R}, K = {K}.\n\n" + table(head, rows)
+
+
+def report_metric(pictures: Path, n_sets: int = N_SETS) -> str:
+    """Table of coverages of effects and of class scores of a new sample; there is no plot."""
+    rows = []
+    for effects, n_strong in EFFECTS.items():
+        for name, metric in METRICS.items():
+            # The same data sets for both metrics.
+            streams = np.random.default_rng(SEED).spawn(n_sets)
+            held = np.array([held_by_default(metric, n_strong, rng) for rng in streams])
+            error = held.std(axis=0, ddof=1) / np.sqrt(n_sets)
+            cells = [f"{m:.1%} ± {e:.1%}" for m, e in zip(held.mean(axis=0), error, strict=True)]
+            rows.append([effects, name, *cells])
+    head = ["who has effects", "metric", "effects ± s.e.", "class scores ± s.e."]
+    size = f"N = {N_DEFAULT}, D = {D_DEFAULT}, K = {K}"
+    return f"{n_sets} data sets for each line, {size}.\n\n" + table(head, rows)
+
+
+def held_by_default(
+    metric: str, n_strong: int | None, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Shares of effects (D, K) and of class scores of a new sample (K,) in their intervals."""
+    labels: set[int] = set()
+    while len(labels) < K:  # as in `simulate_labelled`
+        X, new = varying_together(N_DEFAULT, D_DEFAULT, rng)
+        truth = simulate_hierarchical(
+            X, HierarchicalPriors(), (1, K), "multiclass", rng, n_strong=n_strong
+        )
+        labels = set(truth.y[0])
+    model = BSDRClassifier(metric=metric, random_state=0).fit(X, truth.y[0])
+    draws = model.idata_["posterior"].dataset.stack(sample=("chain", "draw"))
+    coef = draws["coef"].transpose("sample", "feature", "outcome").values
+    bias = draws["bias_centered"].transpose("sample", "outcome").values
+    scores = new[0] @ coef + bias
+    true = new[0] @ truth.coef[0] + truth.bias[0]
+    return inside(coef, truth.coef[0]), inside(scores, true)
+
+
+def inside(draws: FloatArray, true: FloatArray) -> float:
+    """Share of true values (...) within the central intervals of draws (S, ...)."""
+    low, high = np.quantile(draws, (0.5 - PROB / 2.0, 0.5 + PROB / 2.0), axis=0)
+    return float(np.mean((low <= true) & (true <= high)))
 
 
 def simulate_labelled(n_sets: int, rng: np.random.Generator) -> Truths:

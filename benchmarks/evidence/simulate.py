@@ -74,15 +74,20 @@ def simulate_hierarchical(
     size: tuple[int, int],
     target: Target,
     rng: np.random.Generator,
+    *,
+    n_strong: int | None = None,
 ) -> HierarchicalTruths:
     """Draw (C, K) data sets of centred features from the prior at full rank and its likelihood.
 
-    The prior covariance of the projection is proportional to the identity.
+    The prior covariance of the projection is proportional to the identity; or only the first
+    features have effects, which are so much stronger that class scores vary as much.
     """
     c, k = size
     n, d = X.shape
     tau = np.abs(priors.scale * rng.standard_normal(c))
-    coef = tau[:, None, None] / np.sqrt(d) * rng.standard_normal((c, d, k))
+    strong = d if n_strong is None else n_strong
+    coef = tau[:, None, None] / np.sqrt(strong) * rng.standard_normal((c, d, k))
+    coef[:, strong:] = 0.0
     b = priors.bias_scale * rng.standard_normal((c, k))
     sigma = np.exp(priors.noise_location + priors.noise_width * rng.standard_normal((c, k)))
     if target == "multiclass":

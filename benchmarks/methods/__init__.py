@@ -1,6 +1,6 @@
 """All methods, by their names in the tables."""
 
-from benchmarks.methods import full_space, models, probit, projections, tempered, whitened
+from benchmarks.methods import full_space, models, probit, projections, tempered
 from benchmarks.methods.base import Method
 
 METHODS: dict[str, Method] = {
@@ -9,5 +9,4 @@ METHODS: dict[str, Method] = {
     **probit.METHODS,
     **full_space.METHODS,
     **tempered.METHODS,
-    **whitened.METHODS,
 }

@@ -50,8 +50,10 @@ NCA_ITERATIONS, LMNN_ITERATIONS, TARGETS = (50, 10, 3), (50, 20), (3, 2)
 NEIGHBOURS, TARGET_WEIGHT = (15, 5), 0.2
 # Shrinkage of the within-class covariance, beside that by Ledoit and Wolf.
 SHRINKAGE = (0.3, 0.7, 0.95)
-# Widths of Gaussian kernels, in root mean squared distances; numbers of selected features.
-WIDTHS = (0.3, 0.6, 1.2, 2.4)
+# Widths of Gaussian kernels, in root mean squared distances. None below was chosen; without the
+# largest the log loss was .438 for .430 (nine sets, tuning seeds 200 and 201).
+WIDTHS = (1.2, 2.4, 4.8)
+# Numbers of selected features.
 SELECTED = (5, 20, 80, 320)
 
 # Number of components, training samples, seed -> transformers, one for each setting.
@@ -65,7 +67,9 @@ def _shrunken(r: int, training: Training, seed: int) -> list[Any]:
 
 def _shrinkages(r: int, training: Training) -> list[Any]:
     size = min(r, training.n_classes - 1)
-    shrunken = [{"covariance_estimator": LedoitWolf()}, *({"shrinkage": s} for s in SHRINKAGE)]
+    # Its inverse, of every class, would take half of the time of forty classes.
+    estimator = LedoitWolf(store_precision=False)
+    shrunken = [{"covariance_estimator": estimator}, *({"shrinkage": s} for s in SHRINKAGE)]
     return [LinearDiscriminantAnalysis("eigen", n_components=size, **each) for each in shrunken]
 
 

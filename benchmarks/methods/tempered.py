@@ -37,18 +37,10 @@ N_TREES = 100
 Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 # Number of components, and of discriminants that there are -> transformer.
 Reduction = Callable[[int, int], Any]
-# Number of components -> one machine for each setting.
-Settings = Callable[[int], list[Machine]]
-# Training samples and classes -> one preparation of the samples for each scaling.
-Preparation = Callable[[Training, np.ndarray], list[Any]]
+# Number of components and seed -> one machine for each setting.
+Settings = Callable[[int, int], list[Machine]]
 # Share of the largest variance below which coordinates are left out.
 NO_VARIANCE = 1e-12
-
-
-def scaled(training: Training, y: np.ndarray, *, rotated: bool = True) -> list["Prepared"]:
-    """Samples in each scaling that there is; if not rotated, in one, as scales do not matter."""
-    scalings = scalers(training)[: None if rotated else 1]
-    return [Prepared(scaler, training.X, rotated) for scaler in scalings]
 
 
 def fit(
@@ -57,18 +49,23 @@ def fit(
     seed: int,
     *,
     settings: Settings,
-    prepare: Preparation = scaled,
+    rotated: bool = True,
 ) -> Fitted:
-    """Choose a scaling and a setting, then fit their machine to all training samples."""
+    """Choose a scaling and a setting, then fit their machine to all training samples.
+
+    Machines that rotations of the features would change get one scaling, which does not matter to
+    them.
+    """
     classes, y = np.unique(training.y, return_inverse=True)
-    prepared = prepare(training, y)
-    choices = list(product(prepared, settings(n_components)))
+    scalings = scalers(training)[: None if rotated else 1]
+    prepared = [Prepared(scaler, training.X, rotated) for scaler in scalings]
+    choices = list(product(prepared, settings(n_components, seed)))
     scores, best, temperature = [], 0, 1.0
     rows = _held_out(training, prepared[0].samples, y)
     for test in rows:
         train = np.setdiff1d(np.arange(len(y)), test)
-        parts = product([each.split(train, test) for each in prepared], settings(n_components))
-        found = [_column(machine(A, y[train], B)) for (A, B), machine in parts]
+        parts = product([each.samples for each in prepared], settings(n_components, seed))
+        found = [_column(machine(A[train], y[train], A[test])) for A, machine in parts]
         scores.append(np.stack(found))
     if rows:
         truth = y[np.concatenate(rows)]
@@ -123,10 +120,6 @@ class Prepared:
             self.transform = lambda new: size.transform(scale(new))
         self.samples = self.transform(X)
 
-    def split(self, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Training and held-out samples; their labels play no part."""
-        return self.samples[train], self.samples[test]
-
 
 def _span(rows: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean (D,), and axes (D, B) of the span of samples whose mean square length is then one."""
@@ -172,8 +165,10 @@ def _centroids(
     return _log_odds(model.predict_log_proba(new))
 
 
-def _forest(rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, share: Any) -> np.ndarray:
-    model = RandomForestClassifier(N_TREES, max_features=share, random_state=0).fit(rows, y)
+def _forest(
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, share: Any, seed: int
+) -> np.ndarray:
+    model = RandomForestClassifier(N_TREES, max_features=share, random_state=seed).fit(rows, y)
     probability = model.predict_proba(new)
     smoothed = (N_TREES * probability + 1.0 / len(model.classes_)) / (N_TREES + 1.0)
     return _log_odds(np.log(smoothed))
@@ -194,28 +189,28 @@ def _reduced(
     return _svm(Z / length, y, Z_new / length, cost=cost)
 
 
-def plain(r: int) -> list[Machine]:
+def plain(r: int, seed: int) -> list[Machine]:
     """One for each cost."""
     return [partial(_svm, cost=cost) for cost in COSTS]
 
 
-def gaussian(r: int) -> list[Machine]:
+def gaussian(r: int, seed: int) -> list[Machine]:
     """One for each cost and width."""
     grid = product(KERNEL_COSTS, GAMMAS)
     return [partial(_gaussian, cost=cost, gamma=gamma) for cost, gamma in grid]
 
 
-def centroids(r: int) -> list[Machine]:
+def centroids(r: int, seed: int) -> list[Machine]:
     """One for each threshold."""
     return [partial(_centroids, threshold=threshold) for threshold in THRESHOLDS]
 
 
-def forests(r: int) -> list[Machine]:
+def forests(r: int, seed: int) -> list[Machine]:
     """One for each share of the features."""
-    return [partial(_forest, share=share) for share in SHARES]
+    return [partial(_forest, share=share, seed=seed) for share in SHARES]
 
 
-def reduced(r: int, *, reduce: Reduction) -> list[Machine]:
+def reduced(r: int, seed: int, *, reduce: Reduction) -> list[Machine]:
     """One for each cost, on R components."""
     return [partial(_reduced, reduce=reduce, size=r, cost=c) for c in COSTS]
 
@@ -232,12 +227,11 @@ REDUCTIONS: dict[str, Reduction] = {
     "PLS": lambda size, _: PLSScores(size, scale=False),
     "LDA": _discriminants,
 }
-UNROTATED = partial(scaled, rotated=False)
 _FITS: dict[str, Any] = {
     "linear SVM": partial(fit, settings=plain),
     "RBF support vectors": partial(fit, settings=gaussian),
-    "nearest shrunken centroids": partial(fit, settings=centroids, prepare=UNROTATED),
-    "random forest": partial(fit, settings=forests, prepare=UNROTATED),
+    "nearest shrunken centroids": partial(fit, settings=centroids, rotated=False),
+    "random forest": partial(fit, settings=forests, rotated=False),
     **{
         f"{name} + SVM": partial(fit, settings=partial(reduced, reduce=reduce))
         for name, reduce in REDUCTIONS.items()

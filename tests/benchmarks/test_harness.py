@@ -1,6 +1,7 @@
 """The programme behind the pages of benchmarks: lines, keys, scores, tables, pictures."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,7 @@ def test_a_run_resumes_after_a_line_that_was_cut_off(tmp_path):
     path.write_text(path.read_text()[:-40])
     assert len(accuracy.missing(*wanted)) == 1
     again = accuracy.read(path)
+    assert {line["by"] for line in again} == {fingerprint.version()}
     assert all(0.3 < line["result"]["accuracy"] <= 1.0 for line in again)
 
 
@@ -132,9 +134,8 @@ def test_one_fit_serves_all_components_of_a_method_that_sees_all_features(tmp_pa
     jobs = accuracy.missing(["people"], range(300, 301), ["naive Bayes"], tmp_path / "none")
     available = {task.source for task in TABLES["people"].tasks if not task.why_not}
     assert sorted(task.source for task, _, _ in jobs) == sorted(available)
-    key = {**accuracy.key(WINE, "naive Bayes", 0), "n_components": 5}
-    found = rows.newest([{"key": key, "result": {"accuracy": 0.5}}])
-    assert rows.of(found, WINE, "naive Bayes") == found
+    found = [{"task": jobs[0][0], "method": "naive Bayes", "seed": 300, "accuracy": 0.5}]
+    assert rows.of(found, replace(jobs[0][0], n_components=5), "naive Bayes") == found
 
 
 def test_comments_and_docstrings_are_no_part_of_the_code(tmp_path, monkeypatch):
@@ -172,6 +173,11 @@ def test_mean_ranks_and_their_intervals():
     assert (first.mean, first.low, first.high) == (1.0, 1.0, 1.0)
     assert second.mean == third.mean == 2.5
     assert 2.0 <= second.low < second.mean < second.high <= 3.0
+
+
+def test_a_single_split_has_no_interval():
+    assert str(people.paired(np.array([0.1]))) == "+0.100"
+    assert str(people.paired(np.array([0.1, 0.2]))).startswith("+0.150 [-0.485, ")
 
 
 def test_maps_are_scored_by_what_is_drawn():
@@ -224,8 +230,9 @@ def test_classifiers_and_models_are_drawn_in_the_plane_of_their_predictions():
 @pytest.mark.slow
 def test_the_choice_of_a_model_is_scored_by_new_samples():
     noise = Task(source="noise", scheme="noise", sizes=(24, 3, 2), n_components=0)
-    found, seconds, losses = model_choice.choose(noise, TUNING_SEEDS[0])
-    assert set(losses.index) == set(found.models)
-    assert losses["none"] == pytest.approx(np.log(2.0))
-    assert np.isfinite(losses).all()
-    assert seconds > 0.0
+    found = model_choice.choose(noise, TUNING_SEEDS[0])
+    assert found["recommended"] in found["losses"]
+    assert found["losses"]["none"] == pytest.approx(np.log(2.0))
+    assert np.isfinite(list(found["losses"].values())).all()
+    assert found["seconds"] > 0.0
+    assert model_choice.text([found]).startswith("*1 split, recorded by version")
