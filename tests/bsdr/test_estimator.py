@@ -58,6 +58,7 @@ def wine_model(wine):
 
 
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.usefixtures("short_runs")
 @pytest.mark.parametrize("n_jobs", [2, 3])
 def test_threads_change_no_bit(monkeypatch, wine, n_jobs):
     """With a block for each chain."""
