@@ -290,7 +290,8 @@ def test_refits_where_pareto_k_is_large_give_leave_one_out():
     """Within half a nat of a refit without each sample; importance sampling alone is too high."""
     X, y = load_wine(return_X_y=True)
     X, y = X[::6], y[::6]
-    model = BSDRClassifier(temperature=1.0, random_state=0).fit(X, y)
+    options = {"sampling": Sampling(draws=250), "temperature": 1.0, "random_state": 0}
+    model = BSDRClassifier(**options).fit(X, y)
     fits = [clone(model).fit(np.delete(X, i, axis=0), np.delete(y, i)) for i in range(len(y))]
     exact = sum(
         fit.predict_log_proba(X[[i]])[0, fit.classes_ == y[i]].item() for i, fit in enumerate(fits)

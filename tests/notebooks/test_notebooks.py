@@ -66,6 +66,7 @@ def test_names_no_machine(path):
 # of long runs.
 FEW_DRAWS = """
 import pymc
+import sklearn.model_selection
 from bsdr_models.options import Options, Sampling
 
 def check(self):
@@ -77,7 +78,11 @@ Sampling.__post_init__ = check
 def sample(draws=50, *, original=pymc.sample, **options):
     return original(min(draws, 50), **options | {"tune": 50, "nuts_sampler": "pymc"})
 
+def permute(*args, original=sklearn.model_selection.permutation_test_score, **options):
+    return original(*args, **options | {"n_permutations": 2})
+
 pymc.sample = sample
+sklearn.model_selection.permutation_test_score = permute
 pymc.NUTS.__init__.__defaults__ = (None, 1, 1)  # variables, and depths of the trees
 """
 
