@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 SHORT = {"sampling": Sampling(draws=100, tune=100, chains=2), "random_state": 0}
 VERY_SHORT = {"sampling": Sampling(draws=20, tune=20, chains=2), "random_state": 0}
-LOSS = HingeLoss(C=1.0)
+LOSS = HingeLoss(C=1.0, calibrate=False)
 HMC = {"rank", "energy", "loo", "psense", "ppc"}
 # Models, and which calls take their trees, beside summary, traces and files, which all do.
 ENGINES = {

@@ -53,7 +53,7 @@ REGRESSORS = [
     pytest.param(PaperBSDRRegressor(random_state=0), id="paper-regression"),
     pytest.param(BM2PCARegressor(2, random_state=0), id="margins-regression"),
 ]
-LOSS = HingeLoss(C=1.0)
+LOSS = HingeLoss(C=1.0, calibrate=False)
 PSEUDO = [
     pytest.param(BM2PCAClassifier(2, loss=LOSS, random_state=0), id="margins"),
     pytest.param(
