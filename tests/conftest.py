@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,6 +50,19 @@ def short_runs(monkeypatch, short_run_settings):
         monkeypatch.setattr(name, number)
 
 
+@pytest.fixture(scope="module")
+def uncompiled():
+    """PyMC models are evaluated by Python: compiling takes longer than a few evaluations."""
+    import pytensor
+
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        yield
+
+
+# Variables of NUTS, and the depths of its trees: at most three steps, while it adapts as well.
+SHALLOW = (None, 2, 2)
+
+
 @pytest.fixture(scope="session")
 def short_pymc():
     """A context in which fits by NUTS and ADVI compile nothing and take few steps."""
@@ -56,17 +70,14 @@ def short_pymc():
     @contextmanager
     def cut_short():
         import pymc as pm
+        import pytensor
 
         from bsdr_models.inference import engines
 
-        def sample(*args, draw=pm.sample, **options):
-            nuts = {"max_treedepth": 2}
-            return draw(*args, nuts_sampler="pymc", compile_kwargs=fast, nuts=nuts, **options)
-
-        fast = {"mode": "FAST_COMPILE"}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pm, "sample", sample)
-            patch.setattr(engines, "_advi_mode", lambda: fast["mode"])
+        fast = pytensor.config.change_flags(mode="FAST_COMPILE")
+        with pytest.MonkeyPatch.context() as patch, fast:
+            patch.setattr(pm, "sample", partial(pm.sample, nuts_sampler="pymc"))
+            patch.setattr(pm.NUTS.__init__, "__defaults__", SHALLOW)
             patch.setitem(engines.fit_advi.__kwdefaults__, "n_iterations", 100)
             yield
 

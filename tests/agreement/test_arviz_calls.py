@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 SHORT = {"sampling": Sampling(draws=100, tune=100, chains=2), "random_state": 0}
 VERY_SHORT = {"sampling": Sampling(draws=20, tune=20, chains=2), "random_state": 0}
-LOSS = HingeLoss(C=1.0)
+LOSS = HingeLoss(C=1.0, calibrate=False)
 HMC = {"rank", "energy", "loo", "psense", "ppc"}
 # Models, and which calls take their trees, beside summary, traces and files, which all do.
 ENGINES = {
@@ -60,7 +60,7 @@ REGRESSORS = (BSDRRegressor, PaperBSDRRegressor, BM2PCARegressor)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def case(request, short_pymc):
+def case(request, short_pymc, uncompiled):
     """A fit, its tree, one variable of it with few entries, and the calls that take the tree."""
     model, works = ENGINES[request.param]
     X, y = load_iris(return_X_y=True)
@@ -82,9 +82,8 @@ def check_posterior(tree, model):
     """By the lines on the page of trees."""
     drawn = tree.copy()
     try:
-        compiled = {"compile_kwargs": {"mode": "FAST_COMPILE"}, "progressbar": False}
         with model.model_:
-            pm.sample_posterior_predictive(drawn, extend_inferencedata=True, **compiled)
+            pm.sample_posterior_predictive(drawn, extend_inferencedata=True, progressbar=False)
     except ValueError:
         drawn = tree
     classes = tree["observed_data/y"].dtype.kind in "iu"

@@ -17,7 +17,6 @@ from sklearn.preprocessing import scale
 from bsdr_models import bm2pca, bsdr, dgplvm
 from bsdr_models.parts import multinomial_probit
 
-FAST = {"mode": "FAST_COMPILE"}
 QUIET = {"progressbar": False, "random_seed": 0}
 X, Y = load_iris(return_X_y=True)
 X = scale(X)[::5]
@@ -39,7 +38,6 @@ def declaring(build, y=Y, **options):
 
 
 PAPER_BM2PCA = {"n_components": 1, "C": 1.0}
-PAPER_DGPLVM = {"n_components": 1, "weight": 10.0}
 MODELS = {
     "bsdr": declaring(bsdr.build_model),
     "bsdr regression": declaring(bsdr.build_model, X[:, :2], target="regression"),
@@ -54,9 +52,13 @@ MODELS = {
     ),
     "augmented bm2pca": declaring(bm2pca.build_paper_model, augmented=True, **PAPER_BM2PCA),
     "dgplvm dynamics": declaring(dgplvm.build_model, sequence=Y, **ONE),
-    "paper dgplvm": declaring(dgplvm.build_paper_model, **PAPER_DGPLVM),
-    "paper dgplvm more": declaring(
-        dgplvm.build_paper_model, sequence=Y, classifier=True, X_new=X[:3], **PAPER_DGPLVM
+    "paper dgplvm": declaring(
+        dgplvm.build_paper_model,
+        sequence=Y,
+        classifier=True,
+        X_new=X[:3],
+        n_components=1,
+        weight=10.0,
     ),
     "probit": declaring(probit),
 }
@@ -66,8 +68,8 @@ def initial(model):
     return model.initial_point(random_seed=0)
 
 
-def density(model, mode=FAST["mode"], **options):
-    return float(model.compile_logp(mode=mode, **options)(initial(model)))
+def density(model, **options):
+    return float(model.compile_logp(**options)(initial(model)))
 
 
 def table(model, trace):
@@ -80,8 +82,8 @@ def copied(model, trace):
     assert density(clone_model(model)) == pytest.approx(density(model))
     last = model.free_RVs[-1]
     [graph] = model.replace_rvs_by_values([last])
-    inputs = model.value_vars
-    value = model.compile_fn(graph, inputs=inputs, on_unused_input="ignore", **FAST)(initial(model))
+    function = model.compile_fn(graph, inputs=model.value_vars, on_unused_input="ignore")
+    value = function(initial(model))
     assert last.name not in {each.name for each in pm.do(model, {last.name: value}).free_RVs}
     assert np.isfinite(density(pm.observe(model, {last.name: value}), jacobian=False))
 
@@ -92,7 +94,7 @@ def point_logps(model, trace):
 
 
 def prior_predictive(model, trace):
-    drawn = pm.sample_prior_predictive(3, model=model, random_seed=0, compile_kwargs=FAST)
+    drawn = pm.sample_prior_predictive(3, model=model, random_seed=0)
     names = {each.name for each in model.free_RVs + model.deterministics}
     assert names <= set(drawn["prior"].data_vars)
     observed = {each.name for each in model.observed_RVs}
@@ -102,35 +104,29 @@ def prior_predictive(model, trace):
 def posterior_predictive(model, trace):
     """Of what is observed; without anything, of a deterministic variable by name."""
     names = [each.name for each in model.observed_RVs] or [model.deterministics[-1].name]
-    options = {"model": model, "compile_kwargs": FAST, **QUIET}
-    drawn = pm.sample_posterior_predictive(trace, var_names=names, **options)
+    drawn = pm.sample_posterior_predictive(trace, model=model, var_names=names, **QUIET)
     for name in names:
         assert np.isfinite(drawn["posterior_predictive"][name]).all()
 
 
 def log_likelihood(model, trace):
     """Only of what is observed, so that BM2PCA has that of the features."""
-    options = {"extend_inferencedata": False, "progressbar": False, "compile_kwargs": FAST}
+    options = {"extend_inferencedata": False, "progressbar": False}
     found = pm.compute_log_likelihood(trace, model=model, **options)
     assert set(found.data_vars) == {each.name for each in model.observed_RVs}
 
 
 def log_prior(model, trace):
-    options = {"extend_inferencedata": False, "progressbar": False, "compile_kwargs": FAST}
+    options = {"extend_inferencedata": False, "progressbar": False}
     found = pm.stats.compute_log_prior(trace, model=model, **options)
     assert all(np.isfinite(each).all() for each in found.data_vars.values())
 
 
 def find_map(model, trace):
     """From a jittered start, some steps up: the mean of the prior may be a saddle."""
-    options = {
-        "jitter": BUILT["smooth"],
-        "return_inferencedata": False,
-        "compile_kwargs": FAST,
-        **QUIET,
-    }
+    options = {"jitter": BUILT["smooth"], "return_inferencedata": False, **QUIET}
     found = pm.find_MAP(model=model, maxiter=30, **options)
-    logp = model.compile_logp(jacobian=False, **FAST)
+    logp = model.compile_logp(jacobian=False)
     end = {each.name: found[each.name] for each in model.value_vars}
     start = logp(initial(model))
     assert logp(end) > start + 10.0 if BUILT["smooth"] else logp(end) >= start
@@ -140,7 +136,7 @@ def variational(model, trace):
     """The two in turn."""
     kind = (ADVI, FullRankADVI)[list(MODELS.values()).index(BUILT["build"]) % 2]
     with model:
-        fit = kind(random_seed=0).fit(3, progressbar=False, fn_kwargs=FAST)
+        fit = kind(random_seed=0).fit(3, progressbar=False)
     assert np.isfinite(fit.hist).all() == BUILT["smooth"]
 
 
@@ -157,7 +153,7 @@ def single_precision(model, trace):
         single = BUILT["build"]()
         start = initial(single)
         outputs = [single.logp(), single.dlogp()]
-        function = single.compile_fn(outputs, inputs=single.value_vars, **FAST)
+        function = single.compile_fn(outputs, inputs=single.value_vars)
         value, gradient = function(start)
     assert {each.dtype.name for each in start.values()} == {"float32"}
     assert value == pytest.approx(density(model), rel=1e-5)
@@ -171,7 +167,7 @@ def twice(model, trace):
             BUILT["build"](name=name)
     assert {each.name.partition("::")[0] for each in both.free_RVs} == {"first", "second"}
     # Rewriting would add the terms of both in one operation, of more operands than Python has.
-    assert density(both, Mode("py", None)) == pytest.approx(2.0 * density(model))
+    assert density(both, mode=Mode("py", None)) == pytest.approx(2.0 * density(model))
 
 
 def saved(model, trace):
@@ -192,10 +188,11 @@ CALLS = [
     *(log_prior, find_map, variational, summarised, single_precision, twice, saved, debugged),
 ]
 BUILT = {}
+SHALLOW = {"max_treedepth": 2, "early_max_treedepth": 2}
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def case(request, tmp_path_factory):
+def case(request, tmp_path_factory, uncompiled):
     """A model, and a trace of a few steps of NUTS."""
     BUILT["build"] = MODELS[request.param]
     # Truncated utilities have no density where they contradict the labels, as the page says.
@@ -204,13 +201,12 @@ def case(request, tmp_path_factory):
     model = BUILT["build"]()
     options = {
         "compute_convergence_checks": False,
-        "compile_kwargs": FAST,
         "nuts_sampler": "pymc",
         "init": "adapt_diag",  # without jitter, which contradicts the labels of augmented models
         **QUIET,
     }
     with model:
-        trace = pm.sample(4, tune=2, chains=2, cores=1, nuts={"max_treedepth": 2}, **options)
+        trace = pm.sample(4, tune=2, chains=2, cores=1, nuts=SHALLOW, **options)
     return model, trace
 
 

@@ -12,6 +12,7 @@ from benchmarks.accuracy import measure
 from benchmarks.methods import METHODS
 from benchmarks.methods.base import ImpossibleError
 from benchmarks.protocols import Split
+from bsdr_models.inference.sampling import Schedule
 
 N_CLASSES, N_TRAIN, N_TEST, N_FEATURES = 3, 30, 300, 6
 QUICK = ("BM2PCA", "LDA + k-NN")
@@ -80,8 +81,11 @@ def test_labels_of_training_rows_are_all_there_is_to_learn_from(method):
 
 
 @every_method
-def test_a_fit_is_the_same_whatever_the_test_rows_are(method):
+@pytest.mark.usefixtures("short_runs")
+def test_a_fit_is_the_same_whatever_the_test_rows_are(method, monkeypatch):
     """Settings and predictions of training rows, bit by bit: then nothing of them is known."""
+    few = {"draws": 20, "tune": 20}
+    monkeypatch.setattr("bsdr_models.base.Schedule", lambda **given: Schedule(**given | few))
     split = make_split()
     other = replace(split, X_test=10.0 - 3.0 * split.X_test, y_test=np.roll(split.y_test[::-1], 1))
     ours, theirs = fit(method, split), fit(method, other)

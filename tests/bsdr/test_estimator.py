@@ -58,6 +58,7 @@ def wine_model(wine):
 
 
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.usefixtures("short_runs")
 @pytest.mark.parametrize("n_jobs", [2, 3])
 def test_threads_change_no_bit(monkeypatch, wine, n_jobs):
     """With a block for each chain."""
@@ -165,11 +166,8 @@ def test_metric_that_the_user_names(overlapping, metric):
     """Units of the features matter to the identity only."""
     X, y = overlapping
     units = np.geomspace(1.0, 100.0, X.shape[1])
-    short = Sampling(draws=500, chains=8)
-    models = [
-        BSDRClassifier(metric=metric, sampling=short, random_state=0).fit(each, y)
-        for each in (X, X * units)
-    ]
+    options = {"sampling": Sampling(draws=500, chains=8), "temperature": 1.0, "random_state": 0}
+    models = [BSDRClassifier(metric=metric, **options).fit(each, y) for each in (X, X * units)]
     name = {"unit": "unit variance", "identity": "as they are"}[metric]
     assert models[0].metric_weights_[name] == 1.0
     assert sum(models[0].metric_weights_.values()) == pytest.approx(1.0)

@@ -416,16 +416,14 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["nuts", "advi"])
-def test_a_few_draws(engine, monkeypatch):
+def test_a_few_draws(engine, monkeypatch, short_pymc):
     monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
     task, mode = task_and_mode("two classes")
-    sampled = sampling.sample(
-        engine,
-        task,
-        mode,
-        schedule=Schedule(draws=5, tune=5, chains=1),
-        rng=np.random.default_rng(13),
-    )
+    schedule = Schedule(draws=5, tune=5, chains=1)
+    with short_pymc():
+        sampled = sampling.sample(
+            engine, task, mode, schedule=schedule, rng=np.random.default_rng(13)
+        )
     assert not sampled.interrupted
     assert set(sampled.draws) == {"latent_raw", "latent", "criterion", *KERNEL}
     latent = sampled.draws["latent"]

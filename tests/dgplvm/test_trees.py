@@ -136,11 +136,12 @@ def test_trace_and_terms_are_consistent(fitted, name):
 
 
 @pytest.mark.slow
-def test_iterations_of_advi_are_those_of_its_bound(monkeypatch):
+def test_iterations_of_advi_are_those_of_its_bound(monkeypatch, short_pymc):
     monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
     X, y = toy("default")
     model = DGPLVMClassifier(inference="advi", sampling=Sampling(draws=20), random_state=0)
-    fit = model.fit(X, y).idata_["fit"]
+    with short_pymc():
+        fit = model.fit(X, y).idata_["fit"]
     assert fit["elbo"].sizes == {"iteration": 50}
     assert fit["restarts"].sizes == {"restart": len(sampling.ADVI_STARTS)}
     assert "log_density" not in fit

@@ -62,9 +62,11 @@ def test_names_no_machine(path):
             assert name not in text
 
 
-# Samplers cut short: the committed outputs, with which the text agrees, are of long runs.
+# Samplers cut short, and models not compiled: the committed outputs, with which the text agrees, are
+# of long runs.
 FEW_DRAWS = """
 import pymc
+import sklearn.model_selection
 from bsdr_models.options import Options, Sampling
 
 def check(self):
@@ -73,8 +75,15 @@ def check(self):
         object.__setattr__(self, name, min(getattr(self, name) or 50, 50))
 
 Sampling.__post_init__ = check
-sample = pymc.sample
-pymc.sample = lambda draws=50, **options: sample(min(draws, 50), **{**options, "tune": 50})
+def sample(draws=50, *, original=pymc.sample, **options):
+    return original(min(draws, 50), **options | {"tune": 50, "nuts_sampler": "pymc"})
+
+def permute(*args, original=sklearn.model_selection.permutation_test_score, **options):
+    return original(*args, **options | {"n_permutations": 2})
+
+pymc.sample = sample
+sklearn.model_selection.permutation_test_score = permute
+pymc.NUTS.__init__.__defaults__ = (None, 1, 1)  # variables, and depths of the trees
 """
 
 
@@ -89,6 +98,7 @@ def short_kernel(tmp_path, monkeypatch, short_run_settings):
     ]
     (folder / "short.py").write_text("\n".join([*settings, FEW_DRAWS]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("PYTENSOR_FLAGS", "mode=FAST_COMPILE")
     monkeypatch.delenv("BSDR_MODELS_DATA", raising=False)
 
 
