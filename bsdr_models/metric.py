@@ -80,6 +80,8 @@ LEAST_SEPARATION = 1e-3
 LEAST_SHRUNK = 1e-3
 # Variances, and squared lengths of residuals, below this share of the largest are rounding errors.
 NO_VARIANCE = 1e-12
+# Features whose inner products are computed together, so that they stay in the processor's cache.
+BLOCK = 1024
 # Most samples by which candidates are weighted.
 MOST_SAMPLES = 300
 # Penalties of ridge regression, in units of the mean squared length of a sample.
@@ -224,11 +226,10 @@ class Metric:
         parts = []
         for scale, divisor in groups.scales(X, units, kinds).items():
             Z = X / divisor
-            axes = _principal_axes(Z)
+            basis, turn, coordinates = _principal_axes(Z)
             n_features = int(np.isfinite(divisor).sum())
-            value, rotation, elsewhere = groups.shrink(Z @ axes, n_features)
-            axes = axes @ rotation
-            square = np.sum((Z @ axes) ** 2, axis=0) / len(Z)
+            value, rotation, elsewhere = groups.shrink(coordinates, n_features)
+            square = np.sum((coordinates @ rotation) ** 2, axis=0) / len(Z)
             removed = np.zeros(len(value))
             for name, weight in zip(NAMES, weights, strict=True):
                 if CANDIDATES[name].scale != scale or weight == 0.0:
@@ -240,10 +241,12 @@ class Metric:
                 diagonal += outside * (1.0 / divisor) ** 2
                 removed += outside - factor * inside
             if removed.any():
-                parts.append(axes / divisor[:, None] * np.sqrt(np.maximum(removed, 0.0)))
+                axes = basis @ (turn @ rotation * np.sqrt(np.maximum(removed, 0.0)))
+                parts.append(axes / divisor[:, None])
         diagonal = np.sqrt(diagonal)
         turned, removed = _root(diagonal, parts)
-        principal = _principal_axes(_apply(turned, removed, everything * diagonal))
+        basis, turn, _ = _principal_axes(_apply(turned, removed, everything * diagonal))
+        principal = basis @ turn
         effects = diagonal[:, None] * _apply(turned, removed, principal.T).T
         return cls(
             mean=mean,
@@ -298,14 +301,19 @@ def _apply(turned: FloatArray, removed: FloatArray, X: FloatArray) -> FloatArray
     return X - ((X @ turned) * removed) @ turned.T if len(removed) else X
 
 
-def _principal_axes(X: FloatArray) -> FloatArray:
-    """Principal axes of centred samples (N, D) in which they vary, (D, B), ascending."""
+def _principal_axes(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Axes in which centred samples (N, D) vary, ascending, and coordinates in them, (N, B).
+
+    The axes (D, B) are the product of the first two matrices, of which one is square.
+    """
     if X.shape[1] <= len(X):
         value, vector = eigh(X.T @ X)
-        return np.ascontiguousarray(vector[:, value > NO_VARIANCE * value[-1]])
+        axes = np.ascontiguousarray(vector[:, value > NO_VARIANCE * value[-1]])
+        return axes, np.eye(axes.shape[1]), X @ axes
     value, vector = eigh(X @ X.T)
     kept = value > NO_VARIANCE * value[-1]
-    return X.T @ (vector[:, kept] / np.sqrt(value[kept]))
+    size = np.sqrt(value[kept])
+    return X.T, vector[:, kept] / size, vector[:, kept] * size
 
 
 def _root(diagonal: FloatArray, parts: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -335,9 +343,14 @@ def candidate_features(
     coordinates = {}
     spectra = {}
     for scale, divisor in scales.items():
-        Z = X / divisor
-        if Z.shape[1] > n_training:
-            inner = Z @ Z[:n_training].T
+        if X.shape[1] <= n_training:
+            Z = X / divisor
+        else:
+            inner = np.zeros((len(X), n_training))
+            for start in range(0, X.shape[1], BLOCK):
+                block = slice(start, start + BLOCK)
+                Z = X[:, block] / divisor[block]
+                inner += Z @ Z[:n_training].T
             value, vector = eigh(inner[:n_training])
             kept = value > NO_VARIANCE * value[-1]
             Z = inner @ (vector[:, kept] / np.sqrt(value[kept]))
@@ -440,7 +453,7 @@ def _left_out_scores(
     share: float,
 ) -> FloatArray:
     """Predicted targets of M samples left out, by candidate and setting, (J, P, M, K)."""
-    ordered = np.concatenate([X[~out], X[out]])
+    ordered = X[np.argsort(out, kind="stable")]
     n = len(X) - int(out.sum())
     candidates = candidate_features(ordered, Groups.of(classes[~out], share), units, n)
     return np.stack([judge(F[:n], targets[~out], F[n:], share) for F in candidates])

@@ -316,4 +316,5 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
     for cost in (1.0, 10.0):
         fit = default_engines.fit_problem(alone, cost=cost, max_iter=2000)
         expected = fit.posterior.score_means(task.X[out])
-        np.testing.assert_allclose(select.fold_scores((fold, cost)), expected, rtol=1e-6)
+        state = select.fit_fold((fold, cost, None))
+        np.testing.assert_allclose(state.scores(fold.held_out), expected, rtol=1e-6)
