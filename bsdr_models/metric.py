@@ -30,6 +30,7 @@ References
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Literal
 
@@ -185,21 +186,19 @@ class Groups:
         return (1.0 - rho) * value + rho * mu, axes, rho * mu
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Metric:
     r"""A metric and the principal axes of the training samples in it.
 
-    The covariance is :math:`\Lambda = R R^\top` with a root
-    :math:`R = D (I - P \operatorname{diag}(c) P^\top)`, D diagonal. Whitened features are
+    The covariance is :math:`\Lambda = D^2 - F F^\top = R R^\top` with D diagonal and a root
+    :math:`R = D (I - P \operatorname{diag}(c) P^\top)`. Whitened features are
     :math:`\phi(x) = V^\top R^\top (x - t)`, with the B principal axes V of the training samples,
-    whose mean squared length is one.
+    whose mean squared length is one. Root and axes are computed when they are needed.
     """
 
     mean: FloatArray  # t, (D,)
     diagonal: FloatArray  # D, (D,), 0 of constant features
-    turned: FloatArray  # P, (D, L)
-    removed: FloatArray  # c, (L,)
-    axes: FloatArray  # V, (D, B)
+    fall: FloatArray  # F, (D, L)
     effects: FloatArray  # R V: coefficients of the features in the whitened ones, (D, B)
     weights: FloatArray  # of `CANDIDATES`, (J,)
 
@@ -222,46 +221,80 @@ class Metric:
         everything = (X if every is None else every) - X.mean(axis=0)
         X = X - X.mean(axis=0)
         kinds = {CANDIDATES[name].scale for name, w in zip(NAMES, weights, strict=True) if w > 0.0}
-        diagonal = np.zeros(X.shape[1])
+        square = np.zeros(X.shape[1])
+        falls = [np.empty((X.shape[1], 0))]
         parts = []
         for scale, divisor in groups.scales(X, units, kinds).items():
-            Z = X / divisor
-            basis, turn, coordinates = _principal_axes(Z)
+            basis, turn, coordinates = _principal_axes(X / divisor)
             n_features = int(np.isfinite(divisor).sum())
             value, rotation, elsewhere = groups.shrink(coordinates, n_features)
-            square = np.sum((coordinates @ rotation) ** 2, axis=0) / len(Z)
-            removed = np.zeros(len(value))
+            turn = turn @ rotation
+            coordinates = coordinates @ rotation
+            variance = np.mean(coordinates**2, axis=0)
+            inside = np.zeros(len(value))
+            outside = 0.0
             for name, weight in zip(NAMES, weights, strict=True):
                 if CANDIDATES[name].scale != scale or weight == 0.0:
                     continue
                 exponent = CANDIDATES[name].exponent
-                inside = value**-exponent
-                factor = weight / (float(inside @ square) or 1.0)
-                outside = factor * elsewhere**-exponent
-                diagonal += outside * (1.0 / divisor) ** 2
-                removed += outside - factor * inside
+                own = value**-exponent
+                factor = weight / (float(own @ variance) or 1.0)
+                inside += factor * own
+                outside += factor * elsewhere**-exponent
+            square += outside * (1.0 / divisor) ** 2
+            removed = np.maximum(outside - inside, 0.0)
             if removed.any():
-                axes = basis @ (turn @ rotation * np.sqrt(np.maximum(removed, 0.0)))
-                parts.append(axes / divisor[:, None])
-        diagonal = np.sqrt(diagonal)
-        turned, removed = _root(diagonal, parts)
-        basis, turn, _ = _principal_axes(_apply(turned, removed, everything * diagonal))
-        principal = basis @ turn
-        effects = diagonal[:, None] * _apply(turned, removed, principal.T).T
+                falls.append(basis @ (turn * np.sqrt(removed)) / divisor[:, None])
+            parts.append((divisor, basis, turn, coordinates, inside))
+        diagonal = np.sqrt(square)
+        fall = np.concatenate(falls, axis=1)
+        if every is None and X.shape[1] > len(X):
+            # All samples are in the span of the axes of each part, and so no root is needed.
+            whitened = np.concatenate([c * np.sqrt(inside) for *_, c, inside in parts], axis=1)
+            value, vector = eigh(whitened @ whitened.T)
+            kept = value > NO_VARIANCE * value[-1]
+            solved = vector[:, kept] / np.sqrt(value[kept])
+            effects = np.zeros((X.shape[1], np.count_nonzero(kept)))
+            for divisor, basis, turn, coordinates, inside in parts:
+                own = turn @ (inside[:, None] * (coordinates.T @ solved))
+                effects += basis @ own / divisor[:, None]
+        else:
+            turned, removed = _root(diagonal, fall)
+            basis, turn, _ = _principal_axes(_apply(turned, removed, everything * diagonal))
+            effects = diagonal[:, None] * _apply(turned, removed, (basis @ turn).T).T
         return cls(
             mean=mean,
             diagonal=diagonal,
-            turned=turned,
-            removed=removed,
-            axes=principal,
+            fall=fall,
             effects=np.ascontiguousarray(effects),
             weights=weights,
         )
 
+    @cached_property
+    def _root(self) -> tuple[FloatArray, FloatArray]:
+        return _root(self.diagonal, self.fall)
+
+    @property
+    def turned(self) -> FloatArray:
+        """P, (D, L)."""
+        return self._root[0]
+
+    @property
+    def removed(self) -> FloatArray:
+        """The shares c of its columns that the root removes, (L,)."""
+        return self._root[1]
+
+    @cached_property
+    def axes(self) -> FloatArray:
+        """Principal axes V, (D, B): the inverse of the root times the effects."""
+        divisor = np.where(self.used, self.diagonal, np.inf)
+        scaled = self.effects / divisor[:, None]
+        return _apply(self.turned, -self.removed / (1.0 - self.removed), scaled.T).T
+
     @property
     def width(self) -> int:
         """Number of whitened features, B."""
-        return self.axes.shape[1]
+        return self.effects.shape[1]
 
     @property
     def shares(self) -> dict[str, float]:
@@ -284,9 +317,10 @@ class Metric:
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Length of the part of samples (M, D) orthogonal to the axes, (M,)."""
-        mapped = self.map(X)
-        norm = np.sum(mapped**2, axis=1)
-        square = norm - np.sum((mapped @ self.axes) ** 2, axis=1)
+        X = X - self.mean
+        norm = np.sum((X * self.diagonal) ** 2, axis=1)
+        square = norm - np.sum((X @ self.fall) ** 2, axis=1)
+        square -= np.sum((X @ self.effects) ** 2, axis=1)
         # The root of a rounding error is not small.
         return np.sqrt(np.where(square > NO_VARIANCE * norm, square, 0.0))
 
@@ -316,11 +350,10 @@ def _principal_axes(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     return X.T, vector[:, kept] / size, vector[:, kept] * size
 
 
-def _root(diagonal: FloatArray, parts: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """P (D, L) and c (L,) with D (I - P c P')^2 D = D^2 - F F', F (D, .) in parts."""
-    if not parts:
-        return np.empty((len(diagonal), 0)), np.empty(0)
-    F = np.concatenate(parts, axis=1)
+def _root(diagonal: FloatArray, F: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """P (D, L) and c (L,) with D (I - P c P')^2 D = D^2 - F F', of F (D, .)."""
+    if not F.shape[1]:
+        return F, np.empty(0)
     F = np.divide(F, diagonal[:, None], out=np.zeros_like(F), where=diagonal[:, None] > 0.0)
     wide = F.shape[1] >= len(F)
     square, vector = eigh(F @ F.T if wide else F.T @ F)
