@@ -21,8 +21,8 @@ JUDGE_WIDTH = 2.0
 JUDGE_NOISES = (0.003, 0.03, 0.3)
 
 
-# Makes the prior of samples (N, B), their weights (N,) in the mean of the class centroids, and their
-# ``squares``, the squared distances (N, N).
+# Makes the prior of samples (N, B), of weights (N,) in the mean of the class centroids, and of
+# ``squares``, the squared distances (N, N) of the samples.
 type MakePrior = Callable[..., MappingPrior]
 
 
@@ -107,7 +107,8 @@ class FoldMetric:
         known = rest & (self.y_index >= 0)
         X = self.features[known]
         groups = Groups.of(self.y_index[known], self.share)
-        return Metric.learn(X, groups, self.weights, self.units, every=self.features[rest])
+        every = None if len(X) == np.count_nonzero(rest) else self.features[rest]
+        return Metric.learn(X, groups, self.weights, self.units, every=every)
 
     def take(self, index: IntArray) -> "FoldMetric":
         """Of some samples."""
