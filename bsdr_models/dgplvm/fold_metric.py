@@ -128,7 +128,8 @@ class FoldMetric:
             metric = self.learn(fold)
             left_out = np.flatnonzero(self.fold == fold)
             rest = np.flatnonzero(self.fold != fold)
-            X_new, X = (in_metric(metric, self.features[some]) for some in (left_out, rest))
+            X_new = in_metric(metric, self.features[left_out])
+            X = np.pad(metric.whiten(self.features[rest]), ((0, 0), (0, 1)))  # in their span
             squares = squared_distances(X)
             parts.append(Part(left_out, rest, X, squares, squared_distances(X_new, X)))
         return parts
