@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
@@ -242,22 +242,14 @@ class Metric:
                 inside += factor * own
                 outside += factor * elsewhere**-exponent
             square += outside * (1.0 / divisor) ** 2
-            removed = np.maximum(outside - inside, 0.0)
-            if removed.any():
-                falls.append(basis @ (turn * np.sqrt(removed)) / divisor[:, None])
-            parts.append((divisor, basis, turn, coordinates, inside))
+            lower = np.maximum(outside - inside, 0.0)
+            if lower.any():
+                falls.append(basis @ (turn * np.sqrt(lower)) / divisor[:, None])
+            parts.append(_Part(divisor, basis, turn, coordinates, inside))
         diagonal = np.sqrt(square)
         fall = np.concatenate(falls, axis=1)
         if every is None and X.shape[1] > len(X):
-            # All samples are in the span of the axes of each part, and so no root is needed.
-            whitened = np.concatenate([c * np.sqrt(inside) for *_, c, inside in parts], axis=1)
-            value, vector = eigh(whitened @ whitened.T)
-            kept = value > NO_VARIANCE * value[-1]
-            solved = vector[:, kept] / np.sqrt(value[kept])
-            effects = np.zeros((X.shape[1], np.count_nonzero(kept)))
-            for divisor, basis, turn, coordinates, inside in parts:
-                own = turn @ (inside[:, None] * (coordinates.T @ solved))
-                effects += basis @ own / divisor[:, None]
+            effects = _effects_of_span(parts)
         else:
             turned, removed = _root(diagonal, fall)
             basis, turn, _ = _principal_axes(_apply(turned, removed, everything * diagonal))
@@ -287,9 +279,10 @@ class Metric:
     @cached_property
     def axes(self) -> FloatArray:
         """Principal axes V, (D, B): the inverse of the root times the effects."""
-        divisor = np.where(self.used, self.diagonal, np.inf)
-        scaled = self.effects / divisor[:, None]
-        return _apply(self.turned, -self.removed / (1.0 - self.removed), scaled.T).T
+        scaled = self.effects / np.where(self.used, self.diagonal, np.inf)[:, None]
+        left = 1.0 - self.removed
+        gain = np.divide(self.removed, left, out=np.zeros_like(left), where=left > 0.0)
+        return _apply(self.turned, -gain, scaled.T).T
 
     @property
     def width(self) -> int:
@@ -328,6 +321,34 @@ class Metric:
         """Effects that whitened features do not determine, (..., D), from normals (..., D)."""
         rest = normal - (normal @ self.axes) @ self.axes.T
         return self.diagonal * _apply(self.turned, self.removed, rest)
+
+
+class _Part(NamedTuple):
+    """Training samples (N, D) in one scale, and the part of a metric that is learned in it."""
+
+    divisor: FloatArray  # (D,)
+    # The principal axes are the product of these two matrices, (D, B).
+    basis: FloatArray
+    turn: FloatArray
+    coordinates: FloatArray  # in the axes, (N, B)
+    inside: FloatArray  # prior variance of effects along each axis, (B,)
+
+
+def _effects_of_span(parts: list[_Part]) -> FloatArray:
+    """Effects (D, B) of more features than training samples, which the axes of each part span.
+
+    With the covariance Lambda and the eigenvectors E and eigenvalues k of X Lambda X', they are
+    Lambda X' E k^(-1/2).
+    """
+    whitened = np.concatenate([own.coordinates * np.sqrt(own.inside) for own in parts], axis=1)
+    value, vector = eigh(whitened @ whitened.T)
+    kept = value > NO_VARIANCE * value[-1]
+    solved = vector[:, kept] / np.sqrt(value[kept])
+    effects = np.zeros((len(parts[0].divisor), solved.shape[1]))
+    for own in parts:
+        along = own.inside[:, None] * (own.coordinates.T @ solved)
+        effects += own.basis @ (own.turn @ along) / own.divisor[:, None]
+    return effects
 
 
 def _apply(turned: FloatArray, removed: FloatArray, X: FloatArray) -> FloatArray:
