@@ -45,8 +45,8 @@ NUGGET = 1e-6
 RANK_TOL = 1e-8
 # Bound on t in the optimisation, in standard deviations of its prior.
 BOX = 4.0
-# Where the optimisation of t begins, in standard deviations from the prior mean: near the optimum of
-# digits and faces. From the prior mean it takes up to three times as many evaluations, to the same.
+# Where the optimisation of t begins, in standard deviations from the prior mean: near the optimum
+# of digits and faces. From the prior mean up to three times as many evaluations lead to the same.
 START = (3.0, 3.0, -1.0)
 # Maximum number of samples used to optimise t, at cubic cost.
 SEARCH_SAMPLES = 200
