@@ -30,8 +30,9 @@ References
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
@@ -80,6 +81,8 @@ LEAST_SEPARATION = 1e-3
 LEAST_SHRUNK = 1e-3
 # Variances, and squared lengths of residuals, below this share of the largest are rounding errors.
 NO_VARIANCE = 1e-12
+# Features whose inner products are computed together, so that they stay in the processor's cache.
+BLOCK = 1024
 # Most samples by which candidates are weighted.
 MOST_SAMPLES = 300
 # Penalties of ridge regression, in units of the mean squared length of a sample.
@@ -183,21 +186,19 @@ class Groups:
         return (1.0 - rho) * value + rho * mu, axes, rho * mu
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Metric:
     r"""A metric and the principal axes of the training samples in it.
 
-    The covariance is :math:`\Lambda = R R^\top` with a root
-    :math:`R = D (I - P \operatorname{diag}(c) P^\top)`, D diagonal. Whitened features are
+    The covariance is :math:`\Lambda = D^2 - F F^\top = R R^\top` with D diagonal and a root
+    :math:`R = D (I - P \operatorname{diag}(c) P^\top)`. Whitened features are
     :math:`\phi(x) = V^\top R^\top (x - t)`, with the B principal axes V of the training samples,
-    whose mean squared length is one.
+    whose mean squared length is one. Root and axes are computed when they are needed.
     """
 
     mean: FloatArray  # t, (D,)
     diagonal: FloatArray  # D, (D,), 0 of constant features
-    turned: FloatArray  # P, (D, L)
-    removed: FloatArray  # c, (L,)
-    axes: FloatArray  # V, (D, B)
+    fall: FloatArray  # F, (D, L)
     effects: FloatArray  # R V: coefficients of the features in the whitened ones, (D, B)
     weights: FloatArray  # of `CANDIDATES`, (J,)
 
@@ -220,45 +221,73 @@ class Metric:
         everything = (X if every is None else every) - X.mean(axis=0)
         X = X - X.mean(axis=0)
         kinds = {CANDIDATES[name].scale for name, w in zip(NAMES, weights, strict=True) if w > 0.0}
-        diagonal = np.zeros(X.shape[1])
+        square = np.zeros(X.shape[1])
+        falls = [np.empty((X.shape[1], 0))]
         parts = []
         for scale, divisor in groups.scales(X, units, kinds).items():
-            Z = X / divisor
-            axes = _principal_axes(Z)
+            basis, turn, coordinates = _principal_axes(X / divisor)
             n_features = int(np.isfinite(divisor).sum())
-            value, rotation, elsewhere = groups.shrink(Z @ axes, n_features)
-            axes = axes @ rotation
-            square = np.sum((Z @ axes) ** 2, axis=0) / len(Z)
-            removed = np.zeros(len(value))
+            value, rotation, elsewhere = groups.shrink(coordinates, n_features)
+            turn = turn @ rotation
+            coordinates = coordinates @ rotation
+            variance = np.mean(coordinates**2, axis=0)
+            inside = np.zeros(len(value))
+            outside = 0.0
             for name, weight in zip(NAMES, weights, strict=True):
                 if CANDIDATES[name].scale != scale or weight == 0.0:
                     continue
                 exponent = CANDIDATES[name].exponent
-                inside = value**-exponent
-                factor = weight / (float(inside @ square) or 1.0)
-                outside = factor * elsewhere**-exponent
-                diagonal += outside * (1.0 / divisor) ** 2
-                removed += outside - factor * inside
-            if removed.any():
-                parts.append(axes / divisor[:, None] * np.sqrt(np.maximum(removed, 0.0)))
-        diagonal = np.sqrt(diagonal)
-        turned, removed = _root(diagonal, parts)
-        principal = _principal_axes(_apply(turned, removed, everything * diagonal))
-        effects = diagonal[:, None] * _apply(turned, removed, principal.T).T
+                own = value**-exponent
+                factor = weight / (float(own @ variance) or 1.0)
+                inside += factor * own
+                outside += factor * elsewhere**-exponent
+            square += outside * (1.0 / divisor) ** 2
+            lower = np.maximum(outside - inside, 0.0)
+            if lower.any():
+                falls.append(basis @ (turn * np.sqrt(lower)) / divisor[:, None])
+            parts.append(_Part(divisor, basis, turn, coordinates, inside))
+        diagonal = np.sqrt(square)
+        fall = np.concatenate(falls, axis=1)
+        if every is None and X.shape[1] > len(X):
+            effects = _effects_of_span(parts)
+        else:
+            turned, removed = _root(diagonal, fall)
+            basis, turn, _ = _principal_axes(_apply(turned, removed, everything * diagonal))
+            effects = diagonal[:, None] * _apply(turned, removed, (basis @ turn).T).T
         return cls(
             mean=mean,
             diagonal=diagonal,
-            turned=turned,
-            removed=removed,
-            axes=principal,
+            fall=fall,
             effects=np.ascontiguousarray(effects),
             weights=weights,
         )
 
+    @cached_property
+    def _root(self) -> tuple[FloatArray, FloatArray]:
+        return _root(self.diagonal, self.fall)
+
+    @property
+    def turned(self) -> FloatArray:
+        """P, (D, L)."""
+        return self._root[0]
+
+    @property
+    def removed(self) -> FloatArray:
+        """The shares c of its columns that the root removes, (L,)."""
+        return self._root[1]
+
+    @cached_property
+    def axes(self) -> FloatArray:
+        """Principal axes V, (D, B): the inverse of the root times the effects."""
+        scaled = self.effects / np.where(self.used, self.diagonal, np.inf)[:, None]
+        left = 1.0 - self.removed
+        gain = np.divide(self.removed, left, out=np.zeros_like(left), where=left > 0.0)
+        return _apply(self.turned, -gain, scaled.T).T
+
     @property
     def width(self) -> int:
         """Number of whitened features, B."""
-        return self.axes.shape[1]
+        return self.effects.shape[1]
 
     @property
     def shares(self) -> dict[str, float]:
@@ -281,9 +310,10 @@ class Metric:
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Length of the part of samples (M, D) orthogonal to the axes, (M,)."""
-        mapped = self.map(X)
-        norm = np.sum(mapped**2, axis=1)
-        square = norm - np.sum((mapped @ self.axes) ** 2, axis=1)
+        X = X - self.mean
+        norm = np.sum((X * self.diagonal) ** 2, axis=1)
+        square = norm - np.sum((X @ self.fall) ** 2, axis=1)
+        square -= np.sum((X @ self.effects) ** 2, axis=1)
         # The root of a rounding error is not small.
         return np.sqrt(np.where(square > NO_VARIANCE * norm, square, 0.0))
 
@@ -293,26 +323,58 @@ class Metric:
         return self.diagonal * _apply(self.turned, self.removed, rest)
 
 
+class _Part(NamedTuple):
+    """Training samples (N, D) in one scale, and the part of a metric that is learned in it."""
+
+    divisor: FloatArray  # (D,)
+    # The principal axes are the product of these two matrices, (D, B).
+    basis: FloatArray
+    turn: FloatArray
+    coordinates: FloatArray  # in the axes, (N, B)
+    inside: FloatArray  # prior variance of effects along each axis, (B,)
+
+
+def _effects_of_span(parts: list[_Part]) -> FloatArray:
+    """Effects (D, B) of more features than training samples, which the axes of each part span.
+
+    With the covariance Lambda and the eigenvectors E and eigenvalues k of X Lambda X', they are
+    Lambda X' E k^(-1/2).
+    """
+    whitened = np.concatenate([own.coordinates * np.sqrt(own.inside) for own in parts], axis=1)
+    value, vector = eigh(whitened @ whitened.T)
+    kept = value > NO_VARIANCE * value[-1]
+    solved = vector[:, kept] / np.sqrt(value[kept])
+    effects = np.zeros((len(parts[0].divisor), solved.shape[1]))
+    for own in parts:
+        along = own.inside[:, None] * (own.coordinates.T @ solved)
+        effects += own.basis @ (own.turn @ along) / own.divisor[:, None]
+    return effects
+
+
 def _apply(turned: FloatArray, removed: FloatArray, X: FloatArray) -> FloatArray:
     """(I - P diag(c) P') times vectors (..., D)."""
     return X - ((X @ turned) * removed) @ turned.T if len(removed) else X
 
 
-def _principal_axes(X: FloatArray) -> FloatArray:
-    """Principal axes of centred samples (N, D) in which they vary, (D, B), ascending."""
+def _principal_axes(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Axes in which centred samples (N, D) vary, ascending, and coordinates in them, (N, B).
+
+    The axes (D, B) are the product of the first two matrices, of which one is square.
+    """
     if X.shape[1] <= len(X):
         value, vector = eigh(X.T @ X)
-        return np.ascontiguousarray(vector[:, value > NO_VARIANCE * value[-1]])
+        axes = np.ascontiguousarray(vector[:, value > NO_VARIANCE * value[-1]])
+        return axes, np.eye(axes.shape[1]), X @ axes
     value, vector = eigh(X @ X.T)
     kept = value > NO_VARIANCE * value[-1]
-    return X.T @ (vector[:, kept] / np.sqrt(value[kept]))
+    size = np.sqrt(value[kept])
+    return X.T, vector[:, kept] / size, vector[:, kept] * size
 
 
-def _root(diagonal: FloatArray, parts: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """P (D, L) and c (L,) with D (I - P c P')^2 D = D^2 - F F', F (D, .) in parts."""
-    if not parts:
-        return np.empty((len(diagonal), 0)), np.empty(0)
-    F = np.concatenate(parts, axis=1)
+def _root(diagonal: FloatArray, F: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """P (D, L) and c (L,) with D (I - P c P')^2 D = D^2 - F F', of F (D, .)."""
+    if not F.shape[1]:
+        return F, np.empty(0)
     F = np.divide(F, diagonal[:, None], out=np.zeros_like(F), where=diagonal[:, None] > 0.0)
     wide = F.shape[1] >= len(F)
     square, vector = eigh(F @ F.T if wide else F.T @ F)
@@ -335,9 +397,14 @@ def candidate_features(
     coordinates = {}
     spectra = {}
     for scale, divisor in scales.items():
-        Z = X / divisor
-        if Z.shape[1] > n_training:
-            inner = Z @ Z[:n_training].T
+        if X.shape[1] <= n_training:
+            Z = X / divisor
+        else:
+            inner = np.zeros((len(X), n_training))
+            for start in range(0, X.shape[1], BLOCK):
+                block = slice(start, start + BLOCK)
+                Z = X[:, block] / divisor[block]
+                inner += Z @ Z[:n_training].T
             value, vector = eigh(inner[:n_training])
             kept = value > NO_VARIANCE * value[-1]
             Z = inner @ (vector[:, kept] / np.sqrt(value[kept]))
@@ -440,7 +507,7 @@ def _left_out_scores(
     share: float,
 ) -> FloatArray:
     """Predicted targets of M samples left out, by candidate and setting, (J, P, M, K)."""
-    ordered = np.concatenate([X[~out], X[out]])
+    ordered = X[np.argsort(out, kind="stable")]
     n = len(X) - int(out.sum())
     candidates = candidate_features(ordered, Groups.of(classes[~out], share), units, n)
     return np.stack([judge(F[:n], targets[~out], F[n:], share) for F in candidates])

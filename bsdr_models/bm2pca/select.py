@@ -28,6 +28,7 @@ from bsdr_models.bm2pca.engines import learn_metric
 from bsdr_models.bm2pca.posterior import whiten
 from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.bm2pca.sparse_metric import Whitened, as_dense, is_large
+from bsdr_models.bm2pca.subspace import SubspaceState
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metric import SHARPNESS, MetricName, choose_weights
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
@@ -50,6 +51,8 @@ LAPSE = 0.01
 # scores, from the best temperatures of new samples of ten data sets.
 LOG_T = -1.0
 LOG_T_WIDTH = 0.6
+# Root mean square of class scores below which they are rounding errors of zero; margins are one.
+NO_SCORES = 1e-12
 
 # Gain of an iteration, relative to the objective, and iterations at which fits of folds stop. They
 # take 1 / 6 of the time to convergence, with the same costs, temperature and accuracy.
@@ -204,7 +207,7 @@ def probable_temperature(scores: FloatArray, y: IntArray, unit: IntArray | None 
     """
     both = scores if scores.shape[1] > 1 else np.column_stack([0.0 * scores, scores])
     spread = float(np.sqrt(np.mean((both - both.mean(axis=1, keepdims=True)) ** 2)))
-    if spread == 0.0:
+    if spread < NO_SCORES:
         return 1.0
 
     def log_likelihood(log_t: float) -> FloatArray:
@@ -316,20 +319,21 @@ class HeldOutFold:
         )
 
 
-def fold_scores(pair: tuple[HeldOutFold, float]) -> FloatArray:
-    """Class scores of a held-out fold by a fit of a cost without it, (M, K)."""
-    fold, cost = pair
+def fit_fold(task: tuple[HeldOutFold, float, SubspaceState | None]) -> SubspaceState:
+    """Fit of a cost without a held-out fold, from that of another cost if there is one."""
+    fold, cost, start = task
     fit = subspace.fit_subspace(
         fold.training,
         fold.signs,
         n_components=fold.n_components,
         settings=subspace.Settings(cost=cost, multiclass=fold.multiclass),
+        start=start,
         tol=PATH_TOL,
         max_iter=PATH_ITER,
     )
     if fit.interrupted:
         raise KeyboardInterrupt
-    return fit.state.scores(fold.held_out)
+    return fit.state
 
 
 def choose_cost(
@@ -346,8 +350,24 @@ def choose_cost(
     numbers = [int(split.fold[rows[0]]) for rows in split.rows]
     run = partial(run_tasks, n_jobs=n_jobs, what="BM2PCA, folds", progressbar=progressbar)
     folds = run(partial(HeldOutFold.of, problem, split), numbers).complete()
-    parts = run(fold_scores, [(fold, cost) for cost in costs for fold in folds]).complete()
-    scores = np.concatenate(parts).reshape(len(costs), len(split.held_out), -1)
+    fits: dict[float, list[SubspaceState]] = {}
+
+    def fit_folds(own: Sequence[float]) -> tuple[list[SubspaceState], FloatArray]:
+        """Fits at a cost of each fold, from those of the nearest one; held-out class scores."""
+        tasks = []
+        for number, (fold, cost) in enumerate(zip(folds, own, strict=True)):
+            nearest = min(fits, key=lambda other: abs(np.log(other / cost)), default=None)
+            tasks.append((fold, cost, None if nearest is None else fits[nearest][number]))
+        found = run(fit_fold, tasks).complete()
+        pairs = zip(found, folds, strict=True)
+        return found, np.concatenate([state.scores(fold.held_out) for state, fold in pairs])
+
+    parts = []
+    for cost in costs:
+        found, part = fit_folds([cost] * len(folds))
+        fits[cost] = found
+        parts.append(part)
+    scores = np.stack(parts)
     truth = class_index(problem.Y[split.held_out], exclusive)
     fold, groups = split.units
     # A single fold, of very few samples, chooses for itself.
@@ -358,8 +378,7 @@ def choose_cost(
             mean_cost(costs, average(scores[:, other], truth[other], exclusive, problem.share))
             for other in others
         ]
-        pairs = list(zip(folds, means, strict=True))
-        predicted = np.concatenate(run(fold_scores, pairs).complete())
+        _, predicted = fit_folds(means)
 
     def temperature(chosen: BoolArray | slice) -> float:
         units = None if groups is None else groups[chosen]

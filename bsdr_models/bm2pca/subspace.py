@@ -33,6 +33,8 @@ from bsdr_models.numerics.linalg import inv_spd
 
 # Gain of an iteration, relative to the objective, at which to stop.
 TOL = 1e-10
+# Correction pairs of L-BFGS. Ten take a tenth more evaluations, and each pair less time than these.
+MEMORY = 20
 # Most axes of a metric for which the covariance of the projection is computed.
 MAX_AXES = 2000
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
@@ -191,15 +193,18 @@ def fit_subspace(
     *,
     n_components: int | None,
     settings: Settings,
+    start: SubspaceState | None = None,
     tol: float = TOL,
     max_iter: int = 2000,
 ) -> Fit:
-    """Maximise J by L-BFGS, from `initial_state` or from zero.
+    """Maximise J by L-BFGS from ``start``, or else from `initial_state` or from zero.
 
     k is at most ``n_components``; None is for one-vs-rest. ``tol`` is the gain of an iteration,
     relative to J, at which to stop.
     """
-    if n_components is None:
+    if start is not None:
+        initial = start
+    elif n_components is None:
         initial = SubspaceState(projection=None, weights=np.zeros((1 + A.shape[1], Y.shape[1])))
     else:
         initial = initial_state(A, Y, n_components, settings)
@@ -222,7 +227,13 @@ def fit_subspace(
         point = np.array(intermediate_result.x)
         trace.append(-float(intermediate_result.fun))
 
-    options = {"gtol": 1e-9, "ftol": tol, "maxiter": max_iter, "maxfun": 10 * max_iter}
+    options = {
+        "gtol": 1e-9,
+        "ftol": tol,
+        "maxiter": max_iter,
+        "maxfun": 10 * max_iter,
+        "maxcor": MEMORY,
+    }
     try:
         result = minimize(
             negative, point, jac=True, method="L-BFGS-B", callback=record, options=options

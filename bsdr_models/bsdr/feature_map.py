@@ -45,7 +45,7 @@ class FeatureMap:
     @classmethod
     def linear(cls, metric: Metric) -> "FeatureMap":
         """Linear in all features."""
-        columns = np.arange(len(metric.axes))
+        columns = np.arange(len(metric.diagonal))
         return cls(names=("",), columns=(columns,), maps=(metric,), training=np.empty((0, 0)))
 
     @property

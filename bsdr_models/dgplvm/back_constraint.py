@@ -17,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
+from scipy.spatial.distance import squareform
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
@@ -29,7 +30,12 @@ CHUNK_NUMBERS = 2**15
 
 def median_distance(X: FloatArray) -> float:
     """Median squared distance between samples (N, D), or their mean if the median is 0, or 1."""
-    distances = squared_distances(X)[np.triu_indices(len(X), 1)]
+    return _typical(squared_distances(X))
+
+
+def _typical(squares: FloatArray) -> float:
+    """The same of squared distances (N, N)."""
+    distances = squareform(squares, checks=False)
     median = float(np.median(distances))
     return median if median > 0.0 else float(distances.mean()) or 1.0
 
@@ -87,7 +93,11 @@ class MappingPrior:
 
     def covariances(self, X: FloatArray) -> FloatArray:
         """Covariances of new samples (M, D) with those of the prior, (M, N)."""
-        return self.kernel(X) + self.mean_variance
+        return self.covariances_at(squared_distances(X, self.samples))
+
+    def covariances_at(self, squares: FloatArray) -> FloatArray:
+        """Covariances of samples at squared distances (M, N) from those of the prior, (M, N)."""
+        return np.exp(-self.decay * squares) + self.mean_variance
 
     def weights(self, latent: FloatArray) -> FloatArray:
         """Coefficients (N, R) of the covariances in the mean, given latent coordinates (N, R)."""
@@ -123,11 +133,19 @@ class MappingPrior:
 
 
 def make_mapping(
-    X: FloatArray, mean_weights: FloatArray, *, width: float, noise: float, mean_variance: float
+    X: FloatArray,
+    mean_weights: FloatArray,
+    *,
+    width: float,
+    noise: float,
+    mean_variance: float,
+    squares: FloatArray | None = None,
 ) -> MappingPrior:
-    """Prior on samples (N, D) of at least two; width is g."""
-    decay = width / (2.0 * median_distance(X))
-    cov = np.exp(-decay * squared_distances(X))
+    """Prior on samples (N, D) of at least two, whose squared distances may be known; width is g."""
+    if squares is None:
+        squares = squared_distances(X)
+    decay = width / (2.0 * _typical(squares))
+    cov = np.exp(-decay * squares)
     cov += mean_variance
     cov[np.diag_indices_from(cov)] += noise
     return MappingPrior(

@@ -13,6 +13,7 @@ from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import make_folds
+from bsdr_models.numerics.kernels import squared_distances
 
 # Mappings by which candidates of the metric are weighted: the prior median of the width, and noises
 # about that of the noise.
@@ -20,8 +21,9 @@ JUDGE_WIDTH = 2.0
 JUDGE_NOISES = (0.003, 0.03, 0.3)
 
 
-# Makes the prior of samples (N, B) and of their weights (N,) in the mean of the class centroids.
-type MakePrior = Callable[[FloatArray, FloatArray], MappingPrior]
+# Makes the prior of samples (N, B), of weights (N,) in the mean of the class centroids, and of
+# ``squares``, the squared distances (N, N) of the samples.
+type MakePrior = Callable[..., MappingPrior]
 
 
 class Part(NamedTuple):
@@ -29,13 +31,14 @@ class Part(NamedTuple):
 
     left_out: IntArray  # (M,)
     rest: IntArray  # (N - M,)
-    X_new: FloatArray  # (M, B + 1)
-    X: FloatArray  # (N - M, B + 1)
+    X: FloatArray  # of the others, (N - M, B + 1)
+    squares: FloatArray  # squared distances of the others, (N - M, N - M)
+    cross: FloatArray  # those of the samples left out from the others, (M, N - M)
 
     def fold(self, y_index: IntArray, make: MakePrior) -> Fold:
         """The mapping of the others, of classes (N,)."""
-        prior = make(self.X, centroid_weights(y_index[self.rest]))
-        covariances = prior.covariances(self.X_new)
+        prior = make(self.X, centroid_weights(y_index[self.rest]), squares=self.squares)
+        covariances = prior.covariances_at(self.cross)
         return Fold(left_out=self.left_out, rest=self.rest, prior=prior, covariances=covariances)
 
 
@@ -104,7 +107,8 @@ class FoldMetric:
         known = rest & (self.y_index >= 0)
         X = self.features[known]
         groups = Groups.of(self.y_index[known], self.share)
-        return Metric.learn(X, groups, self.weights, self.units, every=self.features[rest])
+        every = None if len(X) == np.count_nonzero(rest) else self.features[rest]
+        return Metric.learn(X, groups, self.weights, self.units, every=every)
 
     def take(self, index: IntArray) -> "FoldMetric":
         """Of some samples."""
@@ -124,8 +128,10 @@ class FoldMetric:
             metric = self.learn(fold)
             left_out = np.flatnonzero(self.fold == fold)
             rest = np.flatnonzero(self.fold != fold)
-            X_new, X = (in_metric(metric, self.features[some]) for some in (left_out, rest))
-            parts.append(Part(left_out, rest, X_new, X))
+            X_new = in_metric(metric, self.features[left_out])
+            X = np.pad(metric.whiten(self.features[rest]), ((0, 0), (0, 1)))  # in their span
+            squares = squared_distances(X)
+            parts.append(Part(left_out, rest, X, squares, squared_distances(X_new, X)))
         return parts
 
 
@@ -145,10 +151,17 @@ def mapping_predictions(
     Shape (P, M, K). The effective number of samples is a ``share`` of their number.
     """
     weights = centroid_weights(targets.argmax(axis=1))
+    squares = squared_distances(X)
+    cross = squared_distances(X_new, X)
     found = []
     for noise in JUDGE_NOISES:
         prior = make_mapping(
-            X, weights, width=JUDGE_WIDTH, noise=noise / share, mean_variance=MAP_MEAN_VARIANCE
+            X,
+            weights,
+            width=JUDGE_WIDTH,
+            noise=noise / share,
+            mean_variance=MAP_MEAN_VARIANCE,
+            squares=squares,
         )
-        found.append(prior.predict(targets, prior.covariances(X_new)))
+        found.append(prior.predict(targets, prior.covariances_at(cross)))
     return np.stack(found)

@@ -11,7 +11,7 @@ from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines, posterior, select, sparse_metric, subspace
 from bsdr_models.bm2pca.engines import learn_metric
 from bsdr_models.bm2pca.problem import Problem, encode
-from bsdr_models.bm2pca.select import HeldOutFold, fold_scores
+from bsdr_models.bm2pca.select import HeldOutFold, fit_fold
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
 
 N, D, K = 60, 12, 3
@@ -57,7 +57,8 @@ def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
     def scores(y, number):
         task, _ = make_task(X, y)
         task = select.weigh_metric(task, "auto", np.ones(X.shape[1]), split, by_fold=True)
-        return fold_scores((HeldOutFold.of(task, split, number), 1.0))
+        fold = HeldOutFold.of(task, split, number)
+        return fit_fold((fold, 1.0, None)).scores(fold.held_out)
 
     other = y.copy()
     other[own] = np.roll(y[own], 1, axis=0)

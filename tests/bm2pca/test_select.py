@@ -316,4 +316,20 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
     for cost in (1.0, 10.0):
         fit = default_engines.fit_problem(alone, cost=cost, max_iter=2000)
         expected = fit.posterior.score_means(task.X[out])
-        np.testing.assert_allclose(select.fold_scores((fold, cost)), expected, rtol=1e-6)
+        state = select.fit_fold((fold, cost, None))
+        np.testing.assert_allclose(state.scores(fold.held_out), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+def test_a_fit_from_that_of_another_cost_has_the_same_scores(strategy, monkeypatch):
+    task = wide_task(strategy)
+    monkeypatch.setattr(select, "PATH_ITER", 5000)
+    monkeypatch.setattr(select, "PATH_TOL", 1e-14)
+    split = select.split(task.X, np.arange(18) % 3, balanced=False)
+    task = select.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
+    fold = select.HeldOutFold.of(task, split, 2)
+    other = select.fit_fold((fold, 10.0, None))
+    got = select.fit_fold((fold, 1.0, other)).scores(fold.held_out)
+    expected = select.fit_fold((fold, 1.0, None)).scores(fold.held_out)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    assert np.abs(other.scores(fold.held_out) - expected).max() > 0.01

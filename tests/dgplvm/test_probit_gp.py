@@ -276,16 +276,31 @@ def test_any_factor_of_the_kernel_matrix_gives_the_same(method, scale):
 
 
 def test_blocks_of_samples_are_updated_as_one_by_one(monkeypatch):
-    """With the compiled function as plain Python."""
+    """With the compiled functions as plain Python; also of latent values in place of weights."""
     F, sign, _ = features_and_signs()
+    monkeypatch.setattr(probit, "_update_block", probit._update_block.py_func)
+    monkeypatch.setattr(probit, "_matched", probit._matched.py_func)
     got = []
     for size in (1, 16, 64):
         monkeypatch.setattr(probit, "_BLOCK", size)
-        sites, state = np.zeros((2, 40)), (np.eye(7), np.zeros(7))
-        end = probit.sweep_weights.py_func(F, sign, *sites, *state, np.inf, 0.9, 0.0)
-        got.append(np.concatenate([end, *sites, state[0].ravel(), state[1]]))
-    np.testing.assert_allclose(got[0], got[1], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(got[0], got[2], rtol=1e-9, atol=1e-12)
+        sites, cov, mean = np.zeros((2, 40)), np.eye(7), np.zeros(7)
+        end = probit.sweep.py_func(F, sign, *sites, cov, mean, np.inf, 0.9, 0.0)
+        got.append(np.concatenate([end, *sites, (F @ cov @ F.T).ravel(), F @ mean]))
+        sites, cov, mean = np.zeros((2, 40)), F @ F.T, np.zeros(40)
+        end = probit.sweep.py_func(None, sign, *sites, cov, mean, np.inf, 0.9, 0.0)
+        got.append(np.concatenate([end, *sites, cov.ravel(), mean]))
+    for other in got[1:]:
+        np.testing.assert_allclose(got[0], other, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [9, 40])  # latent values are updated, or weights
+def test_few_and_many_samples_have_the_same_moments(n, monkeypatch):
+    F, sign, _ = features_and_signs(n=n)
+    expected = ep_by_features(F, sign, tol=1e-10)
+    monkeypatch.setattr(probit, "_FEW_SAMPLES", 0.0 if n == 9 else 100.0)
+    got = ep_by_features(F, sign, tol=1e-10)
+    np.testing.assert_allclose(got.mean, expected.mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(got.variance, expected.variance, rtol=1e-7)
 
 
 def test_numerical_factor_stops_at_the_rank():
