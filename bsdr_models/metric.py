@@ -29,7 +29,7 @@ References
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Literal, NamedTuple
@@ -261,6 +261,10 @@ class Metric:
             effects=np.ascontiguousarray(effects),
             weights=weights,
         )
+
+    def __getstate__(self) -> dict[str, object]:
+        """The fields, without root and axes, which files need not hold."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def _root(self) -> tuple[FloatArray, FloatArray]:
