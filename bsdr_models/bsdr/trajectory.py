@@ -50,8 +50,7 @@ _MOST_CORRELATED = 300
 # Contrasts up to which the dependence of the biases on the loadings is worth its products: 20 % of
 # the time with 40 classes, as the effective sample size is larger by 15 % with it.
 _MOST_COUPLED = 20
-# Work of the chains of a block, which has a thread if there are several: some .3 ms a gradient, as
-# its Python code takes .04 ms.
+# Work of the chains of a block, which has a thread if there are several: some .3 ms a gradient.
 _BLOCK = 1.2e5
 # Change of the energy beyond which a trajectory is divergent.
 _DIVERGENT = 1000.0
