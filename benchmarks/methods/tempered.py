@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 from scipy.special import expit, softmax
+from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
@@ -216,9 +217,14 @@ def reduced(r: int, seed: int, *, reduce: Reduction) -> list[Machine]:
 
 
 def _discriminants(size: int, most: int) -> LinearDiscriminantAnalysis:
-    """Linear discriminants of a shrunk covariance: at most one fewer than there are classes."""
+    """Linear discriminants of a shrunk covariance: at most one fewer than there are classes.
+
+    ``shrinkage="auto"`` would give each axis of the samples' span unit variance before it shrinks.
+    """
     return LinearDiscriminantAnalysis(
-        solver="eigen", shrinkage="auto", n_components=min(size, most)
+        solver="eigen",
+        covariance_estimator=LedoitWolf(store_precision=False),
+        n_components=min(size, most),
     )
 
 
