@@ -41,9 +41,9 @@ class Density(NamedTuple):
 
 
 class Normal(NamedTuple):
-    """A normal distribution theta = c + L z; L is diagonal but for the last M but one.
+    """L of a normal distribution theta = c + L z, in single precision.
 
-    These are loadings and biases: all of them, the biases, or none.
+    It is diagonal but for the last M of loadings and biases: all of them, the biases, or none.
     """
 
     deviations: SingleArray  # (P,); 1 of the M, 0 of what is fixed: views, and log tau on the path

@@ -140,7 +140,7 @@ class Nodes(NamedTuple):
 def nodes(dtype: np.dtype) -> Nodes:
     """Nodes for utilities of a precision.
 
-    The piece (j, i) is of x = FIRST - FAR + STEP (i + (j + g + 1/2) / J), |g| <= 1/2.
+    The piece (j, i) is of x = FIRST - _DECIDED + STEP (i + (j + g + 1/2) / J), |g| <= 1/2.
     """
     node = FIRST + STEP * np.arange(N_NODES)
     weight = np.exp(-0.5 * node**2)

@@ -303,14 +303,19 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
         np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
+def third_fold(strategy, monkeypatch, *, tol, max_iter):
+    """A task with a learned metric, its split, and a fold; fits without it have this tolerance."""
+    monkeypatch.setattr(select, "PATH_ITER", max_iter)
+    monkeypatch.setattr(select, "PATH_TOL", tol)
     task = wide_task(strategy)
-    monkeypatch.setattr(select, "PATH_ITER", 2000)
-    monkeypatch.setattr(select, "PATH_TOL", 1e-10)
     split = select.split(task.X, np.arange(18) % 3, balanced=False)
     task = select.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
-    fold = select.HeldOutFold.of(task, split, 2)
+    return task, split, select.HeldOutFold.of(task, split, 2)
+
+
+@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
+def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
+    task, split, fold = third_fold(strategy, monkeypatch, tol=1e-10, max_iter=2000)
     out = split.fold == 2
     alone = replace(task.subset(~out), metric_weights=task.metric_weights[3:])
     for cost in (1.0, 10.0):
@@ -322,12 +327,7 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_a_fit_from_that_of_another_cost_has_the_same_scores(strategy, monkeypatch):
-    task = wide_task(strategy)
-    monkeypatch.setattr(select, "PATH_ITER", 5000)
-    monkeypatch.setattr(select, "PATH_TOL", 1e-14)
-    split = select.split(task.X, np.arange(18) % 3, balanced=False)
-    task = select.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
-    fold = select.HeldOutFold.of(task, split, 2)
+    _, _, fold = third_fold(strategy, monkeypatch, tol=1e-14, max_iter=5000)
     other = select.fit_fold((fold, 10.0, None))
     got = select.fit_fold((fold, 1.0, other)).scores(fold.held_out)
     expected = select.fit_fold((fold, 1.0, None)).scores(fold.held_out)
