@@ -119,7 +119,8 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     The classifier is fitted to latent coordinates of samples that are left out of the mapping, and
     of its metric, because training samples lie closer to their class centroids than new samples
-    do. Plots of training samples show the same coordinates.
+    do. Plots of training samples show the same coordinates. Standardised values of new samples are
+    bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
 
     References
     ----------
@@ -190,6 +191,9 @@ class DGPLVMClassifier(BaseDGPLVM):
         return in_metric(self._metric, X), metric
 
     def _prepare(self, X: FloatArray, *, bounded: bool = True) -> FloatArray:
+        if bounded:
+            largest = np.sqrt(len(self._context.X) - 1.0)
+            X = np.clip(X, -largest, largest)
         return in_metric(self._metric, X)
 
     def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
@@ -210,8 +214,9 @@ class DGPLVMClassifier(BaseDGPLVM):
         -------
         ndarray of shape (n_samples,)
             Relative to an infinitely distant sample, between 0 and 1; near 1 the class is a guess.
+            Values of the features are not bounded here.
         """
-        samples = self._samples(X)  # raises NotFittedError
+        samples = self._prepare(self._scale_new(X), bounded=False)  # raises NotFittedError
         embedder = self._posterior.embedder
         assert isinstance(embedder, MappingEmbedder)
         return embedder.out_of_range(samples)

@@ -14,6 +14,7 @@ from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.scaling import bounded
 
 # Mappings by which candidates of the metric are weighted: the prior median of the width, and noises
 # about that of the noise.
@@ -128,7 +129,7 @@ class FoldMetric:
             metric = self.learn(fold)
             left_out = np.flatnonzero(self.fold == fold)
             rest = np.flatnonzero(self.fold != fold)
-            X_new = in_metric(metric, self.features[left_out])
+            X_new = in_metric(metric, bounded(self.features[left_out], self.features[rest]))
             X = np.pad(metric.whiten(self.features[rest]), ((0, 0), (0, 1)))  # in their span
             squares = squared_distances(X)
             parts.append(Part(left_out, rest, X, squares, squared_distances(X_new, X)))

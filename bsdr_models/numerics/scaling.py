@@ -150,6 +150,13 @@ def largest_scaled(X: FloatArray) -> FloatArray:
     return np.sqrt(np.maximum((~np.isnan(X)).sum(axis=0) - 1.0, 0.0))
 
 
+def bounded(X: FloatArray, training: FloatArray) -> FloatArray:
+    """Samples (M, P) with values no farther from the mean than training samples (N, P) can be."""
+    mean = training.mean(axis=0)
+    reach = training.std(axis=0) * np.sqrt(len(training) - 1.0)
+    return np.clip(X, mean - reach, mean + reach)
+
+
 def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of the observed entries of each column, 0 if none."""
     present = ~np.isnan(X)

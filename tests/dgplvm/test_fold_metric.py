@@ -35,6 +35,44 @@ def fitted(X, y, **options):
         return DGPLVMClassifier(random_state=0, **options).fit(X, y)
 
 
+def lone_value(position=4, value=1e-3):
+    """Classes, and a last feature that is zero but in one sample."""
+    X, y = classes()
+    lone = np.zeros(len(X))
+    lone[position] = value
+    return np.column_stack([X, lone]), y
+
+
+def test_values_that_no_training_sample_can_have_are_set_to_the_largest():
+    X, y = lone_value()
+    model = fitted(X, y)
+    largest = X[:, -1].mean() + X[:, -1].std() * np.sqrt(len(X) - 1.0)
+    at_bound = X + np.eye(13)[-1] * (largest - X[:, -1:])
+    far = X + np.eye(13)[-1] * 1e3
+    for method in (model.predict_proba, model.transform):
+        np.testing.assert_allclose(method(far), method(at_bound), atol=1e-9)
+    assert (model.out_of_range(far) > 0.999).all()
+    assert model.out_of_range(at_bound).mean() < 0.9
+    tree = model.predict_idata(far)["predictions"]
+    np.testing.assert_array_equal(tree["out_of_range"], model.out_of_range(far))
+
+
+def test_left_out_samples_are_bounded_by_those_of_the_other_folds():
+    """A feature with one more value in another fold."""
+    X, y = lone_value()
+    X[:, -1] = 0.0
+    data = FoldMetric.of("auto", X, y, np.ones(13))
+    out = np.flatnonzero(data.fold == 0)
+    rest = np.flatnonzero(data.fold != 0)
+    X[rest[0], -1] = 1.0
+    found = []
+    largest = X[rest, -1].mean() + X[rest, -1].std() * np.sqrt(len(rest) - 1.0)
+    for value in (largest, 1e3):
+        X[out[0], -1] = value
+        found.append(replace(data, features=X.copy()).parts()[0].cross)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+
+
 @pytest.mark.parametrize("d", [12, 80])
 def test_left_out_samples_do_not_know_their_labels(d):
     """With other labels of one fold its own mapping is the same, and the others are not.
