@@ -12,6 +12,7 @@ from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
+    leave_groups_out,
     leave_one_out,
     mapping_scale,
 )
@@ -143,26 +144,31 @@ def posterior_by_mapping(
     For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
     """
     prior = mode.objective.mapping
-    left_out = leave_one_out(
-        prior, latent, problem.y_index, mode.tuples, mode.folds, groups=problem.groups
-    )
-    scale = mapping_scale(left_out, latent, problem.y_index)
-    ordered = enforce_centroid_order(left_out, latent, problem.y_index)
+    y_index = problem.y_index
+    single = leave_one_out(prior, latent, y_index, mode.tuples, mode.folds)
+    left_out = single
+    if problem.groups is not None:
+        left_out = leave_groups_out(single, latent, y_index, mode.group_folds, problem.groups)
+    scale = mapping_scale(left_out, latent, y_index)
+    ordered = enforce_centroid_order(single, latent, y_index)
     classifier = fit_gp_classifier(
         ordered,
-        problem.y_index,
+        y_index,
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
         fold=problem.group_fold,
+        held_out=left_out.latent if left_out is not single else None,
         share=problem.share,
         predictive=left_out.predictive,
     )
-    if ordered is not left_out.latent:
+    if ordered is not single.latent:
         # The shift of `enforce_centroid_order` moves samples towards their own classes, as if they
         # could be predicted: leave-one-out predictions are without it.
         log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
         classifier = replace(classifier, left_out=log_p)
     in_fold = problem.in_fold
+    if problem.group_fold is not None:
+        in_fold |= problem.group_fold >= 0
     variance = prior.left_out_variance()
     variance[in_fold] = left_out.variance[in_fold]
     embedder = MappingEmbedder(
@@ -186,12 +192,13 @@ def predict_left_out(posterior: Posterior, problem: Problem) -> tuple[FloatArray
     draws = posterior.draws
     y_index = problem.y_index
     groups = problem.groups
+    group_fold = problem.group_fold
     log_p = log_mean((draw.classifier.left_out for draw in draws), len(draws))
     labelled = problem.known
-    if groups is None:
+    if group_fold is None:
         never = np.bincount(y_index[labelled])[y_index[labelled]] == 1
     else:
-        never = ~problem.in_fold[labelled]
+        never = group_fold[labelled] < 0
     log_p[labelled[never]] = np.nan
     known = labelled[~never]
     of_samples = None if groups is None else groups[known]

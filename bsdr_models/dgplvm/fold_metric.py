@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.leave_one_out import Fold
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
@@ -47,8 +47,8 @@ class Part(NamedTuple):
 class FoldMetric:
     """Scaled features (N, D) and classes (N,) from which metrics are learned.
 
-    ``fold`` (N,) is 0 to F - 1, or -1 of samples that are never left out; samples of one of the
-    ``groups`` (N,), if there are any, are in one fold. All folds share the
+    ``fold`` (N,) is 0 to F - 1, or -1 of samples that are never left out. Samples may be in
+    ``groups`` (N,), each of which is in one ``group_fold`` (N,). All folds share the
     ``weights`` (J,), as they share width and noise of the mapping: with weights of their own their
     metrics could differ much from that of all samples, for which they stand. The effective number
     of samples, if they are dependent, is a ``share`` of their number.
@@ -60,6 +60,7 @@ class FoldMetric:
     fold: IntArray
     weights: FloatArray
     groups: IntArray | None = None
+    group_fold: IntArray | None = None
     share: float = 1.0
 
     @classmethod
@@ -71,23 +72,22 @@ class FoldMetric:
         units: FloatArray,
         groups: IntArray | None = None,
     ) -> "FoldMetric":
-        """Choose weights of a metric.
+        """Choose weights of a metric, by folds of groups if samples are in groups.
 
-        Only one that is learned from the classes, or samples in groups, have folds: others are
-        left out one by one.
+        Without a metric that is learned from the classes samples are left out one by one.
         """
         known = y_index >= 0
         of_known = None if groups is None else groups[known]
         share = effective_share(X[known], y_index[known], of_known)
-        fold = np.full(len(X), -1)
-        if name == "auto" or groups is not None:
-            fold = make_folds(X, y_index, groups)
+        fold = make_folds(X, y_index) if name == "auto" else np.full(len(X), -1)
+        group_fold = None if groups is None else make_folds(X, y_index, groups)
+        held_out = fold if group_fold is None else group_fold
         (weights,) = choose_weights(
             name,
             X[known],
             y_index[known],
             units,
-            fold[known],
+            held_out[known],
             by_fold=False,
             judge=mapping_predictions,
             share=share,
@@ -99,12 +99,13 @@ class FoldMetric:
             fold=fold,
             weights=weights,
             groups=groups,
+            group_fold=group_fold,
             share=share,
         )
 
-    def learn(self, fold: int | None = None) -> Metric:
-        """The metric of all labelled samples, or of those that are not in a fold."""
-        rest = np.ones(len(self.fold), dtype=np.bool_) if fold is None else self.fold != fold
+    def learn(self, rest: BoolArray | None = None) -> Metric:
+        """The metric of all labelled samples, or of those of them in a set (N,)."""
+        rest = np.ones(len(self.fold), dtype=np.bool_) if rest is None else rest
         known = rest & (self.y_index >= 0)
         X = self.features[known]
         groups = Groups.of(self.y_index[known], self.share)
@@ -114,21 +115,31 @@ class FoldMetric:
     def take(self, index: IntArray) -> "FoldMetric":
         """Of some samples."""
         groups = None if self.groups is None else self.groups[index]
+        group_fold = None if self.group_fold is None else self.group_fold[index]
         return replace(
             self,
             features=self.features[index],
             y_index=self.y_index[index],
             fold=self.fold[index],
             groups=groups,
+            group_fold=group_fold,
         )
 
     def parts(self) -> list[Part]:
         """The parts of all folds that have samples."""
+        return self._parts(self.fold)
+
+    def group_parts(self) -> list[Part]:
+        """The parts of all folds of groups, if there are any."""
+        return [] if self.group_fold is None else self._parts(self.group_fold)
+
+    def _parts(self, fold: IntArray) -> list[Part]:
+        """The parts of folds (N,)."""
         parts = []
-        for fold in np.unique(self.fold[self.fold >= 0]):
-            metric = self.learn(fold)
-            left_out = np.flatnonzero(self.fold == fold)
-            rest = np.flatnonzero(self.fold != fold)
+        for number in np.unique(fold[fold >= 0]):
+            metric = self.learn(fold != number)
+            left_out = np.flatnonzero(fold == number)
+            rest = np.flatnonzero(fold != number)
             X_new = in_metric(metric, bounded(self.features[left_out], self.features[rest]))
             X = np.pad(metric.whiten(self.features[rest]), ((0, 0), (0, 1)))  # in their span
             squares = squared_distances(X)

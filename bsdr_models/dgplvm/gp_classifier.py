@@ -217,13 +217,15 @@ def fit_gp_classifier(
     approximate: Approximate = ep_by_features,
     relative_variance: FloatArray | float = 1.0,
     fold: IntArray | None = None,
+    held_out: FloatArray | None = None,
     share: float = 1.0,
     predictive: bool = True,
 ) -> GPClassifier:
     """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
     The kernel parameters t are optimised, on a subset of many samples, unless they are given. Each
-    ``fold`` (N,) is left out of the functions that predict it, instead of each sample. The
+    ``fold`` (N,) is left out of the functions that predict it at ``held_out`` latent coordinates
+    (N, R), by default the same, instead of each sample. The
     effective number of samples is a ``share`` of their number. If the latent coordinates are not
     ``predictive``, or leave-one-out probabilities no better than the class frequencies, these are
     predicted.
@@ -244,12 +246,13 @@ def fit_gp_classifier(
     inducing = stratified_subset(y, INDUCING_SAMPLES)
     functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
     own = np.full(len(y), -1) if fold is None else fold[known]
+    held_out = labelled if held_out is None else held_out[known]
     for number in range(own.max(initial=-1) + 1):
         out = own == number
         rest = np.flatnonzero(own != number)
         some = stratified_subset(y[rest], INDUCING_SAMPLES)
         without, _ = fit_functions(kernel, labelled[rest], signs[:, rest], some, approximate)
-        z[out] = without.probits(labelled[out])
+        z[out] = without.probits(held_out[out])
     variance = np.broadcast_to(relative_variance, len(latent))[known]
     log_odds = damp_log_odds(probit_log_odds(z), variance)
     # Problems of several classes are fitted separately, and their normalised odds may be over- or

@@ -5,6 +5,10 @@ mapping is closed form, but biased for few samples: without it the mean of the m
 from its class. So one random sample of every other class is left out with it, and the result is
 averaged over such tuples. Unlabelled samples stay. A metric that was learned from the classes
 still knows that of the sample: then folds are left out of both metric and mapping.
+
+Samples of a group are dependent, and new samples are of other groups. The classifier is fitted as
+if there were no groups, because left-out groups of few move together, and functions fitted to them
+predict new groups worse. It is judged, and its temperature chosen, by groups that are left out.
 """
 
 from collections.abc import Iterable
@@ -109,7 +113,6 @@ def leave_one_out(
     y_index: IntArray,
     tuples: IntArray,
     folds: Iterable[Fold] = (),
-    groups: IntArray | None = None,
 ) -> LeaveOneOutFit:
     r"""Left-out latent coordinates of the labelled samples, from latent coordinates (N, R).
 
@@ -117,7 +120,7 @@ def leave_one_out(
         \tilde x_I = x_I - (M_{II})^{-1} [M (X - 1 c^\top X)]_I
 
     Classes are (N,), -1 without a label, and tuples are from :func:`leave_out_tuples`, of the
-    samples that are in no fold. Samples of one of the ``groups`` (N,) are dependent.
+    samples that are in no fold.
     """
     residual = prior.solve(latent - prior.mean_weights @ latent)
     n_tuples, size = tuples.shape[1:]
@@ -134,6 +137,31 @@ def leave_one_out(
         sample = index[:, 0, 0]
         left_out[sample] -= np.einsum("btl,btlr->br", column, residual[index]) / n_tuples
         variance[sample] = column[:, :, 0].mean(axis=1)
+    return _leave_folds_out(left_out, variance, latent, y_index, folds)
+
+
+def leave_groups_out(
+    fit: LeaveOneOutFit,
+    latent: FloatArray,
+    y_index: IntArray,
+    folds: Iterable[Fold],
+    groups: IntArray,
+) -> LeaveOneOutFit:
+    """The same with ``folds`` of whole groups (N,); samples in none of them keep theirs."""
+    return _leave_folds_out(
+        fit.latent.copy(), fit.variance.copy(), latent, y_index, folds, groups=groups
+    )
+
+
+def _leave_folds_out(
+    left_out: FloatArray,
+    variance: FloatArray,
+    latent: FloatArray,
+    y_index: IntArray,
+    folds: Iterable[Fold],
+    groups: IntArray | None = None,
+) -> LeaveOneOutFit:
+    """Left-out coordinates (N, R) and variances (N,), changed in place where folds have them."""
     for fold in folds:
         left_out[fold.left_out] = fold.predict(latent)
         variance[fold.left_out] = fold.prior.variance(fold.covariances)

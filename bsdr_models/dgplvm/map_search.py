@@ -42,8 +42,8 @@ class Mode[O: Objective]:
     """Optimum of an objective: latent coordinates (N, R) and log parameters.
 
     Of the well-posed model also the ``settings`` of the mapping, by the names that the PyMC model
-    and trees give them, and what is left out: ``folds``, and ``tuples`` (L, T, K) of the labelled
-    samples in no fold.
+    and trees give them, and what is left out: ``folds``, ``tuples`` (L, T, K) of the labelled
+    samples in no fold, and ``group_folds`` if samples are in groups.
     """
 
     objective: O
@@ -53,6 +53,7 @@ class Mode[O: Objective]:
     settings: MappingType[str, float] = field(default_factory=dict)
     tuples: IntArray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.int64))
     folds: Sequence[Fold] = ()
+    group_folds: Sequence[Fold] = ()
 
     @cached_property
     def terms(self) -> Terms:
@@ -106,7 +107,9 @@ def fit_map(
         initial += problem.starts(int(problem.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, problem.optimization, progressbar=progressbar)
     if problem.metric is not None:
-        mode = replace(mode, folds=[part.fold(problem.y_index, make) for part in parts])
+        folds = [part.fold(problem.y_index, make) for part in parts]
+        group_folds = [part.fold(problem.y_index, make) for part in problem.metric.group_parts()]
+        mode = replace(mode, folds=folds, group_folds=group_folds)
         tuples = tuples[~problem.in_fold[known]]
     settings = {"map_width": width, "map_noise": noise}
     return replace(mode, tuples=known[tuples], settings=settings)

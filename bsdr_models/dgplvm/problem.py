@@ -51,7 +51,7 @@ class Problem:
     @property
     def group_fold(self) -> IntArray | None:
         """Fold of each sample, (N,), if samples of one group are left out together."""
-        return None if self.metric is None or self.groups is None else self.metric.fold
+        return None if self.metric is None else self.metric.group_fold
 
     @property
     def share(self) -> float:

@@ -11,6 +11,7 @@ from scipy.spatial.distance import cdist
 from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm.back_constraint import make_mapping
 from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
+from bsdr_models.dgplvm.settings import Mapping
 
 SETTINGS = {"width": 2.0, "noise": 0.05, "mean_variance": 0.3}
 
@@ -26,13 +27,14 @@ def classes(n=45, d=12, seed=0):
 
 def folds_of(data):
     make = partial(make_mapping, **SETTINGS)
-    return [part.fold(data.y_index, make) for part in data.parts()]
+    parts = data.parts() if data.groups is None else data.group_parts()
+    return [part.fold(data.y_index, make) for part in parts]
 
 
-def fitted(X, y, **options):
+def fitted(X, y, groups=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return DGPLVMClassifier(random_state=0, **options).fit(X, y)
+        return DGPLVMClassifier(random_state=0, **options).fit(X, y, groups=groups)
 
 
 def lone_value(position=4, value=1e-3):
@@ -73,15 +75,17 @@ def test_left_out_samples_are_bounded_by_those_of_the_other_folds():
     np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("d", [12, 80])
-def test_left_out_samples_do_not_know_their_labels(d):
+def test_left_out_samples_do_not_know_their_labels(d, grouped):
     """With other labels of one fold its own mapping is the same, and the others are not.
 
     For given weights of the metrics, and settings of the mapping.
     """
     X, y = classes(d=d)
-    data = FoldMetric.of("auto", X, y, np.ones(d))
-    fold = data.fold
+    groups = np.arange(len(X)) // 3 if grouped else None
+    data = FoldMetric.of("auto", X, y, np.ones(d), groups)
+    fold = data.group_fold if grouped else data.fold
     changed = replace(data, y_index=np.where(fold == 1, (y + 1) % 3, y))
     found = [folds_of(each) for each in (data, changed)]
     latent = np.random.default_rng(1).standard_normal((len(X), 2))
@@ -99,7 +103,8 @@ def test_a_fold_predicts_as_the_mapping_of_the_other_samples():
     data = FoldMetric.of("auto", X, y, np.ones(12))
     latent = np.random.default_rng(1).standard_normal((len(X), 2))
     for k, fold in enumerate(folds_of(data)):
-        Z, rest = data.learn(k).map(X), np.flatnonzero(data.fold != k)
+        others = data.fold != k
+        Z, rest = data.learn(others).map(X), np.flatnonzero(others)
         squares = cdist(Z, Z, "sqeuclidean")
         among = squares[np.ix_(rest, rest)]
         median = np.median(among[np.triu_indices(len(rest), 1)])
@@ -174,3 +179,16 @@ def test_unlabelled_samples_are_in_every_metric():
     few = fitted(X[:30], y[:30])
     assert np.abs(model._metric.map(X) - few._metric.map(X)).max() > 1e-6
     assert model.score(X[30:], y[30:]) > 0.6
+
+
+def test_groups_decide_what_is_held_out_and_not_what_the_classifier_is_fitted_to():
+    """Of the same metric and mapping; pairs of samples have the same features, but for noise."""
+    X, y = classes()
+    X = np.concatenate([X, X + 0.01 * np.random.default_rng(2).standard_normal(X.shape)])
+    y = np.tile(y, 2)
+    options = {"metric": "unit", "mapping": Mapping(width=2.0, noise=0.05)}
+    alone = fitted(X, y, **options)
+    paired = fitted(X, y, groups=np.arange(len(X)) % 45, **options)
+    one, two = (model._posterior.draws[0].classifier.functions for model in (alone, paired))
+    np.testing.assert_array_equal(one.weights, two.weights)
+    assert paired.held_out_score_ < alone.held_out_score_ - 0.1
