@@ -4,12 +4,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from benchmarks.methods.base import Fitted, Method, of_classifier
 from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
 from bsdr_models import StackedClassifier
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
+from bsdr_models.bm2pca.sparse_metric import as_dense
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.bsdr.priors import SPARSE
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
@@ -59,7 +62,13 @@ def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any
     model = kind(random_state=seed).set_params(**arguments)
     if isinstance(model, PaperBM2PCAClassifier):
         model.set_params(standardize=not training.prepared)
+        return _of_dense(model).fit(training.X, training.y)
     return model.fit(training.X, training.y, **_groups(training))
+
+
+def _of_dense(model: Any) -> Any:
+    """The same model of samples that may be sparse."""
+    return make_pipeline(FunctionTransformer(as_dense, accept_sparse=True), model)
 
 
 def _groups(training: Training) -> dict[str, Any]:
@@ -69,6 +78,8 @@ def _groups(training: Training) -> dict[str, Any]:
 
 def record(model: Any) -> dict[str, Any]:
     """Remarks of a fit."""
+    if isinstance(model, Pipeline):
+        return record(model[-1])
     if isinstance(model, BM2PCAClassifier | PaperBM2PCAClassifier):
         names = ("C_", "n_sweeps_", "temperature_", "n_iter_")
         return {name: float(getattr(model, name)) for name in names if hasattr(model, name)}

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 from scipy.special import expit, softmax
-from sklearn.covariance import LedoitWolf
+from sklearn.covariance import OAS, LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
@@ -216,6 +216,17 @@ def reduced(r: int, seed: int, *, reduce: Reduction) -> list[Machine]:
     return [partial(_reduced, reduce=reduce, size=r, cost=c) for c in COSTS]
 
 
+class Shrunk(LedoitWolf):
+    """Ledoit and Wolf's covariance; of two samples, which it does not shrink, that of OAS."""
+
+    def fit(self, X: np.ndarray, y: None = None) -> "Shrunk":
+        if len(X) > 2:
+            super().fit(X)
+        else:
+            self.covariance_ = OAS(store_precision=False).fit(X).covariance_
+        return self
+
+
 def _discriminants(size: int, most: int) -> LinearDiscriminantAnalysis:
     """Linear discriminants of a shrunk covariance: at most one fewer than there are classes.
 
@@ -223,7 +234,7 @@ def _discriminants(size: int, most: int) -> LinearDiscriminantAnalysis:
     """
     return LinearDiscriminantAnalysis(
         solver="eigen",
-        covariance_estimator=LedoitWolf(store_precision=False),
+        covariance_estimator=Shrunk(store_precision=False),
         n_components=min(size, most),
     )
 
