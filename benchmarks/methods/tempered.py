@@ -220,6 +220,7 @@ class Shrunk(LedoitWolf):
     """Ledoit and Wolf's covariance; of two samples, which it does not shrink, that of OAS."""
 
     def fit(self, X: np.ndarray, y: None = None) -> "Shrunk":
+        """Of samples (N, D)."""
         if len(X) > 2:
             super().fit(X)
         else:
