@@ -141,10 +141,11 @@ def compare_models(
     (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
     the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
-    The simplest model within 0.01 nats of the lowest log loss is recommended. The stack is
-    recommended instead if it is further behind but the interval of its difference includes zero:
-    the lowest of many log losses on few samples is often luck, and the stack was better on new
-    samples. If no model is better than the class frequencies by 0.01 nats, "none" is recommended.
+    The stack is recommended, unless the interval of its difference from the lowest log loss lies
+    above zero: the lowest of many log losses on few samples is often luck, and the stack was better
+    on new samples. Then the model of the lowest log loss is recommended. A simpler model than that
+    of the lowest log loss is recommended if the interval of its difference lies below 0.01 nats. If
+    no model is better than the class frequencies by 0.01 nats, "none" is recommended.
     ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
 
     To save time, a model is dropped if its log loss in the first two folds is clearly above the
@@ -305,10 +306,16 @@ def compare_models(
 
     ranked = sorted(scored, key=lambda name: (name in dropped, scored[name].log_loss))
     behind = {name: mean_difference(scored[name], scored[ranked[0]]) for name in ranked}
-    chosen = next(name for name in scored if name not in dropped and behind[name].value < TIE)
-    if chosen != BASE_RATE and STACK in scored and STACK not in dropped:
-        lead = behind[STACK]
-        chosen = STACK if lead.value >= TIE and lead.low <= 0.0 else chosen
+    lowest = ranked[0]
+    chosen = next(
+        name
+        for name in scored
+        if name not in dropped and (name == lowest or behind[name].high < TIE)
+    )
+    if behind[BASE_RATE].value < TIE:
+        chosen = BASE_RATE
+    elif chosen == lowest and STACK in scored and STACK not in dropped:
+        chosen = STACK if behind[STACK].low <= 0.0 else lowest
     best = next(name for name in ranked if name != BASE_RATE)
     gain = mean_difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
     notes = {name: [_note(fits[name], "warned")] for name in ranked}
@@ -332,7 +339,7 @@ def compare_models(
     return Comparison(
         table=pd.DataFrame(lines).set_index("model"),
         recommended=chosen,
-        recommendation=_sentence(chosen, best, scored[chosen].log_loss, behind[chosen].value, gain),
+        recommendation=_sentence(chosen, best, scored[chosen].log_loss, gain),
         models=returned,
     )
 
@@ -459,18 +466,15 @@ def _note(fits: Sequence[_Fit], happened: str) -> str:
     return f"{len(messages)} of {len(fits)} fits {happened} ({messages[0]})" if messages else ""
 
 
-def _sentence(chosen: str, best: str, log_loss: float, behind: float, gain: Estimate) -> str:
-    """Which model to take, and whether it is better than the class frequencies.
-
-    It has a log loss that is ``behind`` the lowest.
-    """
+def _sentence(chosen: str, best: str, log_loss: float, gain: Estimate) -> str:
+    """Which model to take, and whether it is better than the class frequencies."""
     if chosen == BASE_RATE:
         return (
             f"Take none: the lowest log loss of the models, that of {best}, is {gain} nats below "
             f"that of the class frequencies, a gain of less than {TIE}."
         )
-    lowest = f"within {TIE} of the lowest, that of {best}, which is less simple"
-    if behind >= TIE:
+    lowest = f"clearly within {TIE} of the lowest, that of {best}, which is less simple"
+    if chosen == STACK:
         lowest = f"not clearly above the lowest, that of {best}: the interval includes zero"
     verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
     return (
