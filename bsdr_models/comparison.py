@@ -307,15 +307,12 @@ def compare_models(
     ranked = sorted(scored, key=lambda name: (name in dropped, scored[name].log_loss))
     behind = {name: mean_difference(scored[name], scored[ranked[0]]) for name in ranked}
     lowest = ranked[0]
-    chosen = next(
-        name
-        for name in scored
-        if name not in dropped and (name == lowest or behind[name].high < TIE)
-    )
+    kept = [name for name in scored if name not in dropped]
+    chosen = next(name for name in kept if name == lowest or behind[name].high < TIE)
     if behind[BASE_RATE].value < TIE:
         chosen = BASE_RATE
-    elif chosen == lowest and STACK in scored and STACK not in dropped:
-        chosen = STACK if behind[STACK].low <= 0.0 else lowest
+    elif chosen == lowest and STACK in kept and behind[STACK].low <= 0.0:
+        chosen = STACK
     best = next(name for name in ranked if name != BASE_RATE)
     gain = mean_difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
     notes = {name: [_note(fits[name], "warned")] for name in ranked}

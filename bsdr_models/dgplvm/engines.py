@@ -157,7 +157,7 @@ def posterior_by_mapping(
         kernel_parameters=kernel_parameters,
         relative_variance=left_out.relative_variance,
         fold=problem.group_fold,
-        held_out=left_out.latent if left_out is not single else None,
+        held_out=left_out.latent,
         share=problem.share,
         predictive=left_out.predictive,
     )

@@ -17,6 +17,7 @@ from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import declare_model
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.metric import MetricName
+from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 
@@ -192,7 +193,7 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     def _prepare(self, X: FloatArray, *, bounded: bool = True) -> FloatArray:
         if bounded:
-            largest = np.sqrt(len(self._context.X) - 1.0)
+            largest = largest_scaled(self._context.X)
             X = np.clip(X, -largest, largest)
         return in_metric(self._metric, X)
 

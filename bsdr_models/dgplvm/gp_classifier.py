@@ -225,10 +225,9 @@ def fit_gp_classifier(
 
     The kernel parameters t are optimised, on a subset of many samples, unless they are given. Each
     ``fold`` (N,) is left out of the functions that predict it at ``held_out`` latent coordinates
-    (N, R), by default the same, instead of each sample. The
-    effective number of samples is a ``share`` of their number. If the latent coordinates are not
-    ``predictive``, or leave-one-out probabilities no better than the class frequencies, these are
-    predicted.
+    (N, R), by default the same, instead of each sample. The effective number of samples is a
+    ``share`` of their number. If the latent coordinates are not ``predictive``, or leave-one-out
+    probabilities no better than the class frequencies, these are predicted.
     """
     known = y_index >= 0
     labelled = latent[known]

@@ -153,7 +153,7 @@ def largest_scaled(X: FloatArray) -> FloatArray:
 def bounded(X: FloatArray, training: FloatArray) -> FloatArray:
     """Samples (M, P) with values no farther from the mean than training samples (N, P) can be."""
     mean = training.mean(axis=0)
-    reach = training.std(axis=0) * np.sqrt(len(training) - 1.0)
+    reach = training.std(axis=0) * largest_scaled(training)
     return np.clip(X, mean - reach, mean + reach)
 
 
