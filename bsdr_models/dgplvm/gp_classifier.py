@@ -34,7 +34,7 @@ from scipy.special import log_ndtr, log_softmax
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
-from bsdr_models.dgplvm.probit import Approximate, Sites, ep_by_features, row_squares
+from bsdr_models.dgplvm.probit import EP, Approximation, Sites, row_squares
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.temperature import fit_temperature
@@ -140,7 +140,7 @@ def fit_functions(
     latent: FloatArray,
     signs: FloatArray,
     inducing: IntArray,
-    approximate: Approximate = ep_by_features,
+    approximation: Approximation = EP,
 ) -> tuple[Functions, FloatArray]:
     """Latent functions of signs (P, N) at latent coordinates (N, R); leave-one-out probits (N, P).
 
@@ -153,7 +153,7 @@ def fit_functions(
     if len(inducing) < len(latent):
         F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
     F = add_residual_noise(F, kernel.diagonal(latent))
-    fits = [approximate(F, sign) for sign in signs]
+    fits = [approximation.posterior(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
     functions = Functions(
         kernel=kernel,
@@ -214,7 +214,7 @@ def fit_gp_classifier(
     y_index: IntArray,
     *,
     kernel_parameters: FloatArray | None = None,
-    approximate: Approximate = ep_by_features,
+    approximation: Approximation = EP,
     relative_variance: FloatArray | float = 1.0,
     fold: IntArray | None = None,
     held_out: FloatArray | None = None,
@@ -240,17 +240,17 @@ def fit_gp_classifier(
         some = stratified_subset(y, SEARCH_SAMPLES)
         typical = _typical_problems(kernel, labelled, signs)
         kernel = _optimise_kernel(
-            kernel, labelled[some], typical[:, some], approximate, len(signs) / len(typical)
+            kernel, labelled[some], typical[:, some], approximation, len(signs) / len(typical)
         )
     inducing = stratified_subset(y, INDUCING_SAMPLES)
-    functions, z = fit_functions(kernel, labelled, signs, inducing, approximate)
+    functions, z = fit_functions(kernel, labelled, signs, inducing, approximation)
     own = np.full(len(y), -1) if fold is None else fold[known]
     held_out = labelled if held_out is None else held_out[known]
     for number in range(own.max(initial=-1) + 1):
         out = own == number
         rest = np.flatnonzero(own != number)
         some = stratified_subset(y[rest], INDUCING_SAMPLES)
-        without, _ = fit_functions(kernel, labelled[rest], signs[:, rest], some, approximate)
+        without, _ = fit_functions(kernel, labelled[rest], signs[:, rest], some, approximation)
         z[out] = without.probits(held_out[out])
     variance = np.broadcast_to(relative_variance, len(latent))[known]
     log_odds = damp_log_odds(probit_log_odds(z), variance)
@@ -313,7 +313,7 @@ def _optimise_kernel(
     start: Kernel,
     latent: FloatArray,
     signs: FloatArray,
-    approximate: Approximate,
+    approximation: Approximation,
     count: float,
 ) -> Kernel:
     """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean.
@@ -336,10 +336,10 @@ def _optimise_kernel(
         value = 0.5 * float(x @ x)
         G = np.zeros_like(K)
         for p, sign in enumerate(signs):
-            fit = approximate(F, sign, start=sites[p], tol=SEARCH_TOL)
-            sites[p] = fit.sites
-            value -= count * fit.log_evidence
-            G += count * fit.kernel_gradient(F)
+            found = approximation.evidence(F, sign, start=sites[p], tol=SEARCH_TOL)
+            sites[p] = found.sites
+            value -= count * found.value
+            G += count * found.gradient
         smooth *= G
         by_t = np.array([smooth.sum(), rate * np.vdot(smooth, squares), np.vdot(G, linear)])
         return value, x - sd * by_t

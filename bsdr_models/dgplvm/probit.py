@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
 from bsdr_models.arrays import FloatArray
@@ -77,37 +77,16 @@ class FeaturePosterior:
     """Normal posterior of M weights, and of the latent values of N samples.
 
     ``root`` (M, M) is the inverse of the lower Cholesky factor of A, so that the covariance of the
-    weights is root' root; ``mean`` and ``variance`` (N,) are of the latent values. ``drift`` (N,)
-    is the gradient of the log evidence through the mode, in the prior values, and zero for EP,
-    whose evidence is stationary in the sites. ``converged`` is whether it met its tolerance.
+    weights is root' root; ``mean`` and ``variance`` (N,) are of the latent values. ``converged`` is
+    whether it met its tolerance.
     """
 
     weights: FloatArray
     root: FloatArray
     mean: FloatArray
     variance: FloatArray
-    log_evidence: float
     sites: Sites
-    drift: FloatArray
     converged: bool
-
-    def kernel_gradient(self, features: FloatArray) -> FloatArray:
-        r"""Derivative of the log evidence in K, (N, N), from the features (N, M) of the fit.
-
-        .. math::
-            G = \tfrac12 (b b^\top - S + S F A^{-1} F^\top S) + \tfrac12 (u b^\top + b u^\top)
-
-        with b = nu - S E[f], so that E[f] = K b, and u = ``drift``.
-        """
-        S = self.sites.precision
-        b = self.sites.location - S * self.mean
-        half = S[:, None] * (features @ self.root.T)
-        G = half @ half.T
-        G += np.outer(b + 2.0 * self.drift, b)
-        G += G.T
-        G *= 0.25
-        G.flat[:: len(G) + 1] -= 0.5 * S
-        return G
 
     @property
     def cavity(self) -> tuple[FloatArray, FloatArray]:
@@ -115,17 +94,56 @@ class FeaturePosterior:
         return _cavity(self.mean, self.variance, self.sites)
 
 
-# From features (N, M) and signs (N,) to the posterior of the weights.
-type Approximate = Callable[..., FeaturePosterior]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Log evidence of a kernel matrix (N, N), its derivative in this matrix, and the sites."""
+
+    value: float
+    gradient: FloatArray
+    sites: Sites
 
 
-def ep_by_features(
-    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-6
-) -> FeaturePosterior:
-    """Normal posterior with moment-matched sites, of features (N, M) and signs (N,).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approximation:
+    """How sites are found, and the log evidence with them.
 
-    Until no mean changes by more than ``tol`` standard deviations, and no variance in relation.
+    Both are functions of features (N, M) and signs (N,), with sites to begin at, ``start``, and a
+    tolerance ``tol``. The first also returns whether it met its tolerance.
     """
+
+    find_sites: Callable[..., tuple[Sites, bool]]
+    evidence: Callable[..., Evidence]
+
+    def posterior(self, features: FloatArray, sign: FloatArray, **options: Any) -> FeaturePosterior:
+        """Normal posterior of the weights of features (N, M)."""
+        sites, converged = self.find_sites(features, sign, **options)
+        w, root, _ = weights_of(features, sites)
+        return FeaturePosterior(
+            weights=w,
+            root=root,
+            mean=features @ w,
+            variance=row_squares(features, root),
+            sites=sites,
+            converged=converged,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Matched:
+    """Matched sites with the mean and covariance of latent values or weights, and log |A| / 2."""
+
+    sites: Sites
+    mean: FloatArray
+    covariance: FloatArray
+    of_latent: bool
+    half_log_det: float
+    converged: bool
+
+
+def _match_sites(
+    features: FloatArray, sign: FloatArray, start: Sites | None, tol: float
+) -> _Matched:
+    """Sweep until no mean changes by more than ``tol`` deviations, and no variance in relation."""
     S, nu = np.zeros((2, len(sign)))
     if start is not None:
         S = start.precision.copy()
@@ -135,31 +153,78 @@ def ep_by_features(
     change = math.inf
     few = len(features) <= _FEW_SAMPLES * features.shape[1]
     for _ in range(MAX_SWEEPS // SWEEPS):
-        w, root, _ = weights_of(features, sites)
-        half = features @ root.T if few else root.T
-        mean = features @ w if few else w
+        mean, root, half_log_det = weights_of(features, sites)
+        if few:
+            mean = features @ mean
+            root = _times_features(root, features)
+        covariance = root.T @ root
         rows = None if few else features
-        change, step = sweep(rows, sign, S, nu, half @ half.T, mean, change, step, tol)
+        change, step, growth = sweep(rows, sign, S, nu, covariance, mean, change, step, tol)
         if change <= tol:
             break
-    w, root, half_log_det = weights_of(features, sites)
-    mean = features @ w
-    variance = row_squares(features, root)
-    mu, s2 = _cavity(mean, variance, sites)
-    gain = 1.0 + s2 * S
-    evidence = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
-    evidence += 0.5 * (nu @ mean)
-    evidence += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
-    return FeaturePosterior(
-        weights=w,
-        root=root,
-        mean=mean,
-        variance=variance,
-        log_evidence=float(evidence) - half_log_det,
+    return _Matched(
         sites=sites,
-        drift=np.zeros(len(sign)),
+        mean=mean,
+        covariance=covariance,
+        of_latent=few,
+        half_log_det=half_log_det + 0.5 * growth,
         converged=change <= tol,
     )
+
+
+def _ep_sites(
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-6
+) -> tuple[Sites, bool]:
+    """Moment-matched sites, and whether they met the tolerance."""
+    matched = _match_sites(features, sign, start, tol)
+    return matched.sites, matched.converged
+
+
+def _ep_evidence(
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-6
+) -> Evidence:
+    """Log evidence with moment-matched sites, in which it is stationary."""
+    matched = _match_sites(features, sign, start, tol)
+    S = matched.sites.precision
+    nu = matched.sites.location
+    mean = matched.mean
+    covariance = matched.covariance
+    if not matched.of_latent:
+        mean = features @ mean
+        covariance = features @ covariance @ features.T
+    mu, s2 = _cavity(mean, np.diagonal(covariance), matched.sites)
+    gain = 1.0 + s2 * S
+    value = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
+    value += 0.5 * (nu @ mean)
+    value += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
+    return Evidence(
+        value=float(value) - matched.half_log_det,
+        gradient=_gradient(mean, covariance, matched.sites, np.zeros(len(sign))),
+        sites=matched.sites,
+    )
+
+
+def _gradient(
+    mean: FloatArray, covariance: FloatArray, sites: Sites, drift: FloatArray
+) -> FloatArray:
+    r"""Derivative of the log evidence in K, from the mean (N,) and covariance (N, N) of f.
+
+    .. math::
+        G = \tfrac12 (b b^\top - S + S \operatorname{cov}[f] S)
+            + \tfrac12 (u b^\top + b u^\top)
+
+    with b = nu - S E[f], so that E[f] = K b, and the drift u, the gradient of the log evidence
+    through the mode in the prior values.
+    """
+    S = sites.precision
+    b = sites.location - S * mean
+    G = covariance * S
+    G *= S[:, None]
+    G += np.outer(b + 2.0 * drift, b)
+    G += G.T
+    G *= 0.25
+    G.flat[:: len(G) + 1] -= 0.5 * S
+    return G
 
 
 def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray, float]:
@@ -170,6 +235,11 @@ def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArr
     factor, log_det = factorise_inplace(A, name="I + F' S F")
     root, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
     return root.T @ (root @ (features.T @ sites.location)), root, 0.5 * log_det
+
+
+def _times_features(root: FloatArray, features: FloatArray) -> FloatArray:
+    """A lower triangular root (M, M) times the features of every sample, (M, N)."""
+    return np.asarray(blas.dtrmm(1.0, root, features.T, lower=1))
 
 
 def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
@@ -184,27 +254,23 @@ def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[Float
     return (mean - variance * sites.location) / left, variance / left
 
 
-def laplace_by_features(
+def _laplace_sites(
     features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-7
-) -> FeaturePosterior:
-    """Normal posterior at the mode, of features (N, M) and signs (N,).
+) -> tuple[Sites, bool]:
+    """Sites at the mode, and whether it was found.
 
     By Newton's method with a line search, until no latent value moves by ``tol`` of the largest.
     """
     w = np.zeros(features.shape[1]) if start is None else weights_of(features, start)[0]
     f = features @ w
-
-    def objective(w: FloatArray, f: FloatArray) -> float:
-        return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
-
     converged = True
     for _ in range(MAX_STEPS):
-        dw = weights_of(features, _laplace_sites(sign, f))[0] - w
+        dw = weights_of(features, _expanded_sites(sign, f))[0] - w
         df = features @ dw
         step = 1.0
-        value = objective(w, f)
+        value = _log_joint(sign, w, f)
         limit = value - 1e-12 * (1.0 + abs(value))
-        while step > LEAST_STEP and objective(w + step * dw, f + step * df) < limit:
+        while step > LEAST_STEP and _log_joint(sign, w + step * dw, f + step * df) < limit:
             step *= 0.5
         if step <= LEAST_STEP:
             break
@@ -214,23 +280,35 @@ def laplace_by_features(
             break
     else:
         converged = False
-    sites = _laplace_sites(sign, f)
+    return _expanded_sites(sign, f), converged
+
+
+def _log_joint(sign: FloatArray, w: FloatArray, f: FloatArray) -> float:
+    """Log density of signs and weights (M,), of latent values f (N,), but for a constant."""
+    return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
+
+
+def _laplace_evidence(
+    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-7
+) -> Evidence:
+    """Log evidence by the curvature at the mode."""
+    sites, _ = _laplace_sites(features, sign, start=start, tol=tol)
     w, root, half_log_det = weights_of(features, sites)
     mean = features @ w
-    variance = row_squares(features, root)
+    half = _times_features(root, features)
+    covariance = half.T @ half
     # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
     _, W, third = derivatives(sign, mean)
-    by_f = 0.5 * variance * third
-    return FeaturePosterior(
-        weights=w,
-        root=root,
-        mean=mean,
-        variance=variance,
-        log_evidence=objective(w, mean) - half_log_det,
+    by_f = 0.5 * np.diagonal(covariance) * third
+    return Evidence(
+        value=_log_joint(sign, w, mean) - half_log_det,
+        gradient=_gradient(mean, covariance, sites, by_f - W * (covariance @ by_f)),
         sites=sites,
-        drift=by_f - W * (features @ (root.T @ (root @ (features.T @ by_f)))),
-        converged=converged,
     )
+
+
+EP = Approximation(find_sites=_ep_sites, evidence=_ep_evidence)
+LAPLACE = Approximation(find_sites=_laplace_sites, evidence=_laplace_evidence)
 
 
 def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -241,7 +319,8 @@ def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray
     return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
 
 
-def _laplace_sites(sign: FloatArray, f: FloatArray) -> Sites:
+def _expanded_sites(sign: FloatArray, f: FloatArray) -> Sites:
+    """Sites of the log factors about latent values f (N,)."""
     g, W, _ = derivatives(sign, f)
     return Sites(precision=W, location=W * f + g)
 
@@ -281,18 +360,19 @@ def _update_block(
     S: FloatArray,
     nu: FloatArray,
     step: float,
-) -> tuple[FloatArray, FloatArray, float]:
+) -> tuple[FloatArray, FloatArray, float, float]:
     """Update the sites of B samples, whose latent values have such a covariance (B, B) and mean.
 
     All but the signs is changed in place. With C the covariances of the block before, (B, .), those
-    of anything fall by C' H C and its mean rises by C' h: returned are H, h and the largest change,
-    as of :func:`sweep`.
+    of anything fall by C' H C and its mean rises by C' h: returned are H, h, the largest change, as
+    of :func:`sweep`, and the growth of log |A|.
     """
     n_samples = len(sign)
     turn = np.eye(n_samples)  # from C to the covariances at the time of each update
     fall = np.zeros((n_samples, n_samples))
     rise = np.zeros(n_samples)
     largest = 0.0
+    growth = 0.0
     for i in range(n_samples):
         variance = covariance[i, i]
         m = mean[i]
@@ -301,8 +381,10 @@ def _update_block(
         d_nu = step * (new_nu - nu[i])
         S[i] += d_S
         nu[i] += d_nu
-        shift = (d_nu - d_S * m) / (1.0 + d_S * variance)
-        shrink = d_S / (1.0 + d_S * variance)
+        ratio = 1.0 + d_S * variance
+        growth += math.log(ratio)
+        shift = (d_nu - d_S * m) / ratio
+        shrink = d_S / ratio
         largest = max(largest, abs(shift) * math.sqrt(variance), abs(d_S) * variance)
         for j in range(i + 1, n_samples):  # the samples to come
             mean[j] += shift * covariance[i, j]
@@ -316,7 +398,7 @@ def _update_block(
             shared = shrink * turn[i, j]
             for k in range(i + 1):
                 fall[j, k] += shared * turn[i, k]
-    return fall, rise, largest
+    return fall, rise, largest, growth
 
 
 @njit(**_OPTIONS)
@@ -330,15 +412,16 @@ def sweep(
     before: float,
     step: float,
     tol: float,
-) -> tuple[float, float]:
+) -> tuple[float, float, float]:
     """Update all sites in up to ``SWEEPS`` sweeps, for a posterior of M weights.
 
     Features are (N, M), or None if weights are the latent values; signs are +1 or -1. Sites S and
     nu (N,), covariance (M, M) and mean of the weights are changed in place. ``step`` is the share
     of a moment-matching update that is made, and ``before`` the change of the sweep before the
     first. Returned are the largest change of a marginal in the last one, of its mean in standard
-    deviations and of its log variance, and the step.
+    deviations and of its log variance, the step, and the growth of log |A|.
     """
+    growth = 0.0
     for _ in range(SWEEPS):
         largest = 0.0
         for start in range(0, len(sign), _BLOCK):
@@ -351,7 +434,10 @@ def sweep(
                 columns = np.dot(features[block], covariance)
                 own = np.dot(columns, features[block].T)
                 m = np.dot(features[block], mean)
-            fall, rise, change = _update_block(own, m, sign[block], S[block], nu[block], step)
+            fall, rise, change, grown = _update_block(
+                own, m, sign[block], S[block], nu[block], step
+            )
+            growth += grown
             covariance -= np.dot(columns.T, np.dot(fall, columns))
             mean += np.dot(rise, columns)
             largest = max(largest, change)
@@ -360,4 +446,4 @@ def sweep(
         before = largest
         if largest <= tol:
             break
-    return before, step
+    return before, step, growth

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from bsdr_models.dgplvm import probit
 from bsdr_models.dgplvm.gp_classifier import numerical_factor
-from bsdr_models.dgplvm.probit import derivatives, ep_by_features, hazard, laplace_by_features
+from bsdr_models.dgplvm.probit import EP, LAPLACE, derivatives, hazard
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 
@@ -18,11 +18,12 @@ class Fit:
 
     def __init__(self, method, kernel, sign, **options):
         self.features, self.pivots = numerical_factor(kernel)
-        self.posterior = method(self.features, sign, **options)
-        for name in ("log_evidence", "sites"):
-            setattr(self, name, getattr(self.posterior, name))
+        self.posterior = method.posterior(self.features, sign, **options)
+        self.sites = self.posterior.sites
+        evidence = method.evidence(self.features, sign, **options)
+        self.log_evidence = evidence.value
+        self.kernel_gradient = evidence.gradient
         self.cavity_mean, self.cavity_variance = self.posterior.cavity
-        self.kernel_gradient = self.posterior.kernel_gradient(self.features)
 
     def predict(self, cross, diagonal):
         factor = np.tril(self.features[self.pivots])
@@ -33,11 +34,11 @@ class Fit:
 
 
 def laplace(kernel, sign, **options):
-    return Fit(laplace_by_features, kernel, sign, **options)
+    return Fit(LAPLACE, kernel, sign, **options)
 
 
 def expectation_propagation(kernel, sign, **options):
-    return Fit(ep_by_features, kernel, sign, **({"tol": 1e-9} | options))
+    return Fit(EP, kernel, sign, **({"tol": 1e-9} | options))
 
 
 METHODS = {"laplace": laplace, "ep": expectation_propagation}
@@ -250,7 +251,7 @@ def test_hazard_of_the_compiled_sweeps():
     np.testing.assert_allclose(got[:, 1], positive_mean(a), rtol=1e-11)
 
 
-by_features = pytest.mark.parametrize("method", [laplace_by_features, ep_by_features])
+by_features = pytest.mark.parametrize("method", [LAPLACE, EP], ids=["laplace", "ep"])
 
 
 def features_and_signs(n=40, m=7, scale=1.0, seed=0):
@@ -269,8 +270,9 @@ def test_any_factor_of_the_kernel_matrix_gives_the_same(method, scale):
     F, sign, _ = features_and_signs(scale=scale)
     rng = np.random.default_rng(3)
     rotation = np.linalg.qr(rng.standard_normal((20, 7)))[0].T
-    got, expected = method(F @ rotation, sign, tol=1e-10), method(F, sign, tol=1e-10)
-    assert got.log_evidence == pytest.approx(expected.log_evidence, abs=1e-8)
+    evidence = [method.evidence(each, sign, tol=1e-10).value for each in (F @ rotation, F)]
+    assert evidence[0] == pytest.approx(evidence[1], abs=1e-8)
+    got, expected = [method.posterior(each, sign, tol=1e-10) for each in (F @ rotation, F)]
     for name in ("mean", "variance"):
         np.testing.assert_allclose(getattr(got, name), getattr(expected, name), rtol=1e-6)
 
@@ -296,9 +298,13 @@ def test_blocks_of_samples_are_updated_as_one_by_one(monkeypatch):
 @pytest.mark.parametrize("n", [9, 40])  # latent values are updated, or weights
 def test_few_and_many_samples_have_the_same_moments(n, monkeypatch):
     F, sign, _ = features_and_signs(n=n)
-    expected = ep_by_features(F, sign, tol=1e-10)
+    expected = EP.posterior(F, sign, tol=1e-10)
+    evidence = EP.evidence(F, sign, tol=1e-10)
     monkeypatch.setattr(probit, "_FEW_SAMPLES", 0.0 if n == 9 else 100.0)
-    got = ep_by_features(F, sign, tol=1e-10)
+    other = EP.evidence(F, sign, tol=1e-10)
+    assert other.value == pytest.approx(evidence.value, abs=1e-9)
+    np.testing.assert_allclose(other.gradient, evidence.gradient, atol=1e-9)
+    got = EP.posterior(F, sign, tol=1e-10)
     np.testing.assert_allclose(got.mean, expected.mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(got.variance, expected.variance, rtol=1e-7)
 

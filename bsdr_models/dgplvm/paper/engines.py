@@ -11,11 +11,11 @@ from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
 from bsdr_models.dgplvm.paper.map import KernelMapping, certain, collapse, fit_paper
 from bsdr_models.dgplvm.posterior import Draw, Embedder, Posterior
-from bsdr_models.dgplvm.probit import ep_by_features, laplace_by_features
+from bsdr_models.dgplvm.probit import EP, LAPLACE
 from bsdr_models.dgplvm.problem import Problem
 
 # Posteriors of the Gaussian process classifier.
-APPROXIMATIONS = {"ep": ep_by_features, "laplace": laplace_by_features}
+APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 
 Placement = Literal["map", "likelihood"]
 Approximation = Literal["ep", "laplace"]
@@ -50,7 +50,7 @@ def fit_problem(
     classifier = fit_gp_classifier(
         fit.latent,
         problem.y_index,
-        approximate=APPROXIMATIONS[approximation],
+        approximation=APPROXIMATIONS[approximation],
     )
     if placement == "map":
         embedder: Embedder = mapping.embedder(raw)
