@@ -333,7 +333,7 @@ def fit_fold(task: tuple[HeldOutFold, float, SubspaceState | None]) -> SubspaceS
     )
     if fit.interrupted:
         raise KeyboardInterrupt
-    return fit.state
+    return fit.posterior
 
 
 def choose_cost(
