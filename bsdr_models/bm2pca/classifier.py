@@ -103,7 +103,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy
         problem = self._make_problem(X, labels.signs, strategy=strategy, exclusive=labels.exclusive)
-        if self._standardized and not issparse(X):  # as of the samples in cross-validation
+        if self.standardize and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(problem.X)
         if groups is None:
             warn_of_replicates(problem.X, labels.groups, stacklevel=3)

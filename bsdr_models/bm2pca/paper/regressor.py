@@ -19,7 +19,7 @@ from bsdr_models.bm2pca.select import N_FOLDS
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.dims import FEATURE
 from bsdr_models.groups import read_groups, warn_of_replicates
-from bsdr_models.inference.datatree import InferenceMethod, output_attrs
+from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.numerics.row_space import Rows
@@ -133,6 +133,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     True
     """
 
+    _method = "mean_field"
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "loss": EpsilonInsensitiveLoss,
         "priors": Priors,
@@ -273,10 +274,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 self.std_factor_ = factor
                 self._problem = candidate
         return coef_sd
-
-    @property
-    def _method(self) -> InferenceMethod:
-        return "mean_field"
 
     def _make_tree(self) -> xr.DataTree:
         """Tree whose coefficients and intercepts are those of predictions.
