@@ -12,6 +12,7 @@ distance of the training samples, and s has an inverse Gamma prior and is integr
 inverse of K_b and :math:`E = I - 1 c^\top`.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -158,8 +159,24 @@ def make_mapping(
     )
 
 
+class Embedder(ABC):
+    """Embeds samples (M, D) of the features."""
+
+    @abstractmethod
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Means and covariances of the latent coordinates."""
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Means of the latent coordinates, (M, R)."""
+        return self.embed(X).mean
+
+    def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+        """Means, (M, R), and variances relative to the typical one; by default all are alike."""
+        return self.latent(X), 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MappingEmbedder:
+class MappingEmbedder(Embedder):
     r"""Embedding by the back-constraint, Eqs. (17)-(18) of the paper, in closed form.
 
     .. math::

@@ -12,7 +12,7 @@ from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
-    leave_groups_out,
+    leave_folds_out,
     leave_one_out,
     mapping_scale,
 )
@@ -148,7 +148,10 @@ def posterior_by_mapping(
     single = leave_one_out(prior, latent, y_index, mode.tuples, mode.folds)
     left_out = single
     if problem.groups is not None:
-        left_out = leave_groups_out(single, latent, y_index, mode.group_folds, problem.groups)
+        folds = mode.group_folds
+        left_out = leave_folds_out(
+            single.latent, single.variance, latent, y_index, folds, problem.groups
+        )
     scale = mapping_scale(left_out, latent, y_index)
     ordered = enforce_centroid_order(single, latent, y_index)
     classifier = fit_gp_classifier(
