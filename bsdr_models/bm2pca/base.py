@@ -12,11 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
-from bsdr_models.bm2pca.factor_model import (
-    FactorModel,
-    fit_factor_model,
-    impute,
-)
+from bsdr_models.bm2pca.factor_model import FactorModel, fit_factor_model, impute
 from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC

@@ -24,10 +24,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import largest_scaled
-from bsdr_models.validation import (
-    one_thread,
-    sample_labels,
-)
+from bsdr_models.validation import one_thread, sample_labels
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):

@@ -9,11 +9,7 @@ import numpy as np
 from bsdr_models.arrays import IntArray
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.fold_metric import Part
-from bsdr_models.dgplvm.leave_one_out import (
-    leave_one_out,
-    leave_out_tuples,
-    whitened_indicators,
-)
+from bsdr_models.dgplvm.leave_one_out import leave_one_out, leave_out_tuples, whitened_indicators
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE, LogNormal
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset

@@ -26,10 +26,7 @@ from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Options
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import (
-    one_thread,
-    sample_labels,
-)
+from bsdr_models.validation import one_thread, sample_labels
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
