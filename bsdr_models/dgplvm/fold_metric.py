@@ -113,16 +113,14 @@ class FoldMetric:
         return Metric.learn(X, groups, self.weights, self.units, every=every)
 
     def take(self, index: IntArray) -> "FoldMetric":
-        """Of some samples."""
-        groups = None if self.groups is None else self.groups[index]
-        group_fold = None if self.group_fold is None else self.group_fold[index]
+        """Of some samples, for parts without regard to groups."""
         return replace(
             self,
             features=self.features[index],
             y_index=self.y_index[index],
             fold=self.fold[index],
-            groups=groups,
-            group_fold=group_fold,
+            groups=None,
+            group_fold=None,
         )
 
     def parts(self) -> list[Part]:

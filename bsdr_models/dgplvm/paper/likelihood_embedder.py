@@ -16,11 +16,11 @@ from scipy.optimize import approx_fprime, minimize
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import Embedder
+from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 # Training samples, those of the most similar mean features, at which a search begins.
 N_STARTS = 5
 # Step of differences of the gradient.
