@@ -133,10 +133,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _choose(
         self, labels: Labels, groups: IntArray | None, rng: np.random.Generator
     ) -> tuple[Candidate, dict[str, Any]]:
-        """Choose the setting, if there are several, and the temperature by cross-validation.
-
-        Also return what the `Result` says of held-out samples.
-        """
+        """Setting chosen by cross-validation, and what the `Result` says of held-out samples."""
         loss: HingeLoss = self._option("loss")
         fitted = loss.temperature is None and bool(loss.calibrate)
         self.temperature_ = 1.0 if loss.temperature is None else loss.temperature

@@ -11,10 +11,7 @@ from bsdr_models.metric import Groups, Metric
 
 
 def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric, FloatArray]:
-    """Metric by a row of the weights, and signs (N, K) for the margins.
-
-    Both use unlabelled samples of nearly certain class (`transduction`).
-    """
+    """Metric by a row of the weights, and signs (N, K) for the margins, see `pseudo_labels`."""
     signs, shares = pseudo_labels(problem)
     used = (signs != 0.0).any(axis=1)
     if problem.metric_weights is None or problem.units is None:

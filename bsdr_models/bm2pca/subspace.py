@@ -10,12 +10,10 @@ maximum of
         - \tfrac{\rho}{2} |Q|^2 - \tfrac{\nu}{2} |H|^2, \qquad
     u = 1 - y f, \qquad D = \sqrt{u^2 + \sigma^2 |\eta_c|^2},
 
-the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out. A
-line that separates one class from all others together need not exist in fewer dimensions than there
-are classes, less one. For classes that exclude each other the loss may therefore be the smoothed
-hinge of all classes (`smooth_hinge`), with :math:`s_c = \sigma^2 |\eta_c|^2`. J is maximised
-by L-BFGS from discriminant directions, deterministically. One classifier for each label,
-*one-vs-rest*, is the case in which Q is the identity.
+the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out, or
+that of the smoothed hinge of all classes (`smooth_hinge`), with
+:math:`s_c = \sigma^2 |\eta_c|^2`. One classifier for each label, *one-vs-rest*, is the case in
+which Q is the identity.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
 without a label.
@@ -48,11 +46,8 @@ BIAS_PRECISION = 0.01
 class Settings:
     """Parameters C, sigma**2, rho and nu of the objective, and its loss.
 
-    ``multiclass`` is for the hinge of all classes, whose biases have ``BIAS_PRECISION``.
-
-    A larger latent variance generalises better, until small classes are lost: D has a kink at
-    eta_c = 0, where the weights of a label stay (a few of many classes at a variance of 1e-2, many
-    at 1e-1 or at a cost of 1).
+    ``multiclass`` is for the hinge of all classes, whose biases have ``BIAS_PRECISION``. A larger
+    latent variance loses small classes, whose weights stay at the kink of D.
     """
 
     cost: float = 10.0

@@ -177,14 +177,10 @@ class Embedder(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingEmbedder(Embedder):
-    r"""Embedding by the back-constraint, Eqs. (17)-(18) of the paper, in closed form.
+    """Embedding by the back-constraint in closed form: the Gaussian process given its values.
 
-    .. math::
-        x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
-        s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
-
-    ``weights`` (N, R) are coefficients of the covariances, and ``scale`` is s**2.
-    Without the scale, ``typical_variance`` is the mean variance of left-out latent coordinates, and
+    ``mean`` is m (R,), ``weights`` (N, R) are the coefficients of the covariances, and ``scale`` is
+    s**2. Without it, ``typical_variance`` is the mean variance of left-out latent coordinates, and
     ``left_out_variance`` (N,) are those of all training samples.
     """
 

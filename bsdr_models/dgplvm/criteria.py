@@ -12,16 +12,7 @@ total           :math:`tr(S_t^{-1} S_w)`                     -
 mcml            :math:`\min_s` KL divergence [1]_            -
 =============== ============================================ ==================
 
-All but mcml are invariant under :math:`X \to XQ + 1b^\top` for every
-invertible Q. Maximally collapsing metric learning compares pairs of samples,
-
-.. math::
-    p_s(j | i) \propto \exp(-s |x_i - x_j|^2 / m), \quad j \ne i, \qquad
-    p_0(j | i) = \frac{[y_i = y_j]}{N_{y_i} - 1}, \qquad
-    J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
-
-with m the mean squared distance from the mean, over the n labelled samples whose class has another
-one; it is invariant to rotation, translation and scale.
+All but mcml are invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
 
 References
 ----------
@@ -132,10 +123,17 @@ def _combine(name: str, w: FloatArray, b: FloatArray) -> tuple[float, FloatArray
 
 
 def _mcml(X: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
-    r"""Criterion of maximally collapsing metric learning and its gradient, at (N_l, R).
+    r"""Criterion of maximally collapsing metric learning [1]_ and its gradient, at (N_l, R).
 
-    J is a minimum over s, so that its gradient is that at a fixed s: with :math:`d_{ij} =
-    |x_i - x_j|^2 / m`, :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
+    With :math:`d_{ij} = |x_i - x_j|^2 / m`, m the mean of :math:`|x_i|^2`, it compares pairs,
+
+    .. math::
+        p_s(j | i) \propto e^{-s d_{ij}}, \quad j \ne i, \qquad
+        p_0(j | i) = \frac{[y_i = y_j]}{N_{y_i} - 1}, \qquad
+        J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
+
+    over the n samples whose class has another one. The gradient is that at a fixed s,
+    :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
     """
     peak = float(np.abs(X).max())
     if not (np.isfinite(peak) and peak > 0.0):
@@ -186,10 +184,7 @@ def _mcml(X: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
 
 
 def make_criterion(name: str, y_index: IntArray) -> Criterion:
-    """The named criterion for classes (N,), -1 without a label.
-
-    Classes without samples are ignored.
-    """
+    """The named criterion for the classes (N,) that have samples, -1 without a label."""
     labelled = np.flatnonzero(y_index >= 0)
     order = labelled[np.argsort(y_index[labelled], kind="stable")]
     present, counts = np.unique(y_index[order], return_counts=True)

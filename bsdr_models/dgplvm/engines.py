@@ -131,10 +131,7 @@ def posterior_by_mapping(
     *,
     kernel_parameters: FloatArray | None = None,
 ) -> tuple[Draw, LatentCoordinates]:
-    """Embedder by the mapping, and a classifier fitted to left-out latent coordinates.
-
-    For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
-    """
+    """Embedder and classifier of latent coordinates (N, R), and these coordinates left out."""
     prior = mode.objective.mapping
     y_index = problem.y_index
     single = leave_one_out(prior, latent, y_index, mode.tuples, mode.folds)
@@ -270,11 +267,8 @@ def fit_draws(
 def draws_posterior(
     latents: FloatArray, mode: Mode[WellPosedObjective], problem: Problem
 ) -> tuple[Posterior, LatentCoordinates]:
-    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
-
-    The kernel parameters of these classifiers are those at the mode: optimising them for each draw
-    is expensive, and changes the average by less than 0.01.
-    """
+    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R)."""
+    # Optimising the kernel parameters for each draw changes the average by less than 0.01.
     at_mode, _ = posterior_by_mapping(mode, mode.latent, problem)
     parameters = at_mode.classifier.functions.kernel.log_values
     parts = [

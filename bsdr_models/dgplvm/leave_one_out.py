@@ -239,10 +239,7 @@ def initial_coordinates(
     n_components: int,
     tuples: IntArray,
 ) -> FloatArray:
-    """Whitened indicators of labelled samples, (N, R): the combinations that are predicted best.
-
-    Missing components are leading principal components of the features.
-    """
+    """The best predicted whitened indicators (N, R), then principal components of the features."""
     indicators = whitened_indicators(y_index)
     n_indicators = indicators.shape[1]
     if n_indicators > n_components:

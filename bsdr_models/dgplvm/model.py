@@ -263,15 +263,7 @@ def rbf(a: Tensor, b: Tensor, signal: Tensor, lengthscale: Tensor) -> Tensor:
 
 
 def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
-    r"""Log density of N - 1 orthonormal contrasts of D features with covariance K.
-
-    .. math::
-        -\tfrac D2 \{\ln|K| + \ln(1^\top K^{-1} 1) - \ln N + (N - 1) \ln 2 \pi\}
-        - \tfrac12 \operatorname{tr}(P S), \quad
-        P = K^{-1} - \frac{K^{-1} 1 1^\top K^{-1}}{1^\top K^{-1} 1}
-
-    S is ``root`` (N, r) times its transpose.
-    """
+    """Log density of features with root (N, r), means integrated out, as of `likelihood`."""
     n_samples = len(root)
     L = linalg.cholesky(K, lower=True)
     columns = pt.as_tensor(np.column_stack([np.ones(n_samples), root]))

@@ -27,10 +27,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """Average over posterior draws, whose components are aligned; a mode is a single draw.
-
-    Predictions use one thread.
-    """
+    """Average over posterior draws, whose components are aligned; a mode is a single draw."""
 
     draws: tuple[Draw, ...]
 

@@ -24,10 +24,7 @@ SETTING_SAMPLES = 1000
 
 
 def subsample(y_index: IntArray, most: int) -> IntArray:
-    """Indices of about so many samples at most, of classes (N,), -1 without a label.
-
-    Labelled ones first, the same share of every class, then as many of the others as are left.
-    """
+    """Indices of so many samples, labelled ones first, the same share of every class (N,)."""
     known = np.flatnonzero(y_index >= 0)
     unknown = np.flatnonzero(y_index < 0)
     n_others = max(most - len(known), 0)

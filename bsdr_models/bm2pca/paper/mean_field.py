@@ -233,10 +233,7 @@ def _training_moments(state: State) -> tuple[FloatArray, FloatArray]:
 def score_moments(
     mean: FloatArray, cov: FloatArray, weights: Weights
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance, each (M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
-
-    The mean is (M, R), the covariance (M, R, R), or (1, R, R) if all samples share it.
-    """
+    """Mean and variance (M, K) of f = eta' [1; z], z ~ N(mean, cov), of cov (M or 1, R, R)."""
     full = with_ones(mean)
     second = weights.second[:, 1:, 1:]
     variance = cov.reshape(len(cov), -1) @ second.reshape(len(second), -1).T

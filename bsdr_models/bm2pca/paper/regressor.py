@@ -304,11 +304,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
 
 def noise_variance(cost: float, epsilon: float) -> float:
-    r"""Variance of y about f.
-
-    .. math::
-        \frac{2 \epsilon^3 / 3 + \epsilon^2 / C + \epsilon / C^2 + 1 / (2 C^3)}{2 \epsilon + 1 / C}
-    """
+    """Variance of y about f, under the density of the epsilon-insensitive loss."""
     total = 2.0 * epsilon**3 / 3.0 + epsilon**2 / cost + epsilon / cost**2 + 0.5 / cost**3
     return total / (2.0 * epsilon + 1.0 / cost)
 

@@ -199,10 +199,7 @@ def common_scale(scaler: Scaler) -> Scaler:
 
 
 def in_different_units(scaler: Scaler) -> bool:
-    """Whether a few of the features that vary have most of the variance of the samples.
-
-    The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
-    """
+    """Whether a few of the features that vary have most of the variance of the samples."""
     sd = scaler.of_varying().scale
     d = len(sd)
     if d == 1:
