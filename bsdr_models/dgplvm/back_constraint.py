@@ -88,10 +88,6 @@ class MappingPrior:
         """M times values, (N, R)."""
         return np.asarray(blas.dsymm(1.0, self.inverse.T, values))
 
-    def kernel(self, X: FloatArray) -> FloatArray:
-        """Smooth part of the covariances of new samples (M, D), (M, N)."""
-        return np.exp(-self.decay * squared_distances(X, self.samples))
-
     def covariances(self, X: FloatArray) -> FloatArray:
         """Covariances of new samples (M, D) with those of the prior, (M, N)."""
         return self.covariances_at(squared_distances(X, self.samples))
@@ -249,7 +245,8 @@ class MappingEmbedder(Embedder):
         size = max(1, CHUNK_NUMBERS // max(len(effects), len(places)))
         for start in range(0, n, size):
             chunk = X[start : start + size]
-            kernel = prior.kernel(chunk)[:, None] * factors  # (M, R, N)
+            smooth = np.exp(-prior.decay * squared_distances(chunk, places))
+            kernel = smooth[:, None] * factors  # (M, R, N)
             moved = kernel.sum(axis=2, keepdims=True) * chunk[:, None] - kernel @ places
             gradient = -2.0 * prior.decay * moved @ effects.T  # (M, R, D)
             total += gradient.sum(axis=0)

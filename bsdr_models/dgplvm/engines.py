@@ -234,10 +234,7 @@ N_DRAWS = 200
 def fit_draws(
     engine: str, problem: Problem, schedule: Schedule, rng: np.random.Generator
 ) -> FitResult:
-    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper.
-
-    An interrupt of the search of the mode is raised again: there are no draws yet to return.
-    """
+    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper."""
     check_declared(problem)
     mode = fit_map(replace(problem, optimization=replace(problem.optimization, n_restarts=1)), rng)
     if mode.search.interrupted:

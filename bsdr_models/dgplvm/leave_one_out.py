@@ -214,10 +214,7 @@ def whitened_indicators(y_index: IntArray) -> FloatArray:
 def with_principal_components(
     indicators: FloatArray, X: FloatArray, n_components: int
 ) -> FloatArray:
-    """Whitened indicators (N, P), then whitened principal components of the rest of the features.
-
-    A ValueError names the largest possible number of components.
-    """
+    """Whitened indicators (N, P), then whitened principal components of the rest of X (N, D)."""
     n, n_indicators = indicators.shape
     centred = X - X.mean(axis=0)
     residual = centred - indicators @ (indicators.T @ centred) / n
