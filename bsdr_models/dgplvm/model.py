@@ -42,13 +42,16 @@ from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
-from bsdr_models.inference.declaring import OwnPriors, normal_from, read_declared, read_priors
+from bsdr_models.inference.declaring import (
+    OwnPriors,
+    Tensor,
+    normal_from,
+    read_declared,
+    read_priors,
+)
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features, check_samples
-
-# A symbolic variable; the annotations of PyTensor are partial.
-type Tensor = Any
 
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 # Why no other prior can be given.
