@@ -393,8 +393,7 @@ def candidate_features(
     """
     X = X - X[:n_training].mean(axis=0)
     scales = groups.scales(X[:n_training], units, {each.scale for each in CANDIDATES.values()})
-    coordinates = {}
-    spectra = {}
+    parts = {}
     for scale, divisor in scales.items():
         if X.shape[1] <= n_training:
             Z = X / divisor
@@ -407,11 +406,9 @@ def candidate_features(
             value, vector = eigh(inner[:n_training])
             kept = value > NO_VARIANCE * value[-1]
             Z = inner @ (vector[:, kept] / np.sqrt(value[kept]))
-        coordinates[scale] = Z
-        spectra[scale] = groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
+        parts[scale] = Z, *groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
     for each in CANDIDATES.values():
-        Z = coordinates[each.scale]
-        value, rotation, _ = spectra[each.scale]
+        Z, value, rotation, _ = parts[each.scale]
         if each.exponent:
             Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
         yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)

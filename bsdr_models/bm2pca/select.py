@@ -121,7 +121,7 @@ class Split:
 
 
 def split(X: Rows, classes: IntArray, groups: IntArray | None = None, *, balanced: bool) -> Split:
-    """Folds of classes (N,), `balanced_folds` or not; samples of one group are in one fold."""
+    """Folds, stratified by class (N,) or of whole groups (N,); as `balanced_folds` if balanced."""
     keys = sample_keys(X)
     index = subsample(classes, keys)
     if len(index) < len(classes):

@@ -71,7 +71,7 @@ class MarginPosterior(Predictor):
         return block_diag(*(state.weights.mean[1:] for state in self.states))
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Draws (n_draws, ...) of coef and intercept, and of all variables if there is one view."""
+        """Draws (n_draws, ...) of coef and intercept; of all variables of one problem and view."""
         parts = [
             _draw(model, state, n_draws, rng)
             for model, state in zip(self.factor_models, self.states, strict=True)
