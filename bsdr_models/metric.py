@@ -220,7 +220,9 @@ class Metric:
         mean = np.zeros(X.shape[1]) if centred else X.mean(axis=0)
         everything = (X if every is None else every) - X.mean(axis=0)
         X = X - X.mean(axis=0)
-        kinds = {CANDIDATES[name].scale for name, w in zip(NAMES, weights, strict=True) if w > 0.0}
+        pairs = zip(CANDIDATES.values(), weights, strict=True)
+        used = [(candidate, weight) for candidate, weight in pairs if weight > 0.0]
+        kinds = {candidate.scale for candidate, _ in used}
         square = np.zeros(X.shape[1])
         falls = [np.empty((X.shape[1], 0))]
         parts = []
@@ -233,14 +235,12 @@ class Metric:
             variance = np.mean(coordinates**2, axis=0)
             inside = np.zeros(len(value))
             outside = 0.0
-            for name, weight in zip(NAMES, weights, strict=True):
-                if CANDIDATES[name].scale != scale or weight == 0.0:
-                    continue
-                exponent = CANDIDATES[name].exponent
-                own = value**-exponent
-                factor = weight / (float(own @ variance) or 1.0)
-                inside += factor * own
-                outside += factor * elsewhere**-exponent
+            for candidate, weight in used:
+                if candidate.scale == scale:
+                    own = value**-candidate.exponent
+                    factor = weight / (float(own @ variance) or 1.0)
+                    inside += factor * own
+                    outside += factor * elsewhere**-candidate.exponent
             square += outside * (1.0 / divisor) ** 2
             lower = np.maximum(outside - inside, 0.0)
             if lower.any():
@@ -283,7 +283,7 @@ class Metric:
     @cached_property
     def axes(self) -> FloatArray:
         """Principal axes V, (D, B): the inverse of the root times the effects."""
-        scaled = self.effects / np.where(self.used, self.diagonal, np.inf)[:, None]
+        scaled = self.effects / np.where(self.diagonal > 0.0, self.diagonal, np.inf)[:, None]
         left = 1.0 - self.removed
         gain = np.divide(self.removed, left, out=np.zeros_like(left), where=left > 0.0)
         return _apply(self.turned, -gain, scaled.T).T
@@ -298,11 +298,6 @@ class Metric:
         """Weights of the candidates by name, the largest first."""
         named = zip(NAMES, self.weights.tolist(), strict=True)
         return dict(sorted(named, key=lambda pair: -pair[1]))
-
-    @property
-    def used(self) -> BoolArray:
-        """Features that vary, (D,)."""
-        return self.diagonal > 0.0
 
     def map(self, X: FloatArray) -> FloatArray:
         """R'(x - t): samples (M, D) in the metric, whose distances are Euclidean."""
@@ -398,8 +393,7 @@ def candidate_features(
     """
     X = X - X[:n_training].mean(axis=0)
     scales = groups.scales(X[:n_training], units, {each.scale for each in CANDIDATES.values()})
-    coordinates = {}
-    spectra = {}
+    parts = {}
     for scale, divisor in scales.items():
         if X.shape[1] <= n_training:
             Z = X / divisor
@@ -412,11 +406,9 @@ def candidate_features(
             value, vector = eigh(inner[:n_training])
             kept = value > NO_VARIANCE * value[-1]
             Z = inner @ (vector[:, kept] / np.sqrt(value[kept]))
-        coordinates[scale] = Z
-        spectra[scale] = groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
+        parts[scale] = Z, *groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
     for each in CANDIDATES.values():
-        Z = coordinates[each.scale]
-        value, rotation, _ = spectra[each.scale]
+        Z, value, rotation, _ = parts[each.scale]
         if each.exponent:
             Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
         yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)

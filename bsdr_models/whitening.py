@@ -110,7 +110,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.metric_weights_ = metric.shares
         self.mean_ = self._scaler.location
         self.scale_ = self._scaler.scale
-        size = np.sqrt(np.count_nonzero(metric.used))
+        size = np.sqrt(np.count_nonzero(metric.diagonal))
         self._whitening = np.ascontiguousarray(size * metric.effects[:, ::-1])
         self.components_ = pad(self._whitening, self._scaler.constant, axis=0).T
         self._n_features_out = metric.width

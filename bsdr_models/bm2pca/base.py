@@ -12,11 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
-from bsdr_models.bm2pca.factor_model import (
-    FactorModel,
-    fit_factor_model,
-    impute,
-)
+from bsdr_models.bm2pca.factor_model import FactorModel, fit_factor_model, impute
 from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
@@ -47,14 +43,11 @@ class BaseBM2PCA(Estimator):
     _spec = SPEC
     # Whether X may be sparse.
     _sparse: ClassVar[bool] = True
+    # Whether each dense feature is scaled to unit variance; always if there is a metric.
+    standardize: bool = True
     # Bound of scaled values of new samples, (D,), or None.
     _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {"n_components": [COUNT]}
-
-    @property
-    def _standardized(self) -> bool:
-        """Whether each dense feature is scaled to unit variance; always if there is a metric."""
-        return getattr(self, "standardize", True)
 
     def _validate(self, X: SamplesLike, y: TargetLike) -> Rows:
         """Training samples, validated."""
@@ -102,8 +95,8 @@ class BaseBM2PCA(Estimator):
                     "other units"
                 )
         else:
-            scaler = fit_scaler(X, standardize=self._standardized)
-            self._scaler = scaler if self._standardized else scaler.with_common_scale(X)
+            scaler = fit_scaler(X, standardize=self.standardize)
+            self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
             empty = np.isnan(self._scaler.select(X)).all(axis=1)
             if empty.any():
                 sample = int(empty.argmax())
@@ -166,17 +159,15 @@ class BaseBM2PCA(Estimator):
 
     def _set_fitted(self, result: Result[Predictor], **described: Any) -> None:
         """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
-        names = feature_names(self)
-        config = self._config()
+        X = self._problem.X
         context = Context(
-            X=self._problem.X,
-            feature_names=names,
+            X=X,
+            feature_names=feature_names(self),
             constant=self._scaler.constant,
-            config=config,
+            config=self._config(),
             **described,
         )
         self._set_result(result, context)
-        X = self._problem.X
         share = relevance(result.posterior.latent(X), self._contrast)
         self._set_components(result.posterior.projection, share, self._impute(X))
         if self._method == "map":

@@ -24,10 +24,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import largest_scaled
-from bsdr_models.validation import (
-    one_thread,
-    sample_labels,
-)
+from bsdr_models.validation import one_thread, sample_labels
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
@@ -103,7 +100,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
         select_rng, fit_rng = self._spawn()
         strategy = self._option("loss").strategy
         problem = self._make_problem(X, labels.signs, strategy=strategy, exclusive=labels.exclusive)
-        if self._standardized and not issparse(X):  # as of the samples in cross-validation
+        if self.standardize and not issparse(X):  # as of the samples in cross-validation
             self._largest = largest_scaled(problem.X)
         if groups is None:
             warn_of_replicates(problem.X, labels.groups, stacklevel=3)
@@ -136,10 +133,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _choose(
         self, labels: Labels, groups: IntArray | None, rng: np.random.Generator
     ) -> tuple[Candidate, dict[str, Any]]:
-        """Choose the setting, if there are several, and the temperature by cross-validation.
-
-        Also return what the `Result` says of held-out samples.
-        """
+        """Setting chosen by cross-validation, and what the `Result` says of held-out samples."""
         loss: HingeLoss = self._option("loss")
         fitted = loss.temperature is None and bool(loss.calibrate)
         self.temperature_ = 1.0 if loss.temperature is None else loss.temperature

@@ -6,16 +6,12 @@ from bsdr_models.bm2pca.posterior import Posterior, whiten
 from bsdr_models.bm2pca.problem import Problem, class_index
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, as_dense, is_large
 from bsdr_models.bm2pca.transduction import fit_responsibilities
-from bsdr_models.inference.optimise import advise
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import Groups, Metric
 
 
 def learn_metric(problem: Problem, row: int = 0) -> tuple[Metric | SparseMetric, FloatArray]:
-    """Metric by a row of the weights, and signs (N, K) for the margins.
-
-    Both use unlabelled samples of nearly certain class (`transduction`).
-    """
+    """Metric by a row of the weights, and signs (N, K) for the margins, see `pseudo_labels`."""
     signs, shares = pseudo_labels(problem)
     used = (signs != 0.0).any(axis=1)
     if problem.metric_weights is None or problem.units is None:
@@ -49,17 +45,9 @@ def fit_problem(problem: Problem, *, cost: float, max_iter: int) -> Result[Poste
     )
     posterior = Posterior(
         metric=metric,
-        state=fit.state,
-        weight_cov=subspace.weight_covariance(fit.state, A, signs, settings),
-        projection_cov=subspace.projection_covariance(fit.state, A, signs, settings),
+        state=fit.posterior,
+        weight_cov=subspace.weight_covariance(fit.posterior, A, signs, settings),
+        projection_cov=subspace.projection_covariance(fit.posterior, A, signs, settings),
         settings=settings,
     )
-    ended = fit.converged or fit.interrupted
-    advice = "" if ended else advise(len(fit.objective) - 1, max_iter)
-    return Result(
-        posterior=posterior,
-        trace=fit.objective,
-        converged=fit.converged,
-        interrupted=fit.interrupted,
-        advice=advice,
-    )
+    return fit.with_posterior(posterior)

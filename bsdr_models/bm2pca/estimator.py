@@ -16,7 +16,6 @@ from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
 from bsdr_models.dims import FEATURE
-from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import MetricName
 from bsdr_models.options import COUNT, Options
@@ -165,6 +164,7 @@ class BM2PCAClassifier(MarginClassifier):
     """
 
     _lapse = LAPSE
+    _method = "map"
     _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **MarginClassifier._parameter_constraints,
@@ -243,10 +243,6 @@ class BM2PCAClassifier(MarginClassifier):
         result = engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
         self.metric_weights_ = result.posterior.metric.shares
         return result
-
-    @property
-    def _method(self) -> InferenceMethod:
-        return "map"
 
     @property
     def model_(self) -> "pm.Model":

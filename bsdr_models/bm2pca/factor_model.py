@@ -52,10 +52,7 @@ class FactorModel:
         return [make_view(own, reduce=False) for own in split_views(X, self.columns)]
 
     def embed(self, parts: Sequence[View]) -> tuple[FloatArray, FloatArray]:
-        """Mean (M, R) and covariance of the latent coordinates, as under q(Z) without margins.
-
-        The covariance is (M, R, R), or (1, R, R) for complete samples, which share it.
-        """
+        """Mean (M, R) and covariance of the latent coordinates, (M, R, R), or (1, R, R) of all."""
         precision, linear_term = views.latent_terms(self.states, parts)
         cov = np.linalg.inv(precision)
         return np.einsum("mrs,ms->mr", cov, linear_term), cov
@@ -80,10 +77,7 @@ class FactorModel:
         return self._concatenate_views([q.offset.mean for q in self.states])
 
     def coefficients(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Effect of features on mean class scores, (D, K), and intercept, (K,).
-
-        The weights are [bias; eta], (1 + R, K).
-        """
+        """Effects of features (D, K) and intercept (K,), by the weights [bias; eta] (1 + R, K)."""
         coef = self.projection() @ weights[1:]
         return coef, weights[0] - self._offset @ coef
 

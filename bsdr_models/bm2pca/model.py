@@ -26,13 +26,10 @@ from bsdr_models.bm2pca.problem import class_signs, compares_classes, label_sign
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
-from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_declared, read_priors
+from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_declared, read_priors
 from bsdr_models.metric import Groups, Metric, choose_weights
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features
-
-# A symbolic variable; the annotations of PyTensor are partial.
-type Tensor = Any
 
 
 def build_model(

@@ -1,7 +1,8 @@
 """Latent coordinates and class scores of new samples, in the subspace of a fit."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -16,36 +17,42 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
 
 
-class Predictor(Protocol):
-    """What predicts scaled samples X (M, P) after a fit by any engine."""
+class Predictor(ABC):
+    """What predicts scaled samples X (M, P) after a fit by any engine.
+
+    ``factor_models`` are those of the features, each with its own components, if a fit has any.
+    """
 
     @property
+    @abstractmethod
     def projection(self) -> FloatArray:
-        """Linear map from complete samples to latent coordinates, (P, R)."""
+        """Linear map from complete scaled samples to latent coordinates, (P, R)."""
 
     @property
+    @abstractmethod
     def mean_weights(self) -> FloatArray:
         """Weights of the class scores, (R, K)."""
+
+    @abstractmethod
+    def latent(self, X: Rows) -> FloatArray:
+        """Mean latent coordinates, (M, R)."""
+
+    @abstractmethod
+    def embed(self, X: Rows) -> LatentCoordinates:
+        """Mean and covariance of the latent coordinates."""
+
+    @abstractmethod
+    def scores_at(self, latent: FloatArray) -> FloatArray:
+        """Mean class scores, or predictions, at latent coordinates (G, R): (G, K)."""
+
+    def score_means(self, X: Rows) -> FloatArray:
+        """Mean class scores, or predictions, (M, K)."""
+        return self.scores_at(self.latent(X))
 
     @property
     def coefficients(self) -> FloatArray:
         """Effects of scaled features on mean class scores, (P, K)."""
-
-    @property
-    def factor_models(self) -> tuple[FactorModel, ...]:
-        """Factor models of the features, if the fit has any, each with its own components."""
-
-    def latent(self, X: Rows) -> FloatArray:
-        """Mean latent coordinates, (M, R)."""
-
-    def embed(self, X: Rows) -> LatentCoordinates:
-        """Mean and covariance of the latent coordinates."""
-
-    def score_means(self, X: Rows) -> FloatArray:
-        """Mean class scores, or predictions, (M, K)."""
-
-    def scores_at(self, latent: FloatArray) -> FloatArray:
-        """The same at latent coordinates (G, R), (G, K)."""
+        return self.projection @ self.mean_weights
 
 
 def score_variance(
@@ -75,7 +82,7 @@ BLOCK = 2**22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior:
+class Posterior(Predictor):
     """One subspace of the whitened features, or one classifier for each outcome.
 
     Without a projection in the state, one-vs-rest, class scores are the latent coordinates.
@@ -129,20 +136,11 @@ class Posterior:
         """Mean class scores at latent coordinates (G, R): (G, K)."""
         return latent if self.one_vs_rest else self.state.scores_at(latent)
 
-    def score_means(self, X: Rows) -> FloatArray:
-        """Mean class scores, (M, K)."""
-        return self.scores_at(self.latent(X))
-
     @property
     def mean_weights(self) -> FloatArray:
         """Weights of the class scores, (R, K)."""
         weights = self.state.weights
         return np.eye(weights.shape[1]) if self.one_vs_rest else weights[1:]
-
-    @property
-    def coefficients(self) -> FloatArray:
-        """Effects of scaled features on mean class scores, (P, K)."""
-        return self.projection @ self.mean_weights
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         """Draws of the classifiers, given the subspace, by name."""

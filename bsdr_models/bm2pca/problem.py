@@ -12,11 +12,7 @@ from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.dims import LABEL, SCORE
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.validation import (
-    encode_known,
-    known_entries,
-    label_names,
-)
+from bsdr_models.validation import encode_known, known_entries, label_names
 
 
 class Candidate(TypedDict, total=False):

@@ -79,11 +79,7 @@ class Selection:
 
 
 def subsample(groups: IntArray, keys: IntArray) -> IntArray:
-    """Stratified subsample of about `MAX_SAMPLES` of the labelled samples, and all others.
-
-    ``groups`` (N,) is the class of each sample, -1 without. ``keys`` (N,) are
-    :func:`~bsdr_models.numerics.folds.sample_keys`.
-    """
+    """About `MAX_SAMPLES` of the labelled samples, stratified by class (N,), and all others."""
     order = np.argsort(keys, kind="stable")
     order = order[groups[order] >= 0]
     kept = order[stratified_subset(groups[order], MAX_SAMPLES)]
@@ -125,10 +121,7 @@ class Split:
 
 
 def split(X: Rows, classes: IntArray, groups: IntArray | None = None, *, balanced: bool) -> Split:
-    """Folds of samples of `Labels.groups`; ``balanced`` is for as many as of `balanced_folds`.
-
-    Samples of one of the ``groups`` (N,) are in one fold.
-    """
+    """Folds, stratified by class (N,) or of whole groups (N,); as `balanced_folds` if balanced."""
     keys = sample_keys(X)
     index = subsample(classes, keys)
     if len(index) < len(classes):
@@ -333,7 +326,7 @@ def fit_fold(task: tuple[HeldOutFold, float, SubspaceState | None]) -> SubspaceS
     )
     if fit.interrupted:
         raise KeyboardInterrupt
-    return fit.state
+    return fit.posterior
 
 
 def choose_cost(

@@ -10,12 +10,10 @@ maximum of
         - \tfrac{\rho}{2} |Q|^2 - \tfrac{\nu}{2} |H|^2, \qquad
     u = 1 - y f, \qquad D = \sqrt{u^2 + \sigma^2 |\eta_c|^2},
 
-the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out. A
-line that separates one class from all others together need not exist in fewer dimensions than there
-are classes, less one. For classes that exclude each other the loss may therefore be the smoothed
-hinge of all classes (`smooth_hinge`), with :math:`s_c = \sigma^2 |\eta_c|^2`. J is maximised
-by L-BFGS from discriminant directions, deterministically. One classifier for each label,
-*one-vs-rest*, is the case in which Q is the identity.
+the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out, or
+that of the smoothed hinge of all classes (`smooth_hinge`), with
+:math:`s_c = \sigma^2 |\eta_c|^2`. One classifier for each label, *one-vs-rest*, is the case in
+which Q is the identity.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
 without a label.
@@ -27,8 +25,10 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, Hinge, multiclass_hinge, smooth_hinge
+from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, multiclass_hinge, smooth_hinge
 from bsdr_models.bm2pca.sparse_metric import Whitened
+from bsdr_models.inference.optimise import advise
+from bsdr_models.inference.result import Result
 from bsdr_models.numerics.linalg import inv_spd
 
 # Gain of an iteration, relative to the objective, at which to stop.
@@ -46,11 +46,8 @@ BIAS_PRECISION = 0.01
 class Settings:
     """Parameters C, sigma**2, rho and nu of the objective, and its loss.
 
-    ``multiclass`` is for the hinge of all classes, whose biases have ``BIAS_PRECISION``.
-
-    A larger latent variance generalises better, until small classes are lost: D has a kink at
-    eta_c = 0, where the weights of a label stay (a few of many classes at a variance of 1e-2, many
-    at 1e-1 or at a cost of 1).
+    ``multiclass`` is for the hinge of all classes, whose biases have ``BIAS_PRECISION``. A larger
+    latent variance loses small classes, whose weights stay at the kink of D.
     """
 
     cost: float = 10.0
@@ -102,17 +99,6 @@ class SubspaceState:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """Result of the optimisation."""
-
-    state: SubspaceState
-    objective: FloatArray  # J before the first and after every iteration, (1 + n_iter,)
-    converged: bool  # Whether the gain of an iteration fell below the tolerance
-    # Whether the user stopped the fit; the state is that after the last iteration.
-    interrupted: bool = False
-
-
 def objective(
     state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settings
 ) -> tuple[float, SubspaceState]:
@@ -134,7 +120,9 @@ def objective(
     eta = H[1:]
     v = settings.latent_variance
     Z = state.latent(A)
-    hinge = _hinge(state.scores_at(Z), Y, v * np.sum(eta**2, axis=0), settings)
+    loss = multiclass_hinge if settings.multiclass else smooth_hinge
+    with np.errstate(over="ignore", invalid="ignore"):  # far steps of a line search
+        hinge = loss(state.scores_at(Z), Y, v * np.sum(eta**2, axis=0))
     penalty = settings.penalty(*eta.shape)
     value = -C * hinge.total - 0.5 * float(np.vdot(H, penalty * H))
     G = hinge.slope
@@ -146,13 +134,6 @@ def objective(
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
     gradient = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
     return value, SubspaceState(projection=gradient, weights=weight_gradient)
-
-
-def _hinge(scores: FloatArray, Y: FloatArray, square: FloatArray, settings: Settings) -> Hinge:
-    """Sum of the losses, and slopes; arguments as of `smooth_hinge`."""
-    loss = multiclass_hinge if settings.multiclass else smooth_hinge
-    with np.errstate(over="ignore", invalid="ignore"):  # far steps of a line search
-        return loss(scores, Y, square)
 
 
 def initial_state(
@@ -196,11 +177,11 @@ def fit_subspace(
     start: SubspaceState | None = None,
     tol: float = TOL,
     max_iter: int = 2000,
-) -> Fit:
+) -> Result[SubspaceState]:
     """Maximise J by L-BFGS from ``start``, or else from `initial_state` or from zero.
 
     k is at most ``n_components``; None is for one-vs-rest. ``tol`` is the gain of an iteration,
-    relative to J, at which to stop.
+    relative to J, at which to stop. The trace is J before the first and after every iteration.
     """
     if start is not None:
         initial = start
@@ -243,11 +224,12 @@ def fit_subspace(
             converged = bool(result.success)
     except KeyboardInterrupt:
         interrupted = True
-    return Fit(
-        state=initial.unpack(point),
-        objective=np.array(trace),
+    return Result(
+        posterior=initial.unpack(point),
+        trace=np.array(trace),
         converged=converged,
         interrupted=interrupted,
+        advice="" if converged or interrupted else advise(len(trace) - 1, max_iter),
     )
 
 

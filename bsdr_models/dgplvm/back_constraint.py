@@ -12,6 +12,7 @@ distance of the training samples, and s has an inverse Gamma prior and is integr
 inverse of K_b and :math:`E = I - 1 c^\top`.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,10 +88,6 @@ class MappingPrior:
         """M times values, (N, R)."""
         return np.asarray(blas.dsymm(1.0, self.inverse.T, values))
 
-    def kernel(self, X: FloatArray) -> FloatArray:
-        """Smooth part of the covariances of new samples (M, D), (M, N)."""
-        return np.exp(-self.decay * squared_distances(X, self.samples))
-
     def covariances(self, X: FloatArray) -> FloatArray:
         """Covariances of new samples (M, D) with those of the prior, (M, N)."""
         return self.covariances_at(squared_distances(X, self.samples))
@@ -158,16 +155,28 @@ def make_mapping(
     )
 
 
+class Embedder(ABC):
+    """Embeds samples (M, D) of the features."""
+
+    @abstractmethod
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Means and covariances of the latent coordinates."""
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Means of the latent coordinates, (M, R)."""
+        return self.embed(X).mean
+
+    def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+        """Means, (M, R), and variances relative to the typical one; by default all are alike."""
+        return self.latent(X), 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MappingEmbedder:
-    r"""Embedding by the back-constraint, Eqs. (17)-(18) of the paper, in closed form.
+class MappingEmbedder(Embedder):
+    """Embedding by the back-constraint in closed form: the Gaussian process given its values.
 
-    .. math::
-        x(y) \sim N\!\left(m + k_b(y)^\top M (X - 1 m^\top),\;
-        s^2 (1 + \omega + \lambda - k_b(y)^\top M k_b(y))\, I\right), \qquad m = X^\top c
-
-    ``weights`` (N, R) are coefficients of the covariances, and ``scale`` is s**2.
-    Without the scale, ``typical_variance`` is the mean variance of left-out latent coordinates, and
+    ``mean`` is m (R,), ``weights`` (N, R) are the coefficients of the covariances, and ``scale`` is
+    s**2. Without it, ``typical_variance`` is the mean variance of left-out latent coordinates, and
     ``left_out_variance`` (N,) are those of all training samples.
     """
 
@@ -236,7 +245,8 @@ class MappingEmbedder:
         size = max(1, CHUNK_NUMBERS // max(len(effects), len(places)))
         for start in range(0, n, size):
             chunk = X[start : start + size]
-            kernel = prior.kernel(chunk)[:, None] * factors  # (M, R, N)
+            smooth = np.exp(-prior.decay * squared_distances(chunk, places))
+            kernel = smooth[:, None] * factors  # (M, R, N)
             moved = kernel.sum(axis=2, keepdims=True) * chunk[:, None] - kernel @ places
             gradient = -2.0 * prior.decay * moved @ effects.T  # (M, R, D)
             total += gradient.sum(axis=0)

@@ -175,8 +175,9 @@ class BaseDGPLVM(ProbabilisticClassifier):
         if result.sampled is not None:
             mixed = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=4)
             self.converged_ = mixed and result.posterior.classified
-            tune = self._schedule().tune
-            self.n_iter_ = self.idata_["posterior"].sizes["draw"] + tune
+            draws = self.idata_["posterior"].sizes["draw"]
+            steps = result.sampled.fit.get("elbo")
+            self.n_iter_ = draws + self._schedule().tune if steps is None else len(steps)
         elif isinstance(embedder, MappingEmbedder):
             derivative = self._sensitivity()[0]
             self.components_ = pad(derivative, context.constant, axis=0).T

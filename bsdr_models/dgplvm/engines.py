@@ -12,7 +12,7 @@ from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.leave_one_out import (
     enforce_centroid_order,
-    leave_groups_out,
+    leave_folds_out,
     leave_one_out,
     mapping_scale,
 )
@@ -61,34 +61,27 @@ def make_result(
     posterior: Posterior,
     problem: Problem,
     *,
-    latent: FloatArray,
-    left_out: LatentCoordinates,
-    variables: Mapping[str, float | FloatArray],
-    decoder: Decoder,
     messages: Sequence[str | None] = (),
+    **fields: Any,
 ) -> FitResult:
-    """Result whose trace, terms and convergence are those of the search of the mode."""
+    """Result with the trace, terms and convergence of the search of the mode, and other fields."""
     search = mode.search
     advice = ""
     if not posterior.classified:
         advice = NOT_CLASSIFIED
     elif not (search.converged or search.interrupted):
         advice = advise(len(search.trace), int(problem.optimization.max_iter))
-    return FitResult(
-        posterior=posterior,
-        latent=latent,
-        left_out=left_out,
-        variables=variables,
-        decoder=decoder,
-        trace=-search.trace,
-        terms=mode.terms.values,
-        restarts=tuple(-value for value in search.values),
-        settings=mode.settings,
-        converged=search.converged and posterior.classified,
-        interrupted=search.interrupted,
-        messages=tuple(message for message in messages if message is not None),
-        advice=advice,
-    )
+    of_search: dict[str, Any] = {
+        "trace": -search.trace,
+        "terms": mode.terms.values,
+        "restarts": tuple(-value for value in search.values),
+        "settings": mode.settings,
+        "converged": search.converged and posterior.classified,
+        "interrupted": search.interrupted,
+        "messages": tuple(message for message in messages if message is not None),
+        "advice": advice,
+    }
+    return FitResult(posterior=posterior, **of_search | fields)
 
 
 def fit_problem(
@@ -107,9 +100,8 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
     objective = mode.objective
     decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
     draw, left_out = posterior_by_mapping(mode, mode.latent, problem)
-    messages: list[str | None] = []
     posterior = Posterior(draws=(draw,))
-    log_p, held_out = predict_left_out(posterior, problem)
+    messages: list[str | None] = []
     # Classes of a single sample have no scatter, whatever the weight.
     if np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels:
         messages.append(collapse(mode))
@@ -119,7 +111,7 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
     )
     if problem.dynamics is None:
         variables["latent_raw"] = objective.mapping.raw(mode.latent)
-    result = make_result(
+    return make_result(
         mode,
         posterior,
         problem,
@@ -128,8 +120,8 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
         variables=variables | {"criterion": mode.terms.criterion},
         decoder=decoder,
         messages=messages,
+        **predict_left_out(posterior, problem),
     )
-    return replace(result, held_out=held_out, held_out_log_proba=log_p)
 
 
 def posterior_by_mapping(
@@ -139,16 +131,16 @@ def posterior_by_mapping(
     *,
     kernel_parameters: FloatArray | None = None,
 ) -> tuple[Draw, LatentCoordinates]:
-    """Embedder by the mapping, and a classifier fitted to left-out latent coordinates.
-
-    For the mapping, tuples and folds of the mode, and any latent coordinates (N, R).
-    """
+    """Embedder and classifier of latent coordinates (N, R), and these coordinates left out."""
     prior = mode.objective.mapping
     y_index = problem.y_index
     single = leave_one_out(prior, latent, y_index, mode.tuples, mode.folds)
     left_out = single
     if problem.groups is not None:
-        left_out = leave_groups_out(single, latent, y_index, mode.group_folds, problem.groups)
+        folds = mode.group_folds
+        left_out = leave_folds_out(
+            single.latent, single.variance, latent, y_index, folds, problem.groups
+        )
     scale = mapping_scale(left_out, latent, y_index)
     ordered = enforce_centroid_order(single, latent, y_index)
     classifier = fit_gp_classifier(
@@ -184,10 +176,10 @@ def posterior_by_mapping(
     return Draw(embedder=embedder, classifier=classifier), coordinates
 
 
-def predict_left_out(posterior: Posterior, problem: Problem) -> tuple[FloatArray, HeldOutScore]:
-    """Left-out log probabilities (N, K), NaN of samples that are never left out; their score.
+def predict_left_out(posterior: Posterior, problem: Problem) -> dict[str, Any]:
+    """Left-out log probabilities (N, K) and their score, as fields of a result.
 
-    These are the only sample of a class, or groups that have all samples of a class.
+    NaN are samples that are never left out: the only ones, or whole groups, of a class.
     """
     draws = posterior.draws
     y_index = problem.y_index
@@ -203,7 +195,8 @@ def predict_left_out(posterior: Posterior, problem: Problem) -> tuple[FloatArray
     known = labelled[~never]
     of_samples = None if groups is None else groups[known]
     truth = y_index[known]
-    return log_p, HeldOutScore.of(log_p[known, truth], truth, groups=of_samples)
+    score = HeldOutScore.of(log_p[known, truth], truth, groups=of_samples)
+    return {"held_out": score, "held_out_log_proba": log_p}
 
 
 def make_decoder(
@@ -241,10 +234,7 @@ N_DRAWS = 200
 def fit_draws(
     engine: str, problem: Problem, schedule: Schedule, rng: np.random.Generator
 ) -> FitResult:
-    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper.
-
-    An interrupt of the search of the mode is raised again: there are no draws yet to return.
-    """
+    """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper."""
     check_declared(problem)
     mode = fit_map(replace(problem, optimization=replace(problem.optimization, n_restarts=1)), rng)
     if mode.search.interrupted:
@@ -252,11 +242,10 @@ def fit_draws(
     sampled = sample(engine, problem, mode, schedule, rng)
     latents = stack_chains(sampled.draws["latent"])
     posterior, left_out = draws_posterior(latents, mode, problem)
-    log_p, held_out = predict_left_out(posterior, problem)
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
     log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
-    result = make_result(
+    return make_result(
         mode,
         posterior,
         problem,
@@ -264,26 +253,19 @@ def fit_draws(
         left_out=left_out,
         variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
         decoder=make_decoder(latents[typical], problem.features, log_kernel, mode.objective.gram),
-    )
-    return replace(
-        result,
-        held_out=held_out,
-        held_out_log_proba=log_p,
         advice="" if posterior.classified else NOT_CLASSIFIED,
         sampled=sampled,
         converged=False,
         interrupted=sampled.interrupted,
+        **predict_left_out(posterior, problem),
     )
 
 
 def draws_posterior(
     latents: FloatArray, mode: Mode[WellPosedObjective], problem: Problem
 ) -> tuple[Posterior, LatentCoordinates]:
-    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R).
-
-    The kernel parameters of these classifiers are those at the mode: optimising them for each draw
-    is expensive, and changes the average by less than 0.01.
-    """
+    """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R)."""
+    # Optimising the kernel parameters for each draw changes the average by less than 0.01.
     at_mode, _ = posterior_by_mapping(mode, mode.latent, problem)
     parameters = at_mode.classifier.functions.kernel.log_values
     parts = [

@@ -22,11 +22,6 @@ JUDGE_WIDTH = 2.0
 JUDGE_NOISES = (0.003, 0.03, 0.3)
 
 
-# Makes the prior of samples (N, B), of weights (N,) in the mean of the class centroids, and of
-# ``squares``, the squared distances (N, N) of the samples.
-type MakePrior = Callable[..., MappingPrior]
-
-
 class Part(NamedTuple):
     """Samples left out, the others, and both in a metric that is learned from the others."""
 
@@ -36,8 +31,8 @@ class Part(NamedTuple):
     squares: FloatArray  # squared distances of the others, (N - M, N - M)
     cross: FloatArray  # those of the samples left out from the others, (M, N - M)
 
-    def fold(self, y_index: IntArray, make: MakePrior) -> Fold:
-        """The mapping of the others, of classes (N,)."""
+    def fold(self, y_index: IntArray, make: Callable[..., MappingPrior]) -> Fold:
+        """The mapping of the others, of classes (N,), from `make_mapping` with its settings."""
         prior = make(self.X, centroid_weights(y_index[self.rest]), squares=self.squares)
         covariances = prior.covariances_at(self.cross)
         return Fold(left_out=self.left_out, rest=self.rest, prior=prior, covariances=covariances)
@@ -113,16 +108,14 @@ class FoldMetric:
         return Metric.learn(X, groups, self.weights, self.units, every=every)
 
     def take(self, index: IntArray) -> "FoldMetric":
-        """Of some samples."""
-        groups = None if self.groups is None else self.groups[index]
-        group_fold = None if self.group_fold is None else self.group_fold[index]
+        """Of some samples, for parts without regard to groups."""
         return replace(
             self,
             features=self.features[index],
             y_index=self.y_index[index],
             fold=self.fold[index],
-            groups=groups,
-            group_fold=group_fold,
+            groups=None,
+            group_fold=None,
         )
 
     def parts(self) -> list[Part]:
@@ -158,10 +151,7 @@ def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
 def mapping_predictions(
     X: FloatArray, targets: FloatArray, X_new: FloatArray, share: float
 ) -> FloatArray:
-    """Class indicators (N, K) as predicted by mappings of samples (N, B), for each of the noises.
-
-    Shape (P, M, K). The effective number of samples is a ``share`` of their number.
-    """
+    """Class indicators (P, M, K) as predicted by mappings of samples (N, B), for each noise."""
     weights = centroid_weights(targets.argmax(axis=1))
     squares = squared_distances(X)
     cross = squared_distances(X_new, X)

@@ -137,23 +137,10 @@ def leave_one_out(
         sample = index[:, 0, 0]
         left_out[sample] -= np.einsum("btl,btlr->br", column, residual[index]) / n_tuples
         variance[sample] = column[:, :, 0].mean(axis=1)
-    return _leave_folds_out(left_out, variance, latent, y_index, folds)
+    return leave_folds_out(left_out, variance, latent, y_index, folds)
 
 
-def leave_groups_out(
-    fit: LeaveOneOutFit,
-    latent: FloatArray,
-    y_index: IntArray,
-    folds: Iterable[Fold],
-    groups: IntArray,
-) -> LeaveOneOutFit:
-    """The same with ``folds`` of whole groups (N,); samples in none of them keep theirs."""
-    return _leave_folds_out(
-        fit.latent.copy(), fit.variance.copy(), latent, y_index, folds, groups=groups
-    )
-
-
-def _leave_folds_out(
+def leave_folds_out(
     left_out: FloatArray,
     variance: FloatArray,
     latent: FloatArray,
@@ -161,7 +148,12 @@ def _leave_folds_out(
     folds: Iterable[Fold],
     groups: IntArray | None = None,
 ) -> LeaveOneOutFit:
-    """Left-out coordinates (N, R) and variances (N,), changed in place where folds have them."""
+    """Left-out coordinates (N, R) and variances (N,), by ``folds`` where they have a sample.
+
+    If the folds are of whole ``groups`` (N,), the slope has its standard error over groups.
+    """
+    left_out = left_out.copy()
+    variance = variance.copy()
     for fold in folds:
         left_out[fold.left_out] = fold.predict(latent)
         variance[fold.left_out] = fold.prior.variance(fold.covariances)
@@ -222,10 +214,7 @@ def whitened_indicators(y_index: IntArray) -> FloatArray:
 def with_principal_components(
     indicators: FloatArray, X: FloatArray, n_components: int
 ) -> FloatArray:
-    """Whitened indicators (N, P), then whitened principal components of the rest of the features.
-
-    A ValueError names the largest possible number of components.
-    """
+    """Whitened indicators (N, P), then whitened principal components of the rest of X (N, D)."""
     n, n_indicators = indicators.shape
     centred = X - X.mean(axis=0)
     residual = centred - indicators @ (indicators.T @ centred) / n
@@ -247,10 +236,7 @@ def initial_coordinates(
     n_components: int,
     tuples: IntArray,
 ) -> FloatArray:
-    """Whitened indicators of labelled samples, (N, R): the combinations that are predicted best.
-
-    Missing components are leading principal components of the features.
-    """
+    """The best predicted whitened indicators (N, R), then principal components of the features."""
     indicators = whitened_indicators(y_index)
     n_indicators = indicators.shape[1]
     if n_indicators > n_components:

@@ -19,10 +19,10 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
 from bsdr_models.numerics.linalg import factorise_inplace
 
-LN_2PI = math.log(2.0 * math.pi)
 # Eigenvalues below this share of the largest, per sample, are rounding errors.
 _RANK_TOL = 1e-15
 
@@ -47,10 +47,8 @@ class FeatureGram:
 
     @classmethod
     def of(cls, X: FloatArray) -> "FeatureGram":
-        """From centred features (N, D) of at least two samples that are not all equal."""
+        """From centred features (N, D) of samples that are not all equal."""
         n_samples, n_features = X.shape
-        if n_samples < 2:
-            raise ValueError(f"the density needs at least two samples, got {n_samples}")
         wide = n_features >= n_samples
         size, axes = np.linalg.eigh(X @ X.T if wide else X.T @ X)
         total = float(size.sum())
@@ -140,7 +138,7 @@ def normal_density(
     half[:, :r] = root
     half[:, r:] = 1.0
     half = blas.dtrsm(1.0, factor, half, lower=1, overwrite_b=1)
-    value = 0.5 * n_outputs * (log_det + (n - integrate_mean) * LN_2PI)
+    value = 0.5 * n_outputs * (log_det + (n - integrate_mean) * LOG_2PI)
     if integrate_mean:  # P = L^-T (I - e e') L^-1, e along L^-1 1
         ones = half[:, -1]
         weight = ones @ ones  # 1' K^-1 1
@@ -149,9 +147,7 @@ def normal_density(
         ones *= math.sqrt(n_outputs / weight)
     value += 0.5 * float(np.vdot(half[:, :r], half[:, :r]))
     W = blas.dtrsm(1.0, factor, half, lower=1, trans_a=1, overwrite_b=1)
-    inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    if info != 0:
-        raise np.linalg.LinAlgError("the kernel matrix has no inverse")
+    inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
     # G = (D K^-1 - W W') / 2
     G = blas.dsyrk(-0.5, W, beta=0.5 * n_outputs, c=inverse, lower=1, overwrite_c=1)
     return value, W[:, :r], G

@@ -15,11 +15,7 @@ from bsdr_models.dgplvm.back_constraint import (
     median_distance,
 )
 from bsdr_models.dgplvm.fold_metric import Part
-from bsdr_models.dgplvm.leave_one_out import (
-    Fold,
-    initial_coordinates,
-    leave_out_tuples,
-)
+from bsdr_models.dgplvm.leave_one_out import Fold, initial_coordinates, leave_out_tuples
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE

@@ -42,13 +42,16 @@ from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
-from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
+from bsdr_models.inference.declaring import (
+    OwnPriors,
+    Tensor,
+    normal_from,
+    read_declared,
+    read_priors,
+)
 from bsdr_models.inference.engines import hand_written
 from bsdr_models.options import TOLERANCE, check_number
-from bsdr_models.validation import check_features, check_samples, encode_classes
-
-# A symbolic variable; the annotations of PyTensor are partial.
-type Tensor = Any
+from bsdr_models.validation import check_features, check_samples
 
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 # Why no other prior can be given.
@@ -263,15 +266,7 @@ def rbf(a: Tensor, b: Tensor, signal: Tensor, lengthscale: Tensor) -> Tensor:
 
 
 def log_likelihood(K: Tensor, root: FloatArray, *, n_features: int) -> Tensor:
-    r"""Log density of N - 1 orthonormal contrasts of D features with covariance K.
-
-    .. math::
-        -\tfrac D2 \{\ln|K| + \ln(1^\top K^{-1} 1) - \ln N + (N - 1) \ln 2 \pi\}
-        - \tfrac12 \operatorname{tr}(P S), \quad
-        P = K^{-1} - \frac{K^{-1} 1 1^\top K^{-1}}{1^\top K^{-1} 1}
-
-    S is ``root`` (N, r) times its transpose.
-    """
+    """Log density of features with root (N, r), means integrated out, as of `likelihood`."""
     n_samples = len(root)
     L = linalg.cholesky(K, lower=True)
     columns = pt.as_tensor(np.column_stack([np.ones(n_samples), root]))
@@ -358,12 +353,4 @@ def check_labels(
     """Class indices (N,), -1 for no label, and the classes."""
     if target not in ("multiclass", "binary"):
         raise ValueError(f"D-GPLVM has the targets 'multiclass' and 'binary' only, got {target!r}")
-    array = np.asarray(y)
-    if array.shape != (n_samples,):
-        raise ValueError(f"X has {n_samples} samples and y has shape {array.shape}")
-    known = np.ones(n_samples, dtype=bool) if unlabeled is None else array != unlabeled
-    index = np.full(n_samples, -1, dtype=np.int64)
-    index[known], classes = encode_classes(array[known])
-    if target == "binary" and len(classes) != 2:
-        raise ValueError(f"target='binary' needs two classes, got {len(classes)}")
-    return index, classes
+    return read_declared(y, target, n_samples=n_samples, unlabeled=unlabeled)

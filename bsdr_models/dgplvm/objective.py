@@ -80,9 +80,9 @@ class Objective(ABC):
     def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         """Negative log density of the features, given latent coordinates (N, R)."""
 
-    @abstractmethod
     def mapping_terms(self, latent: FloatArray) -> dict[str, tuple[float, FloatArray]]:
-        """Terms of the mapping by name, with gradients in latent coordinates (N, R)."""
+        """Terms of the mapping by name, with gradients in latent coordinates; by default none."""
+        return {}
 
     def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
         """Optimisation vector of latent coordinates (N, R), before whitening."""

@@ -3,27 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.dgplvm.back_constraint import Embedder
 from bsdr_models.dgplvm.gp_classifier import GPClassifier
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.validation import one_thread
-
-
-class Embedder(Protocol):
-    """Embeds samples (M, D) of the features."""
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Means of the latent coordinates, (M, R)."""
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances of the latent coordinates."""
-
-    def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
-        """Means, (M, R), and variances relative to the typical one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +27,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """Average over posterior draws, whose components are aligned; a mode is a single draw.
-
-    Predictions use one thread.
-    """
+    """Average over posterior draws, whose components are aligned; a mode is a single draw."""
 
     draws: tuple[Draw, ...]
 

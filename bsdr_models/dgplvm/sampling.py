@@ -8,8 +8,8 @@ step size.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -20,14 +20,13 @@ from bsdr_models.dgplvm.map_search import Mode, make_objective
 from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.linalg import cholesky
 
 if TYPE_CHECKING:
     import pymc as pm
 
-# Variables stored for every draw.
-NAMES = ("latent_raw", "latent", *KERNEL, "criterion")
 # Target acceptance rate of NUTS.
 TARGET_ACCEPT = 0.9
 # Steps of ADVI from each initialisation.
@@ -57,41 +56,24 @@ def sample(
 ) -> Sampled:
     """Posterior draws by "nuts" or "advi", from initial values at the mode and aligned to it."""
     # PyMC takes most of a second to import and is not needed for the mode.
-    from bsdr_models.inference import engines
+    from bsdr_models.inference.engines import run_pymc
 
     objective = make_objective(problem, mode.objective.mapping)
     x, covariance = curvature(objective, mode)
     # ADVI does not converge from a draw of the prior, where J is huge.
     spreads = ADVI_STARTS if engine == "advi" else (1.0,) * schedule.chains
     starts = [_initial_values(objective, x, scale * covariance, rng) for scale in spreads]
+    options: dict[str, Any] = {"n_iterations": ADVI_STEPS}
+    if engine == "nuts":
+        options = {"target_accept": TARGET_ACCEPT, "covariance": covariance}
     model = declare_model(problem, mode.settings)
-    if engine == "advi":
-        sampled = engines.fit_advi(
-            model,
-            var_names=NAMES,
-            rng=rng,
-            draws=schedule.draws,
-            n_iterations=ADVI_STEPS,
-            starts=starts,
-            progressbar=schedule.progressbar,
-        )
-    else:
-        sampled = engines.sample_nuts(
-            model,
-            var_names=NAMES,
-            rng=rng,
-            draws=schedule.draws,
-            tune=schedule.tune,
-            chains=schedule.chains,
-            target_accept=TARGET_ACCEPT,
-            covariance=covariance,
-            starts=starts,
-            progressbar=schedule.progressbar,
-        )
-    latent = align_draws(sampled.draws["latent"], mode.latent)
-    raw = sampled.draws["latent_raw"]
+    options |= asdict(schedule)
+    sampled = run_pymc(engine, model, SPEC, rng=rng, starts=starts, **options)
+    draws = dict(sampled.draws)
+    latent = align_draws(draws.pop("latent"), mode.latent)
+    raw = draws.pop("latent_raw")
     raw = turn_raw(raw, mode.objective.mapping.factor @ raw, latent, problem.known)
-    return replace(sampled, draws={**sampled.draws, "latent": latent, "latent_raw": raw})
+    return replace(sampled, draws={"latent_raw": raw, "latent": latent, **draws})
 
 
 def declare_model(problem: Problem, settings: Mapping[str, float]) -> "pm.Model":

@@ -9,11 +9,7 @@ import numpy as np
 from bsdr_models.arrays import IntArray
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.fold_metric import Part
-from bsdr_models.dgplvm.leave_one_out import (
-    leave_one_out,
-    leave_out_tuples,
-    whitened_indicators,
-)
+from bsdr_models.dgplvm.leave_one_out import leave_one_out, leave_out_tuples, whitened_indicators
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE, LogNormal
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
@@ -28,10 +24,7 @@ SETTING_SAMPLES = 1000
 
 
 def subsample(y_index: IntArray, most: int) -> IntArray:
-    """Indices of about so many samples at most, of classes (N,), -1 without a label.
-
-    Labelled ones first, the same share of every class, then as many of the others as are left.
-    """
+    """Indices of so many samples, labelled ones first, the same share of every class (N,)."""
     known = np.flatnonzero(y_index >= 0)
     unknown = np.flatnonzero(y_index < 0)
     n_others = max(most - len(known), 0)

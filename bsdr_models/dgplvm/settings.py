@@ -4,12 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from bsdr_models.options import (
-    ITERATIONS,
-    POSITIVE,
-    Options,
-    StrOptions,
-)
+from bsdr_models.options import ITERATIONS, POSITIVE, Options, StrOptions
 
 Inference = Literal["map", "nuts", "advi"]
 

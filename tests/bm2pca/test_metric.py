@@ -225,7 +225,7 @@ def test_a_million_sparse_features_are_never_made_dense():
         settings=subspace.Settings(),
         max_iter=2,
     )
-    assert fit.state.projection.shape == (1_000_000, 1)
+    assert fit.posterior.projection.shape == (1_000_000, 1)
 
 
 def test_sparse_new_samples_are_whitened_and_compared_in_blocks(monkeypatch):

@@ -76,26 +76,26 @@ def test_gradient_is_finite_without_weights_and_on_the_margin():
 def test_fit_is_stationary(settings, n_components):
     A, Y, _, _ = make_problem()
     fit = ss.fit_subspace(A, Y, n_components=n_components, settings=settings, tol=1e-13)
-    value, gradient = ss.objective(fit.state, A, Y, settings)
+    value, gradient = ss.objective(fit.posterior, A, Y, settings)
     assert np.abs(gradient.packed).max() < 1e-3
-    assert fit.objective[-1] == pytest.approx(value)
+    assert fit.trace[-1] == pytest.approx(value)
     if n_components:
         start = ss.initial_state(A, Y, n_components, settings)
-        assert fit.objective[0] == ss.objective(start, A, Y, settings)[0]
-    assert np.diff(fit.objective).min() >= -1e-9
+        assert fit.trace[0] == ss.objective(start, A, Y, settings)[0]
+    assert np.diff(fit.trace).min() >= -1e-9
 
 
 def test_classifiers_one_vs_rest_are_independent_problems():
     """Each is the maximum of its own objective, which another algorithm finds as well."""
     A, Y, _, _ = make_problem()
-    found = ss.fit_subspace(A, Y, n_components=None, settings=SETTINGS, tol=1e-13).state.weights
+    fit = ss.fit_subspace(A, Y, n_components=None, settings=SETTINGS, tol=1e-13)
 
     def loss(h, y):
         u = 1.0 - y * (A @ h[1:] + h[0])
         hinge = u + np.sqrt(u**2 + SPREAD**2 * h[1:] @ h[1:])
         return COST * hinge[y != 0.0].sum() + 0.7 * h @ h
 
-    for weights, y in zip(found.T, Y.T, strict=True):
+    for weights, y in zip(fit.posterior.weights.T, Y.T, strict=True):
         end = optimize.minimize(loss, np.full(7, 0.1), args=(y,), method="BFGS")
         np.testing.assert_allclose(weights, end.x, atol=1e-3)
 

@@ -57,7 +57,7 @@ def scores(strategy, A, Y, rows):
     n_components = 10 if strategy == "shared" else None
     return subspace.fit_subspace(
         A, Y, n_components=n_components, settings=subspace.Settings()
-    ).state.scores(rows)
+    ).posterior.scores(rows)
 
 
 def fit_and_score(strategy, X, signs, rows):

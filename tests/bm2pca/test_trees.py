@@ -150,6 +150,8 @@ def test_attributes(fitted, engine, target):
         assert tree.attrs["temperature"] == model.temperature_
         assert ("metric" in tree.attrs) == engine.startswith("default")
         assert tree.attrs["link"] == "softmax"
+    if method == "advi":
+        assert model.n_iter_ == tree["fit/elbo"].size
     if method == "map":
         np.testing.assert_array_equal(tree["fit/objective"], model.objective_)
         assert tree.attrs["converged"] == int(model.converged_)

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm.criteria import NAMES, make_criterion
+from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.papers import PaperDGPLVMClassifier
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
@@ -17,6 +17,7 @@ K = 5
 # Largest tested number of components.
 WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "mcml": 5}
 
+NAMES = ("trace_ratio", "inverse_trace", "total", "mcml")
 every_criterion = pytest.mark.parametrize("name", NAMES)
 # Criteria of scatter matrices.
 of_scatters = pytest.mark.parametrize("name", [name for name in NAMES if name != "mcml"])

@@ -8,7 +8,7 @@ from bsdr_models.dgplvm.leave_one_out import (
     MIN_SLOPE,
     LeaveOneOutFit,
     enforce_centroid_order,
-    leave_groups_out,
+    leave_folds_out,
     leave_one_out,
     leave_out_tuples,
     mapping_scale,
@@ -97,7 +97,7 @@ def test_slope_of_centroids_and_its_error(grouped):
     tuples = some[leave_out_tuples(y[some], X[some])]
     fit = leave_one_out(prior, latent, y, tuples)
     if groups is not None:
-        fit = leave_groups_out(fit, latent, y, (), groups)
+        fit = leave_folds_out(fit.latent, fit.variance, latent, y, (), groups)
 
     def centred(values):
         means = np.stack([values[y == c].mean(axis=0) for c in range(3)])

@@ -43,10 +43,9 @@ def test_feature_gram(shape):
 
 
 def test_degenerate_features_raise():
-    with pytest.raises(ValueError, match="two samples"):
-        FeatureGram.of(np.zeros((1, 4)))
-    with pytest.raises(ValueError, match="equal"):
-        FeatureGram.of(np.zeros((5, 4)))
+    for n in (1, 5):
+        with pytest.raises(ValueError, match="equal"):
+            FeatureGram.of(np.zeros((n, 4)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -292,6 +292,13 @@ def test_names_dims_and_coordinates():
     np.testing.assert_array_equal(model["y_data"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
 
 
+def test_nan_marks_missing_labels():
+    given = np.where(TWO == 7, 1.0, 0.0)
+    given[3] = np.nan
+    model = build_model(features(), given, n_components=1, unlabeled=np.nan)
+    np.testing.assert_array_equal(model["y_data"].get_value(), [1, 0, 1, -1, 0, 0, 1, 0, 0])
+
+
 @pytest.mark.slow
 def test_initial_point_separates_the_classes():
     for case in CASES:

@@ -145,6 +145,7 @@ def test_iterations_of_advi_are_those_of_its_bound(monkeypatch, short_pymc):
     assert fit["elbo"].sizes == {"iteration": 50}
     assert fit["restarts"].sizes == {"restart": len(sampling.ADVI_STARTS)}
     assert "log_density" not in fit
+    assert model.n_iter_ == 50
     assert np.isfinite(model.predict_proba(X)).all()
 
 

@@ -66,10 +66,7 @@ def run_sweeps(
 def path_scores_of_sweeps(
     problem: Problem, X: Rows, candidates: Sequence[Candidate], rng: np.random.Generator
 ) -> FloatArray:
-    """Scores of new samples for all costs and numbers of sweeps, costs first: (G, M, K).
-
-    The fits of all costs start alike, and one run serves all numbers of sweeps.
-    """
+    """Scores of new samples for all costs and numbers of sweeps, costs first: (G, M, K)."""
     costs = list(dict.fromkeys(each["C"] for each in candidates))
     sweeps = list(dict.fromkeys(each["n_sweeps"] or CONVERGED for each in candidates))
     data = make_data(problem, costs[0])

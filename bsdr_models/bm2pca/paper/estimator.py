@@ -257,7 +257,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         )
 
     def _report(self) -> None:
-        if self.inference != "mean_field":
+        if self.inference in ("gibbs", "nuts"):
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune
             self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=5)
 

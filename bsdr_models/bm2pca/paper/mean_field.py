@@ -24,8 +24,7 @@ import numpy as np
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.factor_model import principal_scores
-from bsdr_models.bm2pca.paper import initial_values
+from bsdr_models.bm2pca.factor_model import principal_scores, side_by_side
 from bsdr_models.bm2pca.paper.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
@@ -95,16 +94,19 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
     n, k = data.margins.y.shape
     r = n_components
     first = 0
-    targets = initial_values.complete_targets(data.margins)
+    observed = data.margins.observed
+    typical = np.sum(data.margins.y * observed, axis=0) / np.maximum(observed.sum(axis=0), 1)
+    targets = np.where(observed, data.margins.y, typical)
     mean = rng.standard_normal((n, r))
-    labelled = data.margins.observed.any(axis=1)
+    labelled = observed.any(axis=1)
     if labelled.any():
-        found = initial_values.target_coordinates(targets, data.views)[:, :r]
+        found = _target_coordinates(targets, data.views)[:, :r]
         first = found.shape[1]
         mean[:, :first] = found
     if first < r:
         found = principal_scores(data.views, r - first)
-        found = initial_values.residual(found, mean[:, :first])
+        centred = mean[:, :first] - mean[:, :first].mean(axis=0)
+        found = found - centred @ (np.linalg.pinv(centred) @ found)
         mean[:, first : first + found.shape[1]] = found
     if labelled.any():  # the others begin at the mean
         mean[~labelled, first:] = 0.0
@@ -117,6 +119,20 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
         weight_precision=Gamma(shape=np.ones(k), rate=np.ones(k)),
         slack=data.margins.scales(*score_moments(mean, cov, weights)),
     )
+
+
+def _target_coordinates(y: FloatArray, parts: Sequence[View]) -> FloatArray:
+    """Targets as latent coordinates: y itself, or axes of several, (N, <= K).
+
+    Axes of targets of equal variance, such as classes of equal size, are defined by the features:
+    those which explain most of them come first.
+    """
+    if y.shape[1] == 1:
+        return y
+    u, s, _ = np.linalg.svd(y - y.mean(axis=0), full_matrices=False)
+    u = u[:, s > 1e-9 * s[0]]
+    rotation, _, _ = np.linalg.svd((side_by_side(parts).T @ u).T, full_matrices=False)
+    return np.asarray(u @ rotation * np.sqrt(len(y)))
 
 
 def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
@@ -217,10 +233,7 @@ def _training_moments(state: State) -> tuple[FloatArray, FloatArray]:
 def score_moments(
     mean: FloatArray, cov: FloatArray, weights: Weights
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance, each (M, K), of f = eta' [1; z] with z ~ N(mean, cov), eta ~ q.
-
-    The mean is (M, R), the covariance (M, R, R), or (1, R, R) if all samples share it.
-    """
+    """Mean and variance (M, K) of f = eta' [1; z], z ~ N(mean, cov), of cov (M or 1, R, R)."""
     full = with_ones(mean)
     second = weights.second[:, 1:, 1:]
     variance = cov.reshape(len(cov), -1) @ second.reshape(len(second), -1).T

@@ -52,12 +52,9 @@ from bsdr_models import dims
 from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
-from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, read_priors
+from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_priors
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features
-
-# A symbolic variable, untyped because the annotations of PyTensor are partial.
-type Tensor = Any
 
 ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)

@@ -9,6 +9,7 @@ from scipy.linalg import block_diag
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.paper.mean_field import State, score_moments, with_ones
+from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.views import ViewState, known_state
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.numerics.folds import evenly_spaced
@@ -20,7 +21,7 @@ N_PREDICT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarginPosterior:
+class MarginPosterior(Predictor):
     """Posterior of the paper's model by mean field, of one problem or one for each outcome.
 
     The P problems have R components each, side by side, and K outcomes in all.
@@ -53,10 +54,6 @@ class MarginPosterior:
         blocks = zip(np.split(latent, len(self.states), axis=1), self.states, strict=True)
         return np.column_stack([with_ones(own) @ state.weights.mean for own, state in blocks])
 
-    def score_means(self, X: FloatArray) -> FloatArray:
-        """Mean of f under q, (M, K)."""
-        return self.scores_at(self.latent(X))
-
     def score_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, K)."""
         pairs = zip(self._embed(X), self.states, strict=True)
@@ -73,16 +70,8 @@ class MarginPosterior:
         """Weights of the class scores, (P R, K), block-diagonal."""
         return block_diag(*(state.weights.mean[1:] for state in self.states))
 
-    @property
-    def coefficients(self) -> FloatArray:
-        """Effects of scaled features on mean class scores, (D, K)."""
-        return self.projection @ self.mean_weights
-
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Draws of coef and intercept from q by name, and of all variables of one problem.
-
-        Values are (n_draws, ...). Variables are left out of several problems or views.
-        """
+        """Draws (n_draws, ...) of coef and intercept; of all variables of one problem and view."""
         parts = [
             _draw(model, state, n_draws, rng)
             for model, state in zip(self.factor_models, self.states, strict=True)
@@ -144,7 +133,7 @@ def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawPosterior:
+class DrawPosterior(Predictor):
     """Aligned draws of one subspace, chains stacked."""
 
     loadings: FloatArray  # (S, D, R)

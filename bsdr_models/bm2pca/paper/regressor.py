@@ -19,17 +19,14 @@ from bsdr_models.bm2pca.select import N_FOLDS
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.dims import FEATURE
 from bsdr_models.groups import read_groups, warn_of_replicates
-from bsdr_models.inference.datatree import InferenceMethod, output_attrs
+from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.folds import make_folds
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Options
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import (
-    one_thread,
-    sample_labels,
-)
+from bsdr_models.validation import one_thread, sample_labels
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
@@ -133,6 +130,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
     True
     """
 
+    _method = "mean_field"
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "loss": EpsilonInsensitiveLoss,
         "priors": Priors,
@@ -274,10 +272,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 self._problem = candidate
         return coef_sd
 
-    @property
-    def _method(self) -> InferenceMethod:
-        return "mean_field"
-
     def _make_tree(self) -> xr.DataTree:
         """Tree whose coefficients and intercepts are those of predictions.
 
@@ -310,11 +304,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
 
 
 def noise_variance(cost: float, epsilon: float) -> float:
-    r"""Variance of y about f.
-
-    .. math::
-        \frac{2 \epsilon^3 / 3 + \epsilon^2 / C + \epsilon / C^2 + 1 / (2 C^3)}{2 \epsilon + 1 / C}
-    """
+    """Variance of y about f, under the density of the epsilon-insensitive loss."""
     total = 2.0 * epsilon**3 / 3.0 + epsilon**2 / cost + epsilon / cost**2 + 0.5 / cost**3
     return total / (2.0 * epsilon + 1.0 / cost)
 

@@ -165,10 +165,7 @@ def draw_soft_margin(
     rate: float,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Update [e_0; e] (C, 1 + k) and nu (C,), then draw the class scores given them, (C, N).
-
-    ``shape`` and ``rate`` are those of the Gamma prior of nu.
-    """
+    """Update [e_0; e] (C, 1 + k) and nu ~ Ga(shape, rate), then draw the class scores (C, N)."""
     weights, precision = _along_ray(weights, precision, scores, shape, rate, rng)
     for _ in range(-(-weights.shape[1] // _PER_ELLIPSE)):
         weights = _around_ellipse(weights, precision, scores, rng)

@@ -5,12 +5,13 @@ from typing import Literal
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.dgplvm.back_constraint import Embedder
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.engines import FitResult, disagreement, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
 from bsdr_models.dgplvm.paper.map import KernelMapping, certain, collapse, fit_paper
-from bsdr_models.dgplvm.posterior import Draw, Embedder, Posterior
+from bsdr_models.dgplvm.posterior import Draw, Posterior
 from bsdr_models.dgplvm.probit import EP, LAPLACE
 from bsdr_models.dgplvm.problem import Problem
 

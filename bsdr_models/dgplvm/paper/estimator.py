@@ -7,8 +7,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import dims
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.engines import FitResult
@@ -100,6 +98,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     True
     """
 
+    _method = "map"
     _most_components: ClassVar[int] = 2
     _free_dims: ClassVar = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (dims.THETA,)}
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": Optimization}
@@ -158,7 +157,13 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         return KernelMapping.of(problem.X, self.width if self.mapping == "kernel" else None)
 
     def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
-        self._check_data(problem.X, problem.y_index)
+        centroids = class_centroids(problem.X, problem.y_index)
+        largest = np.abs(problem.X[problem.known]).max()
+        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * largest:
+            raise ValueError(
+                "the centroids of all classes coincide in the features: the criterion of the paper "
+                "is undefined"
+            )
         return fit_problem(
             problem,
             self._kernel_mapping(problem),
@@ -167,19 +172,6 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
             rng=rng,
             progressbar=self.progressbar,
         )
-
-    def _check_data(self, X: FloatArray, y_index: IntArray) -> None:
-        """Raise a ValueError if the criterion is undefined."""
-        centroids = class_centroids(X, y_index)
-        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X[y_index >= 0]).max():
-            raise ValueError(
-                "the centroids of all classes coincide in the features: the criterion of the paper "
-                "is undefined"
-            )
-
-    @property
-    def _method(self) -> settings.Inference:
-        return "map"
 
     @property
     def model_(self) -> "pm.Model":
@@ -207,10 +199,7 @@ def common_scale(scaler: Scaler) -> Scaler:
 
 
 def in_different_units(scaler: Scaler) -> bool:
-    """Whether a few of the features that vary have most of the variance of the samples.
-
-    The participation ratio of the variances is scaled to 1 if all are equal, 0 if one has all.
-    """
+    """Whether a few of the features that vary have most of the variance of the samples."""
     sd = scaler.of_varying().scale
     d = len(sd)
     if d == 1:

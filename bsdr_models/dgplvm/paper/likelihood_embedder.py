@@ -15,11 +15,12 @@ import numpy as np
 from scipy.optimize import approx_fprime, minimize
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.dgplvm.back_constraint import Embedder
+from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.kernels import rbf, squared_distances
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.relevance import LatentCoordinates
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 # Training samples, those of the most similar mean features, at which a search begins.
 N_STARTS = 5
 # Step of differences of the gradient.
@@ -29,7 +30,7 @@ MIN_CURVATURE = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LikelihoodEmbedder:
+class LikelihoodEmbedder(Embedder):
     """Training samples at latent coordinates ``places`` (N, R), and parameters theta (4,).
 
     ``inverse`` is K^-1 (N, N), and ``weights`` K^-1 Y (N, D).
@@ -62,14 +63,6 @@ class LikelihoodEmbedder:
         value = 0.5 * (square + len(y) * (np.log(variance) + LOG_2PI) + x @ x + len(x) * LOG_2PI)
         by_k = -(self.weights @ rest + (len(y) - square) * v) / variance
         return float(value), x - precision * (by_k * smooth) @ difference
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Minima of samples (M, D), (M, R)."""
-        return self.embed(X).mean
-
-    def to_classify(self, X: FloatArray) -> tuple[FloatArray, float]:
-        """Minima of samples, whose variances count as alike."""
-        return self.latent(X), 1.0
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """The best minimum of every sample (M, D), with the inverse Hessian as covariance."""

@@ -30,7 +30,7 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import pdist
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import median_distance
+from bsdr_models.dgplvm.back_constraint import Embedder, median_distance
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
@@ -99,7 +99,7 @@ class KernelMapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaperEmbedder:
+class PaperEmbedder(Embedder):
     """Embedding by the paper's back-constraint with weights (N, R), which is deterministic."""
 
     X: FloatArray
@@ -113,10 +113,6 @@ class PaperEmbedder:
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of samples, with covariances of zero."""
         return certain(self.latent(X))
-
-    def to_classify(self, X: FloatArray) -> tuple[FloatArray, float]:
-        """Latent coordinates of samples, whose variances are alike."""
-        return self.latent(X), 1.0
 
 
 def certain(latent: FloatArray) -> LatentCoordinates:
@@ -142,10 +138,6 @@ class PaperObjective(Objective):
     def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         """Eq. (8), without the prior of theta."""
         return evaluate_paper(latent, log_kernel, self.gram)
-
-    def mapping_terms(self, latent: FloatArray) -> dict[str, tuple[float, FloatArray]]:
-        """None: the mapping has no prior."""
-        return {}
 
 
 def fit_paper(

@@ -36,6 +36,7 @@ from bsdr_models.dims import THETA as THETA_DIM
 from bsdr_models.inference.declaring import (
     NO_PRIORS,
     OwnPriors,
+    Tensor,
     draw_sign,
     log_sign_probability,
     normal_from,
@@ -44,9 +45,6 @@ from bsdr_models.inference.declaring import (
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features, check_samples
-
-# A symbolic variable; the annotations of PyTensor are partial.
-type Tensor = Any
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
