@@ -116,8 +116,8 @@ def by_default(target: Target, n: int, d: int, priors: HierarchicalPriors, plan:
         X, new = varying_together(n, d, rng)
         truth = simulate_hierarchical(X, priors, (1, K), target, rng)
         metric = euclidean(X)
-        problem = Problem.build(
-            metric.whiten(X), truth.y[0], n_labels=K, target=target, priors=priors
+        problem = Problem(
+            X=metric.whiten(X), y=truth.y[0], n_labels=K, target=target, priors=priors
         )
         if target == "regression":
             exact = fit_conjugate(problem, n_draws=plan.n_draws, rng=rng)

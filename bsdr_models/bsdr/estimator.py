@@ -158,9 +158,9 @@ class FullRankEstimator(BaseBSDR):
         weights = None
         if context.target == "regression" and context.groups is not None:
             weights = weigh_samples(whitened, targets, context.groups[samples])
-        return Problem.build(
-            whitened,
-            targets,
+        return Problem(
+            X=whitened,
+            y=targets,
             n_labels=len(context.labels),
             target=context.target,
             priors=self._option("priors"),

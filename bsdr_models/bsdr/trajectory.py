@@ -127,18 +127,6 @@ class Whitening:
         )
         return cls(centre=theta.mean(axis=0), normal=normal)
 
-    def transposed(self, gradient: FloatArray) -> SingleArray:
-        """L' times gradients (C, P)."""
-        out: SingleArray = np.empty(gradient.shape, np.float32)
-        leapfrog.transposed(self.normal, gradient.astype(np.float32), out)
-        return out
-
-    def product(self, z: SingleArray) -> SingleArray:
-        """L z of vectors (C, P)."""
-        out = np.empty_like(z)
-        leapfrog.product(self.normal, z, out)
-        return out
-
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
         cross = self.normal.cross
@@ -206,12 +194,13 @@ def move(
     def integrate(chains: IntArray) -> tuple[np.ndarray, ...]:
         """Ends of some trajectories, their log densities and gradient, and momenta."""
         z: SingleArray = w.standardised(states.theta[chains] - centre[chains]).astype(np.float32)
-        p = normal[chains] + half * (w.transposed(states.gradient[chains]) + z)
+        force = leapfrog.transposed(w.normal, states.gradient[chains].astype(np.float32))
+        p = normal[chains] + half * (force + z)
         start = centre[chains].astype(np.float32)
         leapfrog.leapfrog(density, w.normal, start, z, p, np.float32(step), n_steps)
-        theta: FloatArray = centre[chains] + w.product(z)
+        theta: FloatArray = centre[chains] + leapfrog.product(w.normal, z)
         log_likelihood, log_prior, gradient = problem.log_density(theta)
-        p += half * (w.transposed(gradient) + z)
+        p += half * (leapfrog.transposed(w.normal, gradient.astype(np.float32)) + z)
         return theta, log_likelihood, log_prior, gradient, p
 
     n_chains = len(normal)

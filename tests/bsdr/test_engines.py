@@ -84,7 +84,7 @@ def flat(variable):
 
 
 def pose(X, y, target="multiclass", k=K):
-    return Problem.build(X, y, n_labels=k, target=target, priors=HierarchicalPriors())
+    return Problem(X=X, y=y, n_labels=k, target=target, priors=HierarchicalPriors())
 
 
 def training(model):

@@ -56,9 +56,9 @@ def test_log_density_equals_that_of_pymc(views):
     model = build_model(X, y, kernel="rbf", views=views)
     feature_map = learn_map(X, "rbf", read_views(views, range(4)))
     priors = HierarchicalPriors()
-    problem = Problem.build(
-        feature_map.whiten(X),
-        y,
+    problem = Problem(
+        X=feature_map.whiten(X),
+        y=y,
         n_labels=3,
         target="multiclass",
         priors=priors,
