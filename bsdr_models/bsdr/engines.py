@@ -175,14 +175,16 @@ def _fit_hmc(
         )
     run = {"sampling_time": time.perf_counter() - begin, "tuning_steps": hmc.N_WARM_UP}
     interrupted = sampled.interrupted
-    held_out = None
+    held_out = HeldOutScore()
+    log_proba = None
     if options.temperature is None and not interrupted:
         try:
-            held_out = choose_temperature(problem, sampled, learner, build, rng=fold_rng)
+            temperature, held_out, log_proba = choose_temperature(
+                problem, sampled, learner, build, rng=fold_rng
+            )
+            options = replace(options, temperature=temperature)
         except KeyboardInterrupt:  # the draws can still be used
             interrupted = True
-    if held_out is not None:
-        options = replace(options, temperature=held_out.temperature)
     theta = sampled.theta.reshape(-1, problem.n_parameters)
     return _assemble(
         problem,
@@ -194,8 +196,8 @@ def _fit_hmc(
         log_prior=sampled.log_prior,
         log_evidence=sampled.log_evidence,
         log_evidence_error=sampled.log_evidence_error,
-        held_out=HeldOutScore() if held_out is None else held_out.score,
-        held_out_log_proba=None if held_out is None else held_out.log_proba,
+        held_out=held_out,
+        held_out_log_proba=log_proba,
         interrupted=interrupted,
         sample_stats=sampled.stats,
         run=run,
@@ -291,7 +293,6 @@ def _fit_pymc(
         engine,
         model,
         SPEC,
-        included={"projection_offset"},
         draws=options.draws(N_DRAWS),
         tune=int(options.sampling.tune),
         chains=options.sampling.n_chains(),

@@ -8,7 +8,7 @@ without the held-out samples, whose labels the metric would otherwise know.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -70,19 +70,6 @@ def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: boo
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
-    """Temperature, and predictions of held-out samples at that of all other folds.
-
-    ``log_proba`` are log probabilities of the classes, or of each label that it is 1, (N, K); NaN
-    of samples that were not held out.
-    """
-
-    temperature: float  # 1 if no sample can be held out, at least 1 without a signal
-    score: HeldOutScore
-    log_proba: FloatArray
-
-
 def choose_temperature(
     problem: Problem,
     sampled: Sampled,
@@ -90,21 +77,21 @@ def choose_temperature(
     build: Build,
     *,
     rng: np.random.Generator,
-) -> HeldOut:
-    """Temperature by folds of the samples, and their held-out predictions at it.
+) -> tuple[float, HeldOutScore, FloatArray | None]:
+    """Temperature by folds of the samples, and predictions of each at that of all other folds.
 
-    The chains of each fold start from the last states of those of all samples, in the whitened
-    features of the fold, and forget the held-out labels within a few trajectories. As of new
-    samples, directions that no other sample has are left out.
+    The predictions are their score, and log probabilities of the classes, or of each label that it
+    is 1, (N, K); NaN of samples that were not held out, and None if none was. The temperature is
+    then 1, and at least 1 without a signal. The chains of each fold start from the last states of
+    those of all samples, in the whitened features of the fold, and forget the held-out labels
+    within a few trajectories. As of new samples, directions that no other sample has are left out.
     """
     folds = learner.fold
-    lapse = problem.priors.lapse
-    shape = len(folds), problem.contrasts.shape[1]
-    log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
     if folds.max() < 1:
-        return HeldOut(
-            temperature=1.0, score=HeldOutScore(), log_proba=log_p.reshape(*shape, -1)[..., 0]
-        )
+        return 1.0, HeldOutScore(), None
+    lapse = problem.priors.lapse
+    shape = len(folds), problem.n_labels
+    log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
     streams = rng.spawn(int(folds.max()) + 1)
 
     def predict(fold: int) -> None:
@@ -135,7 +122,7 @@ def choose_temperature(
     log_p[known] = tempered
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
-    return HeldOut(temperature=temperature, score=score, log_proba=log_p)
+    return temperature, score, log_p
 
 
 def _outcomes(problem: Problem) -> IntArray:

@@ -43,14 +43,13 @@ def run_pymc(
     tune: int,
     chains: int,
     excluded: Set[str] = frozenset(),
-    included: Set[str] = frozenset(),
     **options: Any,
 ) -> Sampled:
     """Draws by "nuts" or "advi" of the variables of the specification but those ``excluded``.
 
-    Others may be ``included``. ``options`` are those of :func:`fit_advi`.
+    ``options`` are those of :func:`fit_advi`.
     """
-    recorded = (spec.variables.keys() - excluded) | included
+    recorded = spec.variables.keys() - excluded
     available = (variable.name for variable in (*model.free_RVs, *model.deterministics))
     options["var_names"] = [name for name in available if name in recorded]
     if engine == "nuts":

@@ -105,7 +105,7 @@ def sample(
     data = context.data("entrywise")
     priors = context.priors
     assert priors is not None
-    excluded = {"utilities"}
+    excluded = {"utilities", "latent_offset"}
     if schedule.chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
     found = run_sampler(

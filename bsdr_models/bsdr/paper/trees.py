@@ -206,8 +206,9 @@ def _build_tree(
         groups["sample_stats"] = dict(sample_stats)
     prior = context.projection_prior
     names = ("projection_precision", "projection_precision_mean")
-    return context.build(
+    return context.fit_tree(
         groups,
+        SPEC,
         inference_method=inference_method,
         n_components=loadings.shape[1],
         dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
