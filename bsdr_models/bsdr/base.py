@@ -1,6 +1,7 @@
 """What the estimators of BSDR have in common: targets, scaling, components."""
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from bsdr_models.base import Estimator
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.dask_arrays import is_dask
+from bsdr_models.dask_arrays import is_dask, not_in_memory
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.regressor import GaussianRegressor
@@ -36,10 +37,11 @@ class BaseBSDR(Estimator):
     _spec = SPEC
     _context: Any
     _context_type: ClassVar[type[Context]] = Context
+    views: Mapping[str, Sequence[object]] | None = None
 
     def _samples_of_fit(self, X: SamplesLike) -> FloatArray:
-        """Validate training samples."""
-        return validate_samples(self, X, reset=True, least=2)
+        """Validate training samples, which may lack views."""
+        return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
 
     @abstractmethod
     def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
@@ -139,9 +141,9 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         labels = label_names(targets, on.shape[1])
         return self._fit(X, on, target="multilabel", labels=labels, **more)
 
-    @abstractmethod
     def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
         """Fit to a Dask array, or raise a TypeError."""
+        raise not_in_memory(self)
 
     def _read_given(self, y: TargetLike) -> tuple[np.ndarray, dict[str, Any]]:
         """Index of the class of each sample, (N,), and what the context holds of the classes."""

@@ -58,13 +58,10 @@ _N_CHECKED = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asks of an engine; None leaves the choice to it.
-
-    ``temperature`` is selected by held-out samples if None, by ``"hmc"`` only.
-    """
+    """What the user asks of an engine; None leaves the choice to it."""
 
     n_components: int | None = None
-    temperature: float | None = None
+    temperature: float | None = None  # selected by held-out samples if None, by "hmc" only
     sampling: Sampling
     progressbar: bool = False
 

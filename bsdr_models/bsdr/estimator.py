@@ -27,7 +27,7 @@ from bsdr_models.inference.chunks import Chunks
 from bsdr_models.inference.parallel import threads
 from bsdr_models.metric import MetricName
 from bsdr_models.numerics.dependence import weigh_samples
-from bsdr_models.numerics.folds import evenly_spaced, make_folds
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 from bsdr_models.rng import RandomState
@@ -142,8 +142,7 @@ class FullRankEstimator(BaseBSDR):
         return MapLearner.of(
             context.X,
             classes,
-            self._scaler.units,
-            make_folds(context.X, classes, context.groups),
+            units=self._scaler.units,
             metric=self.metric,
             kernel=self.kernel,
             views=context.views,
@@ -249,9 +248,6 @@ class FullRankEstimator(BaseBSDR):
         y = context.modelled
         names = context.modelled_names
         return declare_hierarchical(X, y, priors, context.target, feature_map, names)
-
-    def _samples_of_fit(self, X: SamplesLike) -> FloatArray:
-        return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
 
     def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)

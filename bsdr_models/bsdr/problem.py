@@ -58,25 +58,15 @@ class Problem:
 
     A vector has, in this order, standard normals of the projection (B, J) and of the biases (J,),
     those of the log relative scales of views (V,), and log tau.
-
-    X, y
-        Whitened features, (N, B), and targets as in
-        :class:`bsdr_models.bsdr.paper.mean_field.Data`.
-    n_labels
-        Number of classes, labels or outputs, K.
-    views
-        View of each whitened feature, (B,), in order; None for one view.
-    weights
-        Of the samples of real outputs in the likelihood, (N,); None if they are independent.
     """
 
-    X: FloatArray
-    y: np.ndarray
-    n_labels: int
+    X: FloatArray  # whitened features, (N, B)
+    y: np.ndarray  # as in :class:`bsdr_models.bsdr.paper.mean_field.Data`
+    n_labels: int  # classes, labels or outputs, K
     target: Target
     priors: HierarchicalPriors
-    views: IntArray | None = None
-    weights: FloatArray | None = None
+    views: IntArray | None = None  # view of each whitened feature, (B,), in order; None for one
+    weights: FloatArray | None = None  # of dependent samples of real outputs, (N,)
 
     def select(self, samples: IntArray | BoolArray) -> "Problem":
         """The problem of some samples."""

@@ -96,16 +96,15 @@ def choose_temperature(
 
     def predict(fold: int) -> None:
         out = folds == fold
-        feature_map = learner.learn(fold)
+        train, held_out = _split(learner, build, fold)
         theta = continue_on(
             problem.select(~out),
-            build(feature_map, np.flatnonzero(~out)),
+            train,
             sampled,
             n_warm_up=_N_WARM_UP,
             n_draws=_N_KEPT,
             rng=streams[fold],
         )
-        held_out = build(feature_map, np.flatnonzero(out))
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
 
     run_in_threads(predict, range(len(streams)))
@@ -123,6 +122,13 @@ def choose_temperature(
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
     return temperature, score, log_p
+
+
+def _split(learner: MapLearner, build: Build, fold: int) -> tuple[Problem, Problem]:
+    """Problems of the samples that are not in a fold, and of those in it, by the same features."""
+    feature_map = learner.learn(fold)
+    out = learner.fold == fold
+    return build(feature_map, np.flatnonzero(~out)), build(feature_map, np.flatnonzero(out))
 
 
 def _outcomes(problem: Problem) -> IntArray:
@@ -168,11 +174,8 @@ def score_kernel(learner: MapLearner, build: Build) -> FloatArray:
     y = []
     n_known = 0
     for fold in range(int(learner.fold.max()) + 1):
-        feature_map = learner.learn(fold)
-        out = learner.fold == fold
-        problem = build(feature_map, np.flatnonzero(~out))
+        problem, held_out = _split(learner, build, fold)
         mode = find_mode(problem, math.log(problem.priors.scale))
-        held_out = build(feature_map, np.flatnonzero(out))
         eta = held_out.linear_predictor(mode[None])
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
         y.append(_outcomes(held_out))
@@ -203,17 +206,14 @@ def score_folds(
     """Log densities (N,) of real outputs that are held out by folds, and those without features."""
     score, empty = np.full((2, len(learner.fold)), np.nan)
     for fold in range(int(learner.fold.max()) + 1):
-        feature_map = learner.learn(fold)
-        out = learner.fold == fold
-        train = build(feature_map, np.flatnonzero(~out))
-        new = build(feature_map, np.flatnonzero(out))
+        train, new = _split(learner, build, fold)
         for values, size in ((score, 1.0), (empty, 0.0)):
             given = replace(train, X=size * train.X)
             draws = fit_conjugate(given, n_draws=_N_DRAWS, rng=rng).draws
             assert draws.noise_scale is not None
             eta = draws.linear_predictor(size * new.X)
             each = regression_log_likelihood(eta, new.y, draws.noise_scale)
-            values[out] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
+            values[learner.fold == fold] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
     return score, empty
 
 

@@ -31,16 +31,10 @@ TIE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(datatree.Context):
-    """Data and settings of a fit of BSDR.
+    """Data and settings of a fit of BSDR."""
 
-    targets
-        As in :class:`bsdr_models.bsdr.paper.mean_field.Data`.
-    views
-        Names and features of views.
-    """
-
-    targets: np.ndarray
-    views: list[tuple[str, IntArray]] | None = None
+    targets: np.ndarray  # as in :class:`bsdr_models.bsdr.paper.mean_field.Data`
+    views: list[tuple[str, IntArray]] | None = None  # names and features
 
     @property
     def modelled(self) -> np.ndarray:

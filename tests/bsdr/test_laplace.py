@@ -43,8 +43,7 @@ def make_problem(target, n, d, k, **options):
 
 def unit_metric(X):
     """Of scaled samples, without their labels."""
-    fold = np.full(len(X), -1)
-    return MapLearner.of(X, None, np.ones(X.shape[1]), fold, metric="unit").learn().metric
+    return MapLearner.of(X, metric="unit").learn().metric
 
 
 def in_chunks(X, y, size):

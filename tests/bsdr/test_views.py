@@ -33,9 +33,7 @@ def fitted(**options):
 
 def learn_map(X, kernel, views):
     """Without labels."""
-    options = {"metric": "identity", "kernel": kernel, "views": views}
-    fold = np.full(len(X), -1)
-    return MapLearner.of(X, None, np.ones(X.shape[1]), fold, **options).learn()
+    return MapLearner.of(X, metric="identity", kernel=kernel, views=views).learn()
 
 
 def several(n=25, seed=0):

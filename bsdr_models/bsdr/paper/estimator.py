@@ -20,7 +20,6 @@ from bsdr_models.bsdr.paper.engines import (
 from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior, PaperPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.dask_arrays import not_in_memory
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
@@ -333,9 +332,6 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     """
 
     _target = "multiclass"
-
-    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
-        raise not_in_memory(self)
 
 
 class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):
