@@ -72,22 +72,16 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(Result[Posterior]):
-    """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``.
+    """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``."""
 
-    Log evidences are in nats, with standard error, and NaN if unknown. Mixing is that of the log
-    likelihood and of the linear predictor of some training samples: largest R-hat and smallest bulk
-    effective sample size.
-    """
-
-    posterior: Posterior
     engine: Engine
     log_likelihood: FloatArray  # of each draw, (C, S)
     log_prior: FloatArray | None = None  # as standard normals, (C, S)
-    log_evidence: float = np.nan
-    log_evidence_error: float = np.nan
+    log_evidence: float = np.nan  # in nats, NaN if unknown
+    log_evidence_error: float = np.nan  # standard error
     held_out: HeldOutScore = field(default_factory=HeldOutScore)  # at the selected temperature
-    r_hat: float = np.nan
-    ess: float = np.nan
+    r_hat: float = np.nan  # largest of the log likelihood and some linear predictors
+    ess: float = np.nan  # smallest bulk effective sample size of these
     pareto_k: float = np.nan  # of the importance ratios of Laplace's method
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
     run: Mapping[str, float] = field(default_factory=dict)  # time and warm-up of a sampler
@@ -372,7 +366,9 @@ def _assemble(
         pareto_k=pareto_k,
         **result,
     )
-    impossible = _is_impossible(fit)
+    # The posterior mean of the log likelihood is a bound of the log evidence.
+    error = 2.0 * np.nan_to_num(fit.log_evidence_error) + log_likelihood.std()
+    impossible = fit.log_evidence - log_likelihood.mean() > error
     if impossible or (engine == "laplace" and not fit.converged):
         fit = replace(fit, log_evidence=np.nan, log_evidence_error=np.nan)
     if interrupted:
@@ -385,13 +381,6 @@ def _assemble(
             "draws: compare fits by held_out_score_",
         )
     return replace(fit, messages=messages, advice=advice)
-
-
-def _is_impossible(fit: Fit) -> bool:
-    """Whether the log evidence is above its bound, the posterior mean of the log likelihood."""
-    excess = fit.log_evidence - fit.log_likelihood.mean()
-    error = 2.0 * np.nan_to_num(fit.log_evidence_error) + fit.log_likelihood.std()
-    return bool(excess > error)
 
 
 def _advice(fit: Fit, *, signal: bool) -> str:

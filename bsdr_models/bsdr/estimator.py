@@ -106,7 +106,7 @@ class FullRankEstimator(BaseBSDR):
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
-    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
+    def _fit(self, X: FloatArray, targets: np.ndarray, **context: Any) -> Self:
         views = read_views(self.views, list(feature_names(self)))
         self._scaler = fit_scaler(X, standardize=True)
         if self._is_plain:
@@ -118,11 +118,10 @@ class FullRankEstimator(BaseBSDR):
         if scaled.shape[0] < scaled.shape[1]:
             scaled = single_precision(scaled)
         if context["groups"] is None:
-            classes = y if context["target"] == "multiclass" else None
-            warn_of_replicates(scaled, classes, stacklevel=4)
-        rng = self._set_context(scaled, y, views=views, **context)
+            warn_of_replicates(scaled, context.get("index"), stacklevel=4)
+        rng = self._set_context(scaled, targets, views=views, **context)
         with one_thread(), threads(self.n_jobs), self._fitting(X.shape):
-            learner = choose_kernel(self._learner(), self._context.target, self._problem)
+            learner = choose_kernel(self._learner(), self._problem)
             fit = fit_problem(
                 learner,
                 self._problem,
@@ -445,6 +444,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             index[kept],
             target="multiclass",
             labels=self.classes_,
+            y=self.classes_[index[kept]],
+            index=index[kept],
             config=self._config(inference="laplace"),
             samples=None if samples is None else samples[kept],
             kept=kept,

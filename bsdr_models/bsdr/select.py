@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.hmc import Sampled, continue_on
@@ -148,7 +148,7 @@ def _temper_folds(
     return tempered
 
 
-def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearner:
+def choose_kernel(learner: MapLearner, build: Build) -> MapLearner:
     """With the kernel of an argument, or for ``"auto"`` of the best score of held-out samples.
 
     A kernel other than the linear one must be better by more than chance.
@@ -157,10 +157,8 @@ def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearn
         return learner
     kernels = [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
     learners = [replace(learner, kernel=kernel) for kernel in kernels]
-    if target == "regression":
-        scores = np.stack([_score_outputs(each, build) for each in learners])
-    else:
-        scores = np.stack([score_kernel(each, build) for each in learners])
+    score = _score_outputs if learner.classes is None else score_kernel
+    scores = np.stack([score(each, build) for each in learners])
     best = 1 + int(np.argmax(scores[1:].mean(axis=1)))
     gain = scores[best] - scores[0]
     error = np.std(gain, ddof=1) / math.sqrt(len(gain))

@@ -283,7 +283,7 @@ def test_kernel_is_chosen_by_held_out_samples():
     X -= X.mean(axis=0)
     ring = np.sum(X**2, axis=1) > 1.4
     for y, expected in ((1 * (X[:, 0] > 0.0), "linear"), (1 * ring, "matern")):
-        chosen = select.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
+        chosen = select.choose_kernel(learner(X, y, kernel="auto"), builder(X, y))
         assert chosen.kernel.name == expected
 
 
@@ -300,7 +300,7 @@ def test_another_kernel_must_gain_more_than_chance(monkeypatch, error, expected)
         return -1.5 + (0.542 + error * noise) * (learner.kernel.width == 2.0)
 
     monkeypatch.setattr(select, "score_kernel", score)
-    chosen = select.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
+    chosen = select.choose_kernel(learner(X, y, kernel="auto"), builder(X, y))
     assert chosen.kernel.name == expected
 
 

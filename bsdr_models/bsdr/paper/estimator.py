@@ -86,13 +86,13 @@ class PaperEstimator(BaseBSDR):
     def _method(self) -> Inference:
         return self.inference
 
-    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
+    def _fit(self, X: FloatArray, targets: np.ndarray, **context: Any) -> Self:
         priors: Priors = self._option("priors")
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self._check_width()
         fit_rng = self._set_context(
             self._scaler.transform(X),
-            y,
+            targets,
             priors=priors,
             latent_scale=float(priors.latent_scale),
             **context,
