@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, SingleArray
+from bsdr_models.arrays import FloatArray, IntArray, SingleArray
 from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.problem import Problem
 from bsdr_models.inference.parallel import run_in_threads
@@ -155,21 +155,7 @@ class Trajectory:
 
     states: States  # ends, or beginnings where these are rejected
     acceptance: FloatArray  # probabilities, (C,)
-    divergent: BoolArray  # (C,)
-    energy: FloatArray  # of the states with their momenta, in nats, (C,)
-    step: float
-    n_steps: int
-
-    def stats(self) -> dict[str, np.ndarray]:
-        """Statistics of the trajectory, (C,) each, by their names in ArviZ."""
-        n_chains = len(self.acceptance)
-        return {
-            "acceptance_rate": self.acceptance,
-            "diverging": self.divergent,
-            "energy": self.energy,
-            "n_steps": np.full(n_chains, self.n_steps),
-            "step_size": np.full(n_chains, self.step),
-        }
+    stats: dict[str, np.ndarray]  # (C,) each, by their names in ArviZ
 
 
 def move(
@@ -217,10 +203,13 @@ def move(
     return Trajectory(
         states=states.where(accepted, new),
         acceptance=acceptance,
-        divergent=change < -_DIVERGENT,
-        energy=-begin - np.where(accepted, change, 0.0),
-        step=step,
-        n_steps=n_steps,
+        stats={
+            "acceptance_rate": acceptance,
+            "diverging": change < -_DIVERGENT,
+            "energy": -begin - np.where(accepted, change, 0.0),  # with momenta, in nats
+            "n_steps": np.full(n_chains, n_steps),
+            "step_size": np.full(n_chains, step),
+        },
     )
 
 

@@ -137,7 +137,7 @@ def test_rotation_solves_the_normal_part():
     found = move(problem, whitening, states, 1.0, rng)
     there = found.states
     assert_allclose(found.acceptance, 1.0, rtol=1e-4)  # positions inside have single precision
-    assert not found.divergent.any()
+    assert not found.stats["diverging"].any()
     assert_allclose(there.theta[:, -1], theta[:, -1], rtol=1e-12)  # log tau is fixed
     assert np.abs(there.theta - theta)[:, :-1].mean() > 0.5
 
